@@ -1,0 +1,1 @@
+"""Multi-step tasks across remote services that end whole: every step done, or every effect undone."""
