@@ -1,0 +1,302 @@
+"""The auditor: do the services' books and what the shop was told tell the same story?
+
+It reads the remote services' own books and the list of outcomes, and nothing else: never makegood's store, and it
+shares no code with either. For every order that was processed all effects must stand once; for one that was undone
+none, but for harmless ones that were listed; for one in error none that was not listed.
+
+``python -m orders.auditor --books books.db --outcomes told.jsonl``
+
+*told.jsonl* holds a JSON object per line, and later lines of an order add to earlier ones::
+
+    {"order": "o-1", "cents": 1999}                                 submitted, and acknowledged
+    {"order": "o-1", "outcome": "undone", "standing": ["email"]}    how it ended: processed, undone or error
+
+Exit code: 0 the books balance, 1 they do not, 2 they could not be read.
+"""
+
+import argparse
+import json
+import sqlite3
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Final
+
+EFFECTS: Final = ("reserve", "charge", "book", "pack", "email", "ship")
+"""What a processed order must have standing, each once."""
+HARMLESS: Final = frozenset({"email"})
+"""May stand after an undo, if listed."""
+OUTCOMES: Final = ("processed", "undone", "error")
+
+
+class Kind(StrEnum):
+    """The kinds of findings."""
+
+    CHARGED_TWICE = "charged twice"
+    DONE_TWICE = "done twice"
+    CHARGED_THOUGH_UNDONE = "charged, though undone"
+    STANDING_THOUGH_UNDONE = "standing, though undone"
+    MISSING = "missing, though processed"
+    NOT_LISTED = "standing, but not listed"
+    UNDONE_TOO_OFTEN = "taken back more often than done"
+    WRONG_AMOUNT = "wrong amount"
+    LOST = "lost: submitted, and no outcome"
+    UNKNOWN_ORDER = "effects of an unknown order"
+
+
+class AuditError(Exception):
+    """The books or the outcomes cannot be read. The message says where and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One line of the services' books: ``change`` is +1 for done, -1 for taken back."""
+
+    effect: str
+    change: int
+    key: str
+    order: str
+    cents: int
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What the shop was told of an order. ``cents`` is None where the shop did not say; ``outcome`` empty till then."""
+
+    order: str
+    outcome: str = ""
+    standing: frozenset[str] = frozenset()
+    cents: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that does not balance."""
+
+    kind: Kind
+    order: str
+    detail: str
+
+    def __str__(self) -> str:
+        return f"order {self.order}: {self.kind}: {self.detail}"
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What an audit found, and the totals: orders by outcome, effects done / taken back / standing, and money."""
+
+    findings: tuple[Finding, ...]
+    orders: Mapping[str, int]
+    effects: Mapping[str, tuple[int, int, int]]
+    money: Mapping[str, int]
+
+    @property
+    def balanced(self) -> bool:
+        """True when there is no finding."""
+        return not self.findings
+
+    def lines(self) -> list[str]:
+        """The report for a terminal, findings last."""
+        orders = ", ".join(f"{count} {name}" for name, count in self.orders.items())
+        lines = [f"orders: {orders}", f"{'effect':<10}{'done':>8}{'undone':>8}{'standing':>10}"]
+        lines += [
+            f"{name:<10}{done:>8}{undone:>8}{stands:>10}"
+            for name, (done, undone, stands) in self.effects.items()
+        ]
+        lines.append("money: " + ", ".join(f"{name} {cents / 100:.2f}" for name, cents in self.money.items()))
+        lines += [f"FINDING  {finding}" for finding in self.findings]
+        return [*lines, "the books balance" if self.balanced else f"{len(self.findings)} findings"]
+
+    def as_json(self) -> dict[str, Any]:
+        """The report for a machine."""
+        return {
+            "balanced": self.balanced,
+            "findings": [{"kind": str(f.kind), "order": f.order, "detail": f.detail} for f in self.findings],
+            "orders": dict(self.orders),
+            "effects": {
+                name: dict(zip(("done", "undone", "standing"), counts, strict=True))
+                for name, counts in self.effects.items()
+            },
+            "money": dict(self.money),
+        }
+
+
+def audit(books: Path, told: Iterable[Told | Mapping[str, Any]], *, final: bool = True) -> Report:
+    """Compare the books with what the shop was told.
+
+    ``told`` are ``Told`` or what ``read_told`` reads a line as. With ``final=False`` orders may still be under way:
+    no order is lost yet, and one without an outcome is only held to what must be true at all times. Raises
+    ``AuditError``.
+    """
+    entries = read_books(books)
+    known = merge(told)
+    by_order: defaultdict[str, list[Entry]] = defaultdict(list)
+    for entry in entries:
+        by_order[entry.order].append(entry)
+    findings: list[Finding] = []
+    for order in sorted(known.keys() | by_order.keys()):
+        findings += _always(order, by_order[order])
+        if order in known:
+            findings += _at_the_end(known[order], by_order[order], final=final)
+        elif final:
+            names = ", ".join(sorted({entry.effect for entry in by_order[order]}))
+            findings.append(
+                Finding(Kind.UNKNOWN_ORDER, order, f"{names}, and the shop knows of no such order")
+            )
+    return Report(tuple(findings), _count_orders(known), _count_effects(entries), _count_money(entries))
+
+
+def read_books(books: Path) -> list[Entry]:
+    """Read all entries, oldest first, without writing or creating anything. Raises ``AuditError``."""
+    try:
+        with closing(sqlite3.connect(f"{books.resolve().as_uri()}?mode=ro", uri=True, timeout=10.0)) as db:
+            rows = db.execute("SELECT effect, change, key, order_id, cents FROM entry ORDER BY id").fetchall()
+    except sqlite3.Error as error:
+        raise AuditError(f"the books {books} cannot be read: {error}") from error
+    return [Entry(*row) for row in rows]
+
+
+def read_told(lines: Iterable[str]) -> list[Told]:
+    """Read outcomes, a JSON object per line; empty lines are skipped. Raises ``AuditError`` naming the line."""
+    told = []
+    for number, line in enumerate(lines, start=1):
+        if line.strip():
+            try:
+                told.append(_told(json.loads(line)))
+            except (ValueError, AuditError) as error:
+                raise AuditError(f"outcomes, line {number}: {error}") from error
+    return told
+
+
+def merge(told: Iterable[Told | Mapping[str, Any]]) -> dict[str, Told]:
+    """Put together what was told of each order: the last outcome counts, with its own list of what stands."""
+    known: dict[str, Told] = {}
+    for item in told:
+        new = item if isinstance(item, Told) else _told(item)
+        old = known.get(new.order, new)
+        cents = old.cents if new.cents is None else new.cents
+        known[new.order] = replace(new if new.outcome else old, cents=cents)
+    return known
+
+
+def _told(line: Any) -> Told:
+    if not isinstance(line, Mapping) or not isinstance(line.get("order"), str):
+        raise AuditError(f"a JSON object with an order is wanted, not {line!r}")
+    outcome, standing, cents = line.get("outcome") or "", line.get("standing") or (), line.get("cents")
+    if outcome and outcome not in OUTCOMES:
+        raise AuditError(f"outcome is one of {', '.join(OUTCOMES)}, not {outcome!r}")
+    if isinstance(standing, str) or not all(isinstance(name, str) for name in standing):
+        raise AuditError(f"standing is a list of names, not {standing!r}")
+    if cents is not None and (isinstance(cents, bool) or not isinstance(cents, int)):
+        raise AuditError(f"cents is a whole number, not {cents!r}")
+    return Told(line["order"], outcome, frozenset(map(_action, standing)), cents)
+
+
+def _action(step: str) -> str:
+    """The action that a listed step is about: the first word that is an effect's name, or the step as it was told."""
+    words = step.replace(".", " ").replace("/", " ").replace(":", " ").split()
+    return next((word for word in words if word in EFFECTS), step)
+
+
+def _always(order: str, entries: Sequence[Entry]) -> list[Finding]:
+    """What must hold at every moment, whatever becomes of the order: entry by entry, oldest first."""
+    findings = []
+    standing: Counter[str] = Counter()
+    charged: dict[str, int] = {}
+    keys: set[str] = set()
+    for entry in entries:
+        effect, twice = entry.effect, Kind.CHARGED_TWICE if entry.effect == "charge" else Kind.DONE_TWICE
+        standing[effect] += entry.change
+        if entry.change > 0:
+            if f"{effect} {entry.key}" in keys:
+                findings.append(Finding(twice, order, f"{effect} twice under the one key {entry.key}"))
+            elif standing[effect] > 1 and effect not in HARMLESS:
+                findings.append(
+                    Finding(twice, order, f"{effect} again, under key {entry.key}, while one stands")
+                )
+            keys.add(f"{effect} {entry.key}")
+            charged[entry.key] = entry.cents
+        elif standing[effect] < 0 or f"{effect} {entry.key}" not in keys:
+            findings.append(Finding(Kind.UNDONE_TOO_OFTEN, order, f"{effect}, under key {entry.key}"))
+        elif charged.get(entry.key, entry.cents) != entry.cents:
+            detail = f"{charged[entry.key]} cents done, {entry.cents} taken back, under key {entry.key}"
+            findings.append(Finding(Kind.WRONG_AMOUNT, order, detail))
+    return findings
+
+
+def _at_the_end(told: Told, entries: Sequence[Entry], *, final: bool) -> list[Finding]:
+    """What must hold once the shop was told how the order ended."""
+    standing: Counter[str] = Counter()
+    cents = 0
+    for entry in entries:
+        standing[entry.effect] += entry.change
+        cents += entry.change * entry.cents * (entry.effect == "charge")
+    names = sorted(effect for effect, count in standing.items() if count > 0)
+    order = told.order
+    match told.outcome:
+        case "processed":
+            missing = [effect for effect in EFFECTS if standing[effect] < 1]
+            findings = [Finding(Kind.MISSING, order, effect) for effect in missing]
+            if told.cents is not None and "charge" not in missing and cents != told.cents:
+                findings.append(
+                    Finding(Kind.WRONG_AMOUNT, order, f"{told.cents} cents agreed, {cents} charged")
+                )
+            return findings
+        case "undone":
+            return [finding for name in names for finding in _standing_though_undone(told, name)]
+        case "error":
+            return [Finding(Kind.NOT_LISTED, order, name) for name in names if name not in told.standing]
+        case _:
+            stands = f"; standing: {', '.join(names)}" if names else ""
+            return [Finding(Kind.LOST, order, f"the shop was never told{stands}")] if final else []
+
+
+def _standing_though_undone(told: Told, name: str) -> list[Finding]:
+    if name in HARMLESS:
+        return [] if name in told.standing else [Finding(Kind.NOT_LISTED, told.order, name)]
+    kind = Kind.CHARGED_THOUGH_UNDONE if name == "charge" else Kind.STANDING_THOUGH_UNDONE
+    return [Finding(kind, told.order, name)]
+
+
+def _count_orders(known: Mapping[str, Told]) -> dict[str, int]:
+    outcomes = Counter(told.outcome or "without outcome" for told in known.values())
+    return {"submitted": len(known), **{name: outcomes[name] for name in (*OUTCOMES, "without outcome")}}
+
+
+def _count_effects(entries: Sequence[Entry]) -> dict[str, tuple[int, int, int]]:
+    done = Counter(entry.effect for entry in entries if entry.change > 0)
+    undone = Counter(entry.effect for entry in entries if entry.change < 0)
+    others = sorted((done.keys() | undone.keys()) - set(EFFECTS))
+    return {name: (done[name], undone[name], done[name] - undone[name]) for name in (*EFFECTS, *others)}
+
+
+def _count_money(entries: Sequence[Entry]) -> dict[str, int]:
+    charged = sum(entry.cents for entry in entries if entry.effect == "charge" and entry.change > 0)
+    refunded = sum(entry.cents for entry in entries if entry.effect == "charge" and entry.change < 0)
+    return {"charged": charged, "refunded": refunded, "kept": charged - refunded}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Audit from the command line; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="orders.auditor", description="Do the services' books balance?")
+    parser.add_argument("--books", type=Path, required=True, help="the services' own SQLite file")
+    parser.add_argument(
+        "--outcomes", type=Path, required=True, help="what the shop was told, a JSON object per line"
+    )
+    parser.add_argument("--json", action="store_true", help="write the report as JSON")
+    options = parser.parse_args(arguments)
+    try:
+        report = audit(options.books, read_told(options.outcomes.read_text().splitlines()))
+    except (OSError, AuditError) as error:
+        print(error, file=sys.stderr)
+        return 2
+    print(json.dumps(report.as_json()) if options.json else "\n".join(report.lines()))
+    return 0 if report.balanced else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

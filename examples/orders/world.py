@@ -1,0 +1,154 @@
+"""Starts the remote services as a process of their own, and turns, kills and starts them again.
+
+For the demo and for tests. ``Services`` is a context manager; leaving it ends the process, and so does the end of the
+process that started it, however that came about.
+"""
+
+import http.client
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+from urllib.parse import urlsplit
+
+PACKAGE: Final = __package__ or "orders"
+ROOT: Final = Path(__file__).resolve().parents[len(PACKAGE.split("."))]
+"""The directory that must be on ``sys.path`` for the package to be found under its present name."""
+
+
+class ServicesError(Exception):
+    """The services did not start, or did not say what was asked. The message says what they said instead."""
+
+
+class Services:
+    """The services' process: ``url`` where they answer, ``books`` where their books are."""
+
+    def __init__(self, books: Path, *, port: int = 0, seed: int = 0, faults: str = "") -> None:
+        self.books = books
+        self.url = ""
+        self._port = port
+        self._seed = seed
+        self._faults = faults
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self, timeout: float = 20.0) -> Self:
+        """Start the process, at the address it had before if it had one; return when it answers.
+
+        ``timeout`` is in seconds. Raises ``ServicesError`` when the process ends or is not ready in time.
+        """
+        ready = self.books.with_name(self.books.name + ".ready")
+        ready.unlink(missing_ok=True)
+        command = [sys.executable, "-m", f"{PACKAGE}.services", "--books", self.books, "--ready-file", ready]
+        command += ["--port", str(self._port), "--seed", str(self._seed), "--faults", self._faults]
+        path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH", ""))))
+        log = self.books.with_name(self.books.name + ".log")
+        with log.open("ab") as stderr:
+            self._process = subprocess.Popen(
+                [*map(str, command), "--until-stdin-closes"],
+                stdin=subprocess.PIPE,
+                stderr=stderr,
+                env={**os.environ, "PYTHONPATH": path},
+            )
+        deadline = time.monotonic() + timeout
+        while not ready.exists():
+            if self._process.poll() is not None:
+                raise ServicesError(f"the services ended at once, see {log}: {log.read_text()[-500:]}")
+            if time.monotonic() > deadline:
+                self.kill()
+                raise ServicesError(f"the services were not ready within {timeout} s")
+            time.sleep(0.02)
+        self.url = json.loads(ready.read_text())["url"]
+        self._port = urlsplit(self.url).port or 0
+        return self
+
+    @property
+    def pid(self) -> int:
+        """The process id. Raises ``ServicesError`` when none is running."""
+        if self._process is None or self._process.poll() is not None:
+            raise ServicesError("the services are not running; call start()")
+        return self._process.pid
+
+    def kill(self) -> None:
+        """End the process with SIGKILL: no last words."""
+        if self._process is not None:
+            self._process.kill()
+            self._reap()
+
+    def stop(self) -> None:
+        """End the process in good order; kill it if that takes more than five seconds."""
+        if self._process is not None:
+            self._process.terminate()
+            try:
+                self._process.wait(5.0)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+            self._reap()
+
+    def turn(self, dials: Mapping[str, Mapping[str, float]]) -> None:
+        """Set all dials of ``faults.py`` anew; ``{}`` ends every fault. Raises ``ServicesError`` for a wrong one."""
+        self._call("POST", "/faults", dials)
+        self._faults = json.dumps(dials)  # so that a process started again has them too
+
+    def met(self) -> dict[str, int]:
+        """How many requests met which fault, by "service/operation fault", since the process started."""
+        met: dict[str, int] = self._call("GET", "/faults")["met"]
+        return met
+
+    def totals(self) -> dict[str, dict[str, int]]:
+        """Per effect, how often it was done and undone."""
+        return self._call("GET", "/totals")
+
+    def under_way(self) -> int:
+        """How many operations are being served, slow and hanging ones too."""
+        count: int = self._call("GET", "/health")["under_way"]
+        return count
+
+    def quiet(self, timeout: float = 30.0) -> bool:
+        """Wait until nothing is under way, so that the books are final. False when ``timeout`` seconds were not enough."""
+        deadline = time.monotonic() + timeout
+        while self.under_way():
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.05)
+        return True
+
+    def __enter__(self) -> Self:
+        return self if self._process is not None else self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _reap(self) -> None:
+        assert self._process is not None, "reaped after kill or terminate only"
+        self._process.wait()
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+        self._process = None
+
+    def _call(self, method: str, path: str, body: object = None) -> dict[str, Any]:
+        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=10.0)
+        try:
+            connection.request(method, path, None if body is None else json.dumps(body))
+            response = connection.getresponse()
+            answer: dict[str, Any] = json.loads(response.read())
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            raise ServicesError(f"{method} {self.url}{path}: {error!r}") from error
+        finally:
+            connection.close()
+        if response.status != 200:
+            raise ServicesError(
+                f"{method} {self.url}{path}: {response.status} {answer.get('message', answer)}"
+            )
+        return answer
+
+
+def start_services(books: Path, *, port: int = 0, seed: int = 0, faults: str = "") -> Services:
+    """Start the services with their books in ``books``; ``faults`` is JSON or ``rough``. See ``Services``."""
+    return Services(books, port=port, seed=seed, faults=faults).start()
