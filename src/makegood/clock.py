@@ -1,0 +1,55 @@
+"""Time as makegood reads it: only through a ``Clock`` that is handed in.
+
+Deadlines are counted on a clock that does not stop while a machine is suspended (CLOCK_BOOTTIME on Linux);
+``time.monotonic()`` does stop there. Wall time serves one purpose: anchoring the SQLite store's own clock once
+per boot, and showing dates to people. No process compares its wall clock with a time that another one stored.
+"""
+
+import time
+from pathlib import Path
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Where an actor gets its time from; tests and simulators hand in their own."""
+
+    def monotonic(self) -> float:
+        """Seconds on a clock that only rises and runs through suspend."""
+        ...
+
+    def wall(self) -> float:
+        """Seconds since 1970 by the machine's wall clock, which may jump."""
+        ...
+
+    def boot_id(self) -> str:
+        """Names the time since the machine started: ``monotonic()`` values compare only under one boot id."""
+        ...
+
+
+class SystemClock:
+    """The machine's clocks.
+
+    >>> SystemClock().monotonic() <= SystemClock().monotonic()
+    True
+    """
+
+    def __init__(self) -> None:
+        self._id = getattr(time, "CLOCK_BOOTTIME", None)
+        boot_file = Path("/proc/sys/kernel/random/boot_id")
+        self._boot = (
+            boot_file.read_text().strip()
+            if boot_file.exists()
+            else f"boot-{round(time.time() - time.monotonic(), -1)}"
+        )
+
+    def monotonic(self) -> float:
+        """Seconds since boot, suspend included where the system offers it."""
+        return time.monotonic() if self._id is None else time.clock_gettime(self._id)
+
+    def wall(self) -> float:
+        """Seconds since 1970."""
+        return time.time()
+
+    def boot_id(self) -> str:
+        """The kernel's boot id, or one derived from the boot time where there is none."""
+        return self._boot

@@ -1,0 +1,48 @@
+"""All that one event (or several, folded) changes in one task: what the rules return and a Scheduler commits.
+
+A Decision is data. The store writes it whole or not at all, under the fence of the task's lock and epoch and of every
+request row that it consumes.
+"""
+
+from dataclasses import dataclass, field
+
+from makegood.messages import Alert, Answer, Message, Request
+from makegood.task import Step, Task
+
+Move = tuple[str, str, str, str]
+"""("task" or a step's name, from, to, why): one lawful transition."""
+
+
+@dataclass(slots=True)
+class Decision:
+    """The change of one task.
+
+    ``task`` and ``steps`` are the records after the change (``steps``: only those that changed, by index);
+    ``before`` is the task as the rules found it. ``added``: new rows of an ``each``, in order of idx, starting at the number
+    of steps there were. ``consumed``: (idx, attempt) of request rows that replies of agents have used up: each must still be
+    there, unjudged, or the whole Decision is lost. ``requests``: new request rows. ``timers``: idx -> seconds until due; sets or
+    replaces the step's timer row. ``dropped``: idx of timer rows to delete (fired or no longer wanted). ``withdraw``:
+    (idx, attempt) of requests to take back if no agent has taken them; the store says which it took back.
+    ``counted``: idx -> (reset, increment) of failure counts: written as 0 or the stored count, plus the increment.
+    ``alerts``, ``answers`` (to operators' acts), ``moves`` go to their own rows. ``seqs``: inbox rows used up. ``stale``: replies
+    that changed nothing, for the history. ``release``: the task is at rest or given back, its lock is cleared.
+    ``clear_complete_by``: a resubmission starts the task's time anew (it is set at claim whenever it is null).
+    """
+
+    before: Task
+    task: Task
+    steps: dict[int, Step] = field(default_factory=dict)
+    added: list[Step] = field(default_factory=list)
+    consumed: list[tuple[int, int]] = field(default_factory=list)
+    requests: list[Request] = field(default_factory=list)
+    timers: dict[int, float] = field(default_factory=dict)
+    dropped: list[int] = field(default_factory=list)
+    withdraw: list[tuple[int, int]] = field(default_factory=list)
+    counted: dict[int, tuple[bool, int]] = field(default_factory=dict)
+    alerts: list[Alert] = field(default_factory=list)
+    answers: list[Answer] = field(default_factory=list)
+    moves: list[Move] = field(default_factory=list)
+    seqs: list[int] = field(default_factory=list)
+    stale: list[Message] = field(default_factory=list)
+    release: bool = False
+    clear_complete_by: bool = False

@@ -1,0 +1,61 @@
+"""Lengths of time as people write them: 20, 0.5, "200ms", "20s", "5m", "2h", "1d", or a ``timedelta``."""
+
+import math
+import re
+from datetime import timedelta
+
+from makegood.errors import ConfigError
+
+Duration = float | int | str | timedelta
+"""Seconds, a ``timedelta``, or a number with one of the units ms, s, m, h, d."""
+
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_FORM = re.compile(r"\s*(\d+(?:\.\d+)?|\.\d+)\s*(ms|s|m|h|d)\s*", re.ASCII)
+
+
+def seconds(value: Duration, *, name: str = "duration", least: float = 0.0) -> float:
+    """Return ``value`` as seconds.
+
+    ``name`` is the parameter's name, for the message. Raises ``ConfigError`` when it is not a duration, not
+    finite, or below ``least``.
+
+    >>> seconds("200ms"), seconds("2h"), seconds(3)
+    (0.2, 7200.0, 3.0)
+    """
+    if isinstance(value, timedelta):
+        result = value.total_seconds()
+    elif isinstance(value, bool):
+        raise ConfigError(
+            f'{name}={value!r} is not a duration: write seconds, a timedelta, or "200ms", "20s", "5m", "2h"'
+        )
+    elif isinstance(value, int | float):
+        result = float(value)
+    elif isinstance(value, str) and (match := _FORM.fullmatch(value)):
+        result = float(match[1]) * _UNITS[match[2]]
+    else:
+        raise ConfigError(
+            f'{name}={value!r} is not a duration: write seconds, a timedelta, or "200ms", "20s", "5m", "2h"'
+        )
+    if not math.isfinite(result) or result < least:
+        raise ConfigError(f"{name}={value!r} must be a finite duration of at least {least:g} s")
+    return result
+
+
+def shown(value: float) -> str:
+    """Return seconds the way people write them, for tables and messages.
+
+    >>> shown(0.2), shown(90), shown(7200)
+    ('200ms', '1m30s', '2h')
+    """
+    if value < 1:
+        return f"{value * 1000:.0f}ms"
+    if value < 60:
+        return f"{value:.1f}".rstrip("0").rstrip(".") + "s"
+    whole = round(value)
+    parts = [
+        (whole // 86400, "d"),
+        (whole % 86400 // 3600, "h"),
+        (whole % 3600 // 60, "m"),
+        (whole % 60, "s"),
+    ]
+    return "".join(f"{n}{unit}" for n, unit in parts if n)

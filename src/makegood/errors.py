@@ -1,0 +1,204 @@
+"""The errors of makegood, one family.
+
+Everything that is trouble ends in ``Error``; verdicts and outcomes read as words. Data are attributes, the
+message says what was wrong, where, and what to do::
+
+    MakegoodError
+    ├─ DefinitionError              the declaration is wrong; at import or at submission
+    │  ├─ DuplicateNameError
+    │  ├─ UnknownActionError        a plan names an action that no agent declares
+    │  └─ PromiseError              ``if promise:`` and the like; the remedy is in the message
+    ├─ SubmissionError
+    │  ├─ KeyConflict               same key, other inputs
+    │  └─ PayloadError              not encodable, or too large: size and limit named
+    ├─ TaskNotFoundError
+    ├─ ActRefusedError              the act is not lawful in this state, or lost a race
+    ├─ TaskOutcome                  raised by ``result()``
+    │  ├─ TaskUndone                .cause .undone .standing
+    │  ├─ TaskInError               .cause .standing: an operator is needed
+    │  └─ WaitExpiredError          the task goes on, only the waiting ended
+    ├─ Verdict                      what an action may raise; any other exception counts as transient
+    │  ├─ Permanent                 do not try again
+    │  ├─ Refused                   the service says that nothing stands for this key, now or later
+    │  ├─ Later                     wait; not a failure
+    │  └─ CompleteByPassed          from ``call.check()``
+    ├─ StoreError
+    │  ├─ StoreUnavailableError     transient; actors rest and go on
+    │  ├─ SchemaMismatchError       run ``makegood store migrate``
+    │  ├─ StaleWriteError           a compare-and-set lost
+    │  ├─ FencedOffError            the lease's epoch moved
+    │  └─ IllegalTransitionError    a defect of makegood, never the user's
+    └─ ConfigError                  a setting, a duration, a store URL
+"""
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+Wait = float | int | str | timedelta
+"""A length of time: seconds, ``timedelta``, "200ms" / "20s" / "5m" / "2h", or a Retry-After header's value."""
+
+
+class MakegoodError(Exception):
+    """Root of the family: ``except MakegoodError`` catches all that makegood raises on purpose."""
+
+
+class DefinitionError(MakegoodError):
+    """An app, agent, action or workflow is declared wrongly. Raised at import or at submission; mend the code."""
+
+
+class DuplicateNameError(DefinitionError):
+    """Two things of one app share a name that must be unique. Rename one, or pass ``name=``."""
+
+
+class UnknownActionError(DefinitionError):
+    """A plan or a waiting step names an action that no agent of the app declares."""
+
+
+class PromiseError(DefinitionError):
+    """A promise was used as if its value were known. The message names the construct and the remedy."""
+
+
+class SubmissionError(MakegoodError):
+    """A submission could not be accepted; nothing was written."""
+
+
+class KeyConflict(SubmissionError):  # noqa: N818 - an outcome, reads as a word
+    """A task with this key exists with other inputs. ``task_id`` names it."""
+
+    def __init__(self, message: str, *, task_id: str = "", key: str = "") -> None:
+        super().__init__(message)
+        self.task_id = task_id
+        self.key = key
+
+
+class PayloadError(SubmissionError):
+    """A payload cannot be encoded or is too large. ``size`` and ``limit`` are bytes, 0 when not about size."""
+
+    def __init__(self, message: str, *, size: int = 0, limit: int = 0) -> None:
+        super().__init__(message)
+        self.size = size
+        self.limit = limit
+
+
+class TaskNotFoundError(MakegoodError):
+    """There is no such task in this store. ``task_id`` is what was asked for."""
+
+    def __init__(self, message: str, *, task_id: str = "") -> None:
+        super().__init__(message)
+        self.task_id = task_id
+
+
+class ActRefusedError(MakegoodError):
+    """An operator's act is not lawful in the task's state, or lost a race. ``state`` is the state that won."""
+
+    def __init__(self, message: str, *, act: str = "", state: str = "") -> None:
+        super().__init__(message)
+        self.act = act
+        self.state = state
+
+
+class TaskOutcome(MakegoodError):  # noqa: N818 - an outcome, reads as a word
+    """A task did not end with a result. ``task_id`` names it."""
+
+    def __init__(self, message: str, *, task_id: str = "") -> None:
+        super().__init__(message)
+        self.task_id = task_id
+
+
+class TaskUndone(TaskOutcome):
+    """The task could not be finished and every effect was undone.
+
+    ``cause`` says why, ``undone`` lists the steps taken back, ``standing`` the harmless effects that stay.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        task_id: str = "",
+        cause: str = "",
+        undone: Sequence[str] = (),
+        standing: Sequence[str] = (),
+    ) -> None:
+        super().__init__(message, task_id=task_id)
+        self.cause = cause
+        self.undone = tuple(undone)
+        self.standing = tuple(standing)
+
+
+class TaskInError(TaskOutcome):
+    """The task waits for an operator. ``cause`` says why, ``standing`` lists the effects that stand or may stand."""
+
+    def __init__(
+        self, message: str, *, task_id: str = "", cause: str = "", standing: Sequence[str] = ()
+    ) -> None:
+        super().__init__(message, task_id=task_id)
+        self.cause = cause
+        self.standing = tuple(standing)
+
+
+class WaitExpiredError(TaskOutcome):
+    """The waiting ended before the task did. The task goes on; ask again later."""
+
+
+class Verdict(MakegoodError):  # noqa: N818 - what an action says, reads as a word
+    """What an action may raise to say how it ended. Any other exception counts as transient."""
+
+
+class Permanent(Verdict):
+    """Do not try again: the service answered, and will answer the same next time."""
+
+
+class Refused(Verdict):
+    """The service itself says for this key that nothing stands, now or later."""
+
+
+class Later(Verdict):
+    """Try again after ``wait``; it is not a failure.
+
+    ``wait`` is a duration or the value of a Retry-After header (seconds, or an HTTP date).
+    """
+
+    def __init__(self, wait: Wait = 1.0, message: str = "") -> None:
+        super().__init__(message or f"asked to wait {wait}")
+        self.wait = wait
+
+
+class CompleteByPassed(Verdict):
+    """The step's complete-by has passed: stop, and say nothing. Raised by ``call.check()``."""
+
+
+class StoreError(MakegoodError):
+    """The state store could not do what it was asked."""
+
+
+class StoreUnavailableError(StoreError):
+    """The store cannot be reached or written now; nothing was written. Actors rest and try again."""
+
+
+class SchemaMismatchError(StoreError):
+    """The store's schema is not the one this version understands. Run ``makegood store migrate``."""
+
+
+class StaleWriteError(StoreError):
+    """A compare-and-set lost: somebody else wrote first. ``tasks`` lists the tasks concerned."""
+
+    def __init__(self, message: str, *, tasks: Sequence[int] = ()) -> None:
+        super().__init__(message)
+        self.tasks = tuple(tasks)
+
+
+class FencedOffError(StoreError):
+    """A write carried an epoch that is no longer current. ``epoch`` is the one that was carried."""
+
+    def __init__(self, message: str, *, epoch: int = 0) -> None:
+        super().__init__(message)
+        self.epoch = epoch
+
+
+class IllegalTransitionError(StoreError):
+    """A move that the table of lawful transitions does not hold. A defect of makegood: please report it."""
+
+
+class ConfigError(MakegoodError):
+    """A setting, a duration or a store URL is wrong."""

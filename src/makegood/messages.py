@@ -1,0 +1,124 @@
+"""What the actors say to each other.
+
+There is one kind of arrow: an actor leaves a message in the transaction of the state change that it announces, and the
+addressee takes it by name. ``Request`` goes from the Scheduler to an Agent; ``Message`` goes to a *task*, from
+agents (replies), the Supervisor (``expired``), the store (``withdrawn``), timers (``retry``) and operators (acts).
+"""
+
+from typing import Literal
+
+import msgspec
+
+from makegood.task import Doing
+
+Outcome = Literal["done", "permanent", "refused", "later", "gave_up", "happened", "not_happened"]
+"""How an agent answers. ``gave_up``: retries within the attempt ran out, or the result could not be encoded."""
+
+MessageKind = Literal[
+    "claim",  # a Scheduler took the task from pending
+    "dead",  # its Scheduler is dead or gives it back: back to pending, goal kept
+    "done", "permanent", "refused", "later", "gave_up", "happened", "not_happened",  # replies
+    "expired",  # the Supervisor judged the silence of an attempt; failures carries the count
+    "withdrawn",  # a request that no agent had taken was taken back
+    "retry",  # a step's timer is due
+    "late",  # a reply that came after its attempt was judged: kept for the undo, changes nothing else
+    "task_expired",  # the task's own complete-by has passed
+    "poison",  # the task lost its Scheduler three times in a row: to error with an alert
+    "cancel", "undo", "resubmit", "settle",  # operators' acts
+]  # fmt: skip
+
+
+class Request(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A Scheduler asks an Agent to do, probe or undo a step.
+
+    ``args`` are the action's arguments as one JSON object by parameter name. For probe and undo: ``in_doubt`` says that
+    the outcome of the do is unknown, ``result`` is its result (None when in doubt), ``late`` a late reply's value.
+    ``final``: the result cannot be had. ``within``: seconds from the taking to the attempt's complete-by. ``isolate``: its
+    process died twice under it; it must not run beside a Scheduler. Key, token and scope are made by the Agent from the
+    store's id and generation and (task, step, round, doing, attempt).
+    """
+
+    task: int
+    idx: int
+    doing: Doing
+    attempt: int
+    app: str
+    agent: str
+    action: str
+    step: str
+    round: int
+    within: float
+    args: bytes
+    priority: int = 0
+    in_doubt: bool = False
+    result: bytes | None = None
+    late: bytes | None = None
+    isolate: bool = False
+    trace: str | None = None
+
+
+class Act(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Who asked for an operator's act, when the answer is looked for under ``id``, and why."""
+
+    id: str
+    who: str = ""
+    why: str = ""
+
+
+class Message(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One event in the life of a task, addressed to the task.
+
+    ``idx``, ``doing`` and ``attempt`` name the request a reply, ``expired`` or ``withdrawn`` is about (idx -1: the task).
+    ``value``: a result as JSON bytes (done, happened, settle done). ``unclear``: an earlier try of this attempt is
+    unanswered. ``final``: do not try again although the outcome is in doubt (a result that cannot be encoded).
+    ``wait``: seconds (later). ``failures``, ``died``: with ``expired``, the step's count after it, and whether the process
+    that ran it is dead. ``settled``: what an operator states. ``seq``: row in the task's inbox, 0 when handed over in memory.
+    """
+
+    kind: MessageKind
+    idx: int = -1
+    doing: Doing = "do"
+    attempt: int = 0
+    value: bytes | None = None
+    error: str | None = None
+    unclear: bool = False
+    final: bool = False
+    wait: float = 0.0
+    failures: int = 0
+    died: bool = False
+    settled: Literal["", "done", "failed", "undone"] = ""
+    act: Act | None = None
+    seq: int = 0
+
+
+class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What became of an operator's act: ``applied``, ``noop`` (it was so already) or ``refused``, and why.
+
+    Written as an audit row in the transaction of the act. ``state`` is the task's state after it.
+    """
+
+    act: Act
+    kind: MessageKind
+    verdict: Literal["applied", "noop", "refused"]
+    reason: str = ""
+    state: str = ""
+
+
+class Alert(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Something an operator must see. ``step`` is a step's name, "" for the task."""
+
+    kind: Literal[
+        "step_failed",
+        "undo_stuck",
+        "held",
+        "undo_incomplete",
+        "starved",
+        "poison",
+        "late_undo",
+        "no_leader",
+        "guilty",
+        "generation",
+    ]
+    task: int = 0
+    step: str = ""
+    text: str = ""

@@ -1,0 +1,278 @@
+"""The records that go in and out of the state store.
+
+Seconds for lengths of time; points in time are seconds since 1970 on the store's clock.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from makegood.decision import Decision, Move
+from makegood.messages import Message
+from makegood.states import Goal, StepState, TaskState
+from makegood.task import Held, OnFailure, Step, StepPlan, Task, Template
+
+
+class Draft(msgspec.Struct, frozen=True):
+    """A submission, ready to insert."""
+
+    id: int
+    app: str
+    workflow: str
+    steps: tuple[StepPlan, ...]
+    inputs: tuple[bytes, ...]
+    returns: Template
+    fingerprint: bytes
+    key: str | None = None
+    priority: int = 0
+    correlation_id: str | None = None
+    within: float | None = None
+    undo_within: float | None = None
+    on_failure: OnFailure = "undo"
+    trace: str | None = None
+
+
+class Submitted(msgspec.Struct, frozen=True):
+    """What became of a Draft: its id, or the id of the task that has its key already."""
+
+    id: int
+    created: bool
+    conflict: bool = False
+    collided: bool = False
+
+
+class Loaded(msgspec.Struct):
+    """A task as the store has it. ``steps`` carry ``doing`` and ``waiting`` from the request rows; ``due`` says in how many
+    seconds each waiting step's timer fires (0 when past); ``messages`` are the task's inbox, oldest first.
+    """
+
+    task: Task
+    steps: list[Step]
+    messages: list[Message]
+    due: dict[int, float] = {}
+
+
+class Claim(msgspec.Struct, frozen=True):
+    """What a Scheduler wants: up to ``limit`` pending tasks (highest priority, then the longest waiting), and the tasks
+    ``at_rest`` (error, undone, processed; no lock) that an operator's message is waiting for.
+
+    A task with ``lost`` >= 3 (it may be what kills its Schedulers) is claimed only as the one claim of a batch.
+    """
+
+    limit: int
+    at_rest: tuple[int, ...] = ()
+
+
+Decide = Callable[[Sequence[Loaded]], Sequence[tuple[Held, Decision]]]
+"""Called inside the transaction with what was claimed (locks taken, epoch already raised, ``task.state`` as it was);
+returns a Decision for each. Pure and quick: it may run on the store's own thread."""
+
+
+@dataclass(slots=True)
+class Batch:
+    """One commit of a Scheduler. ``local`` holds (task, idx, attempt) of requests that are handed over in memory: their rows
+    are born taken by ``node``, without a body. ``decide`` may add to it. ``decisions``: at most one per task.
+    """
+
+    node: int
+    decisions: Sequence[Decision] = ()
+    local: set[tuple[int, int, int]] = field(default_factory=set)
+    claim: Claim | None = None
+    decide: Decide | None = None
+
+
+@dataclass(slots=True)
+class Committed:
+    """What came of a Batch: tasks whose Decision was lost, (task, idx, attempt) of requests taken back, what was claimed with
+    what was decided on it, whether more pending tasks wait, and (task, reason) put to error because of their data.
+    """
+
+    lost: set[int] = field(default_factory=set)
+    withdrawn: list[tuple[int, int, int]] = field(default_factory=list)
+    claimed: list[tuple[Held, Decision]] = field(default_factory=list)
+    more: bool = False
+    guilty: list[tuple[int, str]] = field(default_factory=list)
+
+
+class Inbox(msgspec.Struct):
+    """Messages by task for tasks a Scheduler holds, and unlocked tasks at rest that have messages."""
+
+    messages: dict[int, list[Message]]
+    at_rest: list[int]
+
+
+class Offer(msgspec.Struct, frozen=True):
+    """What a process can run for one agent: its address "APP/AGENT", the names of the actions it knows, free slots."""
+
+    agent: str
+    actions: tuple[str, ...]
+    slots: int
+
+
+class Grant(msgspec.Struct, frozen=True):
+    """A lease that was taken: proof of a term. ``epoch`` rises with each change of holder, for ever."""
+
+    name: str
+    holder: str
+    nonce: str
+    epoch: int
+    ttl: float
+
+
+class LeaseView(msgspec.Struct, frozen=True):
+    """Who holds a lease (None: nobody), since when, and for how many more seconds (negative: expired)."""
+
+    name: str
+    holder: str | None
+    epoch: int
+    ttl: float
+    since: float
+    remaining: float
+
+
+class Judged(msgspec.Struct, frozen=True):
+    """Requests judged in one pass: (task, idx, attempt, failures); ``full`` says that more may wait."""
+
+    requests: list[tuple[int, int, int, int]]
+    full: bool = False
+
+
+class Identity(msgspec.Struct, frozen=True):
+    """The store's random id, made at its creation, and its generation: raised when it may have gone back in time."""
+
+    store_id: str
+    generation: int
+
+
+class AgentInfo(msgspec.Struct, frozen=True):
+    """What a node publishes of one agent: "APP/AGENT", slots, slots in use, calls since start, failed ones, mean seconds a call."""
+
+    agent: str
+    slots: int
+    used: int = 0
+    calls: int = 0
+    failed: int = 0
+    seconds: float = 0.0
+
+
+class NodeInfo(msgspec.Struct, frozen=True):
+    """What a process says of itself. ``ttl``: seconds until it counts as dead without a further heartbeat."""
+
+    name: str
+    roles: tuple[str, ...]
+    host: str
+    pid: int
+    ttl: float
+    agents: tuple[AgentInfo, ...] = ()
+    held: int = 0
+
+
+class NodeView(msgspec.Struct, frozen=True):
+    """A node as others see it: ``remaining`` seconds of life (negative: dead), ``stopped`` in good order or not."""
+
+    id: int
+    info: NodeInfo
+    started: float
+    remaining: float
+    stopped: bool
+    dead: bool
+    waiting: dict[str, int] = {}
+
+
+class Filter(msgspec.Struct, frozen=True):
+    """Which tasks: all conditions must hold, empty ones do not matter. ``before``: ids below this one (paging)."""
+
+    ids: tuple[int, ...] = ()
+    states: tuple[TaskState, ...] = ()
+    app: str | None = None
+    workflow: str | None = None
+    key: str | None = None
+    limit: int = 100
+    before: int | None = None
+
+
+class TaskView(msgspec.Struct, frozen=True):
+    """A task as people and handles see it."""
+
+    id: int
+    app: str
+    workflow: str
+    key: str | None
+    state: TaskState
+    goal: Goal
+    submission: int
+    priority: int
+    cause: str
+    failure_count: int
+    locked_by: int | None
+    epoch: int
+    correlation_id: str | None
+    created: float
+    ended: float | None
+    complete_by: float | None
+    result: bytes | None = None
+
+
+class StepView(msgspec.Struct, frozen=True):
+    """A step as people see it. ``doing`` and ``taken_by`` describe the request in flight; ``due``: seconds until its complete-by
+    (or its timer, when ``waiting``).
+    """
+
+    idx: int
+    kind: str
+    name: str
+    agent: str
+    action: str
+    state: StepState
+    attempt: int
+    round: int
+    failures: int
+    doubt: bool
+    undoable: bool
+    result: bytes | None = None
+    error: str | None = None
+    doing: str | None = None
+    waiting: bool = False
+    taken_by: int | None = None
+    due: float | None = None
+
+
+class TaskDetail(msgspec.Struct, frozen=True):
+    """A task with its steps and inputs."""
+
+    task: TaskView
+    steps: list[StepView]
+    inputs: tuple[bytes, ...] = ()
+
+
+class EventView(msgspec.Struct, frozen=True):
+    """One row of a task's history: what one commit moved. ``node`` wrote it; ``note``: late replies, acts."""
+
+    seq: int
+    task: int
+    at: float
+    node: int | None
+    moves: list[Move]
+    note: str = ""
+
+
+class AlertView(msgspec.Struct, frozen=True):
+    """An alert as stored."""
+
+    id: int
+    kind: str
+    task: int | None
+    step: str
+    text: str
+    at: float
+
+
+class SchemaStatus(msgspec.Struct, frozen=True):
+    """Where a store's schema stands: its version (0: empty), the one this code needs, migrations missing, rows per table."""
+
+    dialect: str
+    version: int
+    needed: int
+    missing: list[str]
+    rows: dict[str, int] = {}
