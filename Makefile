@@ -1,6 +1,65 @@
+# makegood: `make` alone lists the targets. Each makes its environment first; nothing has to be installed by hand.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+STORE ?= sqlite
+ORDERS ?= 200
+# Further arguments for pytest: make test ARGS="-k takeover"
+ARGS ?=
+
+bin := .venv/bin
+python := $(bin)/python
+fast := tests/unit tests/house
+
+.PHONY: help
+help: ## list the targets
+	@printf 'makegood, targets of make:\n\n'
+	@sed -nE 's/^([a-z.]+):[^#]*## (.*)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; do \
+		printf '  %-9s %s\n' "$$name" "$$text"; done
+	@printf '\nSTORE=%s ORDERS=%s are the settings of demo (STORE=postgres starts a private PostgreSQL).\n' '$(STORE)' '$(ORDERS)'
+
+.PHONY: demo
+demo: .venv ## orders made good while their processes are killed (STORE=sqlite or postgres, ORDERS=200)
+ifeq ($(STORE),sqlite)
+	@$(python) -m makegood demo --orders $(ORDERS)
+else ifeq ($(STORE),postgres)
+	@scripts/postgres.sh
+	@$(python) -m makegood demo --orders $(ORDERS) --postgres
+else
+	@echo 'makegood: STORE=$(STORE) is not known; use STORE=sqlite or STORE=postgres' >&2; exit 2
+endif
+
+.PHONY: test
+test: .venv lint ## everything: form, types, layers, then every test on every store; a table tells what was skipped
+	@scripts/postgres.sh
+	@$(python) -m pytest $(ARGS)
+
+.PHONY: check
+check: .venv lint ## the quick round before a commit: form, types, layers, tidiness, the fast tests
+	@$(python) -m pytest -q $(wildcard $(fast)) $(ARGS)
+
+.PHONY: lint
+lint: .venv
+	@$(bin)/ruff format --check --quiet . || { echo 'makegood: the files above are not formatted; run `make format`' >&2; exit 1; }
+	@$(bin)/ruff check --quiet .
+	@$(bin)/mypy
+	@$(bin)/lint-imports
+
+.PHONY: format
+format: .venv ## bring the code into form
+	@$(bin)/ruff format --quiet .
+	@$(bin)/ruff check --quiet --fix .
 
 .PHONY: .venv
-.venv: ## make the environment .venv from the lock file (every other target does so by itself)
+.venv: ## make the environment only
 	@scripts/environment.sh
+
+.PHONY: lock
+lock: .venv ## write requirements.lock anew with the latest versions
+	@scripts/lock.sh
+
+.PHONY: clean
+clean: ## remove the environment and everything made
+	@rm -rf .venv .bootstrap dist build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,12 @@
+#!/usr/bin/env bash
+# Writes requirements.lock: every package of the environment, pinned, with the hashes of its files.
+# pip-tools is installed into a folder of its own, so that it is no part of what it writes down.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+.venv/bin/python -m pip install -qq --upgrade --target .bootstrap/pip-tools pip-tools
+PYTHONPATH=.bootstrap/pip-tools .venv/bin/python -m piptools compile --quiet --upgrade --generate-hashes \
+    --allow-unsafe --all-build-deps --extra test --strip-extras \
+    --no-header --no-emit-index-url --no-emit-find-links --no-emit-trusted-host \
+    --output-file requirements.lock pyproject.toml
+echo "makegood: requirements.lock is written; make test, then commit it" >&2

@@ -1,0 +1,102 @@
+"""What every test may rely on: ``async def`` tests run, skips are counted aloud, and CI skips no store in silence."""
+
+import asyncio
+import functools
+import inspect
+import os
+from collections import Counter, defaultdict
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+OUTCOMES = ("passed", "failed", "skipped", "error")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run an ``async def`` test on an event loop of its own; under ``@given`` each example has its own loop."""
+    test = pyfuncitem.obj
+    if inspect.iscoroutinefunction(test):
+        names = pyfuncitem._fixtureinfo.argnames
+        asyncio.run(test(**{name: pyfuncitem.funcargs[name] for name in names}))
+        return True
+    given = getattr(test, "hypothesis", None)
+    if given is not None and inspect.iscoroutinefunction(given.inner_test):
+        inner = given.inner_test
+
+        @functools.wraps(inner)
+        def run_example(*args: object, **kwargs: object) -> None:
+            asyncio.run(inner(*args, **kwargs))
+
+        given.inner_test = run_example
+    return None
+
+
+def skip_reason(report: pytest.TestReport | pytest.CollectReport) -> str:
+    """Return why a test was skipped, without the place where it said so."""
+    longrepr: Any = report.longrepr
+    reason = longrepr[2] if isinstance(longrepr, tuple) else str(longrepr)
+    return str(reason).removeprefix("Skipped: ")
+
+
+def refuse_silent_absence(report: pytest.TestReport | pytest.CollectReport) -> None:
+    """In CI a test that was skipped for want of PostgreSQL has failed: the store would go untested unnoticed."""
+    if os.environ.get("CI") == "true" and report.skipped and "postgres" in skip_reason(report).lower():
+        reason = skip_reason(report)
+        report.outcome = "failed"
+        report.longrepr = f"skipped in CI, where every store must be tested: {reason}"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Turn such a skip of one test into a failure."""
+    report = yield
+    refuse_silent_absence(report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Turn such a skip of a whole file into a failure."""
+    report = yield
+    refuse_silent_absence(report)
+    return report
+
+
+def folder_of(nodeid: str) -> str:
+    """Return the folder under tests/ that a test belongs to.
+
+    >>> folder_of("tests/house/test_tidy.py::test_x")
+    'tests/house'
+    """
+    return str(Path(*Path(nodeid.partition("::")[0]).parts[:2]))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print what ran in each folder, and what was skipped and why."""
+    counts: dict[str, Counter[str]] = defaultdict(Counter)
+    spent: dict[str, float] = defaultdict(float)
+    skips: Counter[tuple[str, str]] = Counter()
+    for outcome in OUTCOMES:
+        for report in terminalreporter.stats.get(outcome, []):
+            folder = folder_of(report.nodeid)
+            counts[folder][outcome] += 1
+            spent[folder] += getattr(report, "duration", 0.0)
+            if outcome == "skipped":
+                skips[folder, skip_reason(report)] += 1
+    if not counts:
+        return
+    terminalreporter.section("what ran")
+    width = max(len(folder) for folder in counts)
+    terminalreporter.line(f"{'folder':<{width}}  {'passed':>7} {'failed':>7} {'skipped':>7} {'seconds':>8}")
+    for folder, found in sorted(counts.items()):
+        failed = found["failed"] + found["error"]
+        terminalreporter.line(
+            f"{folder:<{width}}  {found['passed']:>7} {failed:>7} {found['skipped']:>7} {spent[folder]:>8.1f}"
+        )
+    for (folder, reason), times in sorted(skips.items()):
+        terminalreporter.line(f"skipped in {folder}, {times} x: {reason}")
+    if not skips:
+        terminalreporter.line("nothing was skipped")

@@ -1,0 +1,51 @@
+"""The pages are whole: links lead somewhere, code parses, and what they say of ``make`` is so."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)#\s]+)(?:#([^)\s]*))?\)")
+PYTHON = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+def name_of(page: Path) -> str:
+    """Name a case by its page."""
+    return page.relative_to(ROOT).as_posix()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_links_lead_somewhere(page: Path) -> None:
+    """Every relative link names a file of the project."""
+    links = [match[1] for match in LINK.finditer(page.read_text(encoding="utf-8"))]
+    assert not [link for link in links if "://" not in link and not (page.parent / link).exists()]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_python_in_pages_parses(page: Path) -> None:
+    """Every Python block is Python."""
+    for block in PYTHON.findall(page.read_text(encoding="utf-8")):
+        ast.parse(block)
+
+
+def test_readme_names_targets_that_exist() -> None:
+    """Each ``make target`` in README and CONTRIBUTING is a target of the Makefile, with a line in its help."""
+    targets = set(
+        re.findall(r"^([a-z.]+):[^#\n]*##", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    )
+    pages = (ROOT / "README.md").read_text(encoding="utf-8") + (ROOT / "CONTRIBUTING.md").read_text(
+        encoding="utf-8"
+    )
+    named = set(re.findall(r"(?:`|^)make ([a-z.]+)", pages, re.MULTILINE))
+    assert {"demo", "test"} <= named
+    assert named <= targets, f"no such target: {named - targets}"
+
+
+def test_ci_runs_what_the_readme_says() -> None:
+    """CI runs the README's test command, not one of its own."""
+    script = (ROOT / ".ci/run").read_text(encoding="utf-8")
+    assert re.search(r"^exec make test$", script, re.MULTILINE)
+    assert re.search(r"^make test", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE)

@@ -1,0 +1,77 @@
+"""The public surface looks public: sorted ``__all__``, every name there and explained."""
+
+import importlib
+import inspect
+import pkgutil
+import re
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import makegood
+
+ROOT = Path(__file__).resolve().parents[2]
+PUBLIC = ["makegood", *(f"makegood.{name}" for name in ("election", "testing", "console"))]
+
+
+def public_modules() -> list[str]:
+    """Return the modules users import from, as far as this version has them."""
+    present = {f"makegood.{module.name}" for module in pkgutil.iter_modules(makegood.__path__)}
+    return [name for name in PUBLIC if name == "makegood" or name in present]
+
+
+def explained(module: ModuleType, name: str) -> bool:
+    """Whether a public name says what it is: its own docstring, not an inherited or a generated one."""
+    value = getattr(module, name)
+    if inspect.isclass(value):
+        own = value.__doc__ or ""
+        return bool(own.strip()) and not own.startswith(f"{value.__name__}(")
+    return bool((inspect.getdoc(value) or "").strip())
+
+
+@pytest.mark.parametrize("name", public_modules())
+def test_all_is_sorted_and_true(name: str) -> None:
+    """``__all__`` is sorted, holds nothing twice, nothing private and nothing that is not there."""
+    module = importlib.import_module(name)
+    names = list(module.__all__)
+    assert names == sorted(set(names)), f"{name}.__all__ is not sorted, or holds a name twice"
+    assert not [n for n in names if not hasattr(module, n)]
+    assert not [n for n in names if n.startswith("_") and n != "__version__"]
+
+
+@pytest.mark.parametrize("name", public_modules())
+def test_every_public_name_is_explained(name: str) -> None:
+    """Each name in ``__all__`` has a docstring of its own."""
+    module = importlib.import_module(name)
+    assert not [n for n in module.__all__ if n != "__version__" and not explained(module, n)]
+
+
+def test_names_in_readme_and_docs_exist() -> None:
+    """Every ``mg.Name`` that a page or the example uses is a public name."""
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.py")]
+    used = {
+        (name, page.relative_to(ROOT).as_posix())
+        for page in pages
+        for name in re.findall(r"\bmg\.([A-Za-z_]+)", page.read_text(encoding="utf-8"))
+    }
+    exported = vars(makegood)["__all__"]
+    assert used
+    assert not sorted((name, page) for name, page in used if name not in exported)
+
+
+def test_an_unexplained_name_would_be_found() -> None:
+    """The check can fail: a class without a docstring, a dataclass's generated one, a bare function."""
+    sample = ModuleType("sample")
+    sample.__dict__.update(
+        Bare=type("Bare", (Exception,), {}),
+        Generated=type("Generated", (), {"__doc__": "Generated(x: int)"}),
+        plain=lambda: None,
+        Good=type("Good", (), {"__doc__": "What it is."}),
+    )
+    assert [explained(sample, n) for n in ("Bare", "Generated", "plain", "Good")] == [
+        False,
+        False,
+        False,
+        True,
+    ]

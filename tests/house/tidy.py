@@ -1,0 +1,330 @@
+"""The rules that the code's own shape keeps, as functions over source text: ``test_tidy`` applies them to this project.
+
+Every rule yields findings as (line, what is wrong). They are plain functions so that ``test_tidy_rules`` can show each
+of them a bad sample: a rule that cannot fail proves nothing.
+"""
+
+import ast
+import re
+from collections.abc import Iterator
+from itertools import pairwise
+
+Finding = tuple[int, str]
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+MOST_LINES = 500
+MOST_FUNCTION_LINES = 60
+MOST_POSITIONAL = 5
+BANNED_WORDS = frozenset({"job", "worker", "handler", "backend", "broker", "peer", "activity"})
+
+
+def functions(tree: ast.AST) -> Iterator[Function]:
+    """Yield every function and method, nested ones too."""
+    for node in ast.walk(tree):
+        if isinstance(node, FUNCTIONS):
+            yield node
+
+
+def dotted(node: ast.AST) -> str:
+    """Return ``a.b.c`` for such an expression, "" for any other."""
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute):
+        head = dotted(node.value)
+        return f"{head}.{node.attr}" if head else ""
+    return ""
+
+
+def too_long_file(text: str) -> Iterator[Finding]:
+    """A file fits into one head: 500 lines."""
+    lines = text.count("\n") + (not text.endswith("\n") and bool(text))
+    if lines > MOST_LINES:
+        yield lines, f"{lines} lines, at most {MOST_LINES}"
+
+
+def too_long_function(tree: ast.Module) -> Iterator[Finding]:
+    """A function fits on a screen: 60 lines, docstring included."""
+    for node in functions(tree):
+        lines = (node.end_lineno or node.lineno) - node.lineno + 1
+        if lines > MOST_FUNCTION_LINES:
+            yield node.lineno, f"{node.name} has {lines} lines, at most {MOST_FUNCTION_LINES}"
+
+
+def too_many_positional(tree: ast.Module) -> Iterator[Finding]:
+    """At most five parameters may be passed by position (``self`` and ``cls`` aside); the others are keyword-only."""
+    for node in functions(tree):
+        names = [a.arg for a in (*node.args.posonlyargs, *node.args.args)]
+        count = len(names) - (bool(names) and names[0] in {"self", "cls"})
+        if count > MOST_POSITIONAL:
+            yield node.lineno, f"{node.name} takes {count} positional parameters, at most {MOST_POSITIONAL}"
+
+
+def no_module_docstring(tree: ast.Module) -> Iterator[Finding]:
+    """Every module says in its docstring what it is for."""
+    if not ast.get_docstring(tree):
+        yield 1, "the module has no docstring"
+
+
+def no_public_docstring(tree: ast.Module) -> Iterator[Finding]:
+    """Every public class, function and method has a docstring; overloads are spared."""
+
+    def visit(body: list[ast.stmt], prefix: str) -> Iterator[Finding]:
+        for node in body:
+            if not isinstance(node, (*FUNCTIONS, ast.ClassDef)) or node.name.startswith("_"):
+                continue
+            marks = {dotted(mark).split(".")[-1] for mark in node.decorator_list}
+            if not marks & {"overload", "setter", "override"} and not ast.get_docstring(node):
+                yield node.lineno, f"{prefix}{node.name} has no docstring"
+            if isinstance(node, ast.ClassDef):
+                yield from visit(node.body, f"{node.name}.")
+
+    yield from visit(tree.body, "")
+
+
+def words_of(name: str) -> set[str]:
+    """Split a name into its words, in lower case and without a plural's s.
+
+    >>> sorted(words_of("HTTPPeerJobs_worker"))
+    ['http', 'job', 'peer', 'worker']
+    """
+    parts = re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+", name)
+    words = {part.lower() for part in parts}
+    return words | {word.removesuffix("s") for word in words if word not in BANNED_WORDS and len(word) > 3}
+
+
+def banned_word(tree: ast.Module) -> Iterator[Finding]:
+    """The public surface speaks our glossary: no job, worker, handler, backend, broker, peer or activity."""
+
+    def check(name: str, line: int, kind: str) -> Iterator[Finding]:
+        found = sorted(words_of(name) & BANNED_WORDS)
+        if found and not name.startswith("_"):
+            yield line, f"{kind} {name!r} says {found[0]!r}: see docs/glossary.md"
+
+    def visit(body: list[ast.stmt]) -> Iterator[Finding]:
+        for node in body:
+            if isinstance(node, (*FUNCTIONS, ast.ClassDef)):
+                if node.name.startswith("_") and node.name != "__init__":
+                    continue
+                yield from check(node.name, node.lineno, "the name")
+            if isinstance(node, ast.ClassDef):
+                yield from visit(node.body)
+            elif isinstance(node, FUNCTIONS):
+                for arg in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs):
+                    yield from check(arg.arg, arg.lineno, "the parameter")
+            elif isinstance(node, ast.Assign | ast.AnnAssign):
+                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+                for target in targets:
+                    yield from check(dotted(target), node.lineno, "the name")
+
+    yield from visit(tree.body)
+
+
+def sleeping(tree: ast.Module) -> Iterator[Finding]:
+    """Tests wait for events, not for time; ``asyncio.sleep(0)`` merely yields and is allowed."""
+    sleepers = {"time.sleep", "asyncio.sleep", "anyio.sleep"}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module in {"time", "asyncio", "anyio"}:
+            for alias in node.names:
+                if alias.name == "sleep":
+                    yield node.lineno, "imports sleep by name; sleeping belongs to tests/processes only"
+        if isinstance(node, ast.Call) and dotted(node.func) in sleepers:
+            first = node.args[0] if node.args else None
+            if not (isinstance(first, ast.Constant) and first.value == 0):
+                yield node.lineno, "sleeps; wait for an event instead, or move the test to tests/processes"
+
+
+CLOCKS_AND_CHANCE = {
+    "time.time", "time.time_ns", "time.monotonic", "time.monotonic_ns", "time.clock_gettime",
+    "uuid.uuid1", "uuid.uuid4", "uuid4", "datetime.now", "datetime.utcnow", "datetime.datetime.now",
+    "datetime.datetime.utcnow", "date.today", "datetime.date.today",
+}  # fmt: skip
+
+
+def own_clock_or_chance(tree: ast.Module) -> Iterator[Finding]:
+    """The engine reads time and chance through injected objects only, so that a seed can replay it."""
+    allowed = {"random.Random", "random.SystemRandom"}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module in {"time", "random", "uuid"}:
+            yield (
+                node.lineno,
+                f"imports from {node.module}; write {node.module}.name, so that the reader sees it",
+            )
+        if not isinstance(node, ast.Attribute | ast.Name):
+            continue
+        name = dotted(node)
+        if name in CLOCKS_AND_CHANCE or (
+            name.startswith("random.") and name.count(".") == 1 and name not in allowed
+        ):
+            yield node.lineno, f"{name} in the engine: take a Clock or a random.Random as argument"
+
+
+def unsafe(tree: ast.Module) -> Iterator[Finding]:
+    """No pickle, no eval, no shell."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            names = [a.name for a in node.names] if isinstance(node, ast.Import) else [node.module or ""]
+            for name in names:
+                if name.split(".")[0] in {"pickle", "cPickle", "dill", "cloudpickle", "shelve", "marshal"}:
+                    yield node.lineno, f"imports {name}: payloads are JSON"
+        if isinstance(node, ast.Call):
+            if dotted(node.func) in {"eval", "exec", "os.system", "os.popen"}:
+                yield node.lineno, f"calls {dotted(node.func)}"
+            for keyword in node.keywords:
+                if keyword.arg == "shell" and not (
+                    isinstance(keyword.value, ast.Constant) and keyword.value.value is False
+                ):
+                    yield node.lineno, "starts a shell"
+
+
+SQL = re.compile(
+    r"\b(select\s.+\sfrom|insert\s+into|update\s+\S+\s+set|delete\s+from|values\s*\()",
+    re.IGNORECASE | re.DOTALL,
+)
+# What may be put into a statement: our own names of tables, columns and clauses, never a value.
+SQL_PARTS = re.compile(
+    r"(^[A-Z_0-9]+$)|(prefix|schema|table|column|columns|clause|marks|placeholders|where|order|sql|suffix|select)s?$"
+)
+
+
+def sql_from_values(tree: ast.Module) -> Iterator[Finding]:
+    """No value is ever written into the text of a statement: it travels as a parameter."""
+    for node in ast.walk(tree):
+        texts: list[str] = []
+        holes: list[ast.AST] = []
+        if isinstance(node, ast.JoinedStr):
+            texts = ["".join(str(p.value) if isinstance(p, ast.Constant) else "_" for p in node.values)]
+            holes = [part.value for part in node.values if isinstance(part, ast.FormattedValue)]
+        elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod | ast.Add):
+            sides = (node.left, node.right)
+            texts = [s.value for s in sides if isinstance(s, ast.Constant) and isinstance(s.value, str)]
+            holes = [s for s in sides if not isinstance(s, ast.Constant | ast.BinOp | ast.JoinedStr)]
+        elif (
+            isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "format"
+        ):
+            base = node.func.value
+            texts = [base.value] if isinstance(base, ast.Constant) and isinstance(base.value, str) else []
+            holes = [*node.args, *(k.value for k in node.keywords)]
+        if isinstance(node, ast.expr) and SQL.search(" ".join(texts)):
+            for hole in holes:
+                called = hole.func if isinstance(hole, ast.Call) else hole
+                name = dotted(called).split(".")[-1]
+                if not SQL_PARTS.search(name):
+                    yield node.lineno, f"puts {ast.unparse(hole)!r} into the text of a statement"
+
+
+MUTABLE_CALLS = {"list", "dict", "set", "bytearray", "defaultdict", "deque", "Counter", "OrderedDict"}
+MUTATORS = {
+    "append", "extend", "insert", "add", "update", "setdefault", "pop", "popitem", "remove", "discard", "clear",
+    "appendleft", "sort", "reverse",
+}  # fmt: skip
+
+
+def is_mutable(node: ast.expr | None) -> bool:
+    """Whether an expression makes a list, a dict, a set or the like."""
+    if isinstance(node, ast.Call):
+        return dotted(node.func).split(".")[-1] in MUTABLE_CALLS
+    return isinstance(node, ast.List | ast.Dict | ast.Set | ast.ListComp | ast.DictComp | ast.SetComp)
+
+
+def module_state(tree: ast.Module) -> Iterator[Finding]:
+    """No module-level mutable state: a table in CAPITALS may stand there as long as its module never changes it."""
+    tables: set[str] = set()
+    for statement in tree.body:
+        if isinstance(statement, ast.Assign | ast.AnnAssign) and is_mutable(statement.value):
+            for target in statement.targets if isinstance(statement, ast.Assign) else [statement.target]:
+                name = dotted(target)
+                tables.add(name)
+                if name != "__all__" and name != name.upper():
+                    yield statement.lineno, f"{name} is mutable and lives in the module"
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Global):
+            yield node.lineno, f"global {', '.join(node.names)}: hold it in an object"
+        changed = ""
+        if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store | ast.Del):
+            changed = dotted(node.value)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in MUTATORS:
+            changed = dotted(node.func.value)
+        if isinstance(node, ast.expr) and changed in tables:
+            yield node.lineno, f"changes the module's {changed}"
+
+
+# Spelt so that this file does not itself say what it forbids.
+NOT_OURS = re.compile(
+    r"(?<![\w.~$}])/(work|tmp|root|home|Users)/\w+"
+    r"|\b(pypi|pythonhosted|npmjs)\.(org|com)\b"
+    r"|\bshared/(reference|prototypes|design)"
+    r"|\b(coding|AI)[ -](agent|assistant|session)s?\b"
+    r"|\b(cl[a]ude|anthr[o]pic|ll[m]s?)\b",
+    re.IGNORECASE,
+)
+
+
+def workplace(text: str) -> Iterator[Finding]:
+    """The project says nothing of the machine or the people it was made with, and holds no absolute path."""
+    for number, line in enumerate(text.splitlines(), 1):
+        if found := NOT_OURS.search(line):
+            yield number, f"says {found.group()!r}"
+
+
+SECTIONS = {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
+RELEASE = re.compile(r"## \[(?:(Unreleased)|(\d+)\.(\d+)\.(\d+)\] - \d{4}-\d{2}-\d{2}$)")
+
+
+def changelog_form(text: str) -> Iterator[Finding]:
+    """Keep a Changelog: a title, ``[Unreleased]`` first, releases falling, known sections, no empty ones."""
+    lines = text.splitlines()
+    if not lines or lines[0] != "# Changelog":
+        yield 1, "does not begin with '# Changelog'"
+    releases = [(n, line) for n, line in enumerate(lines, 1) if line.startswith("## ")]
+    versions: list[tuple[int, ...]] = []
+    for place, (number, line) in enumerate(releases):
+        match = RELEASE.match(line)
+        if match is None:
+            yield number, f"{line!r} is neither '## [Unreleased]' nor '## [1.2.3] - 2026-01-31'"
+        elif match[1]:
+            if place:
+                yield number, "[Unreleased] must come first"
+        else:
+            versions.append(tuple(int(part) for part in match.groups()[1:]))
+    if not releases or "[Unreleased]" not in releases[0][1]:
+        yield 1, "has no '## [Unreleased]' at the top"
+    for newer, older in pairwise(versions):
+        if newer <= older:
+            yield 1, f"release {newer} stands above {older}"
+    for number, line in enumerate(lines, 1):
+        if line.startswith("### ") and line[4:] not in SECTIONS:
+            yield number, f"{line!r} is no section of Keep a Changelog"
+    headings = [(n, line) for n, line in enumerate(lines, 1) if line.strip()]
+    for (number, line), (_, following) in pairwise([*headings, (len(lines) + 1, "## end")]):
+        if line.startswith("### ") and following.startswith("#"):
+            yield number, f"{line!r} is empty"
+
+
+def migration_numbers(names: list[str]) -> Iterator[Finding]:
+    """Migrations of one dialect are numbered 0001, 0002, … without gaps, once each."""
+    numbers: list[int] = []
+    for name in names:
+        match = re.fullmatch(r"(\d{4})_[a-z0-9_]+\.sql", name)
+        if match is None:
+            yield 0, f"{name} is not named like 0001_what_it_does.sql"
+        else:
+            numbers.append(int(match[1]))
+    if sorted(numbers) != list(range(1, len(numbers) + 1)):
+        yield 0, f"the numbers are {sorted(numbers)}: they must run from 1 without gaps"
+
+
+def untested_modules(modules: dict[str, str], tests: dict[str, str]) -> Iterator[Finding]:
+    """Every module has its test: a file ``test_<name>*.py``, or a test that imports it by name.
+
+    ``modules``: dotted name -> path; ``tests``: path -> text.
+    """
+    for module, path in sorted(modules.items()):
+        stem = module.split(".")[-1]
+        package, _, _ = module.rpartition(".")
+        named = re.compile(
+            rf"\b{re.escape(module)}\b|from {re.escape(package or module)} import [^\n]*\b{re.escape(stem)}\b"
+        )
+        has_file = any(re.search(rf"/test_{re.escape(stem)}(_\w+)?\.py$", test) for test in tests)
+        if not has_file and not any(named.search(text) for text in tests.values()):
+            yield 0, f"{path} has no test_{stem}.py and no test imports {module}"
