@@ -13,7 +13,7 @@ these headers:
 
 ``POST /service/find`` is the probe: did the key happen? With ``{"fences": true}`` it also raises the scope's token.
 ``GET`` and ``POST /faults`` read and turn the dials (``faults.py``), ``GET /totals`` sums up the books, ``GET
-/health`` counts the requests under way. A token is looked at in the transaction of the effect, after any waiting, so
+/health`` counts the other requests under way. A token is looked at in the transaction of the effect, after any waiting, so
 that a slow request is a true message from the past. SIGKILL at any moment leaves the books whole; SIGTERM ends.
 """
 
@@ -68,10 +68,22 @@ class World(socketserver.ThreadingTCPServer):
         return f"http://127.0.0.1:{self.server_address[1]}"
 
     def under_way(self, change: int = 0) -> int:
-        """How many operations are being served, after adding ``change``."""
+        """How many requests are being served, after adding ``change``."""
         with self._count:
             self._under_way += change
             return self._under_way
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Count the request as it is accepted, in order: who asks for the count finds every earlier one in it."""
+        self.under_way(+1)
+        super().process_request(request, client_address)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Serve the request in its thread, and count it out."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self.under_way(-1)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A caller that has left is no error of ours; anything else is shown."""
@@ -88,7 +100,8 @@ class Door(BaseHTTPRequestHandler):
         """Look at the world without changing it."""
         match self.path:
             case "/health":
-                self._answer(Answer(200, {"pid": os.getpid(), "under_way": self.server.under_way()}))
+                others = self.server.under_way() - 1
+                self._answer(Answer(200, {"pid": os.getpid(), "under_way": others}))
             case "/totals":
                 self._answer(Answer(200, self.server.books.totals()))
             case "/faults":
@@ -105,11 +118,7 @@ class Door(BaseHTTPRequestHandler):
                 self.server.faults.turn(body)
                 self._answer(Answer(200, {"dials": self.server.faults.dials()}))
                 return
-            self.server.under_way(+1)
-            try:
-                self._serve(self.path.lstrip("/"), body)
-            finally:
-                self.server.under_way(-1)
+            self._serve(self.path.lstrip("/"), body)
         except (BadRequestError, FaultsError) as error:
             self._answer(Answer(400, {"code": "bad request", "message": str(error)}))
 
@@ -234,7 +243,7 @@ def _announce(path: Path, url: str) -> None:
 
 def _end_with_stdin(world: World) -> None:
     """End when the process that started us has gone, however it went: its end of our stdin closes with it."""
-    while sys.stdin.buffer.read(4096):
+    while os.read(0, 4096):  # not sys.stdin: its lock, held at the interpreter's end, would abort it
         pass
     world.shutdown()
 

@@ -11,7 +11,7 @@ services are. Three agents, each wrapping one service; every action says how it 
 The lengths of time are short so that a demo heals while one watches; in earnest they are seconds to minutes.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
@@ -54,118 +54,101 @@ def verdicts() -> Iterator[None]:
         raise mg.Later(busy.wait, str(busy)) from busy
 
 
-def goods(order: Order) -> dict[str, object]:
-    """What every service is told of an order."""
-    return {"order_id": order.id, "sku": order.sku, "cents": order.cents}
+def facts(order: Order, more: Mapping[str, object]) -> dict[str, object]:
+    """What a service is told of an order, and what it needs besides."""
+    return {"order_id": order.id, "sku": order.sku, "cents": order.cents, **more}
+
+
+def ask(place: str, order: Order, *, patience: float | None = PATIENCE, **more: object) -> remote.Answer:
+    """Ask a service ("service/operation") for this call; key, token and scope travel in the headers."""
+    with verdicts():
+        return remote.ask(mg.current_call(), place, facts(order, more), patience=patience)
+
+
+async def ask_async(place: str, order: Order, **more: object) -> remote.Answer:
+    """As ``ask``, from an ``async def`` action."""
+    with verdicts():
+        return await remote.ask_async(mg.current_call(), place, facts(order, more), patience=PATIENCE)
 
 
 @stock.action(complete_within="4s", retry=RETRY, recover=RECOVER)
 async def reserve(order: Order) -> str:
     """Hold the goods; return the hold's id."""
-    with verdicts():
-        answer = await remote.ask_async(mg.current_call(), "stock/reserve", goods(order), patience=PATIENCE)
-    return answer.id
+    return (await ask_async("stock/reserve", order)).id
 
 
 @reserve.undo
 async def release(order: Order, *, result: str | None) -> None:
     """Let the goods go. ``result`` is None when in doubt: the service goes by the key, and knows."""
-    with verdicts():
-        facts = {**goods(order), "hold": result}
-        await remote.ask_async(mg.current_call(), "stock/release", facts, patience=PATIENCE)
+    await ask_async("stock/release", order, hold=result)
 
 
 @payments.action(complete_within="3s", retry=RETRY, recover=RECOVER)
 def charge(order: Order, hold: str) -> str:
     """Take the money; return the payment's id. Waits as long as it may: a silent bank is the Supervisor's case."""
-    with verdicts():
-        facts = {**goods(order), "card": order.card, "hold": hold}
-        return remote.ask(mg.current_call(), "payments/charge", facts).id
+    return ask("payments/charge", order, patience=None, card=order.card, hold=hold).id
 
 
 @charge.probe
 def find_charge(order: Order, hold: str) -> mg.Happened[str] | mg.NotHappened:
     """Ask the bank whether the charge happened, before anything is repeated or refunded."""
-    with verdicts():
-        found = remote.ask(
-            mg.current_call(), "payments/find", {"order_id": order.id, "hold": hold}, patience=PATIENCE
-        )
+    found = ask("payments/find", order, hold=hold)
     return mg.Happened(found.id) if found.happened else mg.NOT_HAPPENED
 
 
 @charge.undo
 def refund(order: Order, *, result: str | None) -> None:
     """Give the money back, if it was taken."""
-    with verdicts():
-        facts = {**goods(order), "payment": result}
-        remote.ask(mg.current_call(), "payments/refund", facts, patience=PATIENCE)
+    ask("payments/refund", order, payment=result)
 
 
 @carrier.action(complete_within="4s", retry=RETRY, recover=RECOVER)
 async def book(order: Order) -> str:
     """Order a van; return the booking's id."""
-    with verdicts():
-        answer = await remote.ask_async(mg.current_call(), "carrier/book", goods(order), patience=PATIENCE)
-    return answer.id
+    return (await ask_async("carrier/book", order)).id
 
 
 @book.probe(fences=True)
 async def find_booking(order: Order) -> mg.Happened[str] | mg.NotHappened:
     """Ask for the booking, and have every older request refused from then on: "not happened" is final then."""
-    with verdicts():
-        facts = {"order_id": order.id, "fences": True}
-        found = await remote.ask_async(mg.current_call(), "carrier/find", facts, patience=PATIENCE)
+    found = await ask_async("carrier/find", order, fences=True)
     return mg.Happened(found.id) if found.happened else mg.NOT_HAPPENED
 
 
 @book.undo
 async def cancel(order: Order, *, result: str | None) -> None:
     """Send the van away."""
-    with verdicts():
-        facts = {**goods(order), "booking": result}
-        await remote.ask_async(mg.current_call(), "carrier/cancel", facts, patience=PATIENCE)
+    await ask_async("carrier/cancel", order, booking=result)
 
 
 @stock.action(complete_within="4s", retry=RETRY, recover=RECOVER)
 def pack(order: Order, hold: str) -> str:
     """Put the goods in a box; return the parcel's id."""
-    with verdicts():
-        facts = {**goods(order), "hold": hold}
-        return remote.ask(mg.current_call(), "stock/pack", facts, patience=PATIENCE).id
+    return ask("stock/pack", order, hold=hold).id
 
 
 @pack.undo
 def unpack(order: Order, *, result: str | None) -> None:
     """Put the goods back on the shelf."""
-    with verdicts():
-        facts = {**goods(order), "parcel": result}
-        remote.ask(mg.current_call(), "stock/unpack", facts, patience=PATIENCE)
+    ask("stock/unpack", order, parcel=result)
 
 
 @carrier.action(complete_within="4s", retry=RETRY, recover=RECOVER, undo=mg.NOTHING)
 def email(order: Order, payment: str) -> None:
     """Tell the customer. A mail that was sent stays sent; it is harmless, and listed when the order is undone."""
-    with verdicts():
-        remote.ask(
-            mg.current_call(), "carrier/email", {**goods(order), "payment": payment}, patience=PATIENCE
-        )
+    ask("carrier/email", order, payment=payment)
 
 
 @carrier.action(complete_within="4s", retry=RETRY, recover=RECOVER)
 async def ship(order: Order, booking: str, parcel: str) -> str:
     """Send the parcel on its way; return the tracking number."""
-    with verdicts():
-        facts = {**goods(order), "booking": booking, "parcel": parcel}
-        answer = await remote.ask_async(mg.current_call(), "carrier/ship", facts, patience=PATIENCE)
-    return answer.id
+    return (await ask_async("carrier/ship", order, booking=booking, parcel=parcel)).id
 
 
 @ship.undo
 async def recall(order: Order, *, result: str | None) -> None:
     """Have the parcel brought back."""
-    with verdicts():
-        facts = {**goods(order), "tracking": result}
-        await remote.ask_async(mg.current_call(), "carrier/recall", facts, patience=PATIENCE)
+    await ask_async("carrier/recall", order, tracking=result)
 
 
 @shop.workflow(complete_within="2m", on_failure="undo")

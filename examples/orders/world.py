@@ -39,8 +39,11 @@ class Services:
     def start(self, timeout: float = 20.0) -> Self:
         """Start the process, at the address it had before if it had one; return when it answers.
 
-        ``timeout`` is in seconds. Raises ``ServicesError`` when the process ends or is not ready in time.
+        ``timeout`` is in seconds. Raises ``ServicesError`` when it runs already, ends at once, or is not ready in time.
         """
+        if self.running:
+            raise ServicesError(f"the services are running already, as process {self.pid}")
+        self._reap()
         ready = self.books.with_name(self.books.name + ".ready")
         ready.unlink(missing_ok=True)
         command = [sys.executable, "-m", f"{PACKAGE}.services", "--books", self.books, "--ready-file", ready]
@@ -57,6 +60,7 @@ class Services:
         deadline = time.monotonic() + timeout
         while not ready.exists():
             if self._process.poll() is not None:
+                self._reap()
                 raise ServicesError(f"the services ended at once, see {log}: {log.read_text()[-500:]}")
             if time.monotonic() > deadline:
                 self.kill()
@@ -67,9 +71,14 @@ class Services:
         return self
 
     @property
+    def running(self) -> bool:
+        """Whether the process lives; somebody else may have killed it."""
+        return self._process is not None and self._process.poll() is None
+
+    @property
     def pid(self) -> int:
         """The process id. Raises ``ServicesError`` when none is running."""
-        if self._process is None or self._process.poll() is not None:
+        if self._process is None or not self.running:
             raise ServicesError("the services are not running; call start()")
         return self._process.pid
 
@@ -104,7 +113,7 @@ class Services:
         return self._call("GET", "/totals")
 
     def under_way(self) -> int:
-        """How many operations are being served, slow and hanging ones too."""
+        """How many requests are being served, slow and hanging ones too."""
         count: int = self._call("GET", "/health")["under_way"]
         return count
 
@@ -118,7 +127,7 @@ class Services:
         return True
 
     def __enter__(self) -> Self:
-        return self if self._process is not None else self.start()
+        return self if self.running else self.start()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -126,11 +135,12 @@ class Services:
         self.stop()
 
     def _reap(self) -> None:
-        assert self._process is not None, "reaped after kill or terminate only"
-        self._process.wait()
-        if self._process.stdin is not None:
-            self._process.stdin.close()
-        self._process = None
+        """Wait for the end of a process that has been told to end, and let go of what we hold of it."""
+        if self._process is not None:
+            self._process.wait()
+            if self._process.stdin is not None:
+                self._process.stdin.close()
+            self._process = None
 
     def _call(self, method: str, path: str, body: object = None) -> dict[str, Any]:
         connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=10.0)

@@ -1,0 +1,84 @@
+"""SIGKILL of the services in the middle of their work leaves books in which every answer that was given stands."""
+
+import os
+import select
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+
+from examples.orders.remote import Unanswered
+from examples.orders.world import PACKAGE, ROOT, Services
+from tests.example.caller import Caller, entries
+
+CHARGE = "payments/charge"
+
+
+def charge_until_silence(thread: int, answered: dict[str, str], enough: threading.Semaphore) -> None:
+    """Charge under one key after the other until the services are gone; note each answer that came."""
+    for number in range(10_000):
+        key = f"{thread}-{number}"
+        try:
+            answered[key] = Caller(key, token="1.1", scope=key).ask(CHARGE, key).id
+        except Unanswered:
+            answered[key] = ""
+            return
+        enough.release()
+    raise AssertionError("the services were never killed")
+
+
+def test_killed_under_load_no_answer_is_lost_and_no_effect_is_doubled(services: Services) -> None:
+    answered: dict[str, str] = {}
+    for start in range(3):
+        enough = threading.Semaphore(0)
+        with ThreadPoolExecutor(8) as pool:
+            callers = [
+                pool.submit(charge_until_silence, 8 * start + thread, answered, enough) for thread in range(8)
+            ]
+            for _ in range(40):
+                assert enough.acquire(timeout=30)
+            services.kill()
+            for caller in callers:
+                caller.result()
+        services.start()
+    with closing(sqlite3.connect(services.books)) as db:
+        assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+        remembered = dict(db.execute("SELECT key, body FROM answer"))
+    done = [key for _, _, key, _ in entries(services.books)]
+    assert len(done) == len(set(done))
+    assert set(done) == set(remembered), "an effect without its answer, or an answer without its effect"
+    assert {key for key, answer in answered.items() if answer} <= set(done)
+    for key, answer in answered.items():
+        again = Caller(key, token="1.1", scope=key).ask(CHARGE, key).id
+        assert answer in ("", again)
+    assert len(entries(services.books)) == len(answered)
+
+
+def test_the_services_end_when_the_process_that_started_them_is_killed(tmp_path: Path) -> None:
+    """However the starter goes, no services stay behind: here it kills itself without a word."""
+    program = (
+        "import os, signal, sys; from pathlib import Path\n"
+        f"from {PACKAGE}.world import start_services\n"
+        "services = start_services(Path(sys.argv[1]))\n"
+        "print(services.pid, flush=True); os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    starter = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path / "books.db")],
+        cwd=ROOT,
+        capture_output=True,
+        check=False,
+        timeout=60,
+    )
+    assert starter.returncode == -signal.SIGKILL, starter.stderr
+    try:
+        pidfd = os.pidfd_open(int(starter.stdout))
+    except ProcessLookupError:
+        return  # gone already
+    try:
+        assert select.select([pidfd], [], [], 30)[0], "the services outlived their starter"
+    finally:
+        os.close(pidfd)
