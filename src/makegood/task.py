@@ -60,6 +60,24 @@ class Condition(msgspec.Struct, frozen=True, omit_defaults=True):
     parts: "tuple[Condition, ...]" = ()
 
 
+_LEVEL = 1 << 20
+
+
+def inside(position: int, level: int = 0) -> int:
+    """Return the index that names the step at ``position`` of a body: this one (level 0), the one around it (1), ...
+
+    >>> inside(0), inside(2), place(inside(2, 1))
+    (-1, -3, (2, 1))
+    """
+    return -1 - position - level * _LEVEL
+
+
+def place(index: int) -> tuple[int, int]:
+    """Return (position, level) of a negative index: what ``inside`` made it of."""
+    level, position = divmod(-1 - index, _LEVEL)
+    return position, level
+
+
 class StepPlan(msgspec.Struct, frozen=True, omit_defaults=True):
     """All that a step declares. ``idx`` is its position in the task, ``name`` is unique in the task.
 
@@ -75,6 +93,10 @@ class StepPlan(msgspec.Struct, frozen=True, omit_defaults=True):
     steps outside. Item ``n``'s copy of body position j gets a fresh idx, ``of`` = the ``each``, ``nth`` = n,
     ``name`` + "[n]", and its refs of "item" turned into refs of "step" (the ``each``) with path (n, ...).
     For copies of nested control steps that use ``of`` themselves, ``item_of`` keeps the owning ``each``.
+
+    In an ``each`` inside a body, an index may also name a step of the body *around* it: ``inside(n, level)`` with one
+    level more for each body further out. ``sides`` of a ``gather`` stand inside the body of their ``each`` (level 0 is
+    that body, level 1 the one that holds the gather); so does everything in ``body``.
     """
 
     idx: int
