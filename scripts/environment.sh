@@ -55,7 +55,8 @@ make_venv() {
     command -v apt-get >/dev/null || die "this python has neither venv nor pip; install its venv and ensurepip modules"
     say "this python has neither venv nor pip; installing python3-venv"
     "${root[@]}" apt-get update -qq </dev/null
-    DEBIAN_FRONTEND=noninteractive "${root[@]}" apt-get install -y -qq python3-venv </dev/null >/dev/null
+    "${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends python3-venv \
+        </dev/null >/dev/null
     "$python" -m venv "$venv"
 }
 

