@@ -11,6 +11,7 @@ message says what was wrong, where, and what to do::
     ├─ SubmissionError
     │  ├─ KeyConflict               same key, other inputs
     │  └─ PayloadError              not encodable, or too large: size and limit named
+    ├─ MissingValueError            a step wants part of a result that is not there
     ├─ TaskNotFoundError
     ├─ ActRefusedError              the act is not lawful in this state, or lost a race
     ├─ TaskOutcome                  raised by ``result()``
@@ -78,6 +79,13 @@ class PayloadError(SubmissionError):
         super().__init__(message)
         self.size = size
         self.limit = limit
+
+
+class MissingValueError(MakegoodError):
+    """A step, a condition or a list of ``mg.each`` wants part of a value that is not there.
+
+    Never reaches a user's program: the step fails with this text, certain to have done nothing.
+    """
 
 
 class TaskNotFoundError(MakegoodError):

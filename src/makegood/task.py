@@ -10,7 +10,7 @@ goes into them, so a user's data needs no escaping and filling in is one join of
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, TypeVar
 
 import msgspec
@@ -194,13 +194,16 @@ class Task(msgspec.Struct, frozen=True):
 class Held:
     """A task that a Scheduler holds in memory: the record, its steps by index, and who comes after whom.
 
-    ``followers[i]`` are the steps that wait for step i (by ``after``, ``guards``, ``of`` or ``item_of``). Derived by
-    ``saga.hold``; the rules read it and never change it, ``saga.apply`` puts a committed Decision into it.
+    ``followers[i]`` are the steps that wait for step i (by ``after``, ``guards``, ``of`` or ``item_of``; a ``gather`` waits for
+    every step of its ``each``). ``open[i]`` counts the predecessors of step i that are neither done nor skipped, ``left`` all
+    such steps. Derived by ``saga.hold``; the rules read it and never change it, ``saga.apply`` puts a committed Decision into it.
     """
 
     task: Task
     steps: list[Step]
     followers: list[tuple[int, ...]]
+    open: list[int] = field(default_factory=list)
+    left: int = 0
 
 
 @dataclass(frozen=True, slots=True)
