@@ -75,5 +75,7 @@ fi
 say "installing the locked packages"
 "$venv/bin/python" -m pip install -qq --disable-pip-version-check --require-hashes -r requirements.lock
 "$venv/bin/python" -m pip install -qq --disable-pip-version-check --no-deps --no-build-isolation --editable .
+# The wheel carries the example, an editable one a copy of it that would grow old; the checkout's own is used.
+rm -rf "$venv"/lib/python*/site-packages/makegood
 printf '%s\n' "$wanted" >"$stamp"
 say "$venv is ready"

@@ -1,0 +1,25 @@
+"""The quickstart does what it says: its program is taken from the page and run."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+PAGE = Path(__file__).resolve().parents[2] / "docs/quickstart.md"
+
+
+def test_trip_is_booked_and_taken_back(tmp_path: Path) -> None:
+    """One trip is booked; of the other, the room is given back because the flight was refused."""
+    (program,) = re.findall(
+        r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
+    )
+    (tmp_path / "trip.py").write_text(program, encoding="utf-8")
+    run = subprocess.run(
+        [sys.executable, "trip.py"], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60
+    )
+    assert run.returncode == 0, run.stdout + run.stderr
+    lines = run.stdout.splitlines()
+    assert "Oslo -> flight to Oslo" in lines
+    assert any(line.startswith("Atlantis -> undone: ") for line in lines)
+    assert lines.count("  given back: room in Atlantis") == 1
+    assert "  given back: room in Oslo" not in lines
