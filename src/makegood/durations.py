@@ -3,6 +3,7 @@
 import math
 import re
 from datetime import timedelta
+from email.utils import parsedate_to_datetime
 
 from makegood.errors import ConfigError
 
@@ -39,6 +40,27 @@ def seconds(value: Duration, *, name: str = "duration", least: float = 0.0) -> f
     if not math.isfinite(result) or result < least:
         raise ConfigError(f"{name}={value!r} must be a finite duration of at least {least:g} s")
     return result
+
+
+def retry_after(value: Duration, now: float) -> float:
+    """Return for how many seconds to wait: ``value`` is a duration, or what an HTTP Retry-After header says.
+
+    Such a header holds whole seconds ("120") or a date; ``now`` is the wall clock in seconds since 1970, to compare a date
+    with. What cannot be read means 1 second, and no wait is negative: a service that asks for time is never an error.
+
+    >>> retry_after("120", 0.0), retry_after("Thu, 01 Jan 1970 00:01:00 GMT", 0.0), retry_after("soon", 0.0)
+    (120.0, 60.0, 1.0)
+    """
+    if isinstance(value, str) and value.strip().isdecimal():
+        return float(value)
+    try:
+        return seconds(value)
+    except ConfigError:
+        pass
+    try:
+        return max(0.0, parsedate_to_datetime(str(value)).timestamp() - now)
+    except ValueError:
+        return 1.0
 
 
 def shown(value: float) -> str:

@@ -1,0 +1,439 @@
+"""Agents: each wraps one remote service and runs its actions, probes and undos.
+
+One ``Agents`` object runs all the agents of a process. It has slots, and takes at most as many requests as it has free
+ones: from the store (``_pull``), or handed over in memory by a Scheduler of the same process (``hand``). An attempt is
+bounded by its complete-by, counted here on a clock that runs through suspend: transient errors are tried again within it
+under the same key; at complete-by an ``async def`` action is cancelled and *nothing is said* (the Supervisor finds
+silence); a ``def`` action cannot be stopped, so its slot stays taken until it returns, and what it then says is refused
+by the store and kept in the history. A process that dies says nothing either.
+
+What an action raises decides the answer: ``Permanent``, ``Refused``, ``Later`` say so at once; any other exception is
+transient *and may have happened*, so when the tries run out the answer is "gave up": in doubt, never failed.
+"""
+
+import asyncio
+import inspect
+import logging
+import random
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from dataclasses import dataclass, field
+
+from makegood.call import Call, calling
+from makegood.channels.protocol import Channel
+from makegood.clock import Clock
+from makegood.declaration import NOT_HAPPENED, Action, Happened
+from makegood.durations import retry_after
+from makegood.errors import (
+    CompleteByPassed,
+    Later,
+    MakegoodError,
+    PayloadError,
+    Permanent,
+    Refused,
+    StoreUnavailableError,
+)
+from makegood.messages import Message, Request
+from makegood.policy import NEVER
+from makegood.store.records import AgentInfo, Identity, Offer
+
+log = logging.getLogger("makegood.agent")
+
+EXTEND_MOST = 10
+"""``call.extend()`` may stretch an attempt to at most this many times its complete-by."""
+
+_ERROR_LENGTH = 2000
+
+
+@dataclass(slots=True)
+class Slots:
+    """One agent of this process: its actions by every name they go or went by, its slots, and what it has seen."""
+
+    address: str
+    actions: Mapping[str, Action]
+    size: int
+    free: int = 0
+    calls: int = 0
+    failed: int = 0
+    seconds: float = 0.0
+    backlog: bool = False
+
+    def info(self) -> AgentInfo:
+        """Return what the process publishes of this agent."""
+        mean = self.seconds / self.calls if self.calls else 0.0
+        return AgentInfo(self.address, self.size, self.size - self.free, self.calls, self.failed, mean)
+
+
+@dataclass(slots=True, eq=False)
+class Running:
+    """An attempt under way. ``deadline`` is on the local clock; ``node`` is the process's number when it was taken."""
+
+    request: Request
+    node: int
+    deadline: float
+    last: float
+    began: float
+    unclear: bool = False
+    timer: asyncio.TimerHandle | None = None
+    work: "asyncio.Task[None] | None" = None
+
+
+@dataclass(slots=True)
+class _Replies:
+    waiting: list[tuple[int, int, Message]] = field(default_factory=list)
+    ring: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class Agents:
+    """Runs the agents of one process.
+
+    ``slots``: the agents by address. ``deliver``: offered each reply in time first; returns True when a Scheduler of this
+    process takes it in memory. ``poll``: seconds between looks at the store behind the wake-ups, None = never.
+    ``beside_scheduler``: a Scheduler runs in this process, so isolated requests are taken only when nothing else runs.
+    """
+
+    def __init__(
+        self,
+        channel: Channel,
+        slots: Mapping[str, Slots],
+        identity: Callable[[], Identity],
+        *,
+        clock: Clock,
+        rng: random.Random,
+        poll: float | None = 1.0,
+        beside_scheduler: bool = False,
+    ) -> None:
+        self.node = 0
+        self.slots = slots
+        self.deliver: Callable[[int, Message, int], bool] = lambda _task, _message, _node: False
+        self._channel = channel
+        self._identity = identity
+        self._clock = clock
+        self._rng = rng
+        self._poll = poll
+        self._beside = beside_scheduler
+        self._running: set[Running] = set()
+        self._wake = asyncio.Event()
+        self._replies = _Replies()
+        self._draining = False
+        self._alone = False
+        self._threads = ThreadPoolExecutor(
+            max(1, sum(s.size for s in slots.values())), thread_name_prefix="action"
+        )
+        for each in slots.values():
+            each.free = each.size
+
+    # -- what a Scheduler of the same process uses ------------------------------------------------------------------
+
+    def budget(self) -> dict[str, int]:
+        """Set all free slots aside for a Scheduler's commit and return them; agents with a backlog in the store give none.
+
+        What is not used must come back through ``restore``: requests waiting in the store may be of higher priority.
+        """
+        if self._draining or self._alone:
+            return {}
+        given = {}
+        for address, slots in self.slots.items():
+            if slots.free > 0 and not slots.backlog:
+                given[address] = slots.free
+                slots.free = 0
+        return given
+
+    def restore(self, unused: Mapping[str, int]) -> None:
+        """Take back slots that ``budget`` gave and the commit did not use."""
+        for address, n in unused.items():
+            self.slots[address].free += n
+
+    def knows(self, address: str, action: str) -> bool:
+        """Return whether this process runs that action."""
+        slots = self.slots.get(address)
+        return slots is not None and action in slots.actions
+
+    def backlogged(self, address: str) -> None:
+        """Note that a request for this agent went to the store: later ones queue behind it, until it is drained."""
+        if (slots := self.slots.get(address)) is not None:
+            slots.backlog = True
+
+    def hand(self, request: Request, began: float) -> None:
+        """Begin a request whose slot was set aside by ``budget``. ``began``: local clock before its row was written."""
+        self._begin(request, self.node, began)
+
+    def resend(self, node: int, task: int, message: Message) -> None:
+        """Send through the store a reply that a Scheduler of this process could not use."""
+        self._replies.waiting.append((node, task, message))
+        self._replies.ring.set()
+
+    # -- life ----------------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Take requests and answer them until cancelled; call ``drain`` first for an orderly end."""
+        stops = [self._channel.subscribe(address, self._wake.set) for address in self.slots]
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._pull(), name="agents pull")
+                group.create_task(self._answer(), name="agents answer")
+        finally:
+            for stop in stops:
+                stop()
+            for attempt in list(self._running):
+                if attempt.work is not None:
+                    attempt.work.cancel()
+            self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def drain(self, limit: float) -> None:
+        """Take nothing more; wait up to ``limit`` seconds for what runs and for the replies to be accepted."""
+        self._draining = True
+        end = self._clock.monotonic() + limit
+        while (self._running or self._replies.waiting) and (left := end - self._clock.monotonic()) > 0:  # noqa: ASYNC110 - a drain looks seldom, and once
+            await asyncio.sleep(min(0.02, left))
+
+    def infos(self) -> tuple[AgentInfo, ...]:
+        """Return what this process publishes of its agents."""
+        return tuple(slots.info() for slots in self.slots.values())
+
+    # -- taking ----------------------------------------------------------------------------------------------------------
+
+    async def _pull(self) -> None:
+        pause = 0.05
+        while True:
+            self._wake.clear()
+            took = False
+            if not self._draining and not self._alone:
+                try:
+                    took = await self._take()
+                    pause = 0.05
+                except StoreUnavailableError as away:
+                    log.warning("requests cannot be taken now: %s", away)
+                    pause = min(pause * 2, 2.0)
+                    await asyncio.sleep(pause * self._rng.uniform(0.5, 1.5))
+                    continue
+            if not took:
+                await _wait(self._wake, self._poll, self._rng)
+
+    async def _take(self) -> bool:
+        offers = [Offer(s.address, tuple(s.actions), s.free) for s in self.slots.values() if s.free > 0]
+        if not offers:
+            return False
+        for offer in offers:
+            self.slots[offer.agent].free = 0
+        alone = self._beside and not self._running
+        began = self._clock.monotonic()
+        taken: list[Request] = []
+        try:
+            taken = await self._channel.take(self.node, offers, alone=alone)
+        finally:
+            used: dict[str, int] = {}
+            for request in taken:
+                address = f"{request.app}/{request.agent}"
+                used[address] = used.get(address, 0) + 1
+            for offer in offers:
+                slots = self.slots[offer.agent]
+                slots.free += offer.slots - used.get(offer.agent, 0)
+                slots.backlog = used.get(offer.agent, 0) >= offer.slots
+        for request in taken:
+            if self._beside and request.isolate:
+                self._alone = True
+            self._begin(request, self.node, began)
+        return bool(taken)
+
+    # -- one attempt -----------------------------------------------------------------------------------------------------
+
+    def _begin(self, request: Request, node: int, began: float) -> None:
+        attempt = Running(request, node, began + request.within, began + request.within * EXTEND_MOST, began)
+        self._running.add(attempt)
+        attempt.work = asyncio.get_running_loop().create_task(self._attempt(attempt))
+
+    async def _attempt(self, attempt: Running) -> None:
+        request = attempt.request
+        slots = self.slots[f"{request.app}/{request.agent}"]
+        message: Message | None = None
+        try:
+            message = await self._tries(attempt, slots.actions[request.action])
+        except asyncio.CancelledError:
+            log.debug("step %s of task %d: halted at complete-by", request.step, request.task)
+        finally:
+            if attempt.timer is not None:
+                attempt.timer.cancel()
+            self._running.discard(attempt)
+            slots.free += 1
+            slots.calls += 1
+            slots.seconds += self._clock.monotonic() - attempt.began
+            if message is None or message.kind == "gave_up":
+                slots.failed += 1
+            if self._alone and not self._running:
+                self._alone = False
+            if slots.backlog:
+                self._wake.set()
+        if message is not None:
+            self._reply(attempt, message)
+
+    def _reply(self, attempt: Running, message: Message) -> None:
+        in_time = self._clock.monotonic() <= attempt.deadline and attempt.node == self.node
+        if in_time and self.deliver(attempt.request.task, message, attempt.node):
+            return
+        self.resend(attempt.node, attempt.request.task, message)
+
+    async def _tries(self, attempt: Running, action: Action) -> Message | None:
+        """Return the answer of one attempt, or None for silence."""
+        request = attempt.request
+        try:
+            fn, kwargs = action.prepared(request)
+        except PayloadError as unreadable:  # the code changed under a waiting step: an operator's matter
+            return self._message(
+                request, "gave_up", error=f"arguments do not fit {request.action}: {unreadable}", final=True
+            )
+        pauses = () if action.retry is NEVER or action.retry.never else action.retry.pauses()
+        if inspect.iscoroutinefunction(fn):
+            self._arm(attempt)
+        for n in range(len(pauses) + 1):
+            message = await self._once(attempt, action, fn, kwargs)
+            if message is None or message.kind != "gave_up" or message.final or n == len(pauses):
+                return message
+            attempt.unclear = True
+            pause = pauses[n] * self._rng.uniform(0.5, 1.5)
+            if self._clock.monotonic() + pause >= attempt.deadline:
+                return message
+            await asyncio.sleep(pause)
+        return None
+
+    def _arm(self, attempt: Running) -> None:
+        left = attempt.deadline - self._clock.monotonic()
+        attempt.timer = asyncio.get_running_loop().call_later(max(0.0, left), self._halt, attempt)
+
+    def _halt(self, attempt: Running) -> None:
+        if attempt.deadline > self._clock.monotonic():  # extended, or the timer came early
+            self._arm(attempt)
+        elif attempt.work is not None:
+            attempt.work.cancel()
+
+    async def _once(
+        self, attempt: Running, action: Action, fn: Callable[..., object], kwargs: Mapping[str, object]
+    ) -> Message | None:
+        """Run the function once; return its answer, None for silence."""
+        request = attempt.request
+        try:
+            with calling(self._call(attempt)):
+                if inspect.iscoroutinefunction(fn):
+                    value = await fn(**kwargs)
+                else:
+                    context = copy_context()
+                    loop = asyncio.get_running_loop()
+                    value = await loop.run_in_executor(self._threads, lambda: context.run(fn, **kwargs))
+            return self._answered(attempt, action, value)
+        except CompleteByPassed:
+            return None
+        except Permanent as said:
+            return self._message(request, "permanent", error=_words(said), unclear=attempt.unclear)
+        except Refused as said:
+            return self._message(request, "refused", error=_words(said))
+        except Later as said:
+            return self._message(
+                request,
+                "later",
+                error=_words(said),
+                wait=retry_after(said.wait, self._clock.wall()),
+                unclear=attempt.unclear,
+            )
+        except Exception as failed:  # noqa: BLE001 - whatever the user's code raises is transient, and may have happened
+            log.info(
+                "step %s of task %d, attempt %d: %s",
+                request.step,
+                request.task,
+                request.attempt,
+                _words(failed),
+            )
+            return self._message(request, "gave_up", error=_words(failed))
+
+    def _answered(self, attempt: Running, action: Action, value: object) -> Message:
+        request = attempt.request
+        if request.doing == "undo":
+            return self._message(request, "done")
+        if request.doing == "probe" and value is NOT_HAPPENED:
+            return self._message(request, "not_happened")
+        if request.doing == "probe" and not isinstance(value, Happened):
+            said = f"the probe of {request.action} returned {type(value).__name__}: return mg.Happened(result) or mg.NOT_HAPPENED"
+            return self._message(request, "gave_up", error=said)
+        kind = "happened" if isinstance(value, Happened) else "done"
+        try:
+            encoded = action.encoded(value.result if isinstance(value, Happened) else value)
+        except (
+            PayloadError
+        ) as unfit:  # it was done, and its result is lost: in doubt, no retry, undone with result None
+            return self._message(request, "gave_up", error=f"the result cannot be kept: {unfit}", final=True)
+        return self._message(request, kind, value=encoded)  # type: ignore[arg-type]
+
+    def _message(self, request: Request, kind: str, **fields: object) -> Message:
+        return Message(kind, request.idx, request.doing, request.attempt, **fields)  # type: ignore[arg-type]
+
+    def _call(self, attempt: Running) -> Call:
+        request, identity = attempt.request, self._identity()
+
+        async def extend(more: float) -> bool:
+            wanted = min(self._clock.monotonic() + more, attempt.last)
+            left = wanted - self._clock.monotonic()
+            if left <= 0 or not await self._channel.extend(
+                attempt.node, request.task, request.idx, request.attempt, left
+            ):
+                return False
+            attempt.deadline = max(attempt.deadline, wanted)
+            return True
+
+        return Call(
+            request, identity.store_id, identity.generation, lambda: attempt.deadline, self._clock, extend
+        )
+
+    # -- answering -------------------------------------------------------------------------------------------------------
+
+    async def _answer(self) -> None:
+        """Send replies in batches; one that the store cannot take now is kept until it is accepted or late."""
+        pause = 0.05
+        while True:
+            await self._replies.ring.wait()
+            self._replies.ring.clear()
+            while self._replies.waiting:
+                batch = self._replies.waiting[:1000]
+                node = batch[0][0]
+                batch = [entry for entry in batch if entry[0] == node]
+                try:
+                    accepted = await self._channel.answer(
+                        node, [(task, message) for _, task, message in batch]
+                    )
+                except StoreUnavailableError as away:
+                    log.warning("%d replies wait for the store: %s", len(self._replies.waiting), away)
+                    pause = min(pause * 2, 2.0)
+                    await asyncio.sleep(pause * self._rng.uniform(0.5, 1.5))
+                    continue
+                pause = 0.05
+                sent = {id(entry) for entry in batch}
+                self._replies.waiting = [entry for entry in self._replies.waiting if id(entry) not in sent]
+                if late := accepted.count(False):
+                    log.info("%d of %d replies came too late and were refused", late, len(batch))
+
+
+def _words(error: BaseException) -> str:
+    text = str(error)
+    named = (
+        text
+        if isinstance(error, MakegoodError) and text
+        else f"{type(error).__name__}: {text}"
+        if text
+        else type(error).__name__
+    )
+    return named[:_ERROR_LENGTH]
+
+
+async def _wait(ring: asyncio.Event, most: float | None, rng: random.Random) -> None:
+    if most is None:
+        await ring.wait()
+        return
+    try:
+        async with asyncio.timeout(most * rng.uniform(0.8, 1.2)):
+            await ring.wait()
+    except TimeoutError:
+        return
+
+
+def offers(slots: Sequence[Slots]) -> list[Offer]:
+    """Return what a process with these agents can run when nothing runs: for ``makegood check`` and tests."""
+    return [Offer(s.address, tuple(s.actions), s.size) for s in slots]

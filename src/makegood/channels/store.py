@@ -1,0 +1,39 @@
+"""The default channel: the store's request and reply rows, with its wake-ups."""
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from makegood.messages import Message, Request
+from makegood.store.protocol import Queues
+from makegood.store.records import Offer
+
+
+class _Store(Queues, Protocol):
+    def subscribe(self, topic: str, ring: Callable[[], None]) -> Callable[[], None]: ...
+
+
+class StoreChannel:
+    """Carries requests and replies as rows of the state store: nothing else to install, durable by themselves."""
+
+    def __init__(self, store: _Store) -> None:
+        self._store = store
+
+    async def take(self, node: int, offers: Sequence[Offer], *, alone: bool = False) -> list[Request]:
+        """Take waiting request rows; their complete-by starts now."""
+        return await self._store.take(node, offers, alone=alone)
+
+    async def answer(self, node: int, replies: Sequence[tuple[int, Message]]) -> list[bool]:
+        """Insert reply rows addressed to the tasks."""
+        return await self._store.answer(node, replies)
+
+    async def extend(self, node: int, task: int, idx: int, attempt: int, seconds: float) -> bool:
+        """Move the request row's complete-by."""
+        return await self._store.extend(node, task, idx, attempt, seconds)
+
+    async def give_back(self, node: int, requests: Sequence[tuple[int, int, int]]) -> None:
+        """Clear ``taken_by`` of request rows not begun."""
+        await self._store.give_back(node, requests)
+
+    def subscribe(self, agent: str, ring: Callable[[], None]) -> Callable[[], None]:
+        """Ring on the store's topic of the agent."""
+        return self._store.subscribe(f"agent:{agent}", ring)

@@ -1,0 +1,283 @@
+"""A Node: one process, or part of a user's, that runs a chosen set of roles on one store.
+
+It opens the store, registers a node row, sends heartbeats, starts the actors, wires those of one process together (so
+that a Scheduler hands requests to its own agents in memory), and drains them in order when it is to stop: claim and
+take nothing more, let what runs finish, give the rest back.
+
+A process that was stopped for longer than its heartbeat lasts learns from its next heartbeat that it was declared dead.
+It then goes on under a new number: what it held belongs to others, and what it still writes is refused by the fences.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import random
+import signal
+import socket
+from collections.abc import Coroutine, Iterable, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from makegood.agent import Agents, Slots
+from makegood.channels import StoreChannel
+from makegood.client import Client
+from makegood.clock import Clock, SystemClock
+from makegood.errors import ConfigError, DefinitionError, StoreUnavailableError
+from makegood.options import Options
+from makegood.scheduler import Scheduler
+from makegood.store import Store, open_store
+from makegood.store.records import NodeInfo, TaskView
+from makegood.supervisor import Pass, Supervisor
+from makegood.task import Task
+from makegood.workflow import App
+
+log = logging.getLogger("makegood.node")
+
+ROLES = ("scheduler", "agent", "supervisor")
+
+
+class Node:
+    """Runs roles: ``async with Node(app, "sqlite:///shop.db") as node: ...``, or ``await Node(...).run()`` as a process.
+
+    ``app`` is needed for the role "agent" alone; ``agents`` names those of its agents to run here (default: all).
+    ``store`` is a URL (default: MAKEGOOD_STORE, else ``sqlite:///makegood.db``) or a store that the caller opened.
+    ``options``: see ``Options``. ``client`` submits to the same store from this process.
+    """
+
+    def __init__(
+        self,
+        app: App | None = None,
+        store: str | Store | None = None,
+        *,
+        roles: Iterable[str] = ROLES,
+        agents: Sequence[str] | None = None,
+        name: str | None = None,
+        options: Options | None = None,
+        clock: Clock | None = None,
+        rng: random.Random | None = None,
+    ) -> None:
+        self.options = options or Options()
+        self.roles = _roles(roles, app)
+        self.name = name or f"{socket.gethostname()}-{os.getpid()}"
+        self._clock = clock or SystemClock()
+        self._rng = rng or random.Random()
+        self._owned = store is None or isinstance(store, str)
+        self.store: Store = (
+            open_store(store, clock=self._clock) if store is None or isinstance(store, str) else store
+        )
+        self._slots = (
+            _slots(app, agents, self.options.slots) if "agent" in self.roles and app is not None else {}
+        )
+        self.number = 0
+        self.client = Client(self.store, clock=self._clock, rng=self._rng)
+        self.scheduler: Scheduler | None = None
+        self.agents: Agents | None = None
+        self.supervisor: Supervisor | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._stop = asyncio.Event()
+        self._failure: BaseException | None = None
+
+    # -- life ----------------------------------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Self:
+        """Open the store, register, start the roles."""
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Drain and stop; raises what an actor died of, if one did."""
+        await self.stop()
+        if self._failure is not None and kind is None:
+            raise self._failure
+
+    async def start(self) -> None:
+        """Open the store, register, start the roles. Raises what ``store.open`` raises; nothing is left running then."""
+        if self._owned:
+            await self.store.open(migrate=self.options.migrate)
+        try:
+            await self.client.open()
+            self._build()
+            await self._register()
+        except BaseException:
+            await self._let_go()
+            raise
+        self._spawn("heartbeat", self._beat())
+        for actor in (self.agents, self.scheduler, self.supervisor):
+            if actor is not None:
+                self._spawn(type(actor).__name__.lower(), actor.run())
+
+    async def run(self) -> None:
+        """Run as a process: until SIGTERM or SIGINT, or until an actor dies, whose error is then raised."""
+        loop = asyncio.get_running_loop()
+        await self.start()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            with contextlib.suppress(
+                NotImplementedError, ValueError
+            ):  # not the main thread, or not on this system
+                loop.add_signal_handler(number, self._stop.set)
+        try:
+            await self._stop.wait()
+        finally:
+            for number in (signal.SIGTERM, signal.SIGINT):
+                with contextlib.suppress(NotImplementedError, ValueError):
+                    loop.remove_signal_handler(number)
+            await self.stop()
+        if self._failure is not None:
+            raise self._failure
+
+    async def stop(self) -> None:
+        """Drain: take nothing more, wait for what runs (at most ``drain`` seconds), give the rest back, close."""
+        if self._failure is None:
+            drains = [
+                actor.drain(self.options.number("drain"))
+                for actor in (self.agents, self.scheduler)
+                if actor is not None
+            ]
+            try:
+                await asyncio.gather(*drains)
+            except StoreUnavailableError as away:
+                log.warning("could not give tasks back, a supervisor will free them: %s", away)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks.clear()
+        with contextlib.suppress(StoreUnavailableError):  # its heartbeat runs out by itself
+            if self.number:
+                await self.store.unregister(self.number)
+        await self._let_go()
+
+    async def supervise_once(self, wait: float | None = None) -> Pass | None:
+        """Open the store, take the Supervisor's lease, watch one interval, make one pass, give the lease back.
+
+        Returns None when another Supervisor still leads after ``wait`` seconds (default: the lease's length and a bit).
+        """
+        if self._owned:
+            await self.store.open(migrate=self.options.migrate)
+        try:
+            supervisor = self._supervisor()
+            return await supervisor.single(self.options.number("lease") * 1.5 if wait is None else wait)
+        finally:
+            await self._let_go()
+
+    async def _let_go(self) -> None:
+        await self.client.close()
+        if self._owned:
+            await self.store.close()
+
+    # -- building ----------------------------------------------------------------------------------------------------------
+
+    def _build(self) -> None:
+        if "agent" in self.roles:
+            self.agents = Agents(
+                StoreChannel(self.store),
+                self._slots,
+                lambda: self.store.identity,
+                clock=self._clock,
+                rng=self._rng,
+                poll=self.options.poll_seconds,
+                beside_scheduler="scheduler" in self.roles,
+            )
+        if "scheduler" in self.roles:
+            self.scheduler = Scheduler(
+                self.store,
+                self.agents,
+                clock=self._clock,
+                rng=self._rng,
+                hold=self.options.hold,
+                claim=self.options.claim,
+                poll=self.options.poll_seconds,
+                ended=self._ended,
+            )
+            if self.agents is not None:
+                self.agents.deliver = self.scheduler.deliver
+        if "supervisor" in self.roles:
+            self.supervisor = self._supervisor()
+
+    def _supervisor(self) -> Supervisor:
+        return Supervisor(self.store, self.options, me=self.name, clock=self._clock, rng=self._rng)
+
+    def _spawn(self, name: str, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work, name=f"{self.name} {name}")
+        task.add_done_callback(self._died)
+        self._tasks.append(task)
+
+    def _died(self, task: asyncio.Task[None]) -> None:
+        """An actor that ends by itself takes the node with it: half a node would look alive and do nothing."""
+        if task.cancelled() or task.exception() is None or self._failure is not None:
+            return
+        self._failure = task.exception()
+        log.critical("%s died; the node stops and others take over", task.get_name(), exc_info=self._failure)
+        for other in self._tasks:
+            other.cancel()
+        self._stop.set()
+
+    # -- heartbeat -------------------------------------------------------------------------------------------------------
+
+    def _info(self) -> NodeInfo:
+        return NodeInfo(
+            self.name,
+            self.roles,
+            socket.gethostname(),
+            os.getpid(),
+            self.options.number("life"),
+            self.agents.infos() if self.agents is not None else (),
+            self.scheduler.held() if self.scheduler is not None else 0,
+        )
+
+    async def _register(self) -> None:
+        self.number = await self.store.register(self._info())
+        if self.agents is not None:
+            self.agents.node = self.number
+        if self.scheduler is not None:
+            self.scheduler.renamed(self.number)
+
+    async def _beat(self) -> None:
+        pause = self.options.number("heartbeat")
+        while True:
+            await asyncio.sleep(pause * self._rng.uniform(0.9, 1.0))
+            try:
+                if not await self.store.heartbeat(self.number, self._info()):
+                    await self._register()
+            except StoreUnavailableError as away:
+                log.warning("no heartbeat now: %s", away)
+
+    def _ended(self, task: Task) -> None:
+        if self.client.waits_for(task.id):
+            self.client.ended(
+                TaskView(
+                    task.id, task.app, task.workflow, task.key, task.state, task.goal, task.submission, task.priority, task.cause,
+                    task.failure_count, None, task.epoch, None, 0.0, None, None, task.result,
+                )
+            )  # fmt: skip
+
+
+def _roles(roles: Iterable[str], app: App | None) -> tuple[str, ...]:
+    wanted = tuple(dict.fromkeys(roles))
+    unknown = [role for role in wanted if role not in ROLES]
+    if unknown or not wanted:
+        raise ConfigError(f"roles={wanted!r}: any of {', '.join(ROLES)}, at least one")
+    if "agent" in wanted and app is None:
+        raise ConfigError(
+            "the role 'agent' runs actions and needs the app that declares them: Node(app, ...)"
+        )
+    return wanted
+
+
+def _slots(app: App, agents: Sequence[str] | None, slots: int | None) -> dict[str, Slots]:
+    names = list(app.agents) if agents is None else list(agents)
+    found: dict[str, Slots] = {}
+    for name in names:
+        declared = app.agents.get(name)
+        if declared is None:
+            raise DefinitionError(
+                f"app {app.name!r} declares no agent {name!r}; it has {', '.join(app.agents) or 'none'}"
+            )
+        actions = {
+            known: action for action in declared.actions.values() for known in (action.name, *action.formerly)
+        }
+        address = f"{app.name}/{name}"
+        found[address] = Slots(address, actions, slots or declared.concurrency)
+    return found

@@ -1,0 +1,148 @@
+"""The Supervisor: finds what is overdue or left behind, counts the failure, and asks for the remedy.
+
+(In the sense of the Scheduler-Agent-Supervisor pattern: it restarts no processes; systemd or Kubernetes does.) It knows no
+business and decides nothing about a task: it *judges* silence and leaves ``expired`` in the task's inbox; the Scheduler's
+rules choose between retry, wait, undo and hold.
+
+Many instances may run; the one that holds the lease acts, and every write it makes carries the epoch of its term beside
+the compare-and-set on the row itself. Both are needed: the term keeps two leaders from judging one silence twice, the
+compare-and-set keeps a judgement from an attempt that an operator or a reply has overtaken in between.
+
+After a new term began, or the store was away, nothing is judged for a full interval: agents and Schedulers that were
+cut off as well must have had the time to come back.
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from makegood.clock import Clock
+from makegood.election import Election, Term
+from makegood.errors import FencedOffError, StoreUnavailableError
+from makegood.messages import Alert
+from makegood.options import Options
+from makegood.store.protocol import Leases, Supervision
+from makegood.store.records import Grant
+
+log = logging.getLogger("makegood.supervisor")
+
+LEASE = "makegood/supervisor"
+"""The lease that the leading Supervisor of a store holds."""
+
+DEAF_INTERVALS = 2
+"""A Scheduler that leaves ``expired`` unanswered for so many intervals loses the task's lock."""
+
+
+class _Store(Supervision, Leases, Protocol):
+    async def alert(self, alerts: list[Alert]) -> None: ...
+
+
+@dataclass(slots=True)
+class Pass:
+    """What one pass did: counts, by kind."""
+
+    judged: int = 0
+    released: int = 0
+    deaf: int = 0
+    expired: int = 0
+    starved: int = 0
+    full: bool = False
+    tasks: list[int] = field(default_factory=list)
+
+
+class Supervisor:
+    """One instance. ``every``: seconds between passes at most; ``ttl``: the lease's; ``limit``: rows a statement at most;
+    ``starve``: seconds that a request may wait for an agent before an alert. ``grace``: see ``GRACE``.
+    """
+
+    def __init__(
+        self, store: _Store, options: Options, *, me: str, clock: Clock, rng: random.Random, limit: int = 500
+    ) -> None:
+        self._store = store
+        self._rng = rng
+        self._every = options.number("every")
+        self._grace = options.number("grace")
+        self._starve = options.number("starve")
+        self._limit = limit
+        self._election: Election[Grant] = Election(
+            LEASE, store, me=me, ttl=options.lease, clock=clock, rng=rng
+        )
+        self.leading: Term[Grant] | None = None
+
+    async def run(self) -> None:
+        """Contend for the lease, and supervise in each term, until cancelled."""
+        async for term in self._election.terms():
+            async with term:
+                self.leading = term
+                try:
+                    await self.lead(term)
+                except FencedOffError as over:
+                    log.warning("the term %d is over: %s", term.epoch, over)
+                finally:
+                    self.leading = None
+
+    async def single(self, wait: float) -> Pass | None:
+        """Take the lease, watch for one interval, make one pass, give the lease back: for cron.
+
+        Returns None when somebody else still leads after ``wait`` seconds.
+        """
+        terms = self._election.terms()
+        try:
+            async with asyncio.timeout(wait):
+                term = await anext(terms)
+        except TimeoutError:
+            return None
+        finally:
+            await terms.aclose()
+        async with term:
+            (one,) = await self.lead(term, passes=1)
+            return one
+
+    async def lead(self, term: Term[Grant], passes: int | None = None) -> list[Pass]:
+        """Supervise within a term: first a full interval of watching, then pass after pass (``passes`` of them at most)."""
+        done: list[Pass] = []
+        await asyncio.sleep(self._every)
+        while passes is None or len(done) < passes:
+            try:
+                one = await self.once(term)
+                done = [*done[-99:], one]
+                rest = 0.0 if one.full else await self._store.horizon(self._grace, self._every)
+            except StoreUnavailableError as away:
+                log.warning("the store is away; judging again after a full interval: %s", away)
+                rest = self._every
+            if passes is None or len(done) < passes:
+                await asyncio.sleep(max(rest, self._every / 20) * self._rng.uniform(0.9, 1.1))
+        return done
+
+    async def once(self, term: Term[Grant]) -> Pass:
+        """Make one bounded pass. Raises ``FencedOffError`` when the term is over in the store."""
+        grant, limit, found = term.grant, self._limit, Pass()
+        judged = await self._store.judge(grant, self._grace, limit)
+        found.judged = len(judged.requests)
+        found.full = judged.full
+        freed = await self._bounded(lambda: self._store.release_dead(grant, limit), found)
+        found.released = len(freed)
+        found.tasks += freed
+        found.deaf = len(
+            await self._bounded(
+                lambda: self._store.release_deaf(grant, DEAF_INTERVALS * self._every, limit), found
+            )
+        )
+        found.expired = len(await self._bounded(lambda: self._store.expire_tasks(grant, limit), found))
+        found.starved = len(
+            await self._bounded(lambda: self._store.starved(grant, self._starve, limit), found)
+        )
+        if found.judged or found.released or found.deaf or found.expired or found.starved:
+            log.info(
+                "judged %d attempts, freed %d tasks of dead and %d of deaf schedulers, %d tasks past complete-by, %d starved",
+                found.judged, found.released, found.deaf, found.expired, found.starved,
+            )  # fmt: skip
+        return found
+
+    async def _bounded(self, act: Callable[[], Awaitable[list[int]]], found: Pass) -> list[int]:
+        touched = await act()
+        found.full = found.full or len(touched) >= self._limit
+        return touched
