@@ -216,7 +216,7 @@ class TaskView(msgspec.Struct, frozen=True):
 
 class StepView(msgspec.Struct, frozen=True):
     """A step as people see it. ``doing`` and ``taken_by`` describe the request in flight; ``due``: seconds until its complete-by
-    (or its timer, when ``waiting``).
+    (or its timer, when ``waiting``). ``plan`` is what the step declares: whom it follows, its policy, the body of an ``each``.
     """
 
     idx: int
@@ -236,6 +236,7 @@ class StepView(msgspec.Struct, frozen=True):
     waiting: bool = False
     taken_by: int | None = None
     due: float | None = None
+    plan: StepPlan | None = None
 
 
 class TaskDetail(msgspec.Struct, frozen=True):
