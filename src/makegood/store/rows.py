@@ -5,6 +5,7 @@ interner decodes each only once and shares the record. The yes/no fields of a st
 """
 
 from collections import OrderedDict
+from collections.abc import Sequence
 
 import msgspec
 
@@ -96,6 +97,16 @@ def moves(value: list[Move]) -> bytes:
 def read_moves(data: bytes) -> list[Move]:
     """Return the moves that ``moves`` wrote."""
     return _moves(data)
+
+
+def note(stale: Sequence[Message]) -> str:
+    """Return what a history says of messages that changed nothing; "" when there are none."""
+    return "; ".join(
+        f"{m.kind} came too late for the {m.doing} of step {m.idx}, attempt {m.attempt}"
+        if m.idx >= 0
+        else f"{m.kind} changed nothing"
+        for m in stale
+    )
 
 
 def address(app: str, agent: str) -> str:
