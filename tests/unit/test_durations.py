@@ -1,0 +1,65 @@
+"""Durations are read as people write them, and refused with the remedy."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from makegood.durations import Duration, retry_after, seconds, shown
+from makegood.errors import ConfigError
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("200ms", 0.2),
+        ("20s", 20.0),
+        ("5m", 300.0),
+        ("2h", 7200.0),
+        ("1d", 86400.0),
+        (3, 3.0),
+        (0.5, 0.5),
+        ("1.5s", 1.5),
+    ],
+)
+def test_a_duration_is_read_in_every_form(written: Duration, meant: float) -> None:
+    assert seconds(written) == pytest.approx(meant)
+    assert seconds(timedelta(seconds=meant)) == pytest.approx(meant)
+
+
+@pytest.mark.parametrize(
+    "wrong", ["20", "fast", "", "-1s", "20 parsecs", True, None, [], float("nan"), float("inf"), -1]
+)
+def test_what_is_no_duration_is_refused_by_name(wrong: Any) -> None:
+    with pytest.raises(ConfigError, match="complete_within="):
+        seconds(wrong, name="complete_within")
+
+
+def test_a_duration_below_the_least_is_refused_with_the_least() -> None:
+    with pytest.raises(ConfigError, match=r"at least 0\.1 s"):
+        seconds("50ms", name="lease", least=0.1)
+
+
+@pytest.mark.parametrize(
+    ("value", "wait"),
+    [
+        ("120", 120.0),
+        ("5s", 5.0),
+        (2, 2.0),
+        ("Thu, 01 Jan 1970 00:02:00 GMT", 20.0),
+        ("Thu, 01 Jan 1970 00:00:01 GMT", 0.0),
+    ],
+)
+def test_a_retry_after_header_is_understood_as_seconds_or_date(value: Duration, wait: float) -> None:
+    assert retry_after(value, now=100.0) == pytest.approx(wait)
+
+
+def test_a_retry_after_that_says_nothing_waits_a_second_instead_of_failing() -> None:
+    assert retry_after("soon", now=0.0) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(0.2, "200ms"), (2.0, "2s"), (90.0, "1m30s"), (7200.0, "2h"), (90061.0, "1d1h1m1s")]
+)
+def test_lengths_of_time_are_shown_as_people_write_them(value: float, text: str) -> None:
+    assert shown(value) == text

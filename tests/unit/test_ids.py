@@ -1,0 +1,83 @@
+"""Ids rise, survive being shown, and keys can never be shared by two tasks."""
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from makegood import ids
+from makegood.errors import DefinitionError, TaskNotFoundError
+
+
+class Still:
+    """A clock that stands still, or goes back."""
+
+    def __init__(self) -> None:
+        self.now = 1_800_000_000.0
+
+    def wall(self) -> float:
+        return self.now
+
+    def monotonic(self) -> float:
+        return 0.0
+
+    def boot_id(self) -> str:
+        return "test"
+
+
+def test_ids_rise_within_a_process_even_when_the_clock_goes_back() -> None:
+    clock = Still()
+    drawer = ids.TaskIds(clock, random.Random(1))
+    drawn = [drawer.draw() for _ in range(100)]
+    clock.now -= 3600
+    drawn += [drawer.draw() for _ in range(100)]
+    assert drawn == sorted(set(drawn))
+    assert all(0 < one < 2**63 for one in drawn)
+
+
+@given(st.integers(min_value=0, max_value=2**63 - 1))
+def test_an_id_survives_being_shown_and_read(number: int) -> None:
+    shown = ids.show(number)
+    assert len(shown) == 13
+    assert ids.parse(shown) == ids.parse(shown.upper()) == number
+
+
+def test_a_long_decimal_is_taken_as_an_id_too() -> None:
+    assert ids.parse("384838483848384838") == 384838483848384838
+
+
+@pytest.mark.parametrize("wrong", ["", "42", "order-1", "0d3k9q2m7xabu", "x" * 14, "99999999999999999999"])
+def test_what_cannot_be_an_id_says_how_one_looks(wrong: str) -> None:
+    with pytest.raises(TaskNotFoundError, match="13 letters and digits") as caught:
+        ids.parse(wrong)
+    assert caught.value.task_id == wrong
+
+
+def test_the_key_is_the_same_for_every_attempt_and_differs_by_store_step_round_and_direction() -> None:
+    base = ids.key("s1", 7, "charge", 1, "do")
+    others = {
+        ids.key("s2", 7, "charge", 1, "do"),
+        ids.key("s1", 8, "charge", 1, "do"),
+        ids.key("s1", 7, "refund", 1, "do"),
+        ids.key("s1", 7, "charge", 2, "do"),
+        ids.key("s1", 7, "charge", 1, "undo"),
+    }
+    assert base == ids.key("s1", 7, "charge", 1, "do")
+    assert len(others | {base}) == 6
+    assert base.isascii()
+
+
+def test_a_scope_holds_all_rounds_and_directions_of_one_step() -> None:
+    assert ids.key("s1", 7, "charge", 3, "undo").startswith(ids.scope("s1", 7, "charge") + "/")
+
+
+@pytest.mark.parametrize("name", ["charge", "charge-2", "_x", "a.b"])
+def test_names_that_travel_in_headers_are_allowed(name: str) -> None:
+    assert ids.checked_name(name, "action") == name
+
+
+@pytest.mark.parametrize("name", ["", "2fast", "größe", "a b", "a/b", "x" * 101])
+def test_other_names_are_refused_with_the_remedy(name: str) -> None:
+    with pytest.raises(DefinitionError, match="pass name="):
+        ids.checked_name(name, "action")

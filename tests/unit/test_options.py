@@ -1,0 +1,32 @@
+"""Settings are refused at start, with what is wrong about them."""
+
+from typing import Any
+
+import pytest
+
+from makegood.errors import ConfigError
+from makegood.options import Options
+
+
+def test_durations_are_taken_in_every_form_and_read_as_seconds() -> None:
+    options = Options(every="500ms", lease=3, poll=None)
+    assert options.number("every") == 0.5
+    assert options.number("lease") == 3.0
+    assert options.poll_seconds is None
+    assert Options().poll_seconds == 1.0
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"every": "fast"}, "every='fast'"),
+        ({"hold": 0}, "hold=0"),
+        ({"slots": -1}, "slots=-1"),
+        ({"claim": 1.5}, "claim=1.5"),
+        ({"life": "1s", "heartbeat": "1s"}, "at least twice"),
+        ({"poll": 0}, "poll=0"),
+    ],
+)
+def test_a_setting_that_cannot_be_meant_is_named(wrong: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        Options(**wrong)
