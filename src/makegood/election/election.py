@@ -8,7 +8,7 @@ import asyncio
 import logging
 import random
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Generic
 
 from makegood.clock import Clock, SystemClock
@@ -51,7 +51,7 @@ class Election(Generic[G]):
         self._clock = clock or SystemClock()
         self._rng = rng or random.Random()
 
-    async def terms(self) -> AsyncIterator[Term[G]]:
+    async def terms(self) -> AsyncGenerator[Term[G], None]:
         """Yield one Term after another, as this process comes to lead; each must be used with ``async with``."""
         nonce = self._nonce()
         while True:
