@@ -124,9 +124,11 @@ class Step(msgspec.Struct, frozen=True):
     ``doing`` is the kind of the one request in flight, None when none is; ``waiting`` says that its timer row exists.
     ``attempt`` counts every hand-out of do, probe and undo alike and is never reset; ``round`` rises when a resubmission
     starts it again. ``failures`` count for the present direction. ``doubt``: an earlier try or attempt of this round is
-    unanswered. ``final``: Permanent was answered while in doubt. ``asked``: attempt after which the last probe was sent.
-    ``stuck``: its undo cannot go on without an operator. ``again``: an operator wants the undo tried again.
-    ``deaths``: times that the process running it died. ``open``: predecessors not yet done or skipped (derived, not stored).
+    unanswered. ``final``: Permanent was answered while in doubt. ``asked``: the last attempt that needs no probe: that of the
+    last probe, or the one after which this round began.
+    ``stuck``: its undo cannot go on without an operator. ``again``: an operator wants the undo tried again; of a step with a
+    request in flight: it was sent before the task turned to undo, so its failure does not count there.
+    ``deaths``: times that the process running it died.
     ``result`` and ``late`` (a late reply's value, for the undo) are JSON bytes.
     """
 
@@ -146,7 +148,6 @@ class Step(msgspec.Struct, frozen=True):
     result: bytes | None = None
     late: bytes | None = None
     error: str | None = None
-    open: int = 0
 
     @property
     def idx(self) -> int:

@@ -1,0 +1,203 @@
+"""Operators' acts: cancel, undo, resubmit, settle. Each is answered, in words, with what won."""
+
+from typing import Literal
+
+from msgspec.structs import replace
+
+from makegood.messages import Message
+from makegood.saga import rules
+from makegood.saga.forward import finish
+from makegood.saga.undo import begin_undo
+from makegood.saga.work import NULL, Work
+from makegood.states import StepState
+from makegood.task import Step
+
+Said = tuple[Literal["applied", "noop", "refused"], str]
+"""What became of an act, and why."""
+
+_ENDED = ("processed", "undone")
+
+
+def act(work: Work, message: Message) -> Said:
+    """Carry out an act as far as it is lawful. Returns (applied | noop | refused, why)."""
+    if message.kind == "settle":
+        return _settle(work, message)
+    return {"cancel": _cancel, "undo": _undo, "resubmit": _resubmit}[message.kind](work, message)
+
+
+def _by(message: Message, what: str) -> str:
+    """Name who did it and why, for the task's cause."""
+    if message.act is None:
+        return what
+    who = f"{what} by {message.act.who}" if message.act.who else what
+    return f"{who}: {message.act.why}" if message.act.why else who
+
+
+def _no_way_back(work: Work) -> str:
+    names = ", ".join(s.name for s in work.steps() if rules.past_return([s]))
+    return f"{names} cannot be undone and has begun; wait for the task's end, or undo around it once it is in error"
+
+
+# -- cancel and undo ---------------------------------------------------------------------------------------------------
+
+
+def _cancel(work: Work, message: Message) -> Said:
+    task = work.task
+    if task.state in _ENDED:
+        return "refused", f"the task had ended: {task.state}"
+    if task.state == "error":
+        return _undo(work, message)
+    if task.goal == "undo":
+        return "noop", "the task is being undone already"
+    if rules.past_return(work.steps()):
+        return "refused", _no_way_back(work)
+    cause = _by(message, "cancelled")
+    if task.state == "pending" and _untouched(work):
+        work.out.task = replace(task, goal="undo", cause=cause)
+        work.move_task("undone", "cancelled with nothing standing, in doubt or in flight")
+        return "applied", "nothing had been done"
+    begin_undo(work, cause, cause)
+    return "applied", "the task is being undone"
+
+
+def _untouched(work: Work) -> bool:
+    """Nothing stands, is in doubt, in flight or about to be."""
+    return all(rules.idle(s) and s.state in rules.SETTLED and s.state != "kept" for s in work.steps())
+
+
+def _undo(work: Work, message: Message) -> Said:
+    task = work.task
+    if task.state == "undone":
+        return "noop", "the task is undone already"
+    if task.state in ("pending", "processing") and task.goal == "forward":
+        return "refused", f"the task is {task.state}: cancel it"
+    if task.state not in ("error", "processed"):
+        return _cancel(work, message)
+    # The first cause stays: it says why the task could not be finished; who undid it is in the audit.
+    work.out.task = replace(task, lost=0)
+    begin_undo(work, task.cause or _by(message, "undone"), _by(message, "undo"))
+    return "applied", "the task is being undone"
+
+
+# -- resubmit ----------------------------------------------------------------------------------------------------------
+
+
+def _resubmit(work: Work, message: Message) -> Said:
+    task = work.task
+    if task.state not in ("error", "undone"):
+        return "refused", f"the task is {task.state}: only one in error or undone can be resubmitted"
+    barred = [why for s in work.steps() if (why := rules.barred_from_resubmission(s))]
+    if barred:
+        return "refused", "; ".join(barred)
+    anew = {s.plan.idx for s in work.steps() if rules.begins_anew(s)}
+    anew |= _decided_anew(work, anew)
+    for step in work.steps():
+        if step.failures:
+            work.reset(step.plan.idx)
+        fresh = replace(step, failures=0, deaths=0, final=False, stuck=False, again=False)
+        if step.plan.idx in anew:
+            _begin_round(work, fresh)
+        elif fresh != step or (step.state == "in_doubt" and step.asked == step.attempt):
+            asked = min(step.asked, step.attempt - 1) if step.state == "in_doubt" else step.asked
+            work.put(replace(fresh, asked=asked))
+    again = task.state == "undone"
+    work.move_task("pending", _by(message, "resubmitted"))
+    work.out.task = replace(
+        work.task,
+        goal="forward",
+        cause="",
+        submission=task.submission + again,
+        timed=False,
+        lost=0,
+        result=None,
+    )
+    work.out.clear_complete_by = True
+    return "applied", f"submission {work.task.submission}" if again else "the task goes forward again"
+
+
+def _begin_round(work: Work, step: Step) -> None:
+    token = rules.token_of_new_round(step)
+    work.move(
+        step,
+        "waiting",
+        f"round {step.round + 1}",
+        round=step.round + 1,
+        attempt=token,
+        asked=token,
+        doubt=False,
+        result=None,
+        late=None,
+        error=None,
+    )
+
+
+def _decided_anew(work: Work, anew: set[int]) -> set[int]:
+    """Return the skipped steps whose ``when`` or ``each`` begins anew, and those that hang on them."""
+    found: set[int] = set()
+    more = True
+    while more:
+        more = False
+        for step in work.steps():
+            plan = step.plan
+            if step.state == "skipped" and plan.idx not in found:
+                on = {plan.of, plan.item_of, *(when for when, _ in plan.guards)}
+                if on & anew or on & found:
+                    found.add(plan.idx)
+                    more = True
+    return found
+
+
+# -- settle ------------------------------------------------------------------------------------------------------------
+
+
+def _settle(work: Work, message: Message) -> Said:
+    task = work.task
+    if not work.known(message.idx):
+        return "refused", "the task has no such step"
+    step, settled = work.step(message.idx), message.settled
+    if rules.is_control(step.plan):
+        return "refused", f"{step.name} is no action: it has no effect to settle"
+    if step.state == settled:
+        return "noop", f"{step.name} is {settled} already"
+    if task.state != "error":
+        return "refused", f"the task is {task.state}: only in error may a step be settled by hand"
+    allowed = _may_become(step, held=task.goal == "hold")
+    if settled not in allowed:
+        return "refused", _only(step, allowed)
+    result = (message.value or NULL) if settled == "done" else None
+    work.move(
+        step,
+        settled,
+        _by(message, "by hand"),
+        result=result,
+        doubt=False,
+        final=False,
+        stuck=False,
+        error=None,
+    )
+    return _rest_settled(work, step.name, settled)
+
+
+def _may_become(step: Step, *, held: bool) -> tuple[StepState, ...]:
+    """*failed* is the operator's word that nothing of the step can still arrive."""
+    if step.state == "in_doubt":
+        return ("done", "failed")
+    if step.state == "failed" and held:
+        return ("done",)
+    return ("undone",) if step.state == "undo_failed" else ()
+
+
+def _only(step: Step, allowed: tuple[StepState, ...]) -> str:
+    if not allowed:
+        return f"{step.name} is {step.state}: there is nothing to settle"
+    return f"{step.name} is {step.state}: it can be settled as {' or '.join(allowed)}"
+
+
+def _rest_settled(work: Work, name: str, settled: str) -> Said:
+    """End the task when that was the last one."""
+    task = work.task
+    if task.goal == "hold" and work.left == 0:
+        finish(work)
+    elif task.goal == "undo" and all(s.state in rules.SETTLED for s in work.steps()):
+        work.move_task("undone", "the last one settled by hand")
+    return "applied", f"{name} is {settled}"

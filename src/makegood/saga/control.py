@@ -1,0 +1,218 @@
+"""Control steps: ``when``, ``merge``, ``each`` and ``gather`` are data in the plan, done by the rules as soon as they are ready.
+
+``each`` makes steps: one copy of its body per item of a list that is known only now. It may be decided anew, by a
+resubmission that runs what came before it again: then items keep their rows and indices, surplus ones are skipped, new
+ones added. Which row is whose is never stored: a copy's step knows its ``each`` (``rules.owner``) and its item (``nth``), and
+within an item rows follow the body in order of index.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+from msgspec.structs import replace
+
+from makegood import codec
+from makegood.errors import MissingValueError
+from makegood.saga import rules
+from makegood.saga.held import predecessors
+from makegood.saga.work import NULL, Work
+from makegood.task import Condition, Ref, Step, StepPlan, Template, inside, place
+
+TRUE, FALSE = b"true", b"false"
+
+
+def not_taken(work: Work, plan: StepPlan) -> bool:
+    """A step is skipped when a ``when`` that guards it went the other way, or when what it is part of was skipped."""
+    for when, side in plan.guards:
+        decided = work.step(when)
+        if decided.state == "skipped" or (decided.result == TRUE) is not side:
+            return True
+    return any(of >= 0 and work.step(of).state == "skipped" for of in (plan.of, plan.item_of))
+
+
+def decide(work: Work, step: Step) -> bytes:
+    """Return the result of a control step whose predecessors have passed; raises ``MissingValueError``."""
+    plan = step.plan
+    if plan.kind == "when":
+        if plan.condition is None:
+            raise MissingValueError("the condition is missing from the plan")
+        return TRUE if holds(work, plan.condition) else FALSE
+    if plan.kind == "merge":
+        side = 0 if work.step(plan.of).result == TRUE else 1
+        return work.fill(plan.sides[side]) if side < len(plan.sides) else NULL
+    return _each(work, step) if plan.kind == "each" else _gather(work, plan)
+
+
+def holds(work: Work, condition: Condition) -> bool:
+    """Return whether a condition holds; raises ``MissingValueError``."""
+    if condition.op == "all":
+        return all(holds(work, part) for part in condition.parts)
+    if condition.op == "any":
+        return any(holds(work, part) for part in condition.parts)
+    if condition.op == "not":
+        return not any(holds(work, part) for part in condition.parts)
+    left = _value(work, condition.left)
+    if condition.op == "true":
+        return left is True
+    return (left == _value(work, condition.right)) is (condition.op == "eq")
+
+
+def _value(work: Work, template: Template | None) -> object:
+    if template is None:
+        raise MissingValueError("a side of the condition is missing from the plan")
+    try:
+        return msgspec.json.decode(work.fill(template))
+    except msgspec.DecodeError as unreadable:
+        raise MissingValueError(f"a side of the condition is not JSON: {unreadable}") from None
+
+
+# -- each and gather ---------------------------------------------------------------------------------------------------
+
+
+def items_of(work: Work, each: int) -> list[list[int]]:
+    """Return the steps of each item that has rows, in order of the body."""
+    items: list[list[int]] = []
+    for idx in sorted(work.followers(each)):
+        plan = work.step(idx).plan
+        if rules.owner(plan) != each:
+            continue
+        while len(items) <= plan.nth:
+            items.append([])
+        items[plan.nth].append(idx)
+    return items
+
+
+def _each(work: Work, step: Step) -> bytes:
+    plan = step.plan
+    found = work.arguments(step) if plan.args is not None else NULL
+    wanted = len(codec.elements(found))
+    if wanted > plan.limit:
+        raise MissingValueError(
+            f"the list has {wanted} items, the limit is {plan.limit}: raise mg.each(limit=...)"
+        )
+    items = items_of(work, plan.idx)
+    for surplus in items[wanted:]:
+        for idx in surplus:
+            if work.step(idx).state == "waiting":
+                work.move(work.step(idx), "skipped", "no such item any more")
+    if plan.body:
+        gather = next((f for f in work.followers(plan.idx) if _gathers(work.step(f).plan, plan.idx)), -1)
+        for nth in range(len(items), wanted):
+            items.append(_add_item(work, plan, nth, items))
+            for idx in items[nth] if gather >= 0 else ():
+                work.link(idx, gather)
+    return found
+
+
+def _gathers(plan: StepPlan, each: int) -> bool:
+    return plan.kind == "gather" and plan.of == each
+
+
+def _add_item(work: Work, each: StepPlan, nth: int, items: Sequence[list[int]]) -> list[int]:
+    """Add one item's copy of the body; returns its steps' indices."""
+    first = work.size()
+    copier = Copier(each.idx, nth, range(first, first + len(each.body)))
+    lane: tuple[int, ...] = ()
+    if each.at_once and nth >= each.at_once:
+        lane = tuple(items[nth - each.at_once][n] for n in _lasts(each.body))
+    for idx, template in zip(copier.made, each.body, strict=True):
+        plan = copier.plan(template, 0)
+        first_of_item = not any(i < 0 for i in _before_in_body(template))
+        owned = {"item_of": each.idx} if _uses_of(template) else {"of": each.idx}
+        after = (*plan.after, *lane) if first_of_item else plan.after
+        plan = replace(plan, idx=idx, nth=nth, after=after, **owned)
+        work.add(plan, predecessors(plan))
+    return list(copier.made)
+
+
+def _uses_of(plan: StepPlan) -> bool:
+    return plan.kind in ("merge", "gather")
+
+
+def _before_in_body(template: StepPlan) -> Sequence[int]:
+    """Return a body step's predecessors as the template writes them: those below 0 are steps of the same body."""
+    named = (*template.after, *(when for when, _ in template.guards))
+    return (*named, template.of) if _uses_of(template) else named
+
+
+def _lasts(body: Sequence[StepPlan]) -> list[int]:
+    """Return the positions of a body's last steps: those that no other step of it waits for."""
+    waited = {i for template in body for i in _before_in_body(template)}
+    return [n for n in range(len(body)) if inside(n) not in waited]
+
+
+class Copier:
+    """Turns the template steps of a body into steps of item ``nth``, whose indices are ``made``.
+
+    ``depth`` says how many bodies of nested ``each`` lie between the body that is copied and what is looked at.
+    """
+
+    def __init__(self, each: int, nth: int, made: range) -> None:
+        self.each = each
+        self.nth = nth
+        self.made = made
+
+    def plan(self, template: StepPlan, depth: int) -> StepPlan:
+        """Return a copy of a body step, its names and indices made those of the item."""
+        # The value of a gather is put together inside the body of its each, one body further in than the gather itself.
+        scope = depth + 1 if template.kind == "gather" else depth
+        return replace(
+            template,
+            name=f"{template.name}[{self.nth}]",
+            args=template.args and self.template(template.args, depth),
+            after=tuple(self.index(i, depth) for i in template.after),
+            guards=tuple((self.index(i, depth), side) for i, side in template.guards),
+            condition=template.condition and self.condition(template.condition, depth),
+            sides=tuple(self.template(side, scope) for side in template.sides),
+            body=tuple(self.plan(inner, depth + 1) for inner in template.body),
+            of=self.index(template.of, depth) if _uses_of(template) else template.of,
+        )
+
+    def index(self, index: int, depth: int) -> int:
+        """Return what an index names: a step of the item when it names one of the body that is copied, else the same."""
+        if index >= 0:
+            return index
+        position, level = place(index)
+        return self.made[position] if level == depth else index
+
+    def ref(self, ref: Ref, depth: int) -> Ref:
+        """Return a ref with its index turned; the item itself becomes part of the result of the ``each``."""
+        if ref.of == "item" and ref.index == self.each:
+            return Ref("step", self.each, (self.nth, *ref.path))
+        return ref if ref.of == "input" else replace(ref, index=self.index(ref.index, depth))
+
+    def template(self, template: Template, depth: int) -> Template:
+        """Return a template with its refs turned."""
+        if not template.refs:
+            return template
+        return replace(template, refs=tuple(self.ref(ref, depth) for ref in template.refs))
+
+    def condition(self, condition: Condition, depth: int) -> Condition:
+        """Return a condition with the refs of both sides turned."""
+        return replace(
+            condition,
+            left=condition.left and self.template(condition.left, depth),
+            right=condition.right and self.template(condition.right, depth),
+            parts=tuple(self.condition(part, depth) for part in condition.parts),
+        )
+
+
+def _gather(work: Work, plan: StepPlan) -> bytes:
+    """Return the list of the items' values."""
+    found = codec.elements(work.step(plan.of).result or NULL)
+    if not plan.sides:
+        return b"[" + b",".join(NULL for _ in found) + b"]"
+    items = items_of(work, plan.of)
+    values = []
+    for nth, value in enumerate(found):
+        rows = items[nth] if nth < len(items) else []
+
+        def lookup(ref: Ref, value: bytes = value, rows: Sequence[int] = rows) -> bytes:
+            if ref.of == "item" and ref.index == plan.of:
+                return value
+            if ref.of == "step" and ref.index < 0 and place(ref.index)[0] < len(rows):
+                return work.step(rows[place(ref.index)[0]]).result or NULL
+            return work.lookup(ref)
+
+        values.append(codec.fill(plan.sides[0], lookup))
+    return b"[" + b",".join(values) + b"]"

@@ -1,0 +1,161 @@
+"""Forward: which steps may begin, what follows on a step in doubt, and when the task is done or its direction turns.
+
+Control steps are decided at once, as far as they are ready (``advance``). Actions are dispatched only when every message at
+hand has been folded in (``dispatch``): a cancel in the same batch then finds nothing that has just been sent.
+"""
+
+from msgspec.structs import replace
+
+from makegood.errors import MissingValueError
+from makegood.messages import Alert
+from makegood.saga import control, rules
+from makegood.saga.undo import begin_undo, clear
+from makegood.saga.work import NULL, Work
+from makegood.task import Doing, Step
+
+
+def look_at_all(work: Work) -> None:
+    """Find what is to be done in a task that was just claimed, whatever its last Scheduler left."""
+    for step in work.steps():
+        if not rules.idle(step):
+            continue
+        idx = step.plan.idx
+        if step.state == "waiting" and work.open(idx) == 0:
+            work.free.append(idx)
+        elif step.state == "ready":
+            work.ready.append(idx)
+        elif step.state == "in_doubt":
+            work.doubts.append(idx)
+
+
+def advance(work: Work) -> None:
+    """Take the task as far forward as it goes without asking anybody."""
+    for idx in work.free:  # the list grows meanwhile: deciding one control step frees others
+        _begin(work, idx)
+        if work.task.goal != "forward":
+            return
+    work.free.clear()
+    if work.left == 0 and work.task.state == "processing" and work.task.goal == "forward":
+        finish(work)
+
+
+def _begin(work: Work, idx: int) -> None:
+    step = work.step(idx)
+    if step.state != "waiting" or work.open(idx):
+        return
+    plan = step.plan
+    if (plan.guards or plan.of >= 0 or plan.item_of >= 0) and control.not_taken(work, plan):
+        work.move(step, "skipped", "its branch is not taken")
+    elif plan.kind == "action":
+        work.ready.append(idx)
+    else:
+        step = work.move(step, "ready", "predecessors done or skipped")
+        try:
+            result = control.decide(work, step)
+        except MissingValueError as missing:
+            _unfit(work, step, str(missing))
+        else:
+            work.move(step, "done", "decided", result=result)
+
+
+def finish(work: Work) -> None:
+    """End a task whose every step is done or skipped."""
+    task = work.task
+    try:
+        result = NULL if task.returns is None else work.fill(task.returns)
+    except MissingValueError as missing:
+        cause = f"the result cannot be put together: {missing}"
+        work.alert(Alert("step_failed", text=f"every step is done, but {cause}"))
+        turn(work, cause)
+    else:
+        work.out.task = replace(task, result=result)
+        work.move_task("processed", "every step done or skipped")
+
+
+# -- dispatch ----------------------------------------------------------------------------------------------------------
+
+
+def dispatch(work: Work) -> None:
+    """Ask what is to be asked. Whatever turns the direction is found out before the first request is made."""
+    wanted: list[tuple[int, Doing]] = []
+    for idx in work.doubts:
+        if work.task.goal == "forward":
+            _recover(work, work.step(idx), wanted)
+    filled = []
+    wanted.extend((idx, "do") for idx in work.ready)
+    for idx, doing in wanted:
+        if work.task.goal != "forward":
+            return
+        step = work.step(idx)
+        try:
+            filled.append((step, doing, work.arguments(step)))
+        except MissingValueError as missing:
+            _unfit(work, step, str(missing))
+    if work.task.goal == "forward":
+        for step, doing, args in filled:
+            _ask(work, step, doing, args)
+
+
+def _ask(work: Work, step: Step, doing: Doing, args: bytes) -> None:
+    if doing == "do":
+        if step.state == "waiting":
+            step = work.move(step, "ready", "predecessors done or skipped")
+        step = work.move(step, "running", "retry" if step.state == "in_doubt" else "dispatched")
+    work.send(step, doing, args)
+
+
+def _recover(work: Work, step: Step, wanted: list[tuple[int, Doing]]) -> None:
+    """Follow up a step in doubt: probe, try again now or later, or the verdict."""
+    if step.state != "in_doubt" or not rules.idle(step):
+        return
+    idx, policy = step.plan.idx, rules.policy(step)
+    if rules.can_probe(step):
+        wanted.append((idx, "probe"))
+        return
+    following = None if step.final else rules.next_try(step)
+    choice = rules.what_follows(step)
+    if following is None or choice in ("undo", "hold"):
+        _give_up(work, step)
+    elif idx in work.due or step.failures == 0:
+        wanted.append((idx, following))
+    else:
+        work.timer(step, policy.wait if choice == "retry" else policy.extended)
+
+
+def _give_up(work: Work, step: Step) -> None:
+    """The verdict on a step in doubt that may not be tried again."""
+    cause = f"{step.name}: {step.error or 'in doubt'}"
+    if step.failures > 1:
+        cause += f" ({step.failures} failures)"
+    held = rules.holds_in_doubt(step)
+    if not step.doubt:
+        step = work.move(step, "failed", "a fencing probe")
+    known = "certainly nothing of it stands" if step.state == "failed" else "it may have happened"
+    work.alert(Alert("step_failed", step=step.name, text=f"{cause}; {known}"))
+    turn(work, cause, held=held)
+
+
+def _unfit(work: Work, step: Step, text: str) -> None:
+    """A step that cannot even be asked fails, certain to have done nothing now; one in doubt stays so."""
+    if step.state == "in_doubt":
+        _give_up(work, work.put(replace(step, error=text)))
+        return
+    if step.state == "waiting":
+        step = work.move(step, "ready", "predecessors done or skipped")
+    work.move(step, "failed", text, error=text)
+    work.alert(Alert("step_failed", step=step.name, text=f"{step.name} cannot begin: {text}"))
+    turn(work, f"{step.name}: {text}")
+
+
+# -- the verdict -------------------------------------------------------------------------------------------------------
+
+
+def turn(work: Work, cause: str, *, held: bool = False) -> None:
+    """Turn the task from forward to undo or hold; the first verdict wins. ``held``: the step that failed says hold."""
+    if work.task.goal != "forward":
+        return
+    if held or rules.holds(work.task, work.steps()):
+        work.out.task = replace(work.task, goal="hold", cause=cause)
+        clear(work)
+    else:
+        begin_undo(work, cause, cause)

@@ -1,0 +1,117 @@
+"""What a Scheduler holds of a task: made from rows, kept up to date with committed Decisions, mended after a crash."""
+
+from collections.abc import Iterable, Sequence
+
+from msgspec.structs import replace
+
+from makegood.decision import Decision
+from makegood.messages import Message
+from makegood.saga import rules
+from makegood.task import Doing, Held, Step, StepPlan, Task
+
+
+def predecessors(plan: StepPlan) -> Sequence[int]:
+    """Return the steps that must be done or skipped first, each once (a gather's items aside: they come later)."""
+    if not plan.guards and plan.of < 0 and plan.item_of < 0:
+        return plan.after if len(plan.after) < 2 else tuple(dict.fromkeys(plan.after))
+    named = (*plan.after, *(when for when, _ in plan.guards), plan.of, plan.item_of)
+    return tuple(dict.fromkeys(i for i in named if i >= 0))
+
+
+def hold(task: Task, steps: Iterable[Step]) -> Held:
+    """Return a task with its steps, ready for ``decide``: who follows whom, and how many predecessors are open."""
+    ordered = sorted(steps, key=lambda s: s.plan.idx)
+    gathers = {s.plan.of: s.plan.idx for s in ordered if s.plan.kind == "gather"}
+    followers: list[list[int]] = [[] for _ in ordered]
+    opened = [0] * len(ordered)
+    left = 0
+    for step in ordered:
+        idx, passed = step.plan.idx, step.state in rules.PASSED
+        left += not passed
+        for before in predecessors(step.plan):
+            followers[before].append(idx)
+            opened[idx] += ordered[before].state not in rules.PASSED
+        gather = gathers.get(rules.owner(step.plan), -1) if gathers else -1
+        if gather >= 0:
+            followers[idx].append(gather)
+            opened[gather] += not passed
+    return Held(task, ordered, [tuple(f) for f in followers], opened, left)
+
+
+def apply(held: Held, decision: Decision) -> None:
+    """Put a committed Decision into what is held, in place."""
+    held.task = decision.task
+    steps, followers, opened = held.steps, held.followers, held.open
+    for idx, step in decision.steps.items():
+        was, now = steps[idx].state in rules.PASSED, step.state in rules.PASSED
+        steps[idx] = step
+        if was != now:
+            change = -1 if now else 1
+            held.left += change
+            for follower in followers[idx]:
+                opened[follower] += change
+    if decision.added:
+        _extend(held, decision.added)
+
+
+def _extend(held: Held, added: Sequence[Step]) -> None:
+    """Add the items of an ``each``: their steps follow it, and its gather follows them."""
+    steps, followers, opened = held.steps, held.followers, held.open
+    steps.extend(added)
+    followers.extend(() for _ in added)
+    opened.extend(0 for _ in added)
+    gathers = {s.plan.of: s.plan.idx for s in steps if s.plan.kind == "gather"}
+    for step in added:
+        idx, passed = step.plan.idx, step.state in rules.PASSED
+        held.left += not passed
+        for before in predecessors(step.plan):
+            followers[before] += (idx,)
+            opened[idx] += steps[before].state not in rules.PASSED
+        gather = gathers.get(rules.owner(step.plan), -1)
+        if gather >= 0:
+            followers[idx] += (gather,)
+            opened[gather] += not passed
+
+
+def repair(held: Held, messages: Iterable[Message]) -> list[Message]:
+    """Return what a dead Scheduler did not hear any more: messages to fold in after the claim, before those of the inbox.
+
+    ``held`` was loaded from rows, where a step whose request row is gone has ``doing=None``. A row goes either in the commit
+    that also moves its step, and then nothing is missing, or
+
+    - by a Supervisor's verdict: then ``expired`` is among ``messages``, and nothing is added to it;
+    - by a withdrawal, whose Scheduler died before it folded that in. Only what nobody had taken is withdrawn, and only when
+      the goal is no longer forward: so the attempt certainly did nothing. It was the action's when the step is running, and
+      the probe's when the step is in doubt and its last attempt was a probe's (should that probe have had its outcome after
+      all, this costs one more question, never an effect);
+    - by something unknown, under a forward goal or in a task at rest: that proves nothing, so it counts as silence. (An
+      undo is asked again at once; under its key and with a higher token, that is what silence leads to.)
+
+    What was in flight is written back into ``held``, so that these messages find their request.
+    """
+    judged = {(m.idx, m.attempt): m.doing for m in messages if m.kind == "expired"}
+    sure = held.task.goal != "forward" and held.task.state not in rules.AT_REST
+    found: list[Message] = []
+    for idx, step in enumerate(held.steps):
+        if not rules.idle(step):
+            continue
+        heard = judged.get((idx, step.attempt))
+        doing = heard or _lost(held.task, step)
+        if doing is None:
+            continue
+        held.steps[idx] = replace(step, doing=doing)
+        if heard is None and sure:
+            found.append(Message("withdrawn", idx, doing, step.attempt))
+        elif heard is None:
+            found.append(Message("expired", idx, doing, step.attempt, failures=step.failures))
+    return found
+
+
+def _lost(task: Task, step: Step) -> Doing | None:
+    """Return what must have been in flight for an idle step, None when it may rightly be idle."""
+    if step.state == "running":
+        return "do"
+    if step.state == "undoing":
+        return "undo"
+    asked = step.state == "in_doubt" and step.doubt and step.asked == step.attempt and not step.stuck
+    return "probe" if asked and task.state == "undoing" and rules.policy(step).probe else None

@@ -1,0 +1,251 @@
+"""What agents, timers and the Supervisor say about one step, and what it makes of the step.
+
+Only the reply to the request in flight counts. Any other is late or superseded: it is kept for the history, its value
+for the undo, and it changes nothing else.
+"""
+
+from collections.abc import Callable
+
+from msgspec.structs import replace
+
+from makegood.messages import Message
+from makegood.saga import rules
+from makegood.saga.forward import turn
+from makegood.saga.undo import undo_failed
+from makegood.saga.work import NULL, Work
+from makegood.states import StepState
+from makegood.task import Step
+
+REPLIES = frozenset({"done", "permanent", "refused", "later", "gave_up", "happened", "not_happened"})
+"""Answers of agents: each uses up its request row."""
+
+_SILENT = {
+    "gave_up": "gave up after its tries",
+    "expired": "no answer by its complete-by",
+    "permanent": "failed for good",
+    "refused": "the service says that nothing stands",
+}
+
+
+def reply(work: Work, message: Message) -> None:
+    """Fold in an answer, a verdict on silence, or a request taken back."""
+    kind = message.kind
+    step = work.step(message.idx) if work.known(message.idx) else None
+    answers = _ANSWERS[message.doing]
+    if step is None or kind not in answers or not rules.current(step, message):
+        late(work, message)
+        return
+    if kind in REPLIES:
+        work.use(message)
+    if step.again and message.doing != "undo":
+        # It was sent before the task turned to undo: whatever failures it brings, the undo counts from 0.
+        answers[kind](work, replace(step, doing=None, again=False), message)
+        if work.step(message.idx).failures:
+            work.put(replace(work.step(message.idx), failures=0))
+            work.reset(message.idx)
+    else:
+        answers[kind](work, replace(step, doing=None), message)
+
+
+def late(work: Work, message: Message) -> None:
+    """Keep a reply that changes nothing; its value is offered to the undo as ``call.late_result``."""
+    if message.kind not in REPLIES and message.kind != "late":
+        return
+    work.out.stale.append(message)
+    if message.kind not in ("done", "late") or message.doing != "do" or message.value is None:
+        return
+    step = work.step(message.idx) if work.known(message.idx) else None
+    wanted = step is not None and step.state in ("running", "in_doubt", "ready", "undoing", "undo_failed")
+    if step is not None and wanted and rules.late_of_this_round(step, message.attempt):
+        work.put(replace(step, late=message.value))
+
+
+def retry(work: Work, message: Message) -> None:
+    """A step's timer is due."""
+    step = work.step(message.idx) if work.known(message.idx) else None
+    if step is None or not step.waiting:
+        return
+    step = work.drop_timer(step)
+    work.due.add(message.idx)
+    if step.state == "ready":
+        work.ready.append(message.idx)
+    elif step.state == "in_doubt":
+        work.doubts.append(message.idx)
+
+
+def _text(message: Message) -> str:
+    if message.error:
+        return message.error
+    if message.kind == "expired" and message.died:
+        return "the process that ran it died"
+    return _SILENT.get(message.kind, message.kind)
+
+
+def _failed(work: Work, step: Step, message: Message) -> Step:
+    """Count a failure, once: silence was counted by the Supervisor, who says the sum; giving up is counted here."""
+    if message.kind == "expired":
+        return replace(
+            step, failures=message.failures, deaths=step.deaths + message.died, error=_text(message)
+        )
+    work.count(step.plan.idx)
+    return replace(step, failures=step.failures + 1, error=_text(message))
+
+
+# -- the action --------------------------------------------------------------------------------------------------------
+
+
+def _done(work: Work, step: Step, message: Message) -> None:
+    work.move(step, "done", "reply", result=message.value or NULL, doubt=False, final=False, error=None)
+
+
+def _refused(work: Work, step: Step, message: Message) -> None:
+    _certainly_not(work, step, message, "refused")
+
+
+def _permanent(work: Work, step: Step, message: Message) -> None:
+    if rules.certain(step, unclear=message.unclear):
+        _certainly_not(work, step, message, "permanent")
+    else:
+        work.move(
+            step,
+            "in_doubt",
+            "permanent, after an unanswered try",
+            doubt=True,
+            final=True,
+            error=_text(message),
+        )
+        work.doubts.append(step.plan.idx)
+
+
+def _certainly_not(work: Work, step: Step, message: Message, why: str) -> None:
+    text = _text(message)
+    work.move(step, "failed", why, doubt=False, final=False, error=text)
+    turn(work, f"{step.name}: {text}")
+
+
+def _later(work: Work, step: Step, message: Message) -> None:
+    doubt = step.doubt or message.unclear
+    state: StepState = "in_doubt" if doubt else "ready" if work.task.goal == "forward" else "waiting"
+    step = work.move(step, state, "later", doubt=doubt, error=message.error)
+    if state == "ready" or _will_be_asked(work, step):
+        work.timer(step, message.wait)
+
+
+def _will_be_asked(work: Work, step: Step) -> bool:
+    """Whether a step in doubt will be asked for a definite answer again: going forward, or before its undo."""
+    if work.task.goal == "undo":
+        return work.task.state == "undoing" and rules.must_settle(step)
+    return work.task.goal == "forward"
+
+
+def _silent(work: Work, step: Step, message: Message) -> None:
+    # The effect may stand, may come later, or never: in doubt, never failed.
+    step = _failed(work, step, message)
+    work.move(step, "in_doubt", message.kind, doubt=True, final=step.final or message.final)
+    work.doubts.append(step.plan.idx)
+
+
+def _withdrawn(work: Work, step: Step, _message: Message) -> None:
+    work.move(step, "in_doubt" if step.doubt else "waiting", "withdrawn")
+    if work.task.goal == "forward":
+        work.doubts.append(step.plan.idx)
+        work.free.append(step.plan.idx)
+
+
+# -- its probe ---------------------------------------------------------------------------------------------------------
+
+
+def _happened(work: Work, step: Step, message: Message) -> None:
+    work.move(step, "done", "probe", result=message.value or NULL, doubt=False, final=False, error=None)
+
+
+def _not_happened(work: Work, step: Step, _message: Message) -> None:
+    work.put(replace(step, doubt=step.doubt and not rules.not_happened_for_good(step)))
+    work.doubts.append(step.plan.idx)
+
+
+def _probe_refused(work: Work, step: Step, message: Message) -> None:
+    # Nothing stands for this key, now or later: asking for it again under the same key is pointless.
+    _certainly_not(work, step, message, "probe")
+
+
+def _probe_later(work: Work, step: Step, message: Message) -> None:
+    step = work.put(replace(step, asked=step.attempt - 1))
+    if work.task.goal != "hold":
+        work.timer(step, message.wait)
+
+
+def _probe_silent(work: Work, step: Step, message: Message) -> None:
+    work.put(_failed(work, step, message))
+    work.doubts.append(step.plan.idx)
+
+
+def _probe_withdrawn(work: Work, step: Step, _message: Message) -> None:
+    work.put(replace(step, asked=step.attempt - 1))
+    work.doubts.append(step.plan.idx)
+
+
+# -- its undo ----------------------------------------------------------------------------------------------------------
+
+
+def _undone(work: Work, step: Step, _message: Message) -> None:
+    work.move(step, "undone", "reply", doubt=False, final=False, error=None)
+
+
+def _undo_later(work: Work, step: Step, message: Message) -> None:
+    if step.stuck:
+        undo_failed(work, step, _text(message))
+    else:
+        work.timer(work.put(replace(step, error=message.error)), message.wait)
+
+
+def _undo_silent(work: Work, step: Step, message: Message) -> None:
+    step, policy = work.put(_failed(work, step, message)), rules.policy(step)
+    choice = rules.what_follows_undo(step)
+    if choice in ("undo", "hold") or step.stuck or work.task.state != "undoing":
+        undo_failed(work, step, step.error or "")
+    else:
+        work.timer(step, policy.undo_wait if choice == "retry" else policy.undo_extended)
+
+
+def _undo_permanent(work: Work, step: Step, message: Message) -> None:
+    undo_failed(work, step, _text(message))
+
+
+def _undo_withdrawn(work: Work, step: Step, _message: Message) -> None:
+    if step.stuck:
+        undo_failed(work, step, "taken back")
+    else:
+        work.put(step)
+
+
+_ANSWERS: dict[str, dict[str, Callable[[Work, Step, Message], None]]] = {
+    "do": {
+        "done": _done,
+        "refused": _refused,
+        "permanent": _permanent,
+        "later": _later,
+        "gave_up": _silent,
+        "expired": _silent,
+        "withdrawn": _withdrawn,
+    },
+    "probe": {
+        "happened": _happened,
+        "not_happened": _not_happened,
+        "refused": _probe_refused,
+        "later": _probe_later,
+        "permanent": _probe_silent,
+        "gave_up": _probe_silent,
+        "expired": _probe_silent,
+        "withdrawn": _probe_withdrawn,
+    },
+    "undo": {
+        "done": _undone,
+        "refused": _undone,
+        "permanent": _undo_permanent,
+        "later": _undo_later,
+        "gave_up": _undo_silent,
+        "expired": _undo_silent,
+        "withdrawn": _undo_withdrawn,
+    },
+}

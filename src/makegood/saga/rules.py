@@ -1,0 +1,181 @@
+"""The sentences of the design, one small function each.
+
+Everything here is a plain question about records, answered without changing anything. The other modules of the package
+say *when* a question is asked and what follows; the tests break these functions one by one and watch the property run
+find out (``tests/unit/test_saga_mutants.py``). Other modules therefore call them through the module: ``rules.certain(...)``.
+"""
+
+from collections.abc import Iterable
+
+from makegood.messages import Message
+from makegood.policy import Choice, Policy, verdict
+from makegood.task import Doing, Step, StepPlan, Task
+
+PASSED = frozenset({"done", "skipped"})
+"""Followers may go on."""
+
+SETTLED = frozenset({"undone", "failed", "skipped", "waiting", "kept"})
+"""Nothing (more) to undo."""
+
+AT_REST = frozenset({"processed", "undone", "error"})
+"""States of a task in which nobody holds it."""
+
+MOST_DEATHS = 2
+"""After so many processes died under a step, it runs only where no Scheduler lives."""
+
+_PLAIN = Policy(within=60.0)
+
+
+def policy(step: Step) -> Policy:
+    """Return what the step declares about failures."""
+    return step.plan.policy or _PLAIN
+
+
+def is_control(plan: StepPlan) -> bool:
+    """A control step (when, merge, each, gather) is done by the rules; it has no effect anywhere."""
+    return plan.kind != "action"
+
+
+def owner(plan: StepPlan) -> int:
+    """Return the ``each`` that made this step as part of an item, -1 for none."""
+    if plan.item_of >= 0:
+        return plan.item_of
+    return plan.of if plan.nth >= 0 and plan.kind not in ("merge", "gather") else -1
+
+
+def idle(step: Step) -> bool:
+    """Nothing of the step is in flight and no timer will wake it: it may be asked something."""
+    return step.doing is None and not step.waiting
+
+
+# -- what an answer means ----------------------------------------------------------------------------------------------
+
+
+def current(step: Step, message: Message) -> bool:
+    """A reply counts only for the request that is in flight: same kind, same attempt. All others are late or superseded."""
+    return step.doing == message.doing and step.attempt == message.attempt
+
+
+def certain(step: Step, *, unclear: bool) -> bool:
+    """``Permanent`` means that certainly nothing happened when no earlier try or attempt of this round is unanswered, or
+    when the service remembers its answer per key, refusals too (``settle``).
+    """
+    return policy(step).settle or not (step.doubt or unclear)
+
+
+def not_happened_for_good(step: Step) -> bool:
+    """A probe's "not happened" settles the doubt only when the service refuses older tokens after the probe."""
+    return policy(step).fences
+
+
+def can_probe(step: Step) -> bool:
+    """A step in doubt is probed if it can be, once per attempt."""
+    return policy(step).probe and step.doubt and step.asked < step.attempt
+
+
+def late_of_this_round(step: Step, attempt: int) -> bool:
+    """Whether a late reply of ``attempt`` certainly belongs to the step's present round, so that an undo may use it."""
+    return step.round == 1 or attempt > step.asked
+
+
+# -- forward -----------------------------------------------------------------------------------------------------------
+
+
+def next_try(step: Step) -> Doing | None:
+    """What may be asked of a step in doubt to get forward: the action again under its key; of a service without keys only
+    the probe, and only one that fences; None: nothing.
+    """
+    if step.doubt and policy(step).never:
+        return "probe" if policy(step).fences else None
+    return "do"
+
+
+def what_follows(step: Step) -> Choice:
+    """Retry, retry after the longer wait, or the verdict: by the failures of this direction."""
+    declared = policy(step)
+    return verdict(step.failures, declared.threshold, declared.then)
+
+
+def what_follows_undo(step: Step) -> Choice:
+    """The same for the undo, by its own threshold; anything but a retry means that it is stuck."""
+    return verdict(step.failures, policy(step).undo_threshold, "hold")
+
+
+def past_return(steps: Iterable[Step]) -> bool:
+    """A step that cannot be undone is running, in doubt or done: failures are held for an operator from here on."""
+    return any(
+        s.plan.policy is not None and s.plan.policy.no_return and s.state in ("running", "in_doubt", "done")
+        for s in steps
+    )
+
+
+def holds_in_doubt(step: Step) -> bool:
+    """The verdict on a step that stays in doubt: held when ``Recover(then="hold")`` says so, or when nobody can tell whether
+    it happened and it must not be repeated (``retry=mg.NEVER``).
+    """
+    declared = policy(step)
+    return declared.then == "hold" or (declared.never and step.doubt)
+
+
+def holds(task: Task, steps: Iterable[Step]) -> bool:
+    """The verdict on a task: held when the workflow says so or when there is no way back; otherwise undone."""
+    return task.on_failure == "hold" or past_return(steps)
+
+
+# -- undo --------------------------------------------------------------------------------------------------------------
+
+
+def to_be_undone(step: Step) -> bool:
+    """Undo covers what is done *or in doubt*, whatever the reason, and stuck undos that an operator wants tried again."""
+    return step.state in ("done", "in_doubt") or (step.state == "undo_failed" and step.again)
+
+
+def nothing_to_undo(step: Step) -> bool:
+    """Control steps, harmless effects, and effects past return are kept; those of actions are listed as standing."""
+    return is_control(step.plan) or not policy(step).undoable or policy(step).no_return
+
+
+def stands_before(step: Step) -> bool:
+    """Whether a follower in this state bars the undo of the step before it: reverse dependency order."""
+    return step.state not in SETTLED
+
+
+def asked_before_undo(step: Step) -> Doing | None:
+    """What must give a definite answer before a step in doubt may be undone: the action itself (``settle``), or a fencing probe
+    (``retry=mg.NEVER``; without one nothing can, then it is stuck).
+    """
+    if policy(step).settle and not policy(step).never:
+        return "do"
+    return "probe" if policy(step).fences else None
+
+
+def must_settle(step: Step) -> bool:
+    """A step in doubt at a service without tokens is settled before it is undone, or a late effect outlives its undo."""
+    return policy(step).settle or policy(step).never
+
+
+# -- resubmission ------------------------------------------------------------------------------------------------------
+
+
+def begins_anew(step: Step) -> bool:
+    """The round, and with it the key, rises only when the earlier effect is known to be gone (failed, undone) or declared
+    harmless (kept). A step in doubt keeps its key; a done one its result.
+    """
+    return step.state in ("failed", "undone", "kept")
+
+
+def token_of_new_round(step: Step) -> int:
+    """The attempt goes on counting over rounds: tokens are never reset."""
+    return step.attempt
+
+
+def barred_from_resubmission(step: Step) -> str:
+    """Return why this step bars a resubmission of its task, "" when it does not."""
+    declared = policy(step)
+    if step.state == "undo_failed":
+        return f"the undo of {step.name} has failed: undo the task again or settle that step first"
+    if step.state == "in_doubt" and declared.never and not declared.fences:
+        return f"{step.name} is in doubt and must not be repeated: settle it first"
+    if step.state == "kept" and declared.no_return:
+        return f"the task was undone past {step.name}, a point of no return: that is final"
+    return ""

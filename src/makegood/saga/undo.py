@@ -1,0 +1,176 @@
+"""Undo and hold: taking back what was asked for, then what was done, in reverse dependency order.
+
+An undo never starts on a step with a request in flight: what no agent has taken is withdrawn, what one has is awaited until its
+reply or complete-by. Then every step done *or in doubt* is undone once all that came after it is settled; independent
+undos go on when one is stuck. A held task only drains.
+"""
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from makegood.errors import MissingValueError
+from makegood.messages import Alert
+from makegood.saga import rules
+from makegood.saga.work import Work
+from makegood.task import Doing, Step, standing
+
+
+def clear(work: Work) -> None:
+    """Drop timers and withdraw requests that no agent has taken: nothing goes forward any more."""
+    for found in work.steps():
+        step = work.drop_timer(found) if found.waiting else found
+        if step.state == "ready":
+            work.move(step, "waiting", "the goal is no longer forward")
+        elif step.doing in ("do", "probe"):
+            work.out.withdraw.append((step.plan.idx, step.attempt))
+
+
+def begin_undo(work: Work, cause: str, why: str) -> None:
+    """Set the task to undo. Counts start at 0, doubts may be probed again, and stuck undos are tried again."""
+    work.out.task = replace(work.task, goal="undo", cause=cause)
+    work.move_task("undoing", why)
+    clear(work)
+    for step in work.steps():
+        changes: dict[str, Any] = {}
+        if step.failures:
+            changes["failures"] = 0
+            work.reset(step.plan.idx)
+        if step.asked == step.attempt and step.state == "in_doubt" and step.doing is None:
+            changes["asked"] = step.attempt - 1
+        if step.stuck:
+            changes["stuck"] = False
+        again = step.state == "undo_failed" or step.doing is not None
+        if again is not step.again:
+            changes["again"] = again
+        if changes:
+            work.put(replace(step, **changes))
+
+
+def backward(work: Work) -> None:
+    """Undo what can be undone now. Settling one step may free those before it, hence the repetition."""
+    more = True
+    while more:
+        more = False
+        for step in reversed(work.steps()):
+            if rules.idle(step) and (step.state == "undoing" or rules.to_be_undone(step)):
+                more = _take_back(work, step) or more
+
+
+def _take_back(work: Work, step: Step) -> bool:
+    """Go on with the undo of one step; returns whether it is settled now."""
+    if step.state == "undoing":
+        _ask_undo(work, step, "asked again")
+        return False
+    if step.stuck or barred(work, step.plan.idx):
+        return False
+    if rules.nothing_to_undo(step):
+        work.move(step, "kept", "nothing to undo" if not rules.policy(step).no_return else "past return")
+        return True
+    if step.state == "in_doubt":
+        if rules.can_probe(step):
+            _ask(work, step, "probe")
+            return False
+        if not step.doubt:
+            work.move(step, "failed", "a fencing probe")
+            return True
+        if rules.must_settle(step):
+            _settle(work, step)
+            return False
+    if step.failures:
+        work.reset(step.plan.idx)
+    _ask_undo(work, replace(step, failures=0, deaths=0, again=False), "undo")
+    return False
+
+
+def barred(work: Work, idx: int) -> bool:
+    """Whether anything that came after this step is not settled; what was skipped passes the question on."""
+    seen, todo = set(), list(work.followers(idx))
+    while todo:
+        after = todo.pop()
+        step = work.step(after)
+        if rules.stands_before(step):
+            return True
+        if step.state == "skipped" and after not in seen:
+            seen.add(after)
+            todo.extend(work.followers(after))
+    return False
+
+
+def _settle(work: Work, step: Step) -> None:
+    """Ask what must have a definite answer before the undo; when none is to be had, the undo is stuck."""
+    idx, policy = step.plan.idx, rules.policy(step)
+    following, choice = rules.asked_before_undo(step), rules.what_follows(step)
+    if following is None or choice in ("undo", "hold"):
+        _stuck(work, step, "nobody can tell whether it happened")
+    elif idx in work.due or step.failures == 0:
+        _ask(work, step, following)
+    else:
+        work.timer(step, policy.wait if choice == "retry" else policy.extended)
+
+
+def _ask(work: Work, step: Step, doing: Doing) -> None:
+    """Ask the action or its probe for a definite answer."""
+    try:
+        args = work.arguments(step)
+    except MissingValueError as missing:
+        _stuck(work, step, str(missing))
+        return
+    if doing == "do":
+        step = work.move(step, "running", "driven to a definite answer")
+    work.send(step, doing, args)
+
+
+def _ask_undo(work: Work, step: Step, why: str) -> None:
+    try:
+        args = work.arguments(step)
+    except MissingValueError as missing:
+        undo_failed(work, work.move(step, "undoing", why), str(missing))
+        return
+    work.send(work.move(step, "undoing", why), "undo", args)
+
+
+def _stuck(work: Work, step: Step, text: str) -> None:
+    work.put(replace(step, stuck=True))
+    work.alert(Alert("undo_stuck", step=step.name, text=f"{step.name} cannot be undone: {text}"))
+
+
+def undo_failed(work: Work, step: Step, text: str) -> None:
+    """The undo of a step has failed past its threshold or for good: an operator must look."""
+    work.move(step, "undo_failed", text, error=text)
+    work.alert(Alert("undo_stuck", step=step.name, text=f"the undo of {step.name} failed: {text}"))
+
+
+# -- coming to rest ----------------------------------------------------------------------------------------------------
+
+
+def rest_when_drained(work: Work) -> None:
+    """A held task is handed to an operator once nothing of it is in flight."""
+    steps = work.steps()
+    if any(step.doing is not None for step in steps):
+        return
+    work.move_task("error", "held, and nothing in flight")
+    work.alert(Alert("held", text=f"held for an operator: {work.task.cause}; {_listed(steps)}"))
+
+
+def rest_when_undone(work: Work) -> None:
+    """An undo ends when nothing is left to undo, or when what is left is stuck."""
+    steps = work.steps()
+    if not all(rules.idle(step) for step in steps):
+        return
+    if all(step.state in rules.SETTLED for step in steps):
+        work.move_task("undone", "nothing left to undo")
+    else:
+        work.move_task("error", "an undo is stuck, and nothing in flight or due")
+        work.alert(
+            Alert(
+                "undo_incomplete",
+                text=f"the undo could not be completed ({work.task.cause}); {_listed(steps)}",
+            )
+        )
+
+
+def _listed(steps: list[Step]) -> str:
+    """Name the effects that stand or may stand."""
+    names = [f"{s.name} ({s.state.replace('_', ' ')})" for s in standing(steps)]
+    return f"standing: {', '.join(names)}" if names else "nothing stands"

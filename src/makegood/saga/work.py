@@ -1,0 +1,245 @@
+"""A Decision in the making.
+
+``Work`` lies over what a Scheduler holds: it reads through to the held records and writes only its own copies, so that a
+Decision that is never committed leaves no trace. Every change of state goes through ``move`` or ``move_task``, where the
+table of lawful moves is asked. It also keeps the counters up to date (``open``: predecessors of a step that are neither
+done nor skipped), so that the next steps are found by counting and never by scanning.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
+from makegood import codec
+from makegood.decision import Decision
+from makegood.errors import IllegalTransitionError, MissingValueError
+from makegood.messages import Alert, Message, Request
+from makegood.saga import rules
+from makegood.states import StepState, TaskState, check_step, check_task
+from makegood.task import Doing, Held, Ref, Step, StepPlan, Task, Template
+
+NULL = b"null"
+
+
+class Work:
+    """One Decision in the making; see the module's text.
+
+    ``free``: steps whose last predecessor has passed, to be looked at. ``ready``: actions to be dispatched. ``doubts``:
+    steps in doubt to be followed up when the task goes forward. ``due``: steps whose timer has fired.
+    """
+
+    __slots__ = (
+        "_count",
+        "_links",
+        "_open",
+        "claim",
+        "doubts",
+        "due",
+        "free",
+        "held",
+        "left",
+        "out",
+        "ready",
+    )
+
+    def __init__(self, held: Held) -> None:
+        self.held = held
+        self.out = Decision(held.task, held.task)
+        self.free: list[int] = []
+        self.ready: list[int] = []
+        self.doubts: list[int] = []
+        self.due: set[int] = set()
+        self.left = held.left
+        self._count = len(held.steps)
+        self._open: dict[int, int] = {}
+        self._links: dict[int, list[int]] = {}
+
+    # -- reading -------------------------------------------------------------------------------------------------------
+
+    @property
+    def task(self) -> Task:
+        """The task as it is now."""
+        return self.out.task
+
+    def size(self) -> int:
+        """Return the number of steps."""
+        return self._count + len(self.out.added)
+
+    def known(self, idx: int) -> bool:
+        """Whether there is such a step."""
+        return 0 <= idx < self.size()
+
+    def step(self, idx: int) -> Step:
+        """Return a step as it is now."""
+        changed = self.out.steps.get(idx)
+        if changed is not None:
+            return changed
+        return self.held.steps[idx] if idx < self._count else self.out.added[idx - self._count]
+
+    def steps(self) -> list[Step]:
+        """Return all steps as they are now, in order."""
+        changed = self.out.steps
+        if not changed:
+            return self.held.steps + self.out.added
+        return [changed.get(i) or s for i, s in enumerate(self.held.steps)] + self.out.added
+
+    def followers(self, idx: int) -> Sequence[int]:
+        """Return the steps that wait for this one."""
+        known: Sequence[int] = self.held.followers[idx] if idx < self._count else ()
+        added = self._links.get(idx)
+        return known if added is None else [*known, *added]
+
+    def open(self, idx: int) -> int:
+        """Return how many predecessors of a step are neither done nor skipped."""
+        count = self._open.get(idx)
+        return self.held.open[idx] if count is None else count
+
+    # -- values --------------------------------------------------------------------------------------------------------
+
+    def lookup(self, ref: Ref) -> bytes:
+        """Return the whole value that a ref names: a workflow input, or the result of a step."""
+        if ref.of == "input":
+            return self.out.task.inputs[ref.index]
+        if ref.of == "step" and self.known(ref.index):
+            return self.step(ref.index).result or NULL
+        raise MissingValueError(f"there is no {ref.of} {ref.index}")
+
+    def fill(self, template: Template) -> bytes:
+        """Return a template's JSON with its holes filled; raises ``MissingValueError``."""
+        return codec.fill(template, self.lookup)
+
+    def arguments(self, step: Step) -> bytes:
+        """Return a step's arguments as one JSON object; raises ``MissingValueError``."""
+        template = step.plan.args
+        return b"{}" if template is None else codec.fill(template, self.lookup)
+
+    # -- writing -------------------------------------------------------------------------------------------------------
+
+    def put(self, step: Step) -> Step:
+        """Write a step whose state stays as it is."""
+        idx = step.plan.idx
+        if idx < self._count:
+            self.out.steps[idx] = step
+        else:
+            self.out.added[idx - self._count] = step
+        return step
+
+    def move(self, step: Step, state: StepState, why: str, **changes: Any) -> Step:
+        """Move a step to another state, with the changes that go with it."""
+        before = step.state
+        check_step(before, state, control=rules.is_control(step.plan))
+        self.out.moves.append((step.plan.name, before, state, why))
+        moved = self.put(replace(step, state=state, **changes))
+        if state in rules.PASSED:
+            if before not in rules.PASSED:
+                self._pass(moved.plan.idx)
+        elif before in rules.PASSED:
+            self._block(moved.plan.idx)
+        return moved
+
+    def move_task(self, state: TaskState, why: str) -> None:
+        """Move the task to another state."""
+        before = self.out.task.state
+        check_task(before, state)
+        self.out.moves.append(("task", before, state, why))
+        self.out.task = replace(self.out.task, state=state)
+
+    def _pass(self, idx: int) -> None:
+        self.left -= 1
+        for follower in self.followers(idx):
+            count = self.open(follower) - 1
+            self._open[follower] = count
+            if count == 0:
+                self.free.append(follower)
+
+    def _block(self, idx: int) -> None:
+        self.left += 1
+        for follower in self.followers(idx):
+            self._open[follower] = self.open(follower) + 1
+
+    def add(self, plan: StepPlan, before: Sequence[int]) -> None:
+        """Add a step that an ``each`` has made; ``before`` are its predecessors, those of its item among them."""
+        idx = self._count + len(self.out.added)
+        if plan.idx != idx:
+            raise IllegalTransitionError(
+                f"step {plan.idx} would be added as number {idx}; this is a defect of makegood"
+            )
+        self.out.added.append(Step(plan))
+        self.left += 1
+        self._open[idx] = 0
+        for other in before:
+            self.link(other, idx)
+
+    def link(self, before: int, after: int) -> None:
+        """Let step ``after`` wait for step ``before`` too."""
+        self._links.setdefault(before, []).append(after)
+        if self.step(before).state not in rules.PASSED:
+            self._open[after] = self.open(after) + 1
+
+    # -- requests and timers ---------------------------------------------------------------------------------------------
+
+    def send(self, step: Step, doing: Doing, args: bytes) -> None:
+        """Make the request for a step whose state has been moved; the attempt rises with every hand-out."""
+        plan, task, policy = step.plan, self.out.task, rules.policy(step)
+        attempt = step.attempt + 1
+        asked = attempt if doing == "probe" else step.asked
+        step = self.put(replace(step, doing=doing, attempt=attempt, asked=asked))
+        undoing = doing == "undo"
+        self.out.requests.append(
+            Request(
+                task=task.id,
+                idx=plan.idx,
+                doing=doing,
+                attempt=attempt,
+                app=task.app,
+                agent=plan.agent,
+                action=plan.action,
+                step=plan.name,
+                round=step.round,
+                within=policy.undo_within or policy.within if undoing else policy.within,
+                args=args,
+                priority=task.priority,
+                in_doubt=doing != "do" and step.doubt,
+                result=step.result if undoing and not step.doubt else None,
+                late=None if doing == "do" else step.late,
+                isolate=step.deaths >= rules.MOST_DEATHS,
+                trace=task.trace,
+            )
+        )
+
+    def timer(self, step: Step, seconds: float) -> Step:
+        """Let the step rest for so many seconds; a ``retry`` message ends it."""
+        idx = step.plan.idx
+        self.out.timers[idx] = seconds
+        if idx in self.out.dropped:
+            self.out.dropped.remove(idx)
+        return self.put(replace(step, waiting=True))
+
+    def drop_timer(self, step: Step) -> Step:
+        """Take the step's timer away: it has fired or is no longer wanted."""
+        idx = step.plan.idx
+        self.out.timers.pop(idx, None)
+        if idx < self._count and self.held.steps[idx].waiting:
+            self.out.dropped.append(idx)
+        return self.put(replace(step, waiting=False))
+
+    # -- counts, alerts ------------------------------------------------------------------------------------------------
+
+    def count(self, idx: int) -> None:
+        """Count one failure, of the step and so of the task: by + 1, so that the Supervisor's counting is never overwritten."""
+        reset, increment = self.out.counted.get(idx, (False, 0))
+        self.out.counted[idx] = (reset, increment + 1)
+        self.out.task = replace(self.out.task, failure_count=self.out.task.failure_count + 1)
+
+    def reset(self, idx: int) -> None:
+        """Let the step's failure count start at 0 in the store."""
+        self.out.counted[idx] = (True, 0)
+
+    def alert(self, alert: Alert) -> None:
+        """Tell the operators."""
+        self.out.alerts.append(replace(alert, task=self.out.task.id))
+
+    def use(self, message: Message) -> None:
+        """Note that a reply uses up the request row it is about."""
+        self.out.consumed.append((message.idx, message.attempt))
