@@ -15,7 +15,7 @@ import os
 import random
 import signal
 import socket
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -109,8 +109,11 @@ class Node:
             if actor is not None:
                 self._spawn(type(actor).__name__.lower(), actor.run())
 
-    async def run(self) -> None:
-        """Run as a process: until SIGTERM or SIGINT, or until an actor dies, whose error is then raised."""
+    async def run(self, started: Callable[[], None] | None = None) -> None:
+        """Run as a process: until SIGTERM or SIGINT, or until an actor dies, whose error is then raised.
+
+        ``started`` is called once the roles run and a signal would drain them.
+        """
         loop = asyncio.get_running_loop()
         await self.start()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -119,6 +122,8 @@ class Node:
             ):  # not the main thread, or not on this system
                 loop.add_signal_handler(number, self._stop.set)
         try:
+            if started is not None:
+                started()
             await self._stop.wait()
         finally:
             for number in (signal.SIGTERM, signal.SIGINT):
