@@ -1,0 +1,53 @@
+"""Claiming: which tasks a Scheduler gets. Nothing is written here: the lock goes with the task's first Decision."""
+
+from dataclasses import dataclass, field
+
+from makegood.store.records import Claim, Loaded
+from makegood.store.sqlite.load import COLUMNS, Raw, read
+from makegood.store.sqlite.transaction import Transaction
+
+MOST_LOST = 3
+"""A task that lost its Scheduler so many times in a row is claimed alone: it may be what kills them."""
+
+PENDING = f"""
+select {COLUMNS} from makegood_task where state = 'pending' and locked_by is null
+order by priority desc, ready_seq limit ?
+"""  # noqa: S608 - our own columns
+_AT_REST = f"""
+select {COLUMNS} from makegood_task
+where id in ({{marks}}) and locked_by is null and state in ('error', 'undone', 'processed')
+    and exists (select 1 from makegood_inbox where task = makegood_task.id)
+"""  # noqa: S608 - our own columns
+_LOST = 15
+_WITHIN, _COMPLETE_BY = 10, 11
+
+
+@dataclass(slots=True)
+class Claimed:
+    """What was found to claim: ``complete_by`` of those whose time begins now, and what could not be read."""
+
+    tasks: list[Loaded] = field(default_factory=list)
+    complete_by: dict[int, float] = field(default_factory=dict)
+    unreadable: list[tuple[int, str]] = field(default_factory=list)
+    more: bool = False
+
+
+def find(tx: Transaction, claim: Claim) -> Claimed:
+    """Return the tasks that ``claim`` gets, with their epoch already raised."""
+    rest = {row[0]: row for row in tx.among(_AT_REST, claim.at_rest)}
+    pending = tx.rows(PENDING, (claim.limit + 1,))
+    taken = pending[: claim.limit]
+    doubtful = next((n for n, row in enumerate(taken) if row[_LOST] >= MOST_LOST), None)
+    if doubtful is not None:
+        taken = taken[: 0 if rest and not doubtful else max(1, doubtful)]
+    found = Claimed(more=len(pending) > len(taken))
+    raws: list[Raw] = []
+    for row in (*rest.values(), *taken):
+        timed = row[_COMPLETE_BY] is not None
+        if not timed and row[_WITHIN] is not None and row[4] == "pending" and row[5] == "forward":
+            found.complete_by[row[0]] = tx.now + row[_WITHIN]
+            timed = True
+        raws.append(Raw(row, row[9] + 1, timed))
+    got = read(tx, raws)
+    found.tasks, found.unreadable = got.tasks, got.unreadable
+    return found

@@ -1,0 +1,165 @@
+"""A Scheduler's batch: fences, claims, and the search for a Decision whose values the database refuses.
+
+The whole batch is one transaction. Consumed request rows are deleted with one statement and the total is compared; only
+when it is short are the losers looked for, and the rest is written without them. A refused value is found by
+bisection under savepoints; its task is put to error, since the same Decision would be refused for ever.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from makegood.decision import Decision
+from makegood.errors import StoreError
+from makegood.store import rows
+from makegood.store.records import Batch, Committed
+from makegood.store.sqlite import claim
+from makegood.store.sqlite.transaction import DATA_FAULTS, Transaction
+from makegood.store.sqlite.writing import EVENT, Writing
+from makegood.task import Held
+
+_EPOCHS = "select id, epoch from makegood_task where locked_by = ? and id in ({marks})"
+_CONSUME = "delete from makegood_request where task = ? and idx = ? and attempt = ? and kind <> 'timer'"
+_THERE = "select task, idx, attempt from makegood_request where kind <> 'timer' and task in ({marks})"
+
+_STATE = "select state, goal from makegood_task where id = ?"
+_TO_ERROR = """
+update makegood_task set state = 'error', goal = case goal when 'undo' then 'undo' else 'hold' end, cause = ?,
+    locked_by = null, epoch = epoch + 1, undo_by = null
+where id = ?
+"""
+_IN_DOUBT = """
+update makegood_step set
+    flags = case when state = 'running' then flags | ? else flags end,
+    state = case state when 'running' then 'in_doubt' when 'undoing' then 'undo_failed' else 'waiting' end
+where task = ? and state in ('running', 'undoing', 'ready')
+"""
+_CLEAR = "delete from makegood_request where task = ?"
+_CONSUMED = "delete from makegood_inbox where seq = ? and task = ?"
+_ALL_CONSUMED = "delete from makegood_inbox where task = ?"
+_ALERT = "insert into makegood_alert (kind, task, step, text, at) values ('guilty', ?, '', ?, ?)"
+
+
+class _ShortError(Exception):
+    """Fewer request rows were there than the Decisions consume."""
+
+
+def commit(tx: Transaction, batch: Batch) -> Committed:
+    """Write Decisions, claim tasks and write what ``batch.decide`` makes of them."""
+    return _Commit(tx, batch, Committed()).run()
+
+
+@dataclass(slots=True)
+class _Commit:
+    tx: Transaction
+    batch: Batch
+    done: Committed
+    claims: claim.Claimed | None = None
+    claimed: frozenset[int] = frozenset()
+
+    def run(self) -> Committed:
+        tx, batch, done = self.tx, self.batch, self.done
+        decisions = self._held(list(batch.decisions))
+        decided: dict[int, tuple[Held, Decision]] = {}
+        if batch.claim is not None:
+            self.claims = claims = claim.find(tx, batch.claim)
+            done.more = claims.more
+            for task, reason in claims.unreadable:
+                put_to_error(tx, batch.node, task, reason)
+                done.guilty.append((task, reason))
+            if claims.tasks:
+                decided = self._decide(claims)
+        self.claimed = frozenset(decided)
+        self.apply([*decisions, *(decision for _, decision in decided.values())])
+        guilty = {task for task, _ in done.guilty}
+        done.claimed = [
+            pair for task, pair in decided.items() if task not in done.lost and task not in guilty
+        ]
+        done.lost.difference_update(self.claimed)
+        return done
+
+    def _decide(self, claims: claim.Claimed) -> dict[int, tuple[Held, Decision]]:
+        if self.batch.decide is None:
+            raise StoreError("a Batch that claims tasks needs a `decide`: it says what becomes of them")
+        decided = {pair[1].task.id: pair for pair in self.batch.decide(claims.tasks)}
+        strange = decided.keys() - {loaded.task.id for loaded in claims.tasks}
+        if strange:
+            raise StoreError(f"`decide` returned Decisions for tasks {sorted(strange)} that were not claimed")
+        return decided
+
+    def _held(self, decisions: list[Decision]) -> list[Decision]:
+        """Return the Decisions whose task is locked by this node under their epoch; the others are lost."""
+        if not decisions:
+            return decisions
+        epochs: dict[int, int] = dict(self.tx.among(_EPOCHS, [d.task.id for d in decisions], self.batch.node))
+        kept = [d for d in decisions if epochs.get(d.task.id) == d.before.epoch]
+        if len(kept) != len(decisions):
+            self.done.lost.update(d.task.id for d in decisions if epochs.get(d.task.id) != d.before.epoch)
+        return kept
+
+    def apply(self, decisions: Sequence[Decision]) -> None:
+        """Write Decisions whose locks hold; losers and guilty ones go their own ways."""
+        if not decisions:
+            return
+        try:
+            with self.tx.savepoint():
+                withdrawn = self._write(decisions)
+        except _ShortError:
+            losers = self._losers(decisions)
+            self.done.lost |= losers
+            self.apply([d for d in decisions if d.task.id not in losers])
+        except DATA_FAULTS as fault:
+            if len(decisions) > 1:
+                middle = len(decisions) // 2
+                self.apply(decisions[:middle])
+                self.apply(decisions[middle:])
+            else:
+                self._guilty(decisions[0], fault)
+        else:
+            self.done.withdrawn += withdrawn
+
+    def _write(self, decisions: Sequence[Decision]) -> list[tuple[int, int, int]]:
+        consumed = [(d.task.id, idx, attempt) for d in decisions for idx, attempt in d.consumed]
+        if consumed and self.tx.many(_CONSUME, consumed) != len(consumed):
+            raise _ShortError
+        complete_by = self.claims.complete_by if self.claims is not None else {}
+        writing = Writing(
+            self.tx, self.batch.node, self.batch.local, self.claimed, complete_by, len(decisions)
+        )
+        for decision in decisions:
+            writing.collect(decision)
+        writing.write()
+        return writing.withdrawn
+
+    def _losers(self, decisions: Sequence[Decision]) -> set[int]:
+        there = set(self.tx.among(_THERE, [d.task.id for d in decisions]))
+        return {
+            d.task.id
+            for d in decisions
+            if any((d.task.id, idx, attempt) not in there for idx, attempt in d.consumed)
+        }
+
+    def _guilty(self, decision: Decision, fault: Exception) -> None:
+        reason = f"the database refuses a value of its Decision: {type(fault).__name__}: {fault}"
+        put_to_error(self.tx, self.batch.node, decision.task.id, reason, seqs=decision.seqs)
+        self.done.guilty.append((decision.task.id, reason))
+
+
+def put_to_error(
+    tx: Transaction, node: int | None, task: int, reason: str, *, seqs: Sequence[int] | None = None
+) -> None:
+    """Put a task that cannot be decided to error, with an alert, nothing in flight and the messages ``seqs`` (None: all) gone.
+
+    Steps in flight are in doubt, for nobody will hear their replies.
+    """
+    reason = reason.encode("utf-8", "backslashreplace").decode()
+    (state, _) = tx.rows(_STATE, (task,))[0]
+    tx.run(_TO_ERROR, (reason, task))
+    tx.run(_IN_DOUBT, (rows.DOUBT, task))
+    tx.run(_CLEAR, (task,))
+    if seqs is None:
+        tx.run(_ALL_CONSUMED, (task,))
+    else:
+        tx.many(_CONSUMED, [(seq, task) for seq in seqs])
+    tx.run(_ALERT, (task, reason, tx.now))
+    tx.run(EVENT, (task, tx.now, node, rows.moves([("task", state, "error", reason)]), ""))
+    tx.topics.add("ended")

@@ -1,0 +1,164 @@
+"""Opening the file: durability set and verified, errors turned into ours with the remedy in the message."""
+
+import contextlib
+import os
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+
+from makegood.errors import ConfigError, StoreError, StoreUnavailableError
+
+Connect = Callable[[str], sqlite3.Connection]
+"""Opens a connection to a ``file:`` URI in autocommit mode; tests hand in one that counts or fails."""
+
+_OLDEST = (3, 35, 0)  # RETURNING
+_BUSY_SECONDS = 5.0
+_STATEMENTS = 256  # more than makegood has, so that each is compiled once per connection
+_CACHE_KIB = 32 * 1024
+_WAL_LIMIT = 64 * 1024 * 1024
+_FULL = 2
+_REMOTE = frozenset(
+    {
+        "nfs",
+        "nfs4",
+        "cifs",
+        "smb3",
+        "smbfs",
+        "afs",
+        "ceph",
+        "glusterfs",
+        "fuse.glusterfs",
+        "fuse.sshfs",
+        "lustre",
+    }
+)
+
+
+def connect(uri: str) -> sqlite3.Connection:
+    """Open ``uri`` without any transaction handling by the driver; locks are waited for up to 5 s."""
+    return sqlite3.connect(
+        uri,
+        uri=True,
+        timeout=_BUSY_SECONDS,
+        isolation_level=None,
+        check_same_thread=False,
+        cached_statements=_STATEMENTS,
+    )
+
+
+def uri_of(path: Path, *, create: bool) -> str:
+    """Return the URI of a file; without ``create`` a missing file stays missing."""
+    return f"{path.absolute().as_uri()}?mode={'rwc' if create else 'rw'}"
+
+
+def filesystem(path: Path, mounts: str) -> str:
+    """Return the type of the file system that holds ``path``, by the text of ``/proc/self/mountinfo``; "" if unknown."""
+    best, kind = -1, ""
+    for line in mounts.splitlines():
+        left, _, right = line.partition(" - ")
+        fields, types = left.split(), right.split()
+        if len(fields) < 5 or not types:
+            continue
+        point = fields[4].replace("\\040", " ")
+        if path.is_relative_to(point) and len(point) >= best:
+            best, kind = len(point), types[0]
+    return kind
+
+
+def examine(path: Path) -> None:
+    """Refuse a place where no store can be; raises ``ConfigError``."""
+    if sqlite3.sqlite_version_info < _OLDEST:
+        raise ConfigError(
+            f"this Python has SQLite {sqlite3.sqlite_version}; makegood needs 3.35 or newer: use a newer Python"
+        )
+    if not path.parent.is_dir():
+        raise ConfigError(
+            f"{path}: the folder {path.parent} does not exist; create it, or name another file (--store or MAKEGOOD_STORE)"
+        )
+    if path.is_dir():
+        raise ConfigError(
+            f"{path} is a folder; name a file in it, such as {path}/makegood.db (--store or MAKEGOOD_STORE)"
+        )
+    with contextlib.suppress(OSError):  # no such file system table here: nothing can be told
+        kind = filesystem(path.resolve(), Path("/proc/self/mountinfo").read_text(encoding="utf-8"))
+        if kind in _REMOTE:
+            raise ConfigError(
+                f"{path} lies on a network file system ({kind}), where SQLite's locks are not safe: "
+                "use a local disk, or PostgreSQL for several machines"
+            )
+
+
+def set_up(connection: sqlite3.Connection, path: Path, *, busy: float) -> None:
+    """Set what durability and speed need, and verify it; ``busy``: seconds that a statement waits for a lock.
+
+    Raises ``ConfigError`` when the file cannot be what we need it to be.
+    """
+    connection.execute("select count(*) from sqlite_master").fetchall()  # not a database: found out here
+    mode = connection.execute("pragma journal_mode = wal").fetchone()[0]
+    if mode != "wal":
+        raise ConfigError(
+            f"{path}: SQLite's write-ahead log cannot be used here (journal mode {mode!r}): put the file on a local disk"
+        )
+    connection.execute("pragma synchronous = full")
+    connection.execute("pragma fullfsync = on")  # macOS: fsync alone does not reach the disk
+    connection.execute("pragma checkpoint_fullfsync = on")
+    connection.execute(f"pragma cache_size = -{_CACHE_KIB}")
+    connection.execute(f"pragma journal_size_limit = {_WAL_LIMIT}")
+    connection.execute("pragma temp_store = memory")
+    connection.execute(f"pragma busy_timeout = {round(busy * 1000)}")
+    level = connection.execute("pragma synchronous").fetchone()[0]
+    if level != _FULL:
+        raise ConfigError(f"{path}: synchronous is {level}, it must be 2 (FULL), or commits could be lost")
+
+
+def fsync_folder(path: Path) -> None:
+    """Make a file's name durable: without it a power cut may take the whole new file away."""
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def is_busy(error: sqlite3.Error) -> bool:
+    """Whether another connection holds the lock that was wanted."""
+    return _primary(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+
+
+def is_broken(error: sqlite3.Error) -> bool:
+    """Whether the connection must not be used again: the disk failed, or the file is not what it was."""
+    return _primary(error) in (
+        sqlite3.SQLITE_IOERR,
+        sqlite3.SQLITE_CORRUPT,
+        sqlite3.SQLITE_NOTADB,
+        sqlite3.SQLITE_CANTOPEN,
+        sqlite3.SQLITE_MISUSE,
+    )
+
+
+def _primary(error: sqlite3.Error) -> int:
+    code: int = getattr(error, "sqlite_errorcode", 0) or 0
+    return code & 0xFF
+
+
+def translated(error: sqlite3.Error, path: Path) -> StoreError | ConfigError:
+    """Return our error for one of SQLite's, with what to do about it."""
+    code = _primary(error)
+    if code == sqlite3.SQLITE_NOTADB:
+        return ConfigError(
+            f"{path} is not a SQLite database: name another file (--store or MAKEGOOD_STORE), or move this one away"
+        )
+    remedies = {
+        sqlite3.SQLITE_BUSY: "another process held its lock all the time: is one stopped in the middle of a transaction?",
+        sqlite3.SQLITE_LOCKED: "another connection held its lock all the time",
+        sqlite3.SQLITE_READONLY: "it is read-only: give this user write access to the file and its folder",
+        sqlite3.SQLITE_PERM: "access was denied: give this user write access to the file and its folder",
+        sqlite3.SQLITE_CANTOPEN: "it cannot be opened: give this user read and write access to the file and its folder",
+        sqlite3.SQLITE_FULL: "the disk is full: make room, nothing was lost",
+        sqlite3.SQLITE_IOERR: "the disk failed to read or write: look at the system's log",
+        sqlite3.SQLITE_CORRUPT: "the file is damaged: stop all processes and restore a backup",
+        sqlite3.SQLITE_NOMEM: "memory ran out",
+    }
+    if code in remedies:
+        return StoreUnavailableError(f"{path}: {remedies[code]} ({error})")
+    return StoreError(f"{path}: {error}")

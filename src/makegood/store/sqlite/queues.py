@@ -1,0 +1,226 @@
+"""Requests to agents and messages to tasks."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from makegood.errors import TaskNotFoundError
+from makegood.ids import show
+from makegood.messages import Act, Answer, Message, Request
+from makegood.store import rows
+from makegood.store.records import Inbox, NodeInfo, Offer
+from makegood.store.sqlite.commit import put_to_error
+from makegood.store.sqlite.transaction import Row, Transaction
+from makegood.store.sqlite.writing import ENDED, EVENT
+
+INBOX = """
+select i.seq, i.task, i.body, t.locked_by from makegood_inbox i cross join makegood_task t on t.id = i.task
+where t.locked_by = ? or (t.locked_by is null and t.state <> 'pending')
+order by i.seq limit ?
+"""
+LEAVE = "insert into makegood_inbox (task, kind, at, body) values (?, ?, ?, ?)"
+_TASKS = "select id, state from makegood_task where id in ({marks})"
+_ANSWERS = "select act, kind, who, why, verdict, reason, state from makegood_audit where act in ({marks})"
+
+WAITING = """
+select task, idx, attempt, within, body, priority, sent_at from makegood_request
+where agent = ? and action = ? and isolate = ? and taken_by is null and kind <> 'timer'
+order by priority desc, sent_at limit ?
+"""
+_TAKE = "update makegood_request set taken_by = ?, complete_by = ? where task = ? and idx = ? and attempt = ?"
+_ROLES = "select roles from makegood_node where id = ? and dead = 0 and stopped_at is null"
+_LIVE = """
+select info from makegood_node where dead = 0 and stopped_at is null and alive_until > ? and id <> ?
+    and roles not like '% scheduler %'
+"""
+
+_IN_FLIGHT = """
+select task, idx, attempt, kind, taken_by, complete_by, answered from makegood_request
+where task in ({marks}) and kind <> 'timer'
+"""
+_ANSWERED = "update makegood_request set answered = 1 where task = ? and idx = ? and attempt = ?"
+_BODIES = "select task, body from makegood_inbox where task in ({marks})"
+_EXTEND = """
+update makegood_request set complete_by = max(complete_by, ?)
+where task = ? and idx = ? and attempt = ? and kind <> 'timer' and taken_by = ? and answered = 0 and complete_by >= ?
+"""
+_GIVE_BACK = """
+update makegood_request set taken_by = null, complete_by = null
+where task = ? and idx = ? and attempt = ? and kind <> 'timer' and taken_by = ? and answered = 0 and body is not null
+returning agent
+"""
+
+
+def inbox(tx: Transaction, node: int, limit: int) -> Inbox:
+    """Return messages for the tasks of ``node``, and unlocked tasks at rest that have some."""
+    found = Inbox({}, [])
+    for seq, task, body, locked_by in tx.rows(INBOX, (node, limit)):
+        if locked_by is not None:
+            found.messages.setdefault(task, []).append(rows.read_message(body, seq))
+        elif task not in found.at_rest:
+            found.at_rest.append(task)
+    return found
+
+
+def post(tx: Transaction, posted: Sequence[tuple[int, Message]]) -> list[None]:
+    """Leave operators' acts; raises ``TaskNotFoundError``."""
+    there = {task for task, _ in tx.among(_TASKS, [task for task, _ in posted])}
+    for task, _ in posted:
+        if task not in there:
+            raise TaskNotFoundError(
+                f"there is no task {show(task)} in this store: see `makegood task list`", task_id=show(task)
+            )
+    tx.many(LEAVE, [(task, message.kind, tx.now, rows.message(message)) for task, message in posted])
+    tx.topics.add("inbox")
+    return [None] * len(posted)
+
+
+def answers(tx: Transaction, acts: Sequence[str]) -> dict[str, Answer]:
+    """Return what became of acts."""
+    return {
+        act: Answer(Act(act, who, why), kind, verdict, reason, state)
+        for act, kind, who, why, verdict, reason, state in tx.among(_ANSWERS, acts)
+    }
+
+
+def take(tx: Transaction, node: int, offers: Sequence[Offer], *, alone: bool) -> list[Request]:
+    """Give waiting requests to ``node``; the rules for isolated ones are the protocol's."""
+    roles = tx.rows(_ROLES, (node,))
+    if not roles:  # declared dead, or never registered: what it took would be nobody's
+        return []
+    schedules = " scheduler " in roles[0][0]
+    if schedules and alone:
+        found = _one_isolated(tx, node, offers)
+        if found:
+            return found
+    taken: list[Request] = []
+    for offer in offers:
+        taken += _give(tx, node, _waiting(tx, offer, isolated=(0,) if schedules else (0, 1)))
+    return taken
+
+
+def _waiting(tx: Transaction, offer: Offer, *, isolated: tuple[int, ...]) -> list[Row]:
+    """Return the best ``slots`` requests of an offer: one look into the index per action."""
+    found: list[Row] = []
+    if offer.slots < 1:
+        return found
+    for action in dict.fromkeys(offer.actions):
+        for isolate in isolated:
+            found += tx.rows(WAITING, (offer.agent, action, isolate, offer.slots))
+    found.sort(key=lambda row: (-row[5], row[6]))
+    return found[: offer.slots]
+
+
+def _one_isolated(tx: Transaction, node: int, offers: Sequence[Offer]) -> list[Request]:
+    elsewhere: set[str] | None = None
+    for offer in offers:
+        waiting = _waiting(tx, Offer(offer.agent, offer.actions, min(offer.slots, 1)), isolated=(1,))
+        if not waiting:
+            continue
+        if elsewhere is None:
+            infos = [msgspec.json.decode(info, type=NodeInfo) for (info,) in tx.rows(_LIVE, (tx.now, node))]
+            elsewhere = {agent.agent for info in infos for agent in info.agents}
+        if offer.agent not in elsewhere and (given := _give(tx, node, waiting)):
+            return given
+    return []
+
+
+def _give(tx: Transaction, node: int, waiting: list[Row]) -> list[Request]:
+    requests: list[Request] = []
+    taken: list[Row] = []
+    for task, idx, attempt, within, body, _, _ in waiting:
+        try:
+            requests.append(rows.read_request(body, within))
+            taken.append((node, tx.now + within, task, idx, attempt))
+        except msgspec.MsgspecError as fault:
+            put_to_error(tx, None, task, f"a request of it cannot be read: {fault}", seqs=())
+    tx.many(_TAKE, taken)
+    return requests
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A reply on its way in: who gives it, to which task."""
+
+    node: int
+    task: int
+    message: Message
+
+
+def answer(tx: Transaction, replies: Sequence[Reply]) -> list[bool]:
+    """Leave replies that came in time in their tasks' inboxes, and record the others as late."""
+    tasks = list(dict.fromkeys(reply.task for reply in replies))
+    flying = {tuple(row[:3]): row[3:] for row in tx.among(_IN_FLIGHT, tasks)}
+    given: dict[tuple[int, int, int], bytes] = {}
+    if any(row[3] for row in flying.values()):
+        given = _given(tx, tasks)
+    left: list[Row] = []
+    answered: list[tuple[int, int, int]] = []
+    late: list[Reply] = []
+    verdicts: list[bool] = []
+    for reply in replies:
+        m = reply.message
+        key = (reply.task, m.idx, m.attempt)
+        doing, taken_by, complete_by, _ = flying.get(key, (None, None, None, 0))
+        body = rows.message(m)
+        if given.get(key) == body and taken_by == reply.node:
+            in_time = True
+        elif taken_by == reply.node and doing == m.doing and key not in given and complete_by >= tx.now:
+            in_time = True
+            given[key] = body
+            answered.append(key)
+            left.append((reply.task, m.kind, tx.now, body))
+        else:
+            in_time = False
+            late.append(reply)
+        verdicts.append(in_time)
+    tx.many(_ANSWERED, answered)
+    if late:
+        left += _late(tx, late)
+    tx.many(LEAVE, left)
+    if left:
+        tx.topics.add("inbox")
+    return verdicts
+
+
+def _given(tx: Transaction, tasks: Sequence[int]) -> dict[tuple[int, int, int], bytes]:
+    """Return the replies that lie in the inboxes of ``tasks``, by the request that they answer."""
+    found: dict[tuple[int, int, int], bytes] = {}
+    for task, body in tx.among(_BODIES, tasks):
+        message = rows.read_message(body, 0)
+        if message.idx >= 0 and message.kind not in ("late", "expired"):
+            found[task, message.idx, message.attempt] = body
+    return found
+
+
+def _late(tx: Transaction, replies: Sequence[Reply]) -> list[Row]:
+    """Write late replies into the history; returns the messages that tasks which have not ended shall get."""
+    states: dict[int, str] = dict(tx.among(_TASKS, [reply.task for reply in replies]))
+    tx.many(
+        EVENT,
+        [
+            (r.task, tx.now, r.node, rows.moves([]), rows.note([r.message]))
+            for r in replies
+            if r.task in states
+        ],
+    )
+    left: list[Row] = []
+    for reply in replies:
+        m = reply.message
+        if m.kind == "done" and reply.task in states and states[reply.task] not in ENDED:
+            kept = Message("late", idx=m.idx, doing=m.doing, attempt=m.attempt, value=m.value)
+            left.append((reply.task, "late", tx.now, rows.message(kept)))
+    return left
+
+
+def extend(tx: Transaction, node: int, key: tuple[int, int, int], seconds: float) -> bool:
+    """Move an attempt's complete-by, never to an earlier time; False when it is not ``node``'s any more."""
+    return tx.run(_EXTEND, (tx.now + seconds, *key, node, tx.now)) == 1
+
+
+def give_back(tx: Transaction, node: int, requests: Sequence[tuple[int, int, int]]) -> None:
+    """Make taken requests available again, at their old place; those handed over in memory have no body to give."""
+    for key in requests:
+        for (agent,) in tx.rows(_GIVE_BACK, (*key, node)):
+            tx.topics.add(f"agent:{agent}")

@@ -1,0 +1,87 @@
+"""What people and handles read: tasks, their steps, their history."""
+
+from makegood.store import rows
+from makegood.store.records import EventView, Filter, StepView, TaskDetail, TaskView
+from makegood.store.sqlite.transaction import Row, Transaction
+
+_COLUMNS = """
+id, app, workflow, key, state, goal, submission, priority, cause, failure_count, locked_by, epoch, correlation_id, created_at,
+ended_at, complete_by, result
+"""
+_STATES = {
+    "pending": "state = 'pending'",
+    "processing": "state = 'processing'",
+    "processed": "state = 'processed'",
+    "undoing": "state = 'undoing'",
+    "undone": "state = 'undone'",
+    "error": "state = 'error'",  # written out, so that the index on tasks in error is used
+}
+_TASK = f"select {_COLUMNS}, static from makegood_task where id = ?"  # noqa: S608 - our own columns
+_STEPS = """
+select s.idx, s.kind, s.name, s.agent, s.action, s.state, s.attempt, s.round, s.failure_count, s.flags, s.spec, s.result, s.error
+from makegood_step s where s.task = ? order by s.idx
+"""
+_REQUESTS = "select idx, kind, taken_by, complete_by from makegood_request where task = ?"
+_HISTORY = (
+    "select seq, task, at, node, moves, note from makegood_event where task = ? and seq > ? order by seq"
+)
+
+
+def find(tx: Transaction, wanted: Filter) -> list[TaskView]:
+    """Return tasks that match, newest first."""
+    clauses: list[str] = ["1 = 1"]
+    values: list[object] = []
+    if wanted.ids:
+        marks = ",".join("?" * len(wanted.ids))
+        clauses.append(f"id in ({marks})")
+        values += wanted.ids
+    if wanted.states:
+        clauses.append("(" + " or ".join(_STATES[state] for state in wanted.states) + ")")
+    for column, value in (("app", wanted.app), ("workflow", wanted.workflow), ("key", wanted.key)):
+        if value is not None:
+            clauses.append(f"{column} = ?")
+            values.append(value)
+    if wanted.before is not None:
+        clauses.append("id < ?")
+        values.append(wanted.before)
+    where = " and ".join(clauses)
+    sql = f"select {_COLUMNS} from makegood_task where {where} order by id desc limit ?"  # noqa: S608 - our own clauses
+    return [TaskView(*row) for row in tx.rows(sql, (*values, wanted.limit))]
+
+
+def detail(tx: Transaction, task: int) -> TaskDetail | None:
+    """Return one task with its steps and what is in flight of it."""
+    found = tx.rows(_TASK, (task,))
+    if not found:
+        return None
+    *columns, static = found[0]
+    requests: dict[int, Row] = {}
+    timers: dict[int, float] = {}
+    for idx, kind, taken_by, complete_by in tx.rows(_REQUESTS, (task,)):
+        if kind == "timer":
+            timers[idx] = complete_by
+        else:
+            requests[idx] = (kind, taken_by, complete_by)
+    steps: list[StepView] = []
+    for (
+        idx, kind, name, agent, action, state, attempt, round_, failures, flags, spec, result, error,
+    ) in tx.rows(_STEPS, (task,)):  # fmt: skip
+        doing, taken_by, complete_by = requests.get(idx, (None, None, None))
+        until = timers.get(idx) if complete_by is None else complete_by
+        plan = tx.plans.plan(spec)
+        steps.append(
+            StepView(
+                idx, kind, name, agent, action, state, attempt, round_, failures, bool(flags & rows.DOUBT),
+                plan.policy is not None and plan.policy.undoable, result, error, doing, idx in timers, taken_by,
+                None if until is None else until - tx.now, plan,
+            )
+        )  # fmt: skip
+    return TaskDetail(TaskView(*columns), steps, rows.read_static(static)[0])
+
+
+def history(tx: Transaction, task: int, after: int) -> list[EventView]:
+    """Return the events of a task in order."""
+    return [
+        EventView(seq, of, at, node, rows.read_moves(moves), note)
+        for seq, of, at, node, moves, note in tx.rows(_HISTORY, (task, after))
+    ]

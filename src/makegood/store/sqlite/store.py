@@ -1,0 +1,393 @@
+"""``SQLiteStore``: every method of the protocol, each one transaction in the store's threads."""
+
+import asyncio
+import sqlite3
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TypeVar, cast
+
+from makegood.clock import Clock, SystemClock
+from makegood.errors import StoreUnavailableError
+from makegood.messages import Alert, Answer, Message, Request
+from makegood.store import migrations, records
+from makegood.store.sqlite import leases, load, queues, reads, supervision, upkeep
+from makegood.store.sqlite.bell import Bell, kind_of
+from makegood.store.sqlite.commit import commit, put_to_error
+from makegood.store.sqlite.connection import (
+    Connect,
+    connect,
+    examine,
+    fsync_folder,
+    set_up,
+    translated,
+    uri_of,
+)
+from makegood.store.sqlite.submit import submit
+from makegood.store.sqlite.threads import Line, StoreClock
+from makegood.store.sqlite.transaction import Action, Transaction
+
+T = TypeVar("T")
+
+_POLL = 1.0
+_BUSY = 5.0
+
+
+class SQLiteStore:
+    """The store on one SQLite file.
+
+    ``path``: the file. ``clock``: the machine's, unless a test hands in its own. ``poll``: seconds between looks for commits
+    of other processes, behind the doorbell; None: never. ``open_connection``: makes connections, for tests that count or fail.
+    An object belongs to the event loop on which it was opened.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        clock: Clock | None = None,
+        poll: float | None = _POLL,
+        open_connection: Connect = connect,
+    ) -> None:
+        self._path = Path(path)
+        self._clock = StoreClock(clock or SystemClock())
+        self._poll = poll
+        self._connect = open_connection
+        self._identity: records.Identity | None = None
+        self._writer: Line | None = None
+        self._reader: Line | None = None
+        self._bell: Bell | None = None
+        self._listeners: dict[str, list[Callable[[], None]]] = {}
+        self._poll_timer: asyncio.TimerHandle | None = None
+        self._data_version = -1
+
+    # Opening and closing
+
+    @property
+    def identity(self) -> records.Identity:
+        """The store's own random id and its generation."""
+        if self._identity is None:
+            raise StoreUnavailableError(f"{self._path}: the store is not open; `await store.open()` first")
+        return self._identity
+
+    async def open(self, *, migrate: bool = False) -> None:
+        """Open the file, verify settings and schema, start the threads and hang up the bell."""
+        if self._writer is not None:
+            return
+        loop = asyncio.get_running_loop()
+        await self._apart(partial(self._prepare, migrate=migrate))
+        bell = Bell(self._path, self._heard)
+        self._writer = self._line("writer", loop, busy=0.0, bell=bell)
+        self._reader = self._line("reader", loop, busy=_BUSY, bell=None)
+        self._bell = bell
+        watched = bell.open()
+        if watched is not None:
+            loop.add_reader(watched, bell.answer)
+        for topic in self._listeners:
+            bell.listen_to(topic)
+        self._plan_poll()
+
+    def _line(self, name: str, loop: asyncio.AbstractEventLoop, *, busy: float, bell: Bell | None) -> Line:
+        line = Line(
+            name,
+            self._path,
+            partial(self._opened, busy=busy),
+            self._clock,
+            loop,
+            committed=bell.ring if bell is not None else None,
+            announce=self._announce if bell is not None else None,
+            writes=bell is not None,
+        )
+        line.start()
+        return line
+
+    def _opened(self, *, busy: float = _BUSY, create: bool = False) -> sqlite3.Connection:
+        connection = self._connect(uri_of(self._path, create=create))
+        try:
+            set_up(connection, self._path, busy=_BUSY)
+            connection.execute(f"pragma busy_timeout = {round(busy * 1000)}")
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    async def _apart(self, action: Callable[[], T]) -> T:
+        """Run something with a connection of its own, outside of the two threads."""
+        try:
+            return await asyncio.get_running_loop().run_in_executor(None, action)
+        except sqlite3.Error as failure:
+            raise translated(failure, self._path) from failure
+
+    def _prepare(self, *, migrate: bool) -> None:
+        """Verify that the file can be what we need; create it when we may."""
+        examine(self._path)
+        if migrate:
+            self._migrate()
+        elif not self._path.exists():
+            migrations.verify("sqlite", 0, f"{self._path} (no such file yet)")
+        connection = self._opened()
+        try:
+            migrations.verify("sqlite", upkeep.version(connection), str(self._path))
+            connection.execute("begin immediate")
+            self._clock.shift = upkeep.set_clock(connection, self._clock.clock)
+            self._identity = upkeep.identity(connection)
+            connection.execute("commit")
+        finally:
+            connection.close()
+
+    def _migrate(self) -> list[str]:
+        examine(self._path)
+        new = not self._path.exists()
+        connection = self._opened(create=True)
+        try:
+            applied = upkeep.migrate(connection, self._path, self._clock.clock)
+        finally:
+            connection.close()
+        if new:
+            fsync_folder(self._path)
+        return applied
+
+    async def close(self) -> None:
+        """Finish what was asked for, then let go of the file and the bell."""
+        writer, reader, bell = self._writer, self._reader, self._bell
+        self._writer = self._reader = self._bell = None
+        if self._poll_timer is not None:
+            self._poll_timer.cancel()
+        for line in (writer, reader):
+            if line is not None:
+                await line.stop()
+        if bell is not None:
+            watched = bell.watched
+            if watched is not None:
+                asyncio.get_running_loop().remove_reader(watched)
+            bell.close()
+
+    async def now(self) -> float:
+        """Return the store's clock."""
+        self._open(self._writer)
+        return self._clock.now()
+
+    def _open(self, line: Line | None) -> Line:
+        if line is None:
+            raise StoreUnavailableError(f"{self._path}: the store is not open; `await store.open()` first")
+        return line
+
+    async def _write(self, action: Action[T]) -> T:
+        return cast("T", await self._open(self._writer).ask(action))
+
+    async def _together(self, action: Callable[..., list[T]], items: Sequence[object]) -> list[T]:
+        return cast("list[T]", await self._open(self._writer).ask(action, items))
+
+    async def _read(self, action: Action[T]) -> T:
+        return cast("T", await self._open(self._reader).ask(action))
+
+    # Wake-ups
+
+    def subscribe(self, topic: str, ring: Callable[[], None]) -> Callable[[], None]:
+        """Call ``ring`` when something may have come for ``topic``; returns what ends that."""
+        kind_of(topic)
+        self._listeners.setdefault(topic, []).append(ring)
+        if self._bell is not None:
+            self._bell.listen_to(topic)
+
+        def end() -> None:
+            rings = self._listeners.get(topic, [])
+            if ring in rings:
+                rings.remove(ring)
+            if not rings:
+                self._listeners.pop(topic, None)
+
+        return end
+
+    def _announce(self, topics: set[str]) -> None:
+        for topic in topics:
+            for ring in tuple(self._listeners.get(topic, ())):
+                ring()
+
+    def _heard(self, topics: set[str] | None) -> None:
+        self._announce(set(self._listeners) if topics is None else topics)
+
+    def _plan_poll(self) -> None:
+        if self._poll is not None and self._reader is not None:
+            loop = asyncio.get_running_loop()
+            self._poll_timer = loop.call_later(self._poll, self._look)
+
+    def _look(self) -> None:
+        if self._reader is not None and self._listeners:
+            self._reader.ask(_data_version).add_done_callback(self._looked)
+        else:
+            self._plan_poll()
+
+    def _looked(self, future: "asyncio.Future[int]") -> None:
+        if not future.cancelled() and future.exception() is None and future.result() != self._data_version:
+            self._data_version = future.result()
+            self._heard(None)
+        self._plan_poll()
+
+    # Tasks
+
+    async def submit(self, drafts: Sequence[records.Draft]) -> list[records.Submitted]:
+        """Insert tasks with all their steps."""
+        return await self._together(submit, drafts)
+
+    async def commit(self, batch: records.Batch) -> records.Committed:
+        """Write Decisions, claim tasks, and write what ``decide`` makes of them."""
+        return await self._write(partial(commit, batch=batch))
+
+    async def load(self, node: int, tasks: Sequence[int]) -> list[records.Loaded]:
+        """Return tasks that ``node`` still holds."""
+        found = await self._read(partial(load.load, node=node, tasks=tasks))
+        for task, reason in found.unreadable:
+            await self._write(partial(put_to_error, node=node, task=task, reason=reason))
+        return found.tasks
+
+    async def find(self, wanted: records.Filter) -> list[records.TaskView]:
+        """Return tasks that match, newest first."""
+        return await self._read(partial(reads.find, wanted=wanted))
+
+    async def detail(self, task: int) -> records.TaskDetail | None:
+        """Return one task with its steps."""
+        return await self._read(partial(reads.detail, task=task))
+
+    async def history(self, task: int, after: int = 0) -> list[records.EventView]:
+        """Return the events of a task in order."""
+        return await self._read(partial(reads.history, task=task, after=after))
+
+    # Queues
+
+    async def inbox(self, node: int, limit: int) -> records.Inbox:
+        """Return messages for tasks that ``node`` holds, and tasks at rest that have some."""
+        return await self._read(partial(queues.inbox, node=node, limit=limit))
+
+    async def post(self, task: int, message: Message) -> None:
+        """Leave an operator's act in a task's inbox."""
+        await self._together(queues.post, [(task, message)])
+
+    async def answers(self, acts: Sequence[str]) -> dict[str, Answer]:
+        """Return what became of acts."""
+        return await self._read(partial(queues.answers, acts=acts))
+
+    async def take(self, node: int, offers: Sequence[records.Offer], *, alone: bool = False) -> list[Request]:
+        """Give waiting requests to ``node``."""
+        return await self._write(partial(queues.take, node=node, offers=offers, alone=alone))
+
+    async def answer(self, node: int, replies: Sequence[tuple[int, Message]]) -> list[bool]:
+        """Leave replies in the tasks' inboxes; True for each that came in time."""
+        given = [queues.Reply(node, task, message) for task, message in replies]
+        return await self._together(queues.answer, given)
+
+    async def extend(self, node: int, task: int, idx: int, attempt: int, seconds: float) -> bool:
+        """Move an attempt's complete-by."""
+        return await self._write(partial(queues.extend, node=node, key=(task, idx, attempt), seconds=seconds))
+
+    async def give_back(self, node: int, requests: Sequence[tuple[int, int, int]]) -> None:
+        """Make requests that were taken but not begun available again."""
+        await self._write(partial(queues.give_back, node=node, requests=requests))
+
+    # Supervision
+
+    async def judge(self, term: records.Grant, grace: float, limit: int) -> records.Judged:
+        """Judge requests whose complete-by passed."""
+        return await self._write(partial(supervision.judge, term=term, grace=grace, limit=limit))
+
+    async def release_dead(self, term: records.Grant, limit: int) -> list[int]:
+        """Free tasks held by dead nodes."""
+        return await self._write(partial(supervision.release_dead, term=term, limit=limit))
+
+    async def release_deaf(self, term: records.Grant, older: float, limit: int) -> list[int]:
+        """Free tasks whose Scheduler does not answer."""
+        return await self._write(partial(supervision.release_deaf, term=term, older=older, limit=limit))
+
+    async def expire_tasks(self, term: records.Grant, limit: int) -> list[int]:
+        """Tell tasks that their own complete-by has passed."""
+        return await self._write(partial(supervision.expire_tasks, term=term, limit=limit))
+
+    async def starved(self, term: records.Grant, after: float, limit: int) -> list[int]:
+        """Raise one alert per request that no agent has taken."""
+        return await self._write(partial(supervision.starved, term=term, after=after, limit=limit))
+
+    async def horizon(self, grace: float, most: float) -> float:
+        """Return seconds until something may have to be judged."""
+        return await self._read(partial(supervision.horizon, grace=grace, most=most))
+
+    # Leases
+
+    async def acquire(self, name: str, holder: str, nonce: str, ttl: float) -> records.Grant | None:
+        """Take a free or expired lease."""
+        return await self._write(partial(leases.acquire, wanted=records.Grant(name, holder, nonce, 0, ttl)))
+
+    async def renew(self, grant: records.Grant) -> bool:
+        """Extend a lease that is still held."""
+        return await self._write(partial(leases.renew, grant=grant))
+
+    async def release(self, grant: records.Grant) -> None:
+        """Free a lease that is still this grant's."""
+        await self._write(partial(leases.release, grant=grant))
+
+    async def read(self, name: str) -> records.LeaseView | None:
+        """Return who holds a lease."""
+        return await self._read(partial(leases.read, name=name))
+
+    # Upkeep
+
+    async def register(self, info: records.NodeInfo) -> int:
+        """Insert a node row with its first heartbeat."""
+        return await self._write(partial(upkeep.register, info=info))
+
+    async def heartbeat(self, node: int, info: records.NodeInfo) -> bool:
+        """Extend a node's life."""
+        return await self._write(partial(upkeep.heartbeat, node=node, info=info))
+
+    async def unregister(self, node: int) -> None:
+        """Mark a node as stopped in good order."""
+        await self._write(partial(upkeep.unregister, node=node))
+
+    async def nodes(self) -> list[records.NodeView]:
+        """Return nodes alive or ended within the last hour."""
+        return await self._read(upkeep.nodes)
+
+    async def alert(self, alerts: Sequence[Alert]) -> None:
+        """Write alerts that belong to no Decision."""
+        await self._together(upkeep.alert, alerts)
+
+    async def alerts(self, limit: int = 100, task: int | None = None) -> list[records.AlertView]:
+        """Return alerts, newest first."""
+        return await self._read(partial(upkeep.alerts, limit=limit, task=task))
+
+    async def schema(self) -> records.SchemaStatus:
+        """Return where the schema stands; the store need not be open."""
+
+        def look() -> records.SchemaStatus:
+            examine(self._path)
+            if not self._path.exists():
+                missing = [migration.name for migration in migrations.plan("sqlite", 0)]
+                return records.SchemaStatus("sqlite", 0, migrations.needed("sqlite"), missing)
+            connection = self._opened()
+            try:
+                return upkeep.schema(connection)
+            finally:
+                connection.close()
+
+        return await self._apart(look)
+
+    async def migrate(self) -> list[str]:
+        """Apply missing migrations; the store need not be open."""
+        return await self._apart(self._migrate)
+
+    async def check(self) -> list[str]:
+        """Verify integrity and durability settings; the store need not be open."""
+
+        def look() -> list[str]:
+            examine(self._path)
+            connection = self._opened()
+            try:
+                return upkeep.check(connection, self._path)
+            finally:
+                connection.close()
+
+        return await self._apart(look)
+
+
+def _data_version(tx: Transaction) -> int:
+    found: int = tx.rows("pragma data_version")[0][0]
+    return found

@@ -1,0 +1,193 @@
+"""What the leading Supervisor finds and writes, under its term's epoch.
+
+``begin immediate`` lets nobody else write until the commit, so the lease is looked at once, at the beginning.
+"""
+
+from collections.abc import Sequence
+
+from makegood.errors import FencedOffError
+from makegood.messages import Message
+from makegood.store import rows
+from makegood.store.records import Grant, Judged
+from makegood.store.sqlite.queues import LEAVE
+from makegood.store.sqlite.submit import draw_ready
+from makegood.store.sqlite.transaction import Row, Transaction
+from makegood.store.sqlite.writing import EVENT
+
+_TERM = """
+select 1 from makegood_lease where name = ? and nonce = ? and epoch = ? and holder is not null and expires_at > ?
+"""
+
+OVERDUE = """
+select r.task, r.idx, r.attempt, r.kind, coalesce(n.dead or n.alive_until <= ?, 1), s.failure_count
+from makegood_request r
+    cross join makegood_step s on s.task = r.task and s.idx = r.idx
+    left join makegood_node n on n.id = r.taken_by
+where r.complete_by < ? and r.answered = 0 and r.kind <> 'timer'
+order by r.complete_by limit ?
+"""
+_JUDGED = "delete from makegood_request where task = ? and idx = ? and attempt = ?"
+_STEP_FAILED = "update makegood_step set failure_count = failure_count + 1 where task = ? and idx = ?"
+_TASK_FAILED = "update makegood_task set failure_count = failure_count + 1 where id = ?"
+
+DEAD = """
+update makegood_node set dead = 1 where dead = 0 and stopped_at is null and alive_until <= ?
+"""
+# The holders of locks, one step through the index for each, and those of them that do not live.
+HOLDERS = """
+with recursive holder (id) as (
+    select min(locked_by) from makegood_task where locked_by is not null
+    union all
+    select (select min(locked_by) from makegood_task where locked_by > holder.id) from holder where holder.id is not null
+)
+select holder.id from holder left join makegood_node n on n.id = holder.id
+where holder.id is not null and (n.id is null or n.dead or n.stopped_at is not null or n.alive_until <= ?)
+"""
+HELD_BY = "select id, state from makegood_task where locked_by = ? limit ?"
+DEAF = """
+select t.id, t.state from makegood_inbox i cross join makegood_task t on t.id = i.task
+where i.kind = 'expired' and i.at < ? and t.locked_by is not null
+order by i.at limit ?
+"""
+_FREE = """
+update makegood_task set locked_by = null, lost = lost + 1, failure_count = failure_count + 1, ready_seq = ?,
+    state = case when state in ('processing', 'undoing') then 'pending' else state end
+where id = ?
+"""
+
+PAST = """
+select id from makegood_task
+where complete_by < ? and goal = 'forward' and task_expired = 0 and ended_at is null
+order by complete_by limit ?
+"""
+_TOLD = "update makegood_task set task_expired = 1 where id = ?"
+LATE_UNDO = "select id from makegood_task where undo_by < ? order by undo_by limit ?"
+_UNDO_TOLD = "update makegood_task set undo_by = null where id = ?"
+
+STARVED = """
+select r.task, r.idx, r.attempt, s.name, r.agent, r.action
+from makegood_request r cross join makegood_step s on s.task = r.task and s.idx = r.idx
+where r.sent_at < ? and r.taken_by is null and r.starved = 0 and r.kind <> 'timer'
+order by r.sent_at limit ?
+"""
+_STARVED_TOLD = "update makegood_request set starved = 1 where task = ? and idx = ? and attempt = ?"
+ALERT = "insert into makegood_alert (kind, task, step, text, at) values (?, ?, ?, ?, ?)"
+
+NEXT_REQUEST = """
+select complete_by from makegood_request
+where complete_by is not null and answered = 0 and kind <> 'timer' order by complete_by limit 1
+"""
+NEXT_TASK = """
+select complete_by from makegood_task
+where complete_by is not null and goal = 'forward' and task_expired = 0 and ended_at is null
+order by complete_by limit 1
+"""
+NEXT_NODE = """
+select alive_until from makegood_node where dead = 0 and stopped_at is null order by alive_until limit 1
+"""
+
+
+def fence(tx: Transaction, term: Grant) -> None:
+    """Refuse a write whose term is over; raises ``FencedOffError``."""
+    if not tx.rows(_TERM, (term.name, term.nonce, term.epoch, tx.now)):
+        raise FencedOffError(
+            f"the term {term.epoch} of {term.holder} over {term.name!r} is over: nothing was written",
+            epoch=term.epoch,
+        )
+
+
+def judge(tx: Transaction, term: Grant, grace: float, limit: int) -> Judged:
+    """Judge requests whose complete-by passed more than ``grace`` ago without an answer."""
+    fence(tx, term)
+    found = tx.rows(OVERDUE, (tx.now, tx.now - grace, limit))
+    keys: list[Row] = [row[:3] for row in found]
+    tx.many(_JUDGED, keys)
+    tx.many(_STEP_FAILED, [key[:2] for key in keys])
+    tx.many(_TASK_FAILED, [key[:1] for key in keys])
+    messages: list[Row] = []
+    for task, idx, attempt, kind, died, failures in found:
+        expired = Message(
+            "expired", idx=idx, doing=kind, attempt=attempt, failures=failures + 1, died=bool(died)
+        )
+        messages.append((task, "expired", tx.now, rows.message(expired)))
+    tx.many(LEAVE, messages)
+    if found:
+        tx.topics.add("inbox")
+    judged = [(task, idx, attempt, failures + 1) for task, idx, attempt, _, _, failures in found]
+    return Judged(judged, full=len(found) >= limit)
+
+
+def release_dead(tx: Transaction, term: Grant, limit: int) -> list[int]:
+    """Free tasks held by nodes whose heartbeat has run out; marks the nodes."""
+    fence(tx, term)
+    tx.run(DEAD, (tx.now,))
+    found: list[Row] = []
+    for (holder,) in tx.rows(HOLDERS, (tx.now,)):
+        found += tx.rows(HELD_BY, (holder, limit - len(found)))
+        if len(found) >= limit:
+            break
+    return _free(tx, found, "the heartbeat of its scheduler ran out")
+
+
+def release_deaf(tx: Transaction, term: Grant, older: float, limit: int) -> list[int]:
+    """Free tasks whose Scheduler has not answered an ``expired`` message for more than ``older`` seconds."""
+    fence(tx, term)
+    found = tx.rows(DEAF, (tx.now - older, limit))
+    return _free(tx, list(dict.fromkeys(found)), "its scheduler does not answer")
+
+
+def _free(tx: Transaction, found: Sequence[Row], why: str) -> list[int]:
+    if not found:
+        return []
+    first = draw_ready(tx, len(found))
+    tx.many(_FREE, [(first + n, task) for n, (task, _) in enumerate(found)])
+    events: list[Row] = []
+    for task, state in found:
+        if state in ("processing", "undoing"):
+            moved, stayed = rows.moves([("task", state, "pending", why)]), ""
+        else:
+            moved, stayed = rows.moves([]), f"its lock was freed: {why}"
+        events.append((task, tx.now, None, moved, stayed))
+    tx.many(EVENT, events)
+    tx.topics.add("pending")
+    return [task for task, _ in found]
+
+
+def expire_tasks(tx: Transaction, term: Grant, limit: int) -> list[int]:
+    """Leave ``task_expired`` for forward tasks past their complete-by; alert undos that take too long. Once each."""
+    fence(tx, term)
+    past = tx.rows(PAST, (tx.now, limit))
+    tx.many(_TOLD, past)
+    tx.many(
+        LEAVE, [(task, "task_expired", tx.now, rows.message(Message("task_expired"))) for (task,) in past]
+    )
+    if past:
+        tx.topics.add("inbox")
+    late = tx.rows(LATE_UNDO, (tx.now, limit))
+    tx.many(_UNDO_TOLD, late)
+    text = "the undo has not finished within undo_within; it goes on"
+    tx.many(ALERT, [("late_undo", task, "", text, tx.now) for (task,) in late])
+    return [task for (task,) in past]
+
+
+def starved(tx: Transaction, term: Grant, after: float, limit: int) -> list[int]:
+    """Raise one alert per request that no agent has taken for ``after`` seconds."""
+    fence(tx, term)
+    found = tx.rows(STARVED, (tx.now - after, limit))
+    tx.many(_STARVED_TOLD, [row[:3] for row in found])
+    tx.many(
+        ALERT,
+        [
+            ("starved", task, step, f"no process has taken {agent}.{action} for {after:g} s: start an agent that has it", tx.now)
+            for task, _, _, step, agent, action in found
+        ],
+    )  # fmt: skip
+    return [row[0] for row in found]
+
+
+def horizon(tx: Transaction, grace: float, most: float) -> float:
+    """Return seconds until something may have to be judged, between 0 and ``most``."""
+    times = [at + grace for (at,) in tx.rows(NEXT_REQUEST)]
+    times += [at for (at,) in tx.rows(NEXT_TASK)]
+    times += [at for (at,) in tx.rows(NEXT_NODE)]
+    return min(most, max(0.0, min(times, default=tx.now + most) - tx.now))

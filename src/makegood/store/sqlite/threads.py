@@ -1,0 +1,283 @@
+"""The two threads of a store: one writes, one reads.
+
+The writer takes everything that was asked for since its last commit and does it in *one* transaction, so that n
+concurrent callers cost one wait for the disk; there is no timer, a lone caller never waits for others. Each operation
+stands under a savepoint of its own, and the failure of one leaves the others alone. Results are handed to the event loop
+only after the commit, all with one call.
+"""
+
+import asyncio
+import logging
+import queue
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from makegood.clock import Clock
+from makegood.errors import StoreError, StoreUnavailableError
+from makegood.store.rows import Interner
+from makegood.store.sqlite.connection import is_broken, is_busy, translated
+from makegood.store.sqlite.transaction import DATA_FAULTS, Transaction
+
+_log = logging.getLogger(__name__)
+
+_MOST_AT_ONCE = 1024
+_BUSY_TRIES = 2000  # about 10 s
+_FIRST_PAUSE = 0.0001
+_LONGEST_PAUSE = 0.005
+
+
+@dataclass(slots=True)
+class StoreClock:
+    """The store's clock: the same for all processes of a boot, and never going back."""
+
+    clock: Clock
+    shift: float = 0.0
+
+    def now(self) -> float:
+        """Return seconds since 1970 on the store's clock."""
+        return self.shift + self.clock.monotonic()
+
+
+@dataclass(slots=True, eq=False)
+class Operation:
+    """One call of a method. With ``items`` the action takes all items of such calls together, and answers each."""
+
+    action: Callable[..., Any]
+    future: asyncio.Future[Any]
+    items: Sequence[Any] | None = None
+    result: Any = None
+    error: BaseException | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Line:
+    """A thread with a connection of its own, and the queue in front of it. Made and used on the event loop."""
+
+    name: str
+    path: Path
+    opened: Callable[[], sqlite3.Connection]
+    clock: StoreClock
+    loop: asyncio.AbstractEventLoop
+    committed: Callable[[set[str]], None] | None = None
+    announce: Callable[[set[str]], None] | None = None
+    writes: bool = True
+    _asked: list[Operation] = field(default_factory=list)
+    _queue: queue.SimpleQueue[list[Operation] | None] = field(default_factory=queue.SimpleQueue)
+    _thread: threading.Thread | None = None
+    _connection: sqlite3.Connection | None = None
+    _plans: Interner = field(default_factory=Interner)
+    _over: bool = False
+
+    def start(self) -> None:
+        """Start the thread; the connection is opened by the first operation."""
+        self._thread = threading.Thread(target=self._live, name=f"makegood {self.name}", daemon=True)
+        self._thread.start()
+
+    def ask(self, action: Callable[..., Any], items: Sequence[Any] | None = None) -> asyncio.Future[Any]:
+        """Queue an operation and return the future of its result.
+
+        Everything asked for in the same turn of the event loop reaches the thread together.
+        """
+        if self._over or self._thread is None:
+            raise StoreUnavailableError(f"{self.path}: the store is not open; `await store.open()` first")
+        future: asyncio.Future[Any] = self.loop.create_future()
+        self._asked.append(Operation(action, future, items))
+        if len(self._asked) == 1:
+            self.loop.call_soon(self._hand_over)
+        return future
+
+    def _hand_over(self) -> None:
+        if self._asked:
+            asked, self._asked = self._asked, []
+            self._queue.put(asked)
+
+    async def stop(self) -> None:
+        """Finish what was asked for, close the connection and end the thread."""
+        if self._over or self._thread is None:
+            return
+        self._hand_over()
+        self._over = True
+        self._queue.put(None)
+        await self.loop.run_in_executor(None, self._thread.join)
+
+    # Everything below runs in the thread.
+
+    def _live(self) -> None:
+        ended = False
+        while not ended:
+            taken = self._queue.get()
+            operations: list[Operation] = []
+            while taken is not None:
+                operations += taken
+                if len(operations) >= _MOST_AT_ONCE or self._queue.empty():
+                    break
+                taken = self._queue.get()
+            ended = taken is None
+            if operations:
+                self._perform(operations)
+        self._drop()
+
+    def _perform(self, operations: list[Operation]) -> None:
+        if not self.writes:
+            for operation in operations:
+                self._read(operation)
+                self._hand_back([operation], set())
+            return
+        topics: set[str] = set()
+        try:
+            topics = self._write(operations)
+        except BaseException as failure:  # noqa: BLE001 - every caller gets it; the thread lives on
+            error = self._ours(failure)
+            for operation in operations:
+                operation.error = error
+        if topics and self.committed is not None:
+            self.committed(topics)
+        self._hand_back(operations, topics)
+
+    def _hand_back(self, operations: list[Operation], topics: set[str]) -> None:
+        try:
+            self.loop.call_soon_threadsafe(self._deliver, operations, topics)
+        except RuntimeError:
+            _log.debug("the event loop ended before %d results could be given to it", len(operations))
+
+    def _deliver(self, operations: list[Operation], topics: set[str]) -> None:
+        """Give results to their callers, on the event loop; a caller that was cancelled meanwhile does not want its own."""
+        for operation in operations:
+            if operation.future.done():
+                continue
+            if operation.error is not None:
+                operation.future.set_exception(operation.error)
+            else:
+                operation.future.set_result(operation.result)
+        if topics and self.announce is not None:
+            self.announce(topics)
+
+    def _write(self, operations: list[Operation]) -> set[str]:
+        connection = self._begin()
+        tx = Transaction(connection, self.clock.now(), self._plans)
+        try:
+            groups = _grouped(operations)
+            for group in groups:
+                self._do(tx, group, alone=len(groups) == 1)
+            connection.execute("commit")
+        except BaseException as failure:
+            self._roll_back(connection, failure)
+            raise
+        return tx.topics
+
+    def _do(self, tx: Transaction, group: list[Operation], *, alone: bool) -> None:
+        """Do one operation, or several that are done together. Their failure is their own unless the database failed."""
+        if alone and len(group) == 1:
+            _act(tx, group)
+            return
+        try:
+            with tx.savepoint():
+                _act(tx, group)
+        except Exception as failure:
+            environment = isinstance(failure, sqlite3.Error) and not isinstance(failure, DATA_FAULTS)
+            if environment or not tx.connection.in_transaction:
+                raise
+            if len(group) == 1:
+                group[0].error = self._ours(failure)
+                return
+            for operation in group:
+                self._do(tx, [operation], alone=False)
+
+    def _read(self, operation: Operation) -> None:
+        try:
+            connection = self._connect()
+            connection.execute("begin")
+            try:
+                operation.result = operation.action(Transaction(connection, self.clock.now(), self._plans))
+            finally:
+                if connection.in_transaction:
+                    connection.execute("commit")
+        except BaseException as failure:  # noqa: BLE001 - the caller gets it; the thread lives on
+            operation.error = self._ours(failure)
+            if isinstance(failure, sqlite3.Error) and is_broken(failure):
+                self._drop()
+
+    def _begin(self) -> sqlite3.Connection:
+        """Begin to write; another process may hold the lock, usually for less than a millisecond."""
+        pause = _FIRST_PAUSE
+        last: sqlite3.Error | None = None
+        for _ in range(_BUSY_TRIES):
+            try:
+                connection = self._connect()
+                connection.execute("begin immediate")
+                return connection
+            except sqlite3.Error as failure:
+                if not is_busy(failure):
+                    if is_broken(failure):
+                        self._drop()
+                    raise
+                last = failure
+            time.sleep(pause)
+            pause = min(pause * 1.5, _LONGEST_PAUSE)
+        raise last or sqlite3.OperationalError("database is locked")
+
+    def _connect(self) -> sqlite3.Connection:
+        if self._connection is None:
+            self._connection = self.opened()
+        return self._connection
+
+    def _roll_back(self, connection: sqlite3.Connection, failure: BaseException) -> None:
+        """Undo everything; a connection that cannot even do that, or whose disk failed, is not used again."""
+        try:
+            if connection.in_transaction:
+                connection.execute("rollback")
+        except sqlite3.Error:
+            _log.exception("%s: the transaction could not be rolled back; the file is opened anew", self.path)
+            self._drop()
+        if isinstance(failure, sqlite3.Error) and is_broken(failure):
+            self._drop()
+
+    def _drop(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            try:
+                connection.close()
+            except sqlite3.Error:
+                _log.exception("%s: a connection could not be closed", self.path)
+
+    def _ours(self, failure: BaseException) -> BaseException:
+        if isinstance(failure, sqlite3.Error):
+            error: BaseException = translated(failure, self.path)
+        elif isinstance(failure, Exception) and not isinstance(failure, StopIteration):
+            return failure
+        else:  # a future cannot carry a StopIteration, and nothing may end the event loop from in here
+            error = StoreError(f"{self.path}: {type(failure).__name__} inside a transaction")
+        error.__cause__ = failure
+        return error
+
+
+def _grouped(operations: list[Operation]) -> list[list[Operation]]:
+    """Put operations that can be done together side by side, at the place of the first."""
+    groups: list[list[Operation]] = []
+    together: dict[Callable[..., Any], list[Operation]] = {}
+    for operation in operations:
+        if operation.items is None:
+            groups.append([operation])
+        elif operation.action in together:
+            together[operation.action].append(operation)
+        else:
+            together[operation.action] = [operation]
+            groups.append(together[operation.action])
+    return groups
+
+
+def _act(tx: Transaction, group: list[Operation]) -> None:
+    if group[0].items is None:
+        group[0].result = group[0].action(tx)
+        return
+    answers = group[0].action(tx, [item for operation in group for item in operation.items or ()])
+    start = 0
+    for operation in group:
+        end = start + len(operation.items or ())
+        operation.result = answers[start:end]
+        start = end

@@ -1,0 +1,80 @@
+"""What a transaction works with: a connection, one moment in time, and the topics to ring for when it is committed."""
+
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import msgspec
+
+from makegood.store.rows import Interner
+
+T = TypeVar("T")
+Row = tuple[Any, ...]
+Action = Callable[["Transaction"], T]
+"""A transaction: a plain function. It runs in the store's thread, sees one moment, and is written whole or not at all."""
+
+DATA_FAULTS = (
+    sqlite3.DataError,
+    sqlite3.IntegrityError,
+    sqlite3.InterfaceError,
+    sqlite3.ProgrammingError,
+    msgspec.MsgspecError,
+    OverflowError,
+    TypeError,
+    ValueError,
+)
+"""What is raised for values that the database (or the encoding) refuses; trouble with the database is never among them."""
+
+_CHUNKS = (1, 8, 64, 512)
+
+
+@dataclass(slots=True)
+class Transaction:
+    """One transaction under way. ``now`` is the store's clock, read after the lock was taken."""
+
+    connection: sqlite3.Connection
+    now: float
+    plans: Interner
+    topics: set[str] = field(default_factory=set)
+
+    def run(self, sql: str, values: Sequence[Any] = ()) -> int:
+        """Execute one statement; returns the number of rows that it changed."""
+        return self.connection.execute(sql, values).rowcount
+
+    def rows(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
+        """Execute one statement; returns all its rows."""
+        return self.connection.execute(sql, values).fetchall()
+
+    def many(self, sql: str, values: Sequence[Row]) -> int:
+        """Execute one statement for each tuple of ``values``; returns the rows changed in all."""
+        return self.connection.executemany(sql, values).rowcount if values else 0
+
+    def among(self, sql: str, members: Sequence[Any], *before: Any) -> list[Row]:
+        """Return the rows of a statement whose ``{marks}`` stand for ``members``; ``before``: the values ahead of them.
+
+        The number of marks is one of a few, filled up with the last member, so that each statement is compiled once.
+        """
+        found: list[Row] = []
+        most = _CHUNKS[-1]
+        for start in range(0, len(members), most):
+            part = list(members[start : start + most])
+            size = next(chunk for chunk in _CHUNKS if chunk >= len(part))
+            part += part[-1:] * (size - len(part))
+            marks = ",".join("?" * size)
+            found += self.connection.execute(sql.format(marks=marks), (*before, *part)).fetchall()
+        return found
+
+    @contextmanager
+    def savepoint(self) -> Iterator[None]:
+        """Undo what was written inside when it fails, and leave what was written before."""
+        self.connection.execute("savepoint makegood")
+        try:
+            yield
+        except BaseException:
+            if self.connection.in_transaction:  # some failures have ended the whole transaction
+                self.connection.execute("rollback to makegood")
+                self.connection.execute("release makegood")
+            raise
+        self.connection.execute("release makegood")

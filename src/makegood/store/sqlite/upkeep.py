@@ -1,0 +1,204 @@
+"""The store's clock and identity, processes, alerts, the schema."""
+
+import sqlite3
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from makegood.clock import Clock
+from makegood.messages import Alert
+from makegood.store import migrations
+from makegood.store.records import AlertView, Identity, NodeInfo, NodeView, SchemaStatus
+from makegood.store.sqlite.transaction import Transaction
+
+_STOPPED_SHOWN = 3600.0
+
+_SHIFT = "select shift from makegood_clock where boot_id = ?"
+_SEEN = """
+select max(
+    coalesce((select max(seen) from makegood_clock), 0),
+    coalesce((select at from makegood_event order by seq desc limit 1), 0),
+    coalesce((select created_at from makegood_task order by id desc limit 1), 0)
+)
+"""
+_NEW_BOOT = "insert into makegood_clock (boot_id, shift, seen) values (?, ?, ?)"
+_OLD_BOOTS = "delete from makegood_clock where boot_id <> ?"
+_SEEN_NOW = "update makegood_clock set seen = max(seen, ?)"
+
+_REGISTER = """
+insert into makegood_node (name, roles, host, pid, started_at, alive_until, dead, info) values (?, ?, ?, ?, ?, ?, 0, ?)
+returning id
+"""
+_HEARTBEAT = (
+    "update makegood_node set alive_until = ?, info = ? where id = ? and dead = 0 and stopped_at is null"
+)
+_UNREGISTER = "update makegood_node set stopped_at = ?, alive_until = ? where id = ? and stopped_at is null"
+_NODES = """
+select id, info, started_at, alive_until, stopped_at, dead from makegood_node
+where coalesce(stopped_at, alive_until) > ? order by id
+"""
+_DEPTHS = """
+select agent, count(*) from makegood_request where taken_by is null and kind <> 'timer' group by agent
+"""
+_ALERT = "insert into makegood_alert (kind, task, step, text, at) values (?, ?, ?, ?, ?)"
+_ALERTS = "select id, kind, task, step, text, at from makegood_alert order by id desc limit ?"
+_ALERTS_OF = (
+    "select id, kind, task, step, text, at from makegood_alert where task = ? order by id desc limit ?"
+)
+
+_TABLES = "select name from sqlite_master where type = 'table' and name like 'makegood\\_%' escape '\\' order by name"
+_VERSION = "select max(version) from makegood_schema_version"
+_APPLIED = "insert into makegood_schema_version (version, name, applied_at) values (?, ?, ?)"
+
+_info = msgspec.json.Decoder(NodeInfo).decode
+
+
+def set_clock(connection: sqlite3.Connection, clock: Clock) -> float:
+    """Return what to add to this boot's monotonic clock; the first process of a boot decides it.
+
+    It never goes back: after a boot with a wrong wall clock time goes on from the last moment seen. Inside a
+    transaction that may write.
+    """
+    boot = clock.boot_id()
+    known = connection.execute(_SHIFT, (boot,)).fetchall()
+    if known:
+        return float(known[0][0])
+    (seen,) = connection.execute(_SEEN).fetchone()
+    start = max(clock.wall(), seen)
+    shift: float = start - clock.monotonic()
+    connection.execute(_OLD_BOOTS, (boot,))
+    connection.execute(_NEW_BOOT, (boot, shift, start))
+    return shift
+
+
+def pass_by(tx: Transaction) -> None:
+    """Remember that the clock has passed this moment: it goes on from there after a boot with a wrong wall clock."""
+    tx.run(_SEEN_NOW, (tx.now,))
+
+
+def identity(connection: sqlite3.Connection) -> Identity:
+    """Return the store's id and generation."""
+    store_id, generation = connection.execute(
+        "select store_id, generation from makegood_generation"
+    ).fetchone()
+    return Identity(store_id, generation)
+
+
+def register(tx: Transaction, info: NodeInfo) -> int:
+    """Insert a node with its first heartbeat; returns its number."""
+    roles = f" {' '.join(info.roles)} "
+    until = tx.now + info.ttl
+    got = tx.rows(
+        _REGISTER, (info.name, roles, info.host, info.pid, tx.now, until, msgspec.json.encode(info))
+    )
+    pass_by(tx)
+    number: int = got[0][0]
+    return number
+
+
+def heartbeat(tx: Transaction, node: int, info: NodeInfo) -> bool:
+    """Extend a node's life; False when it was declared dead or has stopped."""
+    pass_by(tx)
+    return tx.run(_HEARTBEAT, (tx.now + info.ttl, msgspec.json.encode(info), node)) == 1
+
+
+def unregister(tx: Transaction, node: int) -> None:
+    """Mark a node as stopped in good order."""
+    tx.run(_UNREGISTER, (tx.now, tx.now, node))
+    pass_by(tx)
+
+
+def nodes(tx: Transaction) -> list[NodeView]:
+    """Return nodes that live or ended within the last hour."""
+    found: list[NodeView] = []
+    depths: dict[str, int] = dict(tx.rows(_DEPTHS))
+    for number, data, started, until, stopped, dead in tx.rows(_NODES, (tx.now - _STOPPED_SHOWN,)):
+        info = _info(data)
+        waiting = {a.agent: depths.get(a.agent, 0) for a in info.agents}
+        found.append(
+            NodeView(number, info, started, until - tx.now, stopped is not None, bool(dead), waiting)
+        )
+    return found
+
+
+def alert(tx: Transaction, alerts: Sequence[Alert]) -> list[None]:
+    """Write alerts that belong to no Decision."""
+    tx.many(_ALERT, [(a.kind, a.task or None, a.step, a.text, tx.now) for a in alerts])
+    return [None] * len(alerts)
+
+
+def alerts(tx: Transaction, limit: int, task: int | None) -> list[AlertView]:
+    """Return alerts, newest first."""
+    found = tx.rows(_ALERTS, (limit,)) if task is None else tx.rows(_ALERTS_OF, (task, limit))
+    return [AlertView(*row) for row in found]
+
+
+def version(connection: sqlite3.Connection) -> int:
+    """Return the schema version of a file, 0 when makegood has no tables in it."""
+    tables = {name for (name,) in connection.execute(_TABLES)}
+    if "makegood_schema_version" not in tables:
+        return 0
+    found: int | None = connection.execute(_VERSION).fetchone()[0]
+    return found or 0
+
+
+def schema(connection: sqlite3.Connection) -> SchemaStatus:
+    """Return where the schema of a file stands, and its rows per table (their names without the prefix)."""
+    stands = version(connection)
+    counts = {}
+    for (table,) in connection.execute(_TABLES).fetchall():
+        sql = f"select count(*) from {table}"  # noqa: S608 - the names of our own tables
+        counts[table.removeprefix("makegood_")] = connection.execute(sql).fetchone()[0]
+    missing = [migration.name for migration in migrations.plan("sqlite", stands)]
+    return SchemaStatus("sqlite", stands, migrations.needed("sqlite"), missing, counts)
+
+
+def migrate(connection: sqlite3.Connection, path: Path, clock: Clock) -> list[str]:
+    """Apply missing migrations, all in one transaction, while nobody else can write; returns their names."""
+    connection.execute("begin immediate")
+    try:
+        stands = version(connection)
+        if stands > migrations.needed("sqlite"):
+            migrations.verify("sqlite", stands, str(path))
+        applied = migrations.plan("sqlite", stands)
+        for migration in applied:
+            for statement in _statements(migration.sql):
+                connection.execute(statement)
+            connection.execute(_APPLIED, (migration.version, migration.name, clock.wall()))
+        connection.execute("commit")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("rollback")
+        raise
+    return [migration.name for migration in applied]
+
+
+def _statements(sql: str) -> list[str]:
+    """Part a script into statements: the driver's own way of running scripts would commit first."""
+    found: list[str] = []
+    pending = ""
+    for line in sql.splitlines(keepends=True):
+        pending += line
+        if line.rstrip().endswith(";") and sqlite3.complete_statement(pending):
+            found.append(pending)
+            pending = ""
+    return found
+
+
+def check(connection: sqlite3.Connection, path: Path) -> list[str]:
+    """Verify the file and the settings that durability needs; returns findings."""
+    findings = [
+        f"{path}: {found}; stop all processes and restore a backup"
+        for (found,) in connection.execute("pragma quick_check(20)")
+        if found != "ok"
+    ]
+    mode = connection.execute("pragma journal_mode").fetchone()[0]
+    if mode != "wal":
+        findings.append(f"{path}: journal_mode is {mode}, it must be wal: `pragma journal_mode = wal`")
+    stands, wanted = version(connection), migrations.needed("sqlite")
+    if stands != wanted:
+        findings.append(
+            f"{path}: schema version {stands}, this makegood works with {wanted}: see `makegood store migrate`"
+        )
+    return findings

@@ -1,0 +1,225 @@
+"""A Decision as rows: collected for a whole batch, then written with one statement per table."""
+
+from dataclasses import dataclass, field
+
+from makegood.decision import Decision
+from makegood.messages import Request
+from makegood.states import TaskState
+from makegood.store import rows
+from makegood.store.sqlite.submit import STEP, draw_ready
+from makegood.store.sqlite.transaction import Row, Transaction
+
+ENDED: tuple[TaskState, ...] = ("processed", "undone")
+AT_REST: tuple[TaskState, ...] = ("processed", "undone", "error")
+
+TASK = """
+update makegood_task set state = ?, goal = ?, cause = ?, submission = ?, failure_count = failure_count + ?, lost = ?,
+    result = ?, locked_by = ?, epoch = ?,
+    ended_at = case when ? then ended_at else ? end,
+    ready_seq = coalesce(?, ready_seq),
+    complete_by = case when ? then complete_by else ? end,
+    undo_by = case when ? then undo_by else ? end,
+    task_expired = case when ? then 0 else task_expired end
+where id = ?
+"""
+_STEP = """
+update makegood_step set state = ?, attempt = ?, round = ?, asked = ?, deaths = ?, flags = ?, result = ?, late = ?, error = ?,
+    failure_count = case when ? then 0 else failure_count end + ?
+where task = ? and idx = ?
+"""
+_COUNT = """
+update makegood_step set failure_count = case when ? then 0 else failure_count end + ? where task = ? and idx = ?
+"""
+_REQUEST = """
+insert into makegood_request (task, idx, attempt, kind, agent, action, priority, isolate, starved, sent_at, taken_by, within,
+    complete_by, answered, body)
+values (?, ?, ?, ?, ?, ?, ?, ?, 0, ?, ?, ?, ?, 0, ?)
+"""
+_TIMER = """
+insert into makegood_request (task, idx, attempt, kind, agent, action, priority, isolate, starved, sent_at, taken_by, within,
+    complete_by, answered, body)
+values (?, ?, 0, 'timer', '', '', 0, 0, 0, ?, null, ?, ?, 0, null)
+on conflict (task, idx, attempt) do update set sent_at = excluded.sent_at, within = excluded.within,
+    complete_by = excluded.complete_by
+"""
+_DROP_TIMER = "delete from makegood_request where task = ? and idx = ? and attempt = 0 and kind = 'timer'"
+_UNTAKEN = """
+select task, idx, attempt from makegood_request where task in ({marks}) and taken_by is null and kind <> 'timer'
+"""
+_WITHDRAW = "delete from makegood_request where task = ? and idx = ? and attempt = ?"
+_CLEAR = "delete from makegood_request where task = ?"
+_ALERT = "insert into makegood_alert (kind, task, step, text, at) values (?, ?, ?, ?, ?)"
+_AUDIT = """
+insert into makegood_audit (act, task, kind, who, why, verdict, reason, state, at) values (?, ?, ?, ?, ?, ?, ?, ?, ?)
+on conflict do nothing
+"""
+EVENT = "insert into makegood_event (task, at, node, moves, note) values (?, ?, ?, ?, ?)"
+_CONSUME = "delete from makegood_inbox where seq = ? and task = ?"
+
+
+@dataclass(slots=True)
+class Writing:
+    """The rows of one batch of at most ``most`` Decisions. ``claimed``: tasks whose lock is taken now; ``complete_by``:
+    those whose time begins now.
+    """
+
+    tx: Transaction
+    node: int
+    local: set[tuple[int, int, int]]
+    claimed: frozenset[int]
+    complete_by: dict[int, float]
+    most: int
+    ready_seq: int = 0
+    withdrawn: list[tuple[int, int, int]] = field(default_factory=list)
+    tasks: list[Row] = field(default_factory=list)
+    steps: list[Row] = field(default_factory=list)
+    counts: list[Row] = field(default_factory=list)
+    added: list[Row] = field(default_factory=list)
+    requests: list[Row] = field(default_factory=list)
+    timers: list[Row] = field(default_factory=list)
+    dropped: list[Row] = field(default_factory=list)
+    withdraw: list[tuple[int, int, int]] = field(default_factory=list)
+    rested: list[Row] = field(default_factory=list)
+    alerts: list[Row] = field(default_factory=list)
+    audits: list[Row] = field(default_factory=list)
+    events: list[Row] = field(default_factory=list)
+    consumed: list[Row] = field(default_factory=list)
+    agents: set[str] = field(default_factory=set)
+
+    def collect(self, decision: Decision) -> None:
+        """Turn one Decision into rows."""
+        id_, now = decision.task.id, self.tx.now
+        counted = decision.counted
+        for idx, s in decision.steps.items():
+            reset, more = counted.get(idx, (False, 0)) if counted else (False, 0)
+            self.steps.append(
+                (
+                    s.state, s.attempt, s.round, s.asked, s.deaths, rows.flags(s), s.result, s.late, s.error, reset, more, id_,
+                    idx,
+                )
+            )  # fmt: skip
+        for request in decision.requests:
+            self._request(request)
+        if decision.moves or decision.stale:
+            self.events.append((id_, now, self.node, rows.moves(decision.moves), rows.note(decision.stale)))
+        if decision.seqs:
+            self.consumed += [(seq, id_) for seq in decision.seqs if seq]
+        self._rare(decision)
+        self._task(decision)
+
+    def _request(self, r: Request) -> None:
+        agent = rows.address(r.app, r.agent)
+        key = (r.task, r.idx, r.attempt)
+        if key in self.local:
+            taken_by, complete_by, body = self.node, self.tx.now + r.within, None
+        else:
+            taken_by, complete_by, body = None, None, rows.request(r)
+            self.agents.add(agent)
+        self.requests.append(
+            (
+                *key,
+                r.doing,
+                agent,
+                r.action,
+                r.priority,
+                r.isolate,
+                self.tx.now,
+                taken_by,
+                r.within,
+                complete_by,
+                body,
+            )
+        )
+
+    def _rare(self, decision: Decision) -> None:
+        """Collect what most Decisions do not have."""
+        id_, now = decision.task.id, self.tx.now
+        for idx, (reset, more) in decision.counted.items():
+            if idx not in decision.steps:
+                self.counts.append((reset, more, id_, idx))
+        for s in decision.added:
+            plan = s.plan
+            self.added.append(
+                (
+                    id_, plan.idx, plan.kind, plan.name, plan.agent, plan.action, s.state, s.attempt, s.round, s.failures,
+                    s.asked, s.deaths, rows.flags(s), rows.spec(plan), s.result, s.late, s.error,
+                )
+            )  # fmt: skip
+        self.dropped += [(id_, idx) for idx in decision.dropped]
+        self.withdraw += [(id_, idx, attempt) for idx, attempt in decision.withdraw]
+        self.timers += [(id_, idx, now, wait, now + wait) for idx, wait in decision.timers.items()]
+        self.alerts += [(a.kind, a.task or id_, a.step, a.text, now) for a in decision.alerts]
+        self.audits += [
+            (a.act.id, id_, a.kind, a.act.who, a.act.why, a.verdict, a.reason, a.state, now)
+            for a in decision.answers
+        ]
+
+    def _task(self, decision: Decision) -> None:
+        """Collect the task's own row, if anything of it changes."""
+        before, task, claimed = decision.before, decision.task, decision.task.id in self.claimed
+        failures = sum(more for _, more in decision.counted.values())
+        same = task is before or (
+            task.state == before.state
+            and task.goal == before.goal
+            and task.cause == before.cause
+            and task.submission == before.submission
+            and task.lost == before.lost
+            and task.result == before.result
+        )
+        if same and not (claimed or failures or decision.release or decision.clear_complete_by):
+            return
+        state, was = task.state, before.state
+        ready_seq = undo_by = None
+        keep_undo_by = True
+        if state in AT_REST:
+            keep_undo_by = False
+            if decision.release:
+                self.rested.append((task.id,))
+            if state != was:
+                self.tx.topics.add("ended")
+        elif state == "pending":
+            self.tx.topics.add("pending")
+            ready_seq = self._draw() if was != "pending" else None
+        elif state == "undoing" and was != "undoing" and not (was == "pending" and before.goal == "undo"):
+            keep_undo_by = False
+            undo_by = None if task.undo_within is None else self.tx.now + task.undo_within
+        complete_by = None if decision.clear_complete_by else self.complete_by.get(task.id)
+        self.tasks.append(
+            (
+                state, task.goal, task.cause, task.submission, failures, task.lost, task.result,
+                None if decision.release else self.node, before.epoch,
+                state == was, self.tx.now if state in ENDED else None,
+                ready_seq,
+                complete_by is None and not decision.clear_complete_by, complete_by,
+                keep_undo_by, undo_by,
+                decision.clear_complete_by,
+                task.id,
+            )
+        )  # fmt: skip
+
+    def _draw(self) -> int:
+        self.ready_seq = self.ready_seq + 1 if self.ready_seq else draw_ready(self.tx, self.most)
+        return self.ready_seq
+
+    def write(self) -> None:
+        """Write everything that was collected; deletions first, since a row may come again under the same key."""
+        tx = self.tx
+        tx.many(_DROP_TIMER, self.dropped)
+        if self.withdraw:
+            untaken = set(tx.among(_UNTAKEN, sorted({task for task, _, _ in self.withdraw})))
+            self.withdrawn = [key for key in self.withdraw if key in untaken]
+            tx.many(_WITHDRAW, self.withdrawn)
+        tx.many(_CLEAR, self.rested)
+        tx.many(TASK, self.tasks)
+        tx.many(_STEP, self.steps)
+        tx.many(_COUNT, self.counts)
+        tx.many(STEP, self.added)
+        tx.many(_REQUEST, self.requests)
+        tx.many(_TIMER, self.timers)
+        tx.many(_ALERT, self.alerts)
+        tx.many(_AUDIT, self.audits)
+        tx.many(EVENT, self.events)
+        tx.many(_CONSUME, self.consumed)
+        if self.audits:
+            tx.topics.add("answers")
+        tx.topics.update(f"agent:{agent}" for agent in self.agents)
