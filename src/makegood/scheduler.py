@@ -16,11 +16,9 @@ import asyncio
 import heapq
 import logging
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
-
-import msgspec
 
 from makegood import saga
 from makegood.clock import Clock
@@ -303,6 +301,8 @@ class Scheduler:
             decision = saga.decide(held, messages)
         except Exception as defect:  # noqa: BLE001 - one task's trouble must not stop the others
             decision = _guilty(held, messages, defect)
+        if held.task.lost and decision.consumed:
+            decision.task = saga.progressed(decision.task)
         if turn.budget:
             for request in decision.requests:
                 self._place(request, turn)
@@ -423,25 +423,14 @@ class Scheduler:
 
 
 def _restored(loaded: Loaded) -> tuple[Held, list[Message]]:
-    """Return a task read from the store as it can be held, and the messages that wait for it.
-
-    A judged attempt has no request row any more, its ``expired`` message stands for it. A running step with neither was
-    withdrawn by a Scheduler that died before hearing it.
-    """
-    steps = loaded.steps
-    for message in loaded.messages:
-        if (
-            message.kind == "expired"
-            and (step := steps[message.idx]).doing is None
-            and step.attempt == message.attempt
-        ):
-            steps[message.idx] = msgspec.structs.replace(step, doing=message.doing)
-    held = saga.hold(loaded.task, steps)
-    due = [Message("retry", idx) for idx, wait in loaded.due.items() if wait <= 0 and steps[idx].waiting]
-    return held, saga.repair(held) + loaded.messages + due
+    """Return a task read from the store as it can be held, and the messages that wait for it, in the order to fold them."""
+    held = saga.hold(loaded.task, loaded.steps)
+    missed = saga.repair(held, loaded.messages)
+    due = [Message("retry", idx) for idx, wait in loaded.due.items() if wait <= 0 and held.steps[idx].waiting]
+    return held, missed + loaded.messages + due
 
 
-def _guilty(held: Held, messages: Iterable[Message], defect: Exception) -> Decision:
+def _guilty(held: Held, messages: Sequence[Message], defect: Exception) -> Decision:
     """Put a task to error that the rules could not decide: a defect, or data that no longer reads."""
     log.error("task %d cannot be decided and goes to error", held.task.id, exc_info=defect)
     known = str(defect) if isinstance(defect, MakegoodError) else repr(defect)

@@ -97,9 +97,10 @@ class Supervisor:
             return None
         finally:
             await terms.aclose()
+        made: list[Pass] = []
         async with term:
-            (one,) = await self.lead(term, passes=1)
-            return one
+            made = await self.lead(term, passes=1)
+        return made[0] if made else None
 
     async def lead(self, term: Term[Grant], passes: int | None = None) -> list[Pass]:
         """Supervise within a term: first a full interval of watching, then pass after pass (``passes`` of them at most)."""
