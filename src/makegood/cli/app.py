@@ -1,0 +1,180 @@
+"""The tree of commands, and what becomes of errors.
+
+Groups here only *name* their commands and what each does; the module that holds one is imported when it is called. So
+``makegood --help`` loads neither rich nor a store nor the actors.
+"""
+
+import sys
+import traceback
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from typing import Any, NoReturn
+
+import click
+
+from makegood.cli import exits
+from makegood.cli.context import Cli, common
+from makegood.errors import MakegoodError
+
+Place = tuple[str, str]
+"""Where a command is, "module:attribute" in this package, and what it does, for the list in ``--help``."""
+
+PROCESSES: Mapping[str, Place] = {
+    "run": ("roles:run", "Run every role of APP in one process."),
+    "scheduler": ("roles:scheduler", "Run a Scheduler: it puts steps in order and records them."),
+    "agent": ("roles:agent", "Run the named agents of APP: they call the remote services."),
+    "supervisor": ("roles:supervisor", "Run a Supervisor: many may run, one leads."),
+    "demo": ("demo:demo", "Run the order example: real processes, killed on the way."),
+}
+TASKS: Mapping[str, Place] = {
+    "submit": ("tasks:submit", "Submit a task of WORKFLOW with the INPUTs."),
+    "list": ("tasks:list_", "List tasks, newest first."),
+    "show": ("tasks:show", "Show a task with its steps."),
+    "watch": ("tasks:watch", "Follow a task live; exit with its outcome."),
+    "history": ("tasks:history", "Show what moved when."),
+    "cancel": ("acts:cancel", "Stop tasks and undo what they did."),
+    "undo": ("acts:undo", "Undo tasks in error, or processed ones."),
+    "resubmit": ("acts:resubmit", "Start tasks in error, or undone ones, again."),
+    "settle": ("acts:settle", "State how a step of a task in error really ended."),
+}
+STORE: Mapping[str, Place] = {
+    "migrate": ("store:migrate", "Bring the store's schema up to date."),
+    "status": ("store:status", "Show schema version, missing migrations and row counts."),
+    "check": ("store:check", "Verify integrity and durability."),
+}
+OPERATING: Mapping[str, Place] = {
+    "check": ("checks:check", "Check what APP declares, and that waiting steps can run on it."),
+    "agents": ("seeing:agents", "Show the processes that run, and their agents."),
+    "leader": ("seeing:leader", "Show which Supervisor leads."),
+    "alerts": ("seeing:alerts", "Show what an operator must see."),
+    "task": ("app:task", "Submit, follow and operate tasks."),
+    "store": ("app:store", "Look after the store."),
+}
+
+
+class Lazy(click.Group):
+    """A group that knows its commands by name, in sections, and loads each when it is called."""
+
+    def __init__(self, *args: Any, sections: Mapping[str, Mapping[str, Place]], **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.sections = sections
+        self.places = {name: place for commands in sections.values() for name, place in commands.items()}
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        """Return the names of the commands, in order."""
+        return list(self.places)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
+        """Load the command of that name, None when there is none."""
+        place = self.places.get(cmd_name)
+        if place is None:
+            return None
+        module, _, attribute = place[0].partition(":")
+        command: click.Command = getattr(import_module(f"makegood.cli.{module}"), attribute)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command; the message for an unknown one names those that are near."""
+        if args[0] not in self.places and not args[0].startswith("-") and not ctx.resilient_parsing:
+            raise click.NoSuchCommand(args[0], possibilities=self.places, ctx=ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's
+        """Write the list of commands without loading any."""
+        width = max(len(name) for name in self.places)
+        for title, commands in self.sections.items():
+            with formatter.section(title):
+                formatter.write_dl([(f"{name:<{width}}", place[1]) for name, place in commands.items()])
+
+
+class Root(Lazy):
+    """The root: turns every error into one sentence on stderr and an exit code."""
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,  # noqa: ARG002 - click's signature; this is always the outermost
+        windows_expand_args: bool = True,
+        **extra: Any,
+    ) -> NoReturn:
+        """Run a command and exit the process with its code."""
+        cli: Cli = extra.setdefault("obj", Cli())
+        try:
+            code = super().main(
+                args,
+                prog_name or "makegood",
+                complete_var,
+                standalone_mode=False,
+                windows_expand_args=windows_expand_args,
+                **extra,
+            )
+        except click.ClickException as wrong:
+            wrong.show()
+            code = wrong.exit_code
+        except click.Abort:
+            code = exits.INTERRUPTED
+        except MakegoodError as error:
+            code = exits.code_of(error)
+            tell(cli, error, str(error))
+        except Exception as defect:  # noqa: BLE001 - whatever it is, it is told in one sentence
+            code = exits.FAILED
+            tell(
+                cli,
+                defect,
+                f"unexpected {type(defect).__name__}: {defect}; run it again with --debug, and report what it shows",
+            )
+        sys.exit(code if isinstance(code, int) else exits.DONE)
+
+
+def tell(cli: Cli, error: BaseException, sentence: str) -> None:
+    """Write an error to stderr: one sentence, and with ``--debug`` where it arose."""
+    if cli.debug:
+        traceback.print_exception(error)
+    cli.note(f"makegood: {sentence}")
+
+
+def _version(ctx: click.Context, _param: click.Parameter, wanted: bool) -> None:
+    if wanted and not ctx.resilient_parsing:
+        metadata = import_module("importlib.metadata")  # slow to load, and wanted only here
+        click.echo(f"makegood {metadata.version('makegood')}")
+        ctx.exit()
+
+
+@click.group(
+    cls=Root,
+    sections={
+        "Processes": PROCESSES,
+        "Tasks and operation": {
+            name: OPERATING[name] for name in ("task", "agents", "leader", "alerts", "check", "store")
+        },
+    },
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+    epilog="Exit codes: 0 done, 1 failed, 2 usage, 3 not found, 4 refused, 5 task undone, 6 task in error, "
+    "7 timed out waiting, 8 store unreachable, 9 migration needed, 130 interrupted.",
+)
+@click.option(
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Show the version."
+)
+@common
+def main() -> None:
+    """Tasks across remote services that end whole: every step done, or every effect undone.
+
+    APP is module:attribute, such as orders:shop. Settings come from a flag, else MAKEGOOD_* in the environment, else
+    makegood.toml or [tool.makegood] in pyproject.toml, else a default.
+    """
+
+
+@click.group(cls=Lazy, sections={"Commands": TASKS})
+@common
+def task() -> None:
+    """Submit, follow and operate tasks."""
+
+
+@click.group(cls=Lazy, sections={"Commands": STORE})
+@common
+def store() -> None:
+    """Look after the store."""

@@ -1,0 +1,171 @@
+"""``makegood check APP``: is what APP declares whole, and can the steps that wait in the store run on it?
+
+Nothing is replayed, so a deploy strands a running task only when an action loses its name: this finds the steps whose
+action, or whose undo, the code no longer has. Tasks that ended well are not looked at.
+"""
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import click
+
+from makegood import ids
+from makegood.cli import exits
+from makegood.cli.context import Cli, common, pass_cli
+from makegood.cli.loading import load_app
+from makegood.cli.output import masked
+from makegood.cli.tasks import connect
+from makegood.client import Client
+from makegood.states import TaskState
+from makegood.store.records import Filter, StepView
+from makegood.task import StepPlan
+from makegood.workflow import App
+
+OPEN: tuple[TaskState, ...] = ("pending", "processing", "undoing", "error")
+PAGE = 500
+AHEAD = ("waiting", "ready", "running", "in_doubt")
+STANDING = ("done", "undoing", "undo_failed")
+
+
+@dataclass(slots=True)
+class Stranded:
+    """Steps that the code cannot run: ``needs`` is "action" or "undo"; ``tasks`` are some of their tasks, at most five."""
+
+    agent: str
+    action: str
+    needs: str
+    steps: int = 0
+    tasks: list[str] = field(default_factory=list)
+
+    def sentence(self) -> str:
+        """Say what is stranded and what to do."""
+        what = (
+            f"{self.agent}.{self.action}"
+            if self.needs == "action"
+            else f"the undo of {self.agent}.{self.action}"
+        )
+        remedy = f'declare it again, or pass formerly=("{self.action}",) to the action that took its place'
+        if self.needs == "undo":
+            remedy = "declare it again"
+        return f"{what} is missing: {self.steps} steps need it (such as in {', '.join(self.tasks)}); {remedy}"
+
+
+@click.command()
+@click.argument("app", metavar="APP")
+@click.option(
+    "--limit", type=click.IntRange(1), default=10_000, show_default=True, help="Look at so many open tasks."
+)
+@common
+@pass_cli
+def check(cli: Cli, /, *, app: str, limit: int) -> None:
+    """Check what APP declares, and (when a store is named by --store, MAKEGOOD_STORE or a file) that the steps of its open
+    tasks can run on it. Exit 1 when something is found.
+    """
+    loaded = load_app(app)
+    problems = list(problems_of(loaded))
+    stranded: list[Stranded] = []
+    looked: int | None = None
+    if "store" in cli.settings.origins:
+        looked, stranded = asyncio.run(_look(cli, loaded, limit))
+    if cli.json:
+        cli.out.document(
+            {
+                "app": loaded.name,
+                "agents": {name: sorted(agent.actions) for name, agent in loaded.agents.items()},
+                "workflows": sorted(loaded.workflows),
+                "problems": problems,
+                "store": masked(cli.settings.store) if looked is not None else None,
+                "tasks": looked,
+                "stranded": stranded,
+            }
+        )
+    else:
+        actions = sum(len(agent.actions) for agent in loaded.agents.values())
+        cli.out.text(
+            f"{loaded.name}: {len(loaded.agents)} agents, {actions} actions, {len(loaded.workflows)} workflows; "
+            + (
+                "no store was named, so no waiting steps were looked at"
+                if looked is None
+                else f"{looked} open tasks"
+            )
+        )
+        for sentence in (*problems, *(each.sentence() for each in stranded)):
+            cli.out.text(sentence)
+    click.get_current_context().exit(exits.FAILED if problems or stranded else exits.DONE)
+
+
+def problems_of(app: App) -> Iterator[str]:
+    """Yield what is wrong with the declarations. (Most mistakes are refused where they are made, at import.)"""
+    for agent in app.agents.values():
+        if not agent.actions:
+            yield f"agent {agent.name!r} declares no action: give it one, or drop it"
+        for action in agent.actions.values():
+            if not action.made_good:
+                yield (
+                    f"{agent.name}.{action.name} does not say how it is made good: add @{action.name}.undo, undo=mg.NOTHING "
+                    f"or no_return=True; a workflow that uses it is refused"
+                )
+    if not app.workflows:
+        yield f"app {app.name!r} declares no workflow: nothing can be submitted"
+
+
+async def _look(cli: Cli, app: App, limit: int) -> tuple[int, list[Stranded]]:
+    """Return how many tasks were looked at, and what they need that the app has not."""
+    known: dict[tuple[str, str], Any] = {
+        (agent.name, name): action
+        for agent in app.agents.values()
+        for action in agent.actions.values()
+        for name in (action.name, *action.formerly)
+    }
+    found: dict[tuple[str, str, str], Stranded] = {}
+    looked = 0
+    async with connect(cli) as client:
+        async for task, steps in _open_tasks(client, app.name, limit):
+            looked += 1
+            for step in steps:
+                for agent, name, needs in needed(step):
+                    action = known.get((agent, name))
+                    if action is not None and (needs == "action" or action.undoable):
+                        continue
+                    entry = found.setdefault((agent, name, needs), Stranded(agent, name, needs))
+                    entry.steps += 1
+                    if task not in entry.tasks and len(entry.tasks) < 5:
+                        entry.tasks.append(task)
+    gone = {(agent, name) for agent, name, needs in found if needs == "action"}
+    return looked, [found[place] for place in sorted(found) if place[2] == "action" or place[:2] not in gone]
+
+
+async def _open_tasks(client: Client, app: str, limit: int) -> Any:
+    """Yield (id, steps) of open tasks, newest first."""
+    before: int | None = None
+    while limit > 0:
+        page = await client.find(Filter(states=OPEN, app=app, limit=min(PAGE, limit), before=before))
+        for view in page:
+            detail = await client.store.detail(view.id)
+            if detail is not None:
+                yield ids.show(view.id), detail.steps
+        if len(page) < min(PAGE, limit):
+            return
+        limit -= len(page)
+        before = page[-1].id
+
+
+def needed(step: StepView) -> Iterator[tuple[str, str, str]]:
+    """Yield (agent, action, "action" | "undo") that a step may still need. A waiting ``each`` needs what its body does."""
+    if step.kind == "each" and step.plan is not None and step.state in ("waiting", "ready"):
+        yield from _of_body(step.plan)
+    if step.kind != "action":
+        return
+    if step.state in AHEAD:
+        yield step.agent, step.action, "action"
+    if step.state in (*AHEAD, *STANDING) and step.undoable:
+        yield step.agent, step.action, "undo"
+
+
+def _of_body(plan: StepPlan) -> Iterator[tuple[str, str, str]]:
+    for inner in plan.body:
+        if inner.kind == "action":
+            yield inner.agent, inner.action, "action"
+        yield from _of_body(inner)

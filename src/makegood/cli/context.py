@@ -1,0 +1,80 @@
+"""What one call of the command line was asked: the flags that every command takes, and the settings behind them.
+
+``--store``, ``--json``, ``--color`` and ``--debug`` may stand anywhere: before the command, after it, or between a
+group and its command.
+"""
+
+import sys
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any, TypeVar
+
+import click
+
+from makegood.cli.output import Output
+from makegood.cli.settings import Settings, load
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+class Cli:
+    """One call. ``flags`` are settings given on the command line; ``json`` and ``debug`` concern this call only."""
+
+    def __init__(self) -> None:
+        self.flags: dict[str, object] = {}
+        self.json = False
+        self.debug = False
+
+    @cached_property
+    def settings(self) -> Settings:
+        """All settings, read once: flag, then MAKEGOOD_*, then file, then default. Raises ``ConfigError``."""
+        return load(self.flags)
+
+    @cached_property
+    def out(self) -> Output:
+        """Where results go."""
+        return Output(json=self.json, color=self.settings.color)
+
+    def note(self, text: str) -> None:
+        """Tell a person something that is no result: on stderr."""
+        print(text, file=sys.stderr, flush=True)
+
+
+def _remember(ctx: click.Context, param: click.Parameter, value: object) -> None:
+    cli = ctx.ensure_object(Cli)
+    if param.name in ("json", "debug"):
+        setattr(cli, param.name, getattr(cli, param.name) or bool(value))
+    elif value is not None and param.name is not None:
+        cli.flags[param.name] = value
+
+
+def common(command: Command) -> Command:
+    """Give a command the options that every command has."""
+    options = (
+        click.option(
+            "--store",
+            metavar="URL",
+            expose_value=False,
+            callback=_remember,
+            help="sqlite:///file.db or postgresql://user@host/database; else MAKEGOOD_STORE, else sqlite:///makegood.db.",
+        ),
+        click.option(
+            "--json", is_flag=True, expose_value=False, callback=_remember, help="Write JSON to stdout."
+        ),
+        click.option(
+            "--color",
+            type=click.Choice(["auto", "always", "never"]),
+            expose_value=False,
+            callback=_remember,
+            help="Colour and tables: auto asks the terminal and NO_COLOR.",
+        ),
+        click.option(
+            "--debug", is_flag=True, expose_value=False, callback=_remember, help="Show where an error arose."
+        ),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+pass_cli = click.make_pass_decorator(Cli)

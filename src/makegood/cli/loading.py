@@ -1,0 +1,94 @@
+"""From "module:attribute" to the thing itself: an App, a workflow.
+
+Only here does the command line import a user's code. What is wrong with the *name* is a usage error (exit 2), what is
+wrong inside the user's module is a ``DefinitionError`` (exit 1) that says where.
+"""
+
+import sys
+import traceback
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import click
+
+from makegood.errors import DefinitionError, MakegoodError
+from makegood.workflow import App, Workflow
+
+
+def load_app(text: str) -> App:
+    """Return the App that ``text`` names, such as ``orders:shop``."""
+    found = _load(text, App, "an App")
+    assert isinstance(found, App)
+    return found
+
+
+def load_workflow(text: str) -> Workflow[..., Any]:
+    """Return the workflow that ``text`` names, such as ``orders:place_order``."""
+    found = _load(text, Workflow, "a workflow")
+    assert isinstance(found, Workflow)
+    return found
+
+
+def _load(text: str, kind: type, what: str) -> object:
+    name, colon, attribute = text.partition(":")
+    if not name or (colon and not attribute) or "/" in name or name.endswith(".py"):
+        hint = f"{Path(name).stem or 'module'}:{attribute or 'attribute'}"
+        raise click.BadParameter(f"{text!r}: write module:attribute, such as {hint}")
+    module = _module(name)
+    if not colon:
+        raise click.BadParameter(f"{text!r}: write module:attribute{_known(module, kind, name)}")
+    found: object = module
+    for part in attribute.split("."):
+        found = getattr(found, part, None)
+    if not isinstance(found, kind):
+        state = "is not there" if found is None else f"is not {what} but a {type(found).__name__}"
+        raise click.BadParameter(f"{text!r}: {attribute} {state}{_known(module, kind, name)}")
+    return found
+
+
+def _known(module: ModuleType, kind: type, name: str) -> str:
+    names = [attribute for attribute, value in vars(module).items() if isinstance(value, kind)]
+    return f"; {name} has {', '.join(f'{name}:{n}' for n in names)}" if names else ""
+
+
+def _module(name: str) -> ModuleType:
+    """Import a module, from the current folder first as ``python -m`` does."""
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        return import_module(name)
+    except ModuleNotFoundError as missing:
+        if missing.name is not None and (name == missing.name or name.startswith(f"{missing.name}.")):
+            raise click.BadParameter(
+                f"there is no module {missing.name!r} in {here} nor among what is installed; run makegood in the folder "
+                f"that holds it, or set PYTHONPATH"
+            ) from missing
+        raise DefinitionError(f"{name} cannot be imported: {missing} ({_where(missing)})") from missing
+    except MakegoodError as wrong:
+        raise type(wrong)(f"{name} ({_where(wrong)}): {wrong}") from wrong
+    except SystemExit as left:
+        raise DefinitionError(
+            f"{name} ends the program while it is imported ({_where(left)}): put what it runs under "
+            f'`if __name__ == "__main__":`'
+        ) from left
+    except Exception as wrong:
+        raise DefinitionError(
+            f"{name} cannot be imported: {type(wrong).__name__}: {wrong} ({_where(wrong)})"
+        ) from wrong
+
+
+def _where(error: BaseException) -> str:
+    """Return file and line of the user's code that raised ``error``: the innermost frame in the current folder, if any."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{error.filename}, line {error.lineno}"
+    ours = str(Path(__file__).resolve().parents[1])
+    frames = traceback.extract_tb(error.__traceback__)
+    outside = [f for f in frames if not f.filename.startswith((ours, "<"))]
+    near = [
+        f for f in outside if f.filename.startswith(str(Path.cwd())) and "site-packages" not in f.filename
+    ]
+    frame = (near or outside or frames)[-1]
+    return f"{frame.filename}, line {frame.lineno}"

@@ -1,0 +1,163 @@
+"""Results on stdout: tables for people, aligned text for pipes, JSON for machines.
+
+JSON is written by plain ``print``, never through rich, which would wrap and mark it up.
+"""
+
+import os
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from importlib import import_module
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+import msgspec
+
+_encode = msgspec.json.Encoder(order=None).encode
+
+Span = tuple[str, str]
+"""A piece of text and its style ("" for none), such as ("undoing", "yellow"): rich's words, used by ``pretty`` only."""
+
+Line = Sequence[Span]
+
+STYLES: Mapping[str, str] = {
+    "done": "green", "processed": "green", "running": "cyan", "processing": "cyan", "failed": "red", "error": "bold red",
+    "in_doubt": "bold yellow", "undoing": "magenta", "undone": "magenta", "undo_failed": "bold red", "kept": "blue",
+    "waiting": "dim", "skipped": "dim", "alive": "green", "dead": "bold red", "stopped": "dim",
+}  # fmt: skip
+"""The colour of each state. What goes backwards is magenta, whatever it is."""
+
+
+class Output:
+    """Where results go. ``json``: JSON only; ``color``: auto, always or never."""
+
+    def __init__(self, *, json: bool = False, color: str = "auto") -> None:
+        self.json = json
+        self._color = color
+
+    @property
+    def fancy(self) -> bool:
+        """Whether a person reads: tables and live drawings instead of plain text."""
+        return not self.json and (self._color == "always" or (self._color == "auto" and sys.stdout.isatty()))
+
+    @property
+    def colored(self) -> bool:
+        """Whether to colour. ``NO_COLOR`` leaves the tables."""
+        return self.fancy and (self._color == "always" or not os.environ.get("NO_COLOR"))
+
+    @property
+    def unicode(self) -> bool:
+        """Whether stdout can show arrows and marks."""
+        return "utf" in (sys.stdout.encoding or "").lower()
+
+    def document(self, value: object) -> None:
+        """Write the one JSON document of a command."""
+        print(msgspec.json.format(_encode(value), indent=2).decode())
+
+    def record(self, value: object) -> None:
+        """Write one JSON object on a line of its own: for commands that stream."""
+        print(_encode(value).decode(), flush=True)
+
+    def text(self, value: str = "") -> None:
+        """Write a line of text."""
+        print(value, flush=True)
+
+    def table(self, heads: Sequence[str], rows: Iterable[Sequence[object]], *, empty: str) -> None:
+        """Write a table. Numbers stand to the right; cells that are states are coloured for people. ``empty``: what to
+        say, on stderr, when there are no rows.
+        """
+        cells = [[shown(cell) for cell in row] for row in rows]
+        if not cells:
+            print(empty, file=sys.stderr)
+        elif self.fancy:
+            self._pretty().table(heads, cells, colored=self.colored)
+        else:
+            print(aligned(heads, cells))
+
+    def lines(self, lines: Iterable[Line]) -> None:
+        """Write styled lines: coloured for people, as they are in a pipe."""
+        if self.colored:
+            self._pretty().lines(list(lines))
+        else:
+            for line in lines:
+                self.text(plain(line))
+
+    def live(self) -> Any:
+        """Return a context manager whose ``show(lines)`` draws lines over the last ones; for people only."""
+        return self._pretty().Live(colored=self.colored)
+
+    def _pretty(self) -> Any:
+        return import_module("makegood.cli.pretty")  # rich is loaded only where somebody looks
+
+
+def plain(line: Line) -> str:
+    """Return a styled line as text."""
+    return "".join(text for text, _ in line).rstrip()
+
+
+def shown(cell: object) -> str:
+    """Return a table's cell as text: nothing is "-", a text stays on its line."""
+    if cell is None or cell == "":
+        return "-"
+    return " ".join(str(cell).split())
+
+
+def is_number(text: str) -> bool:
+    """Whether a cell stands to the right: digits, perhaps with a sign, a point, a unit or a slash.
+
+    >>> is_number("12"), is_number("3.5 %"), is_number("2/10"), is_number("stock")
+    (True, True, True, False)
+    """
+    return text[:1].isdigit() and not text.strip("0123456789.,/%+- smhd")
+
+
+def aligned(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a table as aligned text: columns two spaces apart, nothing wrapped, nothing cut.
+
+    >>> print(aligned(("id", "n"), [("a", "1"), ("bcd", "20")]))
+    ID    N
+    a     1
+    bcd  20
+    """
+    widths = [max(len(head), *(len(row[n]) for row in rows)) for n, head in enumerate(heads)]
+    right = [all(is_number(row[n]) or row[n] == "-" for row in rows) for n in range(len(heads))]
+    lines = [[head.upper() for head in heads], *rows]
+    return "\n".join(
+        "  ".join(
+            cell.rjust(width) if to_right else cell.ljust(width)
+            for cell, width, to_right in zip(line, widths, right, strict=True)
+        ).rstrip()
+        for line in lines
+    )
+
+
+def moment(seconds: float | None) -> str | None:
+    """Return a point in time, seconds since 1970, as ISO 8601 in UTC: for JSON."""
+    if seconds is None:
+        return None
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def clock_time(seconds: float) -> str:
+    """Return a point in time as people at this machine read it: local time to the millisecond."""
+    return datetime.fromtimestamp(seconds, UTC).astimezone().strftime("%H:%M:%S.%f")[:-3]
+
+
+def date_time(seconds: float | None) -> str:
+    """Return a point in time with its date, local time to the second; "-" for none."""
+    if seconds is None:
+        return "-"
+    return datetime.fromtimestamp(seconds, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def masked(url: str) -> str:
+    """Return a store's URL without its password.
+
+    >>> masked("postgresql://me:secret@db/shop")
+    'postgresql://me:***@db/shop'
+    """
+    parts = urlsplit(url)
+    if parts.password is None:
+        return url
+    user, _, host = parts.netloc.rpartition("@")
+    return urlunsplit(parts._replace(netloc=f"{user.partition(':')[0]}:***@{host}"))

@@ -1,0 +1,130 @@
+"""``makegood agents | leader | alerts``: what runs, who leads, what an operator must see."""
+
+import asyncio
+from collections.abc import Mapping
+
+import click
+
+from makegood import ids
+from makegood.cli import shapes
+from makegood.cli.context import Cli, common, pass_cli
+from makegood.cli.output import date_time
+from makegood.cli.tasks import connect
+from makegood.durations import shown
+from makegood.store.records import NodeView
+from makegood.supervisor import LEASE
+
+
+@click.command()
+@click.option(
+    "--all", "everything", is_flag=True, help="Those too that stopped or died within the last hour."
+)
+@common
+@pass_cli
+def agents(cli: Cli, /, *, everything: bool) -> None:
+    """Show the processes that run and their agents: slots, calls, failure rate, waiting requests, last heartbeat."""
+
+    async def look() -> list[NodeView]:
+        async with connect(cli) as client:
+            return await client.store.nodes()
+
+    found = asyncio.run(look())
+    waiting = shapes.waiting(found)
+    seen = [view for view in found if everything or state_of(view) == "alive"]
+    if cli.json:
+        nodes = [shapes.node(view, state_of(view)) for view in seen]
+        cli.out.document({"nodes": nodes, "waiting": waiting})
+        return
+    cli.out.table(
+        ("node", "name", "roles", "pid", "state", "holds", "heartbeat"),
+        [
+            (
+                view.id, view.info.name, " ".join(view.info.roles), view.info.pid, state_of(view),
+                view.info.held if "scheduler" in view.info.roles else None,
+                f"{shown(max(0.0, view.info.ttl - view.remaining))} ago",
+            )
+            for view in seen
+        ],
+        empty="no process runs on this store: start one with `makegood run APP`, or scheduler, agent, supervisor",
+    )  # fmt: skip
+    rows = agent_rows(seen, waiting)
+    if rows:
+        cli.out.text()
+        heads = ("agent", "node", "used/slots", "calls", "failed", "mean", "waiting")
+        cli.out.table(heads, rows, empty="")
+
+
+def state_of(view: NodeView) -> str:
+    """Return what a process is: alive, stopped in good order, or dead."""
+    if view.stopped:
+        return "stopped"
+    return "dead" if view.dead or view.remaining <= 0 else "alive"
+
+
+def agent_rows(views: list[NodeView], waiting: Mapping[str, int]) -> list[tuple[object, ...]]:
+    """Return a row per agent and process; agents with waiting requests that no process runs have one as well."""
+    rows: list[tuple[object, ...]] = []
+    for view in views:
+        for info in view.info.agents:
+            rate = shapes.rate(info.failed, info.calls)
+            rows.append(
+                (
+                    info.agent, view.id, f"{info.used}/{info.slots}", info.calls,
+                    None if rate is None else f"{rate:.1%}", shown(info.seconds) if info.calls else None,
+                    waiting.get(info.agent, 0),
+                )
+            )  # fmt: skip
+    run = {row[0] for row in rows}
+    rows += [
+        (agent, "none", None, None, None, None, depth)
+        for agent, depth in waiting.items()
+        if depth and agent not in run
+    ]
+    return sorted(rows, key=lambda row: (str(row[0]), str(row[1])))
+
+
+@click.command()
+@common
+@pass_cli
+def leader(cli: Cli) -> None:
+    """Show which Supervisor leads: holder, epoch, seconds left."""
+
+    async def look() -> dict[str, object]:
+        async with connect(cli) as client:
+            return shapes.lease(await client.store.read(LEASE), LEASE)
+
+    found = asyncio.run(look())
+    if cli.json:
+        cli.out.document(found)
+    elif found["holder"] is None:
+        last = f"; {found['last_holder']} led last, in epoch {found['epoch']}" if found["last_holder"] else ""
+        cli.out.text(f"nobody leads{last}: start a supervisor with `makegood supervisor` (or `makegood run`)")
+    else:
+        rows = [(found["holder"], found["epoch"], f"{found['remaining']:.1f}", found["since"])]
+        cli.out.table(("leader", "epoch", "seconds left", "since"), rows, empty="")
+
+
+@click.command()
+@click.option("--task", "task_id", metavar="ID", help="Only alerts of this task.")
+@click.option(
+    "--limit", type=click.IntRange(1, 10_000), default=100, show_default=True, help="At most so many."
+)
+@common
+@pass_cli
+def alerts(cli: Cli, /, *, task_id: str | None, limit: int) -> None:
+    """Show what an operator must see, newest first."""
+    number = None if task_id is None else ids.parse(task_id)
+
+    async def look() -> list[dict[str, object]]:
+        async with connect(cli) as client:
+            return [
+                shapes.alert(view) | {"time": view.at} for view in await client.store.alerts(limit, number)
+            ]
+
+    found = asyncio.run(look())
+    times = [date_time(float(str(shape.pop("time")))) for shape in found]
+    if cli.json:
+        cli.out.document(found)
+        return
+    rows = [(at, s["kind"], s["task"], s["step"], s["text"]) for at, s in zip(times, found, strict=True)]
+    cli.out.table(("at", "kind", "task", "step", "what"), rows, empty="no alerts")

@@ -1,0 +1,178 @@
+"""Settings: one frozen record, read once.
+
+Precedence: flag, environment ``MAKEGOOD_*``, ``makegood.toml`` or ``[tool.makegood]`` in ``pyproject.toml`` (of the current
+folder; the first that exists with settings), default. A name that is not known is an error that says which known one is near. In the
+environment that holds for names close to a known one only: ``MAKEGOOD_`` is a prefix that a user's own variables may share.
+"""
+
+import contextlib
+import dataclasses
+import difflib
+import os
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+
+from makegood.durations import Duration, seconds
+from makegood.errors import ConfigError
+from makegood.options import Options
+from makegood.store import DEFAULT_URL
+
+PREFIX = "MAKEGOOD_"
+COLORS = ("auto", "always", "never")
+LEVELS = ("debug", "info", "warning", "error")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What one call of the command line works with.
+
+    ``store``: URL. ``color``: auto, always, never. ``log_level`` of the processes. ``options``: how a process runs its roles.
+    ``origins``: where each setting comes from ("--every", "MAKEGOOD_EVERY", "makegood.toml"); missing: the default.
+    """
+
+    store: str = DEFAULT_URL
+    color: str = "auto"
+    log_level: str = "info"
+    options: Options = field(default_factory=lambda: Options(migrate=False))
+    origins: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+
+
+def _text(value: object, name: str) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise ConfigError(f"{name}={value!r}: a text is expected")
+    return value
+
+
+def _choice(*choices: str) -> Callable[[object, str], str]:
+    def convert(value: object, name: str) -> str:
+        if not isinstance(value, str) or value.lower() not in choices:
+            raise ConfigError(f"{name}={value!r}: one of {', '.join(choices)}")
+        return value.lower()
+
+    return convert
+
+
+def _duration(value: object, name: str) -> Duration:
+    if isinstance(value, str):
+        with contextlib.suppress(ValueError):
+            value = float(value)  # in the environment everything is text
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise ConfigError(f'{name}={value!r} is not a duration: write seconds, or "200ms", "20s", "5m", "2h"')
+    seconds(value, name=name)
+    return value
+
+
+def _poll(value: object, name: str) -> Duration | None:
+    return None if value == "never" else _duration(value, name)
+
+
+def _count(value: object, name: str) -> int:
+    if isinstance(value, str) and value.strip().isdecimal():
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ConfigError(f"{name}={value!r}: a whole number of at least 1 is expected")
+    return value
+
+
+KNOWN: Mapping[str, Callable[[object, str], object]] = {
+    "store": _text,
+    "color": _choice(*COLORS),
+    "log_level": _choice(*LEVELS),
+    "slots": _count,
+    "every": _duration,
+    "lease": _duration,
+    "grace": _duration,
+    "starve": _duration,
+    "heartbeat": _duration,
+    "life": _duration,
+    "poll": _poll,
+    "drain": _duration,
+    "hold": _count,
+    "claim": _count,
+}
+"""Every setting, by the name it has in a file; what turns a value into its own type or raises ``ConfigError``."""
+
+_OPTIONS = {option.name for option in dataclasses.fields(Options)}
+
+
+def load(
+    flags: Mapping[str, object], environ: Mapping[str, str] | None = None, folder: Path | None = None
+) -> Settings:
+    """Return the settings. ``flags``: those given on the command line; ``environ``, ``folder``: default this process's.
+
+    Raises ``ConfigError`` for a name that is not known and for a value that cannot be meant, saying where it stands.
+    """
+    values: dict[str, object] = {}
+    origins: dict[str, str] = {}
+    for origin, found in (
+        _from_files(folder or Path.cwd()),
+        ("", _from_environment(os.environ if environ is None else environ)),
+        ("flag", dict(flags)),
+    ):
+        for name, value in found.items():
+            where = {"": PREFIX + name.upper(), "flag": "--" + name.replace("_", "-")}.get(
+                origin, f"{name} in {origin}"
+            )
+            values[name] = KNOWN[name](value, where)
+            origins[name] = where
+    options = {name: value for name, value in values.items() if name in _OPTIONS}
+    rest = {name: value for name, value in values.items() if name not in _OPTIONS}
+    made: Settings = Settings(
+        **rest,  # type: ignore[arg-type]  # each was converted to the type of its field above
+        options=Options(migrate=False, **options),  # type: ignore[arg-type]  # as above
+        origins=MappingProxyType(origins),
+    )
+    return made
+
+
+def _from_files(folder: Path) -> tuple[str, dict[str, object]]:
+    """Return the file's name and what it says."""
+    own, shared = folder / "makegood.toml", folder / "pyproject.toml"
+    if own.is_file():
+        return own.name, _checked(_read(own), own.name)
+    if shared.is_file():
+        table = _read(shared).get("tool", {})
+        section = table.get("makegood", {}) if isinstance(table, dict) else {}
+        name = f"[tool.makegood] of {shared.name}"
+        if not isinstance(section, dict):
+            raise ConfigError(f"{name} must be a table of settings")
+        return name, _checked(section, name)
+    return own.name, {}
+
+
+def _read(file: Path) -> dict[str, object]:
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as wrong:
+        raise ConfigError(f"{file.name} cannot be read: {wrong}") from wrong
+
+
+def _checked(found: Mapping[str, object], where: str) -> dict[str, object]:
+    for name in found:
+        if name not in KNOWN:
+            raise ConfigError(f"{where}: {name!r} is not a setting; {_nearest(name)}")
+    return dict(found)
+
+
+def _from_environment(environ: Mapping[str, str]) -> dict[str, object]:
+    found: dict[str, object] = {}
+    for variable, value in environ.items():
+        name = variable.removeprefix(PREFIX).lower()
+        if not variable.startswith(PREFIX):
+            continue
+        if name in KNOWN:
+            if value:
+                found[name] = value
+        elif difflib.get_close_matches(name, KNOWN, n=1, cutoff=0.8):
+            raise ConfigError(f"{variable} is not a setting; {_nearest(name, in_environment=True)}")
+    return found
+
+
+def _nearest(name: str, *, in_environment: bool = False) -> str:
+    near = difflib.get_close_matches(name.lower().replace("-", "_"), KNOWN, n=1, cutoff=0.5)
+    if near:
+        return f"did you mean {PREFIX + near[0].upper() if in_environment else near[0]}?"
+    return f"the settings are {', '.join(KNOWN)}"

@@ -1,0 +1,113 @@
+"""``makegood store migrate | status | check``."""
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import click
+
+from makegood.cli import exits
+from makegood.cli.context import Cli, common, pass_cli
+from makegood.cli.output import masked
+from makegood.store import Store, open_store
+from makegood.store.migrations import script
+from makegood.store.records import SchemaStatus
+
+T = TypeVar("T")
+
+
+def with_store(cli: Cli, work: Callable[[Store], Awaitable[T]]) -> T:
+    """Run ``work`` on the store without asking for its schema first."""
+
+    async def go() -> T:
+        store = open_store(cli.settings.store)
+        try:
+            return await work(store)
+        finally:
+            await store.close()
+
+    return asyncio.run(go())
+
+
+def shape_of(cli: Cli, found: SchemaStatus) -> dict[str, object]:
+    """Return a store's schema as ``--json`` shows it."""
+    return {
+        "store": masked(cli.settings.store),
+        "dialect": found.dialect,
+        "version": found.version,
+        "needed": found.needed,
+        "missing": found.missing,
+        "rows": found.rows,
+    }
+
+
+@click.command()
+@click.option("--plan", is_flag=True, help="Only list what would be applied.")
+@click.option("--sql", is_flag=True, help="Only print the SQL that would be applied.")
+@common
+@pass_cli
+def migrate(cli: Cli, /, *, plan: bool, sql: bool) -> None:
+    """Bring the store's schema up to date; an empty store is set up."""
+    if plan and sql:
+        raise click.UsageError("--plan or --sql, not both")
+    if not plan and not sql:
+        applied = with_store(cli, lambda store: store.migrate())
+        if cli.json:
+            cli.out.document({"store": masked(cli.settings.store), "applied": applied})
+        else:
+            cli.out.text(
+                f"applied {', '.join(applied)}" if applied else "nothing to apply: the schema is up to date"
+            )
+        return
+    found = with_store(cli, lambda store: store.schema())
+    text = script("sqlite" if found.dialect == "sqlite" else "postgres", found.version) if sql else ""
+    if cli.json:
+        cli.out.document({**shape_of(cli, found), **({"sql": text} if sql else {})})
+    elif sql:
+        sys.stdout.write(text)
+    elif found.missing:
+        cli.out.text("\n".join(found.missing))
+    else:
+        cli.note("nothing to apply: the schema is up to date")
+
+
+@click.command()
+@common
+@pass_cli
+def status(cli: Cli) -> None:
+    """Show schema version, missing migrations and row counts."""
+    found = with_store(cli, lambda store: store.schema())
+    if cli.json:
+        cli.out.document(shape_of(cli, found))
+        return
+    cli.out.text(f"store    {masked(cli.settings.store)}")
+    state = "up to date" if not found.missing else f"needs {found.needed}: run `makegood store migrate`"
+    cli.out.text(f"schema   {found.dialect} version {found.version}, {state}")
+    if found.missing:
+        cli.out.text(f"missing  {', '.join(found.missing)}")
+    if found.rows:
+        cli.out.text()
+        cli.out.table(("table", "rows"), sorted(found.rows.items()), empty="")
+
+
+@click.command()
+@common
+@pass_cli
+def check(cli: Cli) -> None:
+    """Verify integrity and durability settings; exit 1 when something is found, 9 when a migration is missing."""
+
+    async def look() -> list[str]:
+        store = open_store(cli.settings.store)
+        try:
+            await store.open()
+            return await store.check()
+        finally:
+            await store.close()
+
+    findings = asyncio.run(look())
+    if cli.json:
+        cli.out.document({"store": masked(cli.settings.store), "findings": findings})
+    else:
+        cli.out.text("\n".join(findings) if findings else "nothing found: the store is sound")
+    click.get_current_context().exit(exits.FAILED if findings else exits.DONE)

@@ -1,0 +1,384 @@
+"""``makegood task submit | list | show | watch | history``."""
+
+import asyncio
+import contextlib
+import inspect
+import sys
+import typing
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from makegood import ids
+from makegood.cli import exits, shapes
+from makegood.cli.context import Cli, common, pass_cli
+from makegood.cli.loading import load_workflow
+from makegood.cli.output import date_time
+from makegood.cli.watch import event_lines, ladder
+from makegood.client import AT_REST, STANDING, Client, TaskHandle
+from makegood.codec import decode
+from makegood.durations import seconds
+from makegood.errors import WaitExpiredError
+from makegood.states import TaskState
+from makegood.store.records import Filter, TaskDetail, TaskView
+from makegood.workflow import Workflow
+
+STATES: Sequence[TaskState] = ("pending", "processing", "processed", "undoing", "undone", "error")
+REDRAW = 0.25
+"""Seconds between two looks at a task that is drawn live."""
+
+timeout_option = click.option(
+    "--timeout", metavar="DURATION", help="Wait no longer (30, 20s, 5m); then exit 7 while the task goes on."
+)
+
+
+def connect(cli: Cli) -> Client:
+    """Return a client of the store that the settings name."""
+    return Client(cli.settings.store, poll=cli.settings.options.poll_seconds or 1.0)
+
+
+# -- submit ------------------------------------------------------------------------------------------------------------
+
+
+@click.command()
+@click.argument("workflow")
+@click.argument("inputs", nargs=-1, metavar="[INPUT|@FILE|-]...")
+@click.option(
+    "--named", is_flag=True, help="One INPUT: a JSON object, its members are the parameters by name."
+)
+@click.option("--key", help="The same key again with the same inputs is the same task.")
+@click.option("--priority", type=click.IntRange(0, 9), help="0 to 9, 9 first.")
+@click.option("--correlation-id", metavar="ID", help="Kept with the task, for you.")
+@click.option(
+    "--wait", is_flag=True, help="Wait for the end; write the result; exit with the task's outcome."
+)
+@timeout_option
+@common
+@pass_cli
+def submit(
+    cli: Cli,
+    /,
+    *,
+    workflow: str,
+    inputs: tuple[str, ...],
+    named: bool,
+    wait: bool,
+    timeout: str | None,
+    **options: Any,
+) -> None:
+    """Submit a task. WORKFLOW is module:workflow, such as orders:place_order.
+
+    One INPUT per parameter of the workflow, each a JSON value ('{"id": "o-1"}', 3, true), @FILE to read it from a file
+    or - to read it from stdin; a parameter annotated str takes plain text as well. The workflow function runs here, once.
+    Writes the task's id.
+    """
+    loaded = load_workflow(workflow)
+    values = read_inputs(loaded, inputs, named=named)
+    code = asyncio.run(_submit(cli, loaded.plan(**values), wait=wait, timeout=timeout, options=options))
+    click.get_current_context().exit(code)
+
+
+async def _submit(cli: Cli, plan: Any, *, wait: bool, timeout: str | None, options: Mapping[str, Any]) -> int:
+    limit = seconds(timeout, name="--timeout") if timeout else None
+    async with connect(cli) as client:
+        task = await client.submit(plan, **options)
+        made = {
+            "id": task.id,
+            "created": task.created,
+            "app": plan.app,
+            "workflow": plan.workflow,
+            "key": options["key"],
+        }
+        if not task.created:
+            cli.note(f"task {task.id} has this key already, with the same inputs")
+        if not wait:
+            if cli.json:
+                cli.out.document(made)
+            else:
+                cli.out.text(task.id)
+            return exits.DONE
+        if task.created and not cli.json:
+            cli.note(f"task {task.id} submitted")
+        return await _outcome(cli, task, limit, made)
+
+
+async def _outcome(cli: Cli, task: TaskHandle[Any], limit: float | None, made: Mapping[str, Any]) -> int:
+    """Wait for a task's end, write how it ended, return the exit code."""
+    try:
+        view = await task.wait(limit)
+    except WaitExpiredError as expired:
+        if cli.json:
+            cli.out.document({**made, **shapes.task((await task.status()).task)})
+        cli.note(f"makegood: {expired}")
+        return exits.TIMED_OUT
+    found = await task.status()
+    if cli.json:
+        names = {
+            "undone": [s.name for s in found.steps if s.kind == "action" and s.state == "undone"],
+            "standing": [s.name for s in found.steps if s.kind == "action" and s.state in STANDING],
+        }
+        cli.out.document({**made, **shapes.task(found.task), **names})
+    elif view.state == "processed":
+        cli.out.text((found.task.result or b"null").decode())
+    else:
+        cli.note(f"makegood: {_ending(found)}")
+    return exits.outcome(view.state)
+
+
+def _ending(found: TaskDetail) -> str:
+    """Say in one sentence how a task that was not processed ended, and what to do."""
+    task = ids.show(found.task.id)
+    standing = ", ".join(s.name for s in found.steps if s.kind == "action" and s.state in STANDING)
+    if found.task.state == "undone":
+        return f"task {task} was undone: {found.task.cause}" + (
+            f"; harmless effects stand: {standing}" if standing else ""
+        )
+    return (
+        f"task {task} is in error: {found.task.cause}; standing or in doubt: {standing or 'nothing'}; "
+        f"see `makegood task show {task}`, then resubmit, undo or settle"
+    )
+
+
+def read_inputs(workflow: Workflow[..., Any], texts: Sequence[str], *, named: bool) -> dict[str, Any]:
+    """Return the workflow's arguments by name, each decoded to its annotated type.
+
+    Raises ``click.UsageError`` for too many or too few, and for a text that is no JSON or does not fit its type.
+    """
+    signature = inspect.signature(workflow.fn)
+    hints = typing.get_type_hints(workflow.fn, include_extras=True)
+    known = signature.parameters
+    if named:
+        if len(texts) != 1:
+            raise click.UsageError(
+                f"--named takes one INPUT, a JSON object by parameter name; {len(texts)} were given"
+            )
+        members = _members(_read(texts[0]))
+        if unknown := [name for name in members if name not in known]:
+            raise click.UsageError(f"{unknown[0]!r} is no parameter of {workflow.name}{signature}")
+        given = {name: bytes(value) for name, value in members.items()}
+    else:
+        if len(texts) > len(known):
+            raise click.UsageError(
+                f"{workflow.name}{signature} takes {len(known)} inputs, {len(texts)} were given"
+            )
+        pairs = zip(known, texts, strict=False)
+        given = {name: _json(_read(text), plain=hints.get(name) is str) for name, text in pairs}
+    if missing := [
+        n
+        for n, p in known.items()
+        if n not in given and p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+    ]:
+        raise click.UsageError(f"{workflow.name}{signature} needs {', '.join(missing)} as well")
+    return {name: _converted(value, hints.get(name, Any), name) for name, value in given.items()}
+
+
+def _read(text: str) -> str:
+    if text == "-":
+        return sys.stdin.read()
+    if text.startswith("@"):
+        try:
+            return Path(text[1:]).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as wrong:
+            raise click.UsageError(f"{text}: {wrong}") from wrong
+    return text
+
+
+def _json(text: str, *, plain: bool) -> bytes:
+    """Return an input as JSON; ``plain``: its parameter is a text, which needs no quotes."""
+    if plain and not text.lstrip().startswith('"'):
+        return msgspec.json.encode(text)
+    return text.encode()
+
+
+def _members(text: str) -> dict[str, msgspec.Raw]:
+    try:
+        return msgspec.json.decode(text, type=dict[str, msgspec.Raw])
+    except msgspec.MsgspecError as wrong:
+        raise click.UsageError(f"--named: the INPUT is not a JSON object: {wrong}") from wrong
+
+
+def _converted(value: bytes, hint: Any, name: str) -> Any:
+    try:
+        return decode(value, hint, f"the input {name}")
+    except msgspec.DecodeError as wrong:
+        raise click.UsageError(f"the input {name} is not what it should be: {wrong}") from wrong
+
+
+# -- list, show, history -----------------------------------------------------------------------------------------------
+
+
+@click.command("list")
+@click.option(
+    "--state", type=click.Choice(STATES), multiple=True, help="Only tasks in this state; may be repeated."
+)
+@click.option("--app", help="Only tasks of this app.")
+@click.option("--workflow", help="Only tasks of this workflow.")
+@click.option("--key", help="Only tasks with this key.")
+@click.option(
+    "--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="At most so many."
+)
+@click.option("--before", metavar="ID", help="Only tasks older than this one: the next page.")
+@common
+@pass_cli
+def list_(cli: Cli, /, *, state: tuple[TaskState, ...], before: str | None, **conditions: Any) -> None:
+    """List tasks, newest first."""
+    wanted = Filter(states=state, before=None if before is None else ids.parse(before), **conditions)
+
+    async def find() -> list[TaskView]:
+        async with connect(cli) as client:
+            return await client.find(wanted)
+
+    found = asyncio.run(find())
+    if cli.json:
+        cli.out.document([shapes.task(view) for view in found])
+        return
+    rows = [
+        (
+            ids.show(view.id), f"{view.app}.{view.workflow}", view.state, date_time(view.created), date_time(view.ended),
+            view.key, view.failure_count or None, view.cause,
+        )
+        for view in found
+    ]  # fmt: skip
+    heads = ("id", "workflow", "state", "created", "ended", "key", "failures", "cause")
+    cli.out.table(heads, rows, empty="no task matches")
+
+
+@click.command()
+@click.argument("task_id", metavar="ID")
+@common
+@pass_cli
+def show(cli: Cli, /, *, task_id: str) -> None:
+    """Show a task with its inputs, steps and alerts."""
+
+    async def look() -> None:
+        async with connect(cli) as client:
+            task = client.task(task_id)
+            found = await task.status()
+            alerts = await client.store.alerts(task=task.number)
+            if cli.json:
+                cli.out.document(
+                    {**shapes.detail(found), "alerts": [shapes.alert(alert) for alert in alerts]}
+                )
+                return
+            nodes = {view.id: view.info.name for view in await client.store.nodes()}
+            now = await client.store.now()
+        cli.out.lines(ladder(found, now=now, nodes=nodes, unicode=cli.out.unicode))
+        for name, value in _facts(found):
+            cli.out.text(f"{name:<14}{value}")
+        for alert in alerts:
+            cli.out.text(f"{'alert':<14}{date_time(alert.at)}  {alert.kind}  {alert.step}  {alert.text}")
+
+    asyncio.run(look())
+
+
+def _facts(found: TaskDetail) -> list[tuple[str, str]]:
+    task = found.task
+    facts: list[tuple[str, object]] = [
+        ("inputs", ", ".join(value.decode() for value in found.inputs)),
+        ("result", task.result.decode() if task.result is not None else ""),
+        ("cause", task.cause),
+        ("key", task.key),
+        ("correlation", task.correlation_id),
+        ("priority", task.priority or ""),
+        ("failures", task.failure_count or ""),
+        ("created", date_time(task.created)),
+        ("ended", date_time(task.ended) if task.ended is not None else ""),
+        ("complete by", date_time(task.complete_by) if task.complete_by is not None else ""),
+        ("held by node", task.locked_by),
+    ]
+    return [(name, str(value)) for name, value in facts if value not in (None, "")]
+
+
+@click.command()
+@click.argument("task_id", metavar="ID")
+@click.option("--follow", is_flag=True, help="Go on until the task is at rest.")
+@common
+@pass_cli
+def history(cli: Cli, /, *, task_id: str, follow: bool) -> None:
+    """Show what moved when, and what came too late."""
+
+    async def tell() -> None:
+        async with connect(cli) as client:
+            task = client.task(task_id)
+            events = [] if follow else [event async for event in task.events(follow=False)]
+            if not follow and cli.json:
+                cli.out.document([shapes.event(event) for event in events])
+                return
+            for event in events:
+                cli.out.lines(event_lines(event, unicode=cli.out.unicode))
+            if follow:
+                await _stream(cli, task)
+
+    asyncio.run(tell())
+
+
+# -- watch -------------------------------------------------------------------------------------------------------------
+
+
+@click.command()
+@click.argument("task_id", metavar="ID")
+@timeout_option
+@common
+@pass_cli
+def watch(cli: Cli, /, *, task_id: str, timeout: str | None) -> None:
+    """Follow a task until it is at rest; exit with its outcome: 0 processed, 5 undone, 6 in error.
+
+    At a terminal it is drawn as a ladder of its steps; in a pipe each move is a line, with --json an object. Ctrl-C ends only
+    the watching.
+    """
+    limit = seconds(timeout, name="--timeout") if timeout else None
+    code = asyncio.run(_watch(cli, task_id, limit))
+    click.get_current_context().exit(code)
+
+
+async def _watch(cli: Cli, task_id: str, limit: float | None) -> int:
+    async with connect(cli) as client:
+        task = client.task(task_id)
+        try:
+            async with asyncio.timeout(limit):
+                if cli.out.fancy:
+                    await _draw(cli, client, task)
+                else:
+                    await _stream(cli, task)
+        except TimeoutError:
+            raise WaitExpiredError(
+                f"task {task.id} did not come to rest within {limit:g} s; it goes on, watch it again",
+                task_id=task.id,
+            ) from None
+        found = await task.status()
+    if cli.json:
+        cli.out.record({"event": "end", **shapes.detail(found)})
+    elif found.task.state == "processed":
+        cli.out.text(f"result  {(found.task.result or b'null').decode()}")
+    else:
+        cli.note(f"makegood: {_ending(found)}")
+    return exits.outcome(found.task.state)
+
+
+async def _stream(cli: Cli, task: TaskHandle[Any]) -> None:
+    """Write each event of a task as it comes, until the task is at rest."""
+    width = max((len(step.name) for step in (await task.status()).steps), default=0)
+    async for event in task.events(follow=True):
+        if cli.json:
+            cli.out.record(shapes.event(event))
+        else:
+            cli.out.lines(event_lines(event, unicode=cli.out.unicode, width=max(width, len("task"))))
+
+
+async def _draw(cli: Cli, client: Client, task: TaskHandle[Any]) -> None:
+    """Draw the ladder over and over, until the task is at rest."""
+    found = await task.status()
+    with cli.out.live() as live:
+        while True:
+            nodes = {view.id: view.info.name for view in await client.store.nodes()}
+            now = await client.store.now()
+            height = live.height - 2
+            live.show(ladder(found, now=now, nodes=nodes, unicode=cli.out.unicode, height=height))
+            if found.task.state in AT_REST:
+                return
+            with contextlib.suppress(WaitExpiredError):
+                await task.wait(REDRAW)
+            found = await task.status()
