@@ -195,6 +195,15 @@ def test_tested_module_passes(test: dict[str, str]) -> None:
     assert not list(tidy.untested_modules({"makegood.ids": "src/makegood/ids.py"}, test))
 
 
+def test_part_of_a_tested_package_passes_and_the_root_is_no_such_package() -> None:
+    """A test of ``saga`` speaks for ``saga.undo``; one that imports ``makegood`` speaks for nothing else."""
+    inner = {"makegood.saga.undo": "src/makegood/saga/undo.py"}
+    assert not list(
+        tidy.untested_modules(inner, {"tests/unit/test_rules.py": "from makegood.saga import apply"})
+    )
+    assert list(tidy.untested_modules(inner, {"tests/unit/test_rules.py": "import makegood"}))
+
+
 @pytest.mark.parametrize("test", [{}, {"tests/unit/test_kids.py": "from makegood.idsx import y"}])
 def test_untested_module_is_found(test: dict[str, str]) -> None:
     """A module that nothing names is found."""
