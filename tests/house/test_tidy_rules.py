@@ -204,6 +204,13 @@ def test_part_of_a_tested_package_passes_and_the_root_is_no_such_package() -> No
     assert list(tidy.untested_modules(inner, {"tests/unit/test_rules.py": "import makegood"}))
 
 
+def test_main_module_is_tested_by_running_the_package() -> None:
+    """``__main__`` cannot be imported usefully: a test starts it."""
+    main = {"makegood.__main__": "src/makegood/__main__.py"}
+    assert not list(tidy.untested_modules(main, {"tests/x.py": 'run([sys.executable, "-m", "makegood"])'}))
+    assert list(tidy.untested_modules(main, {"tests/x.py": "import makegood"}))
+
+
 @pytest.mark.parametrize("test", [{}, {"tests/unit/test_kids.py": "from makegood.idsx import y"}])
 def test_untested_module_is_found(test: dict[str, str]) -> None:
     """A module that nothing names is found."""

@@ -327,6 +327,8 @@ def untested_modules(modules: dict[str, str], tests: dict[str, str]) -> Iterator
             return True
         named = re.compile(
             rf"\b{re.escape(module)}\b|from {re.escape(package or module)} import [^\n]*\b{re.escape(stem)}\b"
+            if stem != "__main__"
+            else rf'"-m", "{re.escape(package)}"'
         )
         return any(named.search(text) for text in tests.values())
 
