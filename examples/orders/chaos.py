@@ -1,0 +1,250 @@
+"""Kills and stops processes while orders are under way, and measures how long it takes until nobody misses them.
+
+What is to come is a list of *blows*, drawn from a seed before the start. Who is hit is decided when the moment has come:
+whoever runs then, or leads.
+"""
+
+import asyncio
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from makegood import Client
+from makegood.errors import StoreUnavailableError
+from makegood.store.records import Filter
+
+from .processes import Place, State, Wall
+from .world import Services
+
+LEASE: Final = "makegood/supervisor"
+MUSTS: Final = ("agent", "scheduler", "leader", "services")
+"""Hit at least once each, as far as the number of kills allows."""
+OTHERS: Final = ("agent", "agent", "agent", "scheduler", "scheduler", "leader", "supervisor")
+LONGEST_HEAL: Final = 45.0
+"""Seconds after which nothing is waited for any more; what is lost then shows in the books."""
+
+
+@dataclass(frozen=True, slots=True)
+class Blow:
+    """One thing to come: at a share of the placing time (0 to 1) somebody of ``role`` is killed, or stopped.
+
+    ``away``: seconds until a new process stands in its place, or the stopped one goes on.
+    """
+
+    at: float
+    role: str
+    away: float
+    stop: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened on the wall: killed, started, stopped, resumed, healed or died (of itself)."""
+
+    kind: str
+    who: str
+    pid: int
+    text: str
+    seconds: float = 0.0
+
+
+@dataclass(slots=True)
+class Score:
+    """What was survived so far."""
+
+    kills: dict[str, int] = field(default_factory=dict)
+    stops: int = 0
+    died: int = 0
+    heals: list[float] = field(default_factory=list)
+
+    @property
+    def survived(self) -> int:
+        """How many processes were killed."""
+        return sum(self.kills.values())
+
+
+def plan(kills: int, rng: random.Random, *, life: float) -> list[Blow]:
+    """Draw the blows, in order of time. ``life``: seconds without a heartbeat after which a process counts as dead; who
+    is stopped is stopped for longer than that.
+    """
+    roles = [*MUSTS[:kills], *(rng.choice(OTHERS) for _ in range(kills - len(MUSTS)))]
+    drawn = [Blow(0.0, role, rng.uniform(0.3, 1.2)) for role in roles]
+    stopped = ("leader", "scheduler", "agent")
+    drawn += [Blow(0.0, stopped[n % 3], life + rng.uniform(0.5, 1.5), stop=True) for n in range(kills // 4)]
+    rng.shuffle(drawn)
+    # one in each slice of the time, so that a heal has room and no stretch is left in peace
+    return [
+        Blow(0.05 + 0.9 * (n + rng.random()) / len(drawn), blow.role, blow.away, blow.stop)
+        for n, blow in enumerate(drawn)
+    ]
+
+
+class Chaos:
+    """Carries the blows out. ``tell`` hears of every event; ``score`` sums up."""
+
+    def __init__(
+        self,
+        wall: Wall,
+        services: Services,
+        client: Client,
+        rng: random.Random,
+        tell: Callable[[Event], None],
+    ) -> None:
+        self.score = Score()
+        self.world = Place("services", "services", services.pid, State.RUNNING, time.monotonic(), starts=1)
+        self._wall = wall
+        self._services = services
+        self._client = client
+        self._rng = rng
+        self._tell = tell
+
+    async def run(self, blows: Sequence[Blow], span: float) -> None:
+        """Carry out the blows over ``span`` seconds; return when every victim is replaced and every heal is measured."""
+        begun = time.monotonic()
+        async with asyncio.TaskGroup() as group:
+            for blow in blows:
+                await asyncio.sleep(max(0.0, begun + blow.at * span - time.monotonic()))
+                group.create_task(self._strike(blow))
+
+    def mend(self) -> None:
+        """Start new processes for those that ended of themselves. Raises nothing: the log says what they died of."""
+        for place, code in self._wall.ended():
+            self.score.died += 1
+            self._tell(Event("died", place.name, place.pid, f"ended of itself with code {code}, see its log"))
+            self._wall.start(place.name)
+
+    async def _strike(self, blow: Blow) -> None:
+        if blow.role == "services":
+            await self._strike_services(blow)
+            return
+        place = await self._victim(blow.role)
+        if place is None:
+            return
+        role, pid = ("leading supervisor" if blow.role == "leader" else place.role), place.pid
+        if blow.stop:
+            self._wall.stop(place.name)
+            self.score.stops += 1
+            self._tell(Event("stopped", place.name, pid, f"{role} stopped for {blow.away:.1f} s"))
+            await asyncio.sleep(blow.away)
+            self._wall.resume(place.name)
+            self._tell(Event("resumed", place.name, pid, "goes on, unaware"))
+            return
+        epoch, _ = await self._leader()
+        node = await self._node(pid)
+        if place.pid != pid or place.state is not State.RUNNING:
+            return  # it ended while we looked
+        self._wall.kill(place.name)
+        hit = time.monotonic()
+        self.score.kills[place.role] = self.score.kills.get(place.role, 0) + 1
+        self._tell(Event("killed", place.name, pid, f"{role} killed"))
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._replace(place, blow.away))
+            if blow.role == "leader":
+                group.create_task(self._next_term(place.name, pid, epoch, hit))
+            elif node and place.role in ("scheduler", "agent"):
+                group.create_task(self._taken_over(place, pid, node, hit))
+
+    async def _replace(self, place: Place, after: float) -> None:
+        await asyncio.sleep(after)
+        if place.state is State.KILLED:
+            pid = self._wall.start(place.name)
+            self._tell(Event("started", place.name, pid, "a new process stands in its place"))
+
+    async def _strike_services(self, blow: Blow) -> None:
+        pid = self.world.pid
+        await asyncio.to_thread(self._services.kill)
+        self.world.kills += 1
+        self.world.turn(State.KILLED)
+        self.score.kills["services"] = self.score.kills.get("services", 0) + 1
+        self._tell(Event("killed", "services", pid, "the remote services themselves killed"))
+        hit = time.monotonic()
+        await asyncio.sleep(blow.away)
+        await asyncio.to_thread(self._services.start)
+        self.world.pid = self._services.pid
+        self.world.starts += 1
+        self.world.turn(State.RUNNING)
+        away = time.monotonic() - hit
+        self._tell(
+            Event("started", "services", self.world.pid, f"back after {away:.1f} s, with their books", away)
+        )
+
+    # -- looking -------------------------------------------------------------------------------------------------------
+
+    async def _victim(self, role: str, patience: float = 5.0) -> Place | None:
+        """Whom to hit: anybody of that role who runs, or who leads. None when there was nobody for ``patience`` seconds."""
+        deadline = time.monotonic() + patience
+        while time.monotonic() < deadline:
+            places = self._wall.running("supervisor" if role == "leader" else role)
+            if role == "leader":
+                _, holder = await self._leader()
+                places = [place for place in places if holder.endswith(f"-{place.pid}")]
+            if places:
+                settled = [place for place in places if time.monotonic() - place.since > 1.5]
+                return self._rng.choice(settled or places)
+            await asyncio.sleep(0.1)
+        return None
+
+    async def _leader(self) -> tuple[int, str]:
+        """The epoch of the present or last term, and who leads; empty when nobody does."""
+        try:
+            lease = await self._client.store.read(LEASE)
+        except StoreUnavailableError:
+            return 0, ""
+        if lease is None:
+            return 0, ""
+        return lease.epoch, (lease.holder or "") if lease.remaining > 0 else ""
+
+    async def _node(self, pid: int) -> int:
+        """The number under which a process is known in the store, 0 when it is not (yet)."""
+        try:
+            nodes = await self._client.store.nodes()
+        except StoreUnavailableError:
+            return 0
+        return max((node.id for node in nodes if node.info.pid == pid), default=0)
+
+    # -- healing -------------------------------------------------------------------------------------------------------
+
+    async def _next_term(self, who: str, pid: int, epoch: int, hit: float) -> None:
+        """Wait until somebody else leads."""
+        while time.monotonic() - hit < LONGEST_HEAL:
+            present, holder = await self._leader()
+            if present > epoch and holder:
+                self._healed(who, pid, "another leads", hit)
+                return
+            await asyncio.sleep(0.1)
+
+    async def _taken_over(self, place: Place, pid: int, node: int, hit: float) -> None:
+        """Wait until nothing that the dead process had in its hands is still in them."""
+        held = await self._in_hand(place.role, node, None)
+        if not held:
+            return
+        what = f"{len(held)} {'orders' if place.role == 'scheduler' else 'requests'} that it held went on without it"
+        while held and time.monotonic() - hit < LONGEST_HEAL:
+            await asyncio.sleep(0.1)
+            held = await self._in_hand(place.role, node, held)
+        if not held:
+            self._healed(place.name, pid, what, hit)
+
+    async def _in_hand(self, role: str, node: int, among: set[int] | None) -> set[int]:
+        """The tasks that a process holds the lock of, or in which it has taken a request."""
+        store = self._client.store
+        wanted = Filter(ids=tuple(among or ()), states=("processing", "undoing"), limit=1000)
+        try:
+            tasks = await store.find(wanted)
+            if role == "scheduler":
+                return {task.id for task in tasks if task.locked_by == node}
+            found = set()
+            for task in tasks:
+                detail = await store.detail(task.id)
+                if detail is not None and any(step.taken_by == node for step in detail.steps):
+                    found.add(task.id)
+        except StoreUnavailableError:
+            return set(among or ())
+        return found
+
+    def _healed(self, who: str, pid: int, text: str, hit: float) -> None:
+        took = time.monotonic() - hit
+        self.score.heals.append(took)
+        self._tell(Event("healed", who, pid, f"{text} after {took:.1f} s", took))

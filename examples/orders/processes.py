@@ -1,0 +1,214 @@
+"""The process wall: which processes stand where, and the means to kill, stop, continue and replace them.
+
+A *post* is a place that is always to be filled, such as ``scheduler-2``; processes come and go in it. No process outlives
+the one that started it: see ``tether.py``. Leaving the wall as a context manager ends them all.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from .world import PACKAGE, ROOT
+
+SETTINGS_PREFIX: Final = "MAKEGOOD_"
+
+
+class State(StrEnum):
+    """How it stands with a post."""
+
+    RUNNING = "running"
+    STOPPED = "stopped"
+    KILLED = "killed"
+    ENDED = "ended"
+
+
+class ProcessError(Exception):
+    """A process ended that should run. The message holds the last lines that it wrote."""
+
+
+@dataclass(frozen=True, slots=True)
+class Post:
+    """A place to be filled: ``arguments`` follow ``python -m makegood``."""
+
+    name: str
+    role: str
+    arguments: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class Place:
+    """A post, and who fills it. ``since`` is when the state began, in seconds of ``time.monotonic``."""
+
+    name: str
+    role: str
+    pid: int = 0
+    state: State = State.ENDED
+    since: float = 0.0
+    starts: int = 0
+    kills: int = 0
+    stops: int = 0
+    process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
+
+    def turn(self, state: State) -> None:
+        """Note the new state and when it began."""
+        self.state, self.since = state, time.monotonic()
+
+
+class Wall:
+    """The wall. ``folder`` takes the logs; ``settings`` are makegood's, such as ``{"lease": "2s"}``; ``more`` is further
+    environment.
+    """
+
+    def __init__(
+        self, posts: Iterable[Post], folder: Path, *, settings: Mapping[str, str], more: Mapping[str, str]
+    ) -> None:
+        self._posts = {post.name: post for post in posts}
+        self.places = {post.name: Place(post.name, post.role) for post in self._posts.values()}
+        self._folder = folder
+        self._environment = environment(os.environ, settings, more)
+
+    def start(self, name: str) -> int:
+        """Fill an empty post with a new process; return its pid. From the main thread only: see ``tether.py``."""
+        place, post = self.places[name], self._posts[name]
+        command = [sys.executable, "-m", f"{PACKAGE}.tether", "makegood", *post.arguments]
+        with self.log(name).open("ab") as log:
+            place.process = subprocess.Popen(
+                command,
+                cwd=self._folder,
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                env=self._environment,
+                process_group=0,
+            )
+        place.pid = place.process.pid
+        place.starts += 1
+        place.turn(State.RUNNING)
+        return place.pid
+
+    def kill(self, name: str) -> None:
+        """End the process with SIGKILL: no last words."""
+        place = self.places[name]
+        if place.process is not None:
+            place.process.kill()
+            place.kills += 1
+            self._reap(place)
+            place.turn(State.KILLED)
+
+    def stop(self, name: str) -> None:
+        """Stop the process with SIGSTOP: it does not know that time passes."""
+        place = self.places[name]
+        os.kill(place.pid, signal.SIGSTOP)
+        place.stops += 1
+        place.turn(State.STOPPED)
+
+    def resume(self, name: str) -> None:
+        """Let a stopped process go on."""
+        place = self.places[name]
+        if place.state is State.STOPPED:
+            os.kill(place.pid, signal.SIGCONT)
+            place.turn(State.RUNNING)
+
+    def ended(self) -> list[tuple[Place, int]]:
+        """Return the places whose process ended of itself since the last look, with its exit code."""
+        found = []
+        for place in self.places.values():
+            if place.process is not None and (code := place.process.poll()) is not None:
+                self._reap(place)
+                place.turn(State.ENDED)
+                found.append((place, code))
+        return found
+
+    def running(self, role: str) -> list[Place]:
+        """Return the places of a role whose process runs, those longest in their state first."""
+        places = (p for p in self.places.values() if p.role == role and p.state is State.RUNNING)
+        return sorted(places, key=lambda place: place.since)
+
+    def log(self, name: str) -> Path:
+        """Return the file that a post's processes write to."""
+        return self._folder / f"{name}.log"
+
+    def last_words(self, name: str) -> str:
+        """Return the end of a post's log."""
+        log = self.log(name)
+        return log.read_text(errors="replace")[-2000:].strip() if log.exists() else ""
+
+    def end(self, patience: float = 5.0) -> list[str]:
+        """End all in good order (SIGTERM), and those that take more than ``patience`` seconds with SIGKILL.
+
+        Returns the names of the latter.
+        """
+        places = [place for place in self.places.values() if place.process is not None]
+        for place in places:
+            self.resume(place.name)
+            if place.process is not None:
+                place.process.terminate()
+        deadline = time.monotonic() + patience
+        late = []
+        for place in places:
+            if place.process is not None:
+                try:
+                    place.process.wait(max(0.0, deadline - time.monotonic()))
+                except subprocess.TimeoutExpired:
+                    late.append(place.name)
+                    place.process.kill()
+                self._reap(place)
+                place.turn(State.ENDED)
+        return late
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End every process at once; call ``end`` before for good order."""
+        places = [place for place in self.places.values() if place.process is not None]
+        for place in places:
+            if place.process is not None:
+                place.process.kill()
+        for place in places:
+            self._reap(place)
+            place.turn(State.ENDED)
+
+    @staticmethod
+    def _reap(place: Place) -> None:
+        """Wait for a process that has been told to end, and let go of what we hold of it."""
+        if place.process is not None:
+            place.process.wait()
+            if place.process.stdin is not None:
+                place.process.stdin.close()
+            place.process = None
+
+
+def environment(
+    outside: Mapping[str, str], settings: Mapping[str, str], more: Mapping[str, str]
+) -> dict[str, str]:
+    """Return what the wall's processes find in their environment.
+
+    Settings of the person who runs the demo are left out: the demo is the same for everybody.
+    """
+    inside = {name: value for name, value in outside.items() if not name.startswith(SETTINGS_PREFIX)}
+    inside |= {SETTINGS_PREFIX + name.upper(): value for name, value in settings.items()}
+    path = [str(ROOT), *filter(None, [outside.get("PYTHONPATH", "")])]
+    return inside | {"PYTHONPATH": os.pathsep.join(path), "PYTHONUNBUFFERED": "1"} | dict(more)
+
+
+def posts(store: str, *, schedulers: int = 2, agents: int = 3, supervisors: int = 2) -> list[Post]:
+    """Return the posts of the demo. Two of the agents' processes serve all three services, further ones one each."""
+    services = ("stock", "payments", "carrier")
+    asked: list[tuple[str, int, Sequence[str]]] = []
+    asked += [("scheduler", n, ()) for n in range(1, schedulers + 1)]
+    for n in range(1, agents + 1):
+        served = services if n <= 2 else (services[(n - 2) % len(services)],)
+        asked.append(("agent", n, (f"{PACKAGE}.shop:shop", *served)))
+    asked += [("supervisor", n, ()) for n in range(1, supervisors + 1)]
+    return [Post(f"{role}-{n}", role, (role, *more, "--store", store)) for role, n, more in asked]
