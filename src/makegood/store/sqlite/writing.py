@@ -135,7 +135,7 @@ class Writing:
         """Collect what most Decisions do not have."""
         id_, now = decision.task.id, self.tx.now
         for idx, (reset, more) in decision.counted.items():
-            if idx not in decision.steps:
+            if idx >= 0 and idx not in decision.steps:
                 self.counts.append((reset, more, id_, idx))
         for s in decision.added:
             plan = s.plan
