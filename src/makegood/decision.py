@@ -21,9 +21,12 @@ class Decision:
     ``before`` is the task as the rules found it. ``added``: new rows of an ``each``, in order of idx, starting at the number
     of steps there were. ``consumed``: (idx, attempt) of request rows that replies of agents have used up: each must still be
     there, unjudged, or the whole Decision is lost. ``requests``: new request rows. ``timers``: idx -> seconds until due; sets or
-    replaces the step's timer row. ``dropped``: idx of timer rows to delete (fired or no longer wanted). ``withdraw``:
+    replaces the step's timer row. ``dropped``: idx of timer rows to delete (fired or no longer wanted); like a consumed row, a
+    dropped one may be followed by a new one of the same step. ``withdraw``:
     (idx, attempt) of requests to take back if no agent has taken them; the store says which it took back.
-    ``counted``: idx -> (reset, increment) of failure counts: written as 0 or the stored count, plus the increment.
+    ``counted``: idx -> (reset, increment) of failure counts: written as 0 or the stored count, plus the increment; the task's
+    count rises by the sum of the increments. idx -1 counts for the task alone: a step that failed and begins to count anew
+    in one Decision. (``task.failure_count`` is only what the rules were told; it is not to be written.)
     ``alerts``, ``answers`` (to operators' acts), ``moves`` go to their own rows. ``seqs``: inbox rows used up. ``stale``: replies
     that changed nothing, for the history. ``release``: the task is at rest or given back, its lock is cleared.
     ``clear_complete_by``: a resubmission starts the task's time anew (it is set at claim whenever it is null).

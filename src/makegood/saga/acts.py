@@ -53,7 +53,7 @@ def _cancel(work: Work, message: Message) -> Said:
         return "refused", _no_way_back(work)
     cause = _by(message, "cancelled")
     if task.state == "pending" and _untouched(work):
-        work.out.task = replace(task, goal="undo", cause=cause)
+        work.task = replace(task, goal="undo", cause=cause)
         work.move_task("undone", "cancelled with nothing standing, in doubt or in flight")
         return "applied", "nothing had been done"
     begin_undo(work, cause, cause)
@@ -74,7 +74,7 @@ def _undo(work: Work, message: Message) -> Said:
     if task.state not in ("error", "processed"):
         return _cancel(work, message)
     # The first cause stays: it says why the task could not be finished; who undid it is in the audit.
-    work.out.task = replace(task, lost=0)
+    work.task = replace(task, lost=0, result=None)
     begin_undo(work, task.cause or _by(message, "undone"), _by(message, "undo"))
     return "applied", "the task is being undone"
 
@@ -102,7 +102,7 @@ def _resubmit(work: Work, message: Message) -> Said:
             work.put(replace(fresh, asked=asked))
     again = task.state == "undone"
     work.move_task("pending", _by(message, "resubmitted"))
-    work.out.task = replace(
+    work.task = replace(
         work.task,
         goal="forward",
         cause="",

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from makegood.decision import Decision
-from makegood.errors import IllegalTransitionError
 from makegood.messages import Alert, Answer, Message
 from makegood.saga import rules
 from makegood.saga.acts import Said, act
@@ -34,16 +33,15 @@ def decide(held: Held, messages: Sequence[Message]) -> Decision:
 class _Folding:
     """One call of ``decide``: which messages there are, and what must wait until all are folded in."""
 
-    __slots__ = ("claim", "gives_back", "judged", "messages", "poison", "said", "work")
+    claim = False
+    poison = False
+    gives_back = False
+    judged: frozenset[tuple[int, int]] = frozenset()
+    said: Sequence[tuple[Message, Said]] = ()
 
     def __init__(self, held: Held, messages: Sequence[Message]) -> None:
         self.work = Work(held)
         self.messages = messages
-        self.claim = False
-        self.poison = False
-        self.gives_back = False
-        self.judged: frozenset[tuple[int, int]] = frozenset()
-        self.said: list[tuple[Message, Said]] = []
 
     def decide(self) -> Decision:
         """Fold in all messages, then let follow what follows."""
@@ -67,12 +65,8 @@ class _Folding:
         if kind in _OF_A_STEP:
             if self.claim:
                 self._claimed()
-            if kind != "expired" and (message.idx, message.attempt) in self.judged:
+            if self.judged and kind != "expired" and (message.idx, message.attempt) in self.judged:
                 late(work, message)
-            elif work.task.state == "pending":
-                raise IllegalTransitionError(
-                    f"{kind} for a task that nobody claimed; this is a defect of makegood"
-                )
             else:
                 reply(work, message)
         elif kind == "claim":
@@ -84,7 +78,8 @@ class _Folding:
         elif kind == "late":
             late(work, message)
         else:
-            self._claimed()
+            if self.claim:
+                self._claimed()
             if kind == "retry":
                 retry(work, message)
             elif kind == "task_expired":
@@ -95,12 +90,10 @@ class _Folding:
     def _claimed(self) -> None:
         """Claim the task now: a later message needs it, or none was left that could end it before."""
         work = self.work
-        if not self.claim:
-            return
         self.claim = False
         if work.task.state != "pending" or work.out.clear_complete_by:
             return
-        work.out.task = replace(work.task, timed=True)
+        work.task = replace(work.task, timed=True)
         if work.task.goal == "undo":
             work.move_task("undoing", "claimed")
         else:
@@ -117,7 +110,7 @@ class _Folding:
             )
         else:
             said = act(self.work, message)
-        self.said.append((message, said))
+        self.said = [*self.said, (message, said)]
 
     def _expired(self) -> None:
         """The task's own complete-by has passed. It never applies to an undo, and not to time that begins only now."""
@@ -134,19 +127,21 @@ class _Folding:
     def _follow(self) -> None:
         """Let follow what follows without a further event."""
         work = self.work
-        self._claimed()
+        if self.claim:
+            self._claimed()
         self._advance()
-        state = work.task.state
-        if self.gives_back and state in ("processing", "undoing"):
+        if self.gives_back and work.task.state in ("processing", "undoing"):
             work.move_task("pending", "given back by its Scheduler")
-        elif state == "processing" and work.task.goal == "forward":
+        if work.task.state == "processing" and work.task.goal == "forward":
             dispatch(work)
         if work.task.state == "processing" and work.task.goal == "hold":
             rest_when_drained(work)
         if work.task.state == "undoing":
             backward(work)
             rest_when_undone(work)
-        task = work.task
+        if work.out.withdraw and work.out.consumed:  # answered in the same batch, after the task had turned
+            work.out.withdraw = [request for request in work.out.withdraw if request not in work.out.consumed]
+        task = work.out.task = work.task
         work.out.release = task.state not in ("processing", "undoing")
         for message, (verdict, why) in self.said:
             if message.act is not None:
@@ -165,7 +160,7 @@ def stop(work: Work, cause: str) -> None:
     task = work.task
     if task.state == "processing":
         if task.goal == "forward":
-            work.out.task = replace(task, goal="hold", cause=cause)
+            work.task = replace(task, goal="hold", cause=cause)
         clear(work)
     elif task.state == "undoing":
         for found in work.steps():
@@ -185,7 +180,7 @@ def put_to_error(held: Held, messages: Sequence[Message], alert: Alert) -> Decis
     work = Work(held)
     work.alert(alert)
     if work.task.state == "pending":
-        work.out.task = replace(work.task, timed=True)
+        work.task = replace(work.task, timed=True)
         work.move_task("undoing" if work.task.goal == "undo" else "processing", "claimed")
     for message in messages:
         if message.seq:
@@ -205,6 +200,7 @@ def put_to_error(held: Held, messages: Sequence[Message], alert: Alert) -> Decis
         rest_when_drained(work)
     elif work.task.state == "undoing":
         rest_when_undone(work)
+    work.out.task = work.task
     work.out.release = work.task.state not in ("processing", "undoing")
     return work.out
 

@@ -68,7 +68,7 @@ def finish(work: Work) -> None:
         work.alert(Alert("step_failed", text=f"every step is done, but {cause}"))
         turn(work, cause)
     else:
-        work.out.task = replace(task, result=result)
+        work.task = replace(task, result=result)
         work.move_task("processed", "every step done or skipped")
 
 
@@ -77,36 +77,28 @@ def finish(work: Work) -> None:
 
 def dispatch(work: Work) -> None:
     """Ask what is to be asked. Whatever turns the direction is found out before the first request is made."""
-    wanted: list[tuple[int, Doing]] = []
+    wanted: list[tuple[int, Doing]] = [(idx, "do") for idx in work.ready]
     for idx in work.doubts:
-        if work.task.goal == "forward":
-            _recover(work, work.step(idx), wanted)
-    filled = []
-    wanted.extend((idx, "do") for idx in work.ready)
+        _recover(work, work.step(idx), wanted)
+    filled: list[tuple[Step, Doing, bytes]] = []
     for idx, doing in wanted:
-        if work.task.goal != "forward":
-            return
         step = work.step(idx)
         try:
             filled.append((step, doing, work.arguments(step)))
         except MissingValueError as missing:
             _unfit(work, step, str(missing))
-    if work.task.goal == "forward":
-        for step, doing, args in filled:
-            _ask(work, step, doing, args)
-
-
-def _ask(work: Work, step: Step, doing: Doing, args: bytes) -> None:
-    if doing == "do":
-        if step.state == "waiting":
-            step = work.move(step, "ready", "predecessors done or skipped")
-        step = work.move(step, "running", "retry" if step.state == "in_doubt" else "dispatched")
-    work.send(step, doing, args)
+    if work.task.goal != "forward":
+        return
+    for step, doing, args in filled:
+        if doing == "do":
+            work.begin(step, args)
+        else:
+            work.send(step, doing, args)
 
 
 def _recover(work: Work, step: Step, wanted: list[tuple[int, Doing]]) -> None:
     """Follow up a step in doubt: probe, try again now or later, or the verdict."""
-    if step.state != "in_doubt" or not rules.idle(step):
+    if step.state != "in_doubt" or not rules.idle(step) or work.task.goal != "forward":
         return
     idx, policy = step.plan.idx, rules.policy(step)
     if rules.can_probe(step):
@@ -137,6 +129,8 @@ def _give_up(work: Work, step: Step) -> None:
 
 def _unfit(work: Work, step: Step, text: str) -> None:
     """A step that cannot even be asked fails, certain to have done nothing now; one in doubt stays so."""
+    if work.task.goal != "forward":
+        return
     if step.state == "in_doubt":
         _give_up(work, work.put(replace(step, error=text)))
         return
@@ -155,7 +149,7 @@ def turn(work: Work, cause: str, *, held: bool = False) -> None:
     if work.task.goal != "forward":
         return
     if held or rules.holds(work.task, work.steps()):
-        work.out.task = replace(work.task, goal="hold", cause=cause)
+        work.task = replace(work.task, goal="hold", cause=cause)
         clear(work)
     else:
         begin_undo(work, cause, cause)

@@ -114,4 +114,5 @@ def _lost(task: Task, step: Step) -> Doing | None:
     if step.state == "undoing":
         return "undo"
     asked = step.state == "in_doubt" and step.doubt and step.asked == step.attempt and not step.stuck
-    return "probe" if asked and task.state == "undoing" and rules.policy(step).probe else None
+    undoing = task.goal == "undo" and task.state not in rules.AT_REST
+    return "probe" if asked and undoing and rules.policy(step).probe else None

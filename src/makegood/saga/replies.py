@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
+from makegood.errors import IllegalTransitionError
 from makegood.messages import Message
 from makegood.saga import rules
 from makegood.saga.forward import turn
@@ -35,16 +36,15 @@ def reply(work: Work, message: Message) -> None:
     if step is None or kind not in answers or not rules.current(step, message):
         late(work, message)
         return
+    if work.task.state == "pending":
+        raise IllegalTransitionError(
+            f"{kind} for a task that nobody has claimed; this is a defect of makegood, please report it"
+        )
     if kind in REPLIES:
         work.use(message)
+    answers[kind](work, replace(step, doing=None), message)
     if step.again and message.doing != "undo":
-        # It was sent before the task turned to undo: whatever failures it brings, the undo counts from 0.
-        answers[kind](work, replace(step, doing=None, again=False), message)
-        if work.step(message.idx).failures:
-            work.put(replace(work.step(message.idx), failures=0))
-            work.reset(message.idx)
-    else:
-        answers[kind](work, replace(step, doing=None), message)
+        work.put(replace(work.step(message.idx), again=False))
 
 
 def late(work: Work, message: Message) -> None:
@@ -82,13 +82,22 @@ def _text(message: Message) -> str:
 
 
 def _failed(work: Work, step: Step, message: Message) -> Step:
-    """Count a failure, once: silence was counted by the Supervisor, who says the sum; giving up is counted here."""
-    if message.kind == "expired":
-        return replace(
-            step, failures=message.failures, deaths=step.deaths + message.died, error=_text(message)
-        )
-    work.count(step.plan.idx)
-    return replace(step, failures=step.failures + 1, error=_text(message))
+    """Count a failure, once: silence was counted by the Supervisor, who says the sum; giving up is counted here.
+
+    What was sent before the task turned to undo (``again``) does not count for the undo.
+    """
+    idx, failures = step.plan.idx, step.failures + 1
+    if step.again and step.state != "undoing":
+        failures = 0
+        if message.kind == "expired":
+            work.reset(idx)
+        else:
+            work.count(-1)
+    elif message.kind == "expired":
+        failures = message.failures
+    else:
+        work.count(idx)
+    return replace(step, failures=failures, deaths=step.deaths + message.died, error=_text(message))
 
 
 # -- the action --------------------------------------------------------------------------------------------------------

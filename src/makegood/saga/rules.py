@@ -23,12 +23,13 @@ AT_REST = frozenset({"processed", "undone", "error"})
 MOST_DEATHS = 2
 """After so many processes died under a step, it runs only where no Scheduler lives."""
 
-_PLAIN = Policy(within=60.0)
+PLAIN = Policy(within=60.0)
+"""Stands in for a policy that a plan does not hold."""
 
 
 def policy(step: Step) -> Policy:
     """Return what the step declares about failures."""
-    return step.plan.policy or _PLAIN
+    return step.plan.policy or PLAIN
 
 
 def is_control(plan: StepPlan) -> bool:

@@ -28,7 +28,7 @@ def clear(work: Work) -> None:
 
 def begin_undo(work: Work, cause: str, why: str) -> None:
     """Set the task to undo. Counts start at 0, doubts may be probed again, and stuck undos are tried again."""
-    work.out.task = replace(work.task, goal="undo", cause=cause)
+    work.task = replace(work.task, goal="undo", cause=cause)
     work.move_task("undoing", why)
     clear(work)
     for step in work.steps():

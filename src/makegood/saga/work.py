@@ -16,7 +16,7 @@ from makegood.decision import Decision
 from makegood.errors import IllegalTransitionError, MissingValueError
 from makegood.messages import Alert, Message, Request
 from makegood.saga import rules
-from makegood.states import StepState, TaskState, check_step, check_task
+from makegood.states import CONTROL_MOVES, STEP_MOVES, StepState, TaskState, check_step, check_task
 from makegood.task import Doing, Held, Ref, Step, StepPlan, Task, Template
 
 NULL = b"null"
@@ -33,7 +33,6 @@ class Work:
         "_count",
         "_links",
         "_open",
-        "claim",
         "doubts",
         "due",
         "free",
@@ -41,10 +40,12 @@ class Work:
         "left",
         "out",
         "ready",
+        "task",
     )
 
     def __init__(self, held: Held) -> None:
         self.held = held
+        self.task: Task = held.task
         self.out = Decision(held.task, held.task)
         self.free: list[int] = []
         self.ready: list[int] = []
@@ -56,11 +57,6 @@ class Work:
         self._links: dict[int, list[int]] = {}
 
     # -- reading -------------------------------------------------------------------------------------------------------
-
-    @property
-    def task(self) -> Task:
-        """The task as it is now."""
-        return self.out.task
 
     def size(self) -> int:
         """Return the number of steps."""
@@ -87,8 +83,7 @@ class Work:
     def followers(self, idx: int) -> Sequence[int]:
         """Return the steps that wait for this one."""
         known: Sequence[int] = self.held.followers[idx] if idx < self._count else ()
-        added = self._links.get(idx)
-        return known if added is None else [*known, *added]
+        return (*known, *self._links[idx]) if self._links and idx in self._links else known
 
     def open(self, idx: int) -> int:
         """Return how many predecessors of a step are neither done nor skipped."""
@@ -99,10 +94,11 @@ class Work:
 
     def lookup(self, ref: Ref) -> bytes:
         """Return the whole value that a ref names: a workflow input, or the result of a step."""
-        if ref.of == "input":
-            return self.out.task.inputs[ref.index]
-        if ref.of == "step" and self.known(ref.index):
-            return self.step(ref.index).result or NULL
+        index = ref.index
+        if ref.of == "step" and 0 <= index < self.size():
+            return self.step(index).result or NULL
+        if ref.of == "input" and 0 <= index < len(self.task.inputs):
+            return self.task.inputs[index]
         raise MissingValueError(f"there is no {ref.of} {ref.index}")
 
     def fill(self, template: Template) -> bytes:
@@ -128,8 +124,7 @@ class Work:
     def move(self, step: Step, state: StepState, why: str, **changes: Any) -> Step:
         """Move a step to another state, with the changes that go with it."""
         before = step.state
-        check_step(before, state, control=rules.is_control(step.plan))
-        self.out.moves.append((step.plan.name, before, state, why))
+        self._note(step.plan, before, state, why)
         moved = self.put(replace(step, state=state, **changes))
         if state in rules.PASSED:
             if before not in rules.PASSED:
@@ -138,18 +133,26 @@ class Work:
             self._block(moved.plan.idx)
         return moved
 
+    def _note(self, plan: StepPlan, before: StepState, after: StepState, why: str) -> None:
+        """Write down a lawful move; any other is a defect."""
+        moves = STEP_MOVES if plan.kind == "action" else CONTROL_MOVES
+        if after not in moves.get(before, ()):
+            check_step(before, after, control=plan.kind != "action")
+        self.out.moves.append((plan.name, before, after, why))
+
     def move_task(self, state: TaskState, why: str) -> None:
         """Move the task to another state."""
-        before = self.out.task.state
+        before = self.task.state
         check_task(before, state)
         self.out.moves.append(("task", before, state, why))
-        self.out.task = replace(self.out.task, state=state)
+        self.task = replace(self.task, state=state)
 
     def _pass(self, idx: int) -> None:
         self.left -= 1
+        opened, before = self._open, self.held.open
         for follower in self.followers(idx):
-            count = self.open(follower) - 1
-            self._open[follower] = count
+            count = opened.get(follower)
+            opened[follower] = count = (before[follower] if count is None else count) - 1
             if count == 0:
                 self.free.append(follower)
 
@@ -179,12 +182,21 @@ class Work:
 
     # -- requests and timers ---------------------------------------------------------------------------------------------
 
-    def send(self, step: Step, doing: Doing, args: bytes) -> None:
-        """Make the request for a step whose state has been moved; the attempt rises with every hand-out."""
-        plan, task, policy = step.plan, self.out.task, rules.policy(step)
+    def begin(self, step: Step, args: bytes) -> None:
+        """Dispatch a step: waiting, ready, running and its request row, all at once."""
+        state = step.state
+        if state == "waiting":
+            self._note(step.plan, state, "ready", "predecessors done or skipped")
+            state = "ready"
+        self._note(step.plan, state, "running", "retry" if state == "in_doubt" else "dispatched")
+        self.send(step, "do", args, state="running")
+
+    def send(self, step: Step, doing: Doing, args: bytes, *, state: StepState | None = None) -> None:
+        """Make a request; the attempt rises with every hand-out. ``state``: of the step, when its move is noted already."""
+        plan, task, policy = step.plan, self.task, step.plan.policy or rules.PLAIN
         attempt = step.attempt + 1
         asked = attempt if doing == "probe" else step.asked
-        step = self.put(replace(step, doing=doing, attempt=attempt, asked=asked))
+        step = self.put(replace(step, state=state or step.state, doing=doing, attempt=attempt, asked=asked))
         undoing = doing == "undo"
         self.out.requests.append(
             Request(
@@ -227,18 +239,22 @@ class Work:
     # -- counts, alerts ------------------------------------------------------------------------------------------------
 
     def count(self, idx: int) -> None:
-        """Count one failure, of the step and so of the task: by + 1, so that the Supervisor's counting is never overwritten."""
+        """Count one failure, of a step (-1: of the task alone): by + 1, so that the Supervisor's counting is not overwritten."""
         reset, increment = self.out.counted.get(idx, (False, 0))
         self.out.counted[idx] = (reset, increment + 1)
-        self.out.task = replace(self.out.task, failure_count=self.out.task.failure_count + 1)
+        self.task = replace(self.task, failure_count=self.task.failure_count + 1)
 
     def reset(self, idx: int) -> None:
-        """Let the step's failure count start at 0 in the store."""
+        """Let the step's failure count start at 0 in the store; what was just counted stays in the task's."""
+        _, counted = self.out.counted.get(idx, (False, 0))
         self.out.counted[idx] = (True, 0)
+        if counted:
+            _, alone = self.out.counted.get(-1, (False, 0))
+            self.out.counted[-1] = (False, alone + counted)
 
     def alert(self, alert: Alert) -> None:
         """Tell the operators."""
-        self.out.alerts.append(replace(alert, task=self.out.task.id))
+        self.out.alerts.append(replace(alert, task=self.task.id))
 
     def use(self, message: Message) -> None:
         """Note that a reply uses up the request row it is about."""
