@@ -1,0 +1,115 @@
+"""What the tests of the command line share: a shop of their own, calls in this process, calls as processes."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click.testing
+import pytest
+
+from makegood.cli import main
+
+HERE = Path(__file__).parent
+BARE = {
+    name: value
+    for name, value in os.environ.items()
+    if not name.startswith("MAKEGOOD_") and name != "NO_COLOR"
+}
+
+
+class Shop:
+    """A folder with the module ``kiosk`` and a store in it; ``call`` runs a command on it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.url = f"sqlite:///{folder / 'kiosk.db'}"
+        shutil.copy(HERE / "kiosk.py", folder / "kiosk.py")
+        self._started: list[subprocess.Popen[str]] = []
+
+    def call(self, *words: str, stdin: str | None = None, **environ: str) -> click.testing.Result:
+        """Run a command in this process, on this shop's store, in its folder."""
+        runner = click.testing.CliRunner(env={"MAKEGOOD_STORE": self.url, **environ})
+        before = Path.cwd()
+        os.chdir(self.folder)
+        try:
+            return runner.invoke(main, list(words), input=stdin)
+        finally:
+            os.chdir(before)
+
+    def done(self, *words: str, stdin: str | None = None) -> str:
+        """Run a command that must succeed; return its stdout."""
+        result = self.call(*words, stdin=stdin)
+        assert result.exit_code == 0, result.output
+        return result.stdout
+
+    def json(self, *words: str, code: int = 0) -> Any:
+        """Run a command with --json; return what its stdout says."""
+        result = self.call(*words, "--json")
+        assert result.exit_code == code, result.output
+        return json.loads(result.stdout)
+
+    def start(self, *words: str, **environ: str) -> subprocess.Popen[str]:
+        """Start a command as a process of its own."""
+        process = subprocess.Popen(
+            [sys.executable, "-m", "makegood", *words],
+            cwd=self.folder,
+            env={**BARE, "MAKEGOOD_STORE": self.url, **environ},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self._started.append(process)
+        return process
+
+    def serve(self, *words: str, **environ: str) -> subprocess.Popen[str]:
+        """Start a process that runs roles and wait until they run."""
+        process = self.start(*words, "--json", **environ)
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        assert line, process.communicate(timeout=10)[1]
+        assert json.loads(line)["event"] == "started"
+        return process
+
+    def run(self, *words: str, **environ: str) -> subprocess.CompletedProcess[str]:
+        """Run a command as a process to its end."""
+        process = self.start(*words, **environ)
+        out, err = process.communicate(timeout=60)
+        return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+    def stop(self, process: subprocess.Popen[str], number: int = signal.SIGTERM) -> tuple[int, str, str]:
+        """Send a signal, and return exit code, stdout and stderr."""
+        process.send_signal(number)
+        out, err = process.communicate(timeout=30)
+        return process.returncode, out, err
+
+    def close(self) -> None:
+        """Kill what still runs."""
+        for process in self._started:
+            if process.poll() is None:
+                process.kill()
+            process.communicate(timeout=30)
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Iterator[Shop]:
+    """A shop whose store is set up and where nothing runs."""
+    made = Shop(tmp_path)
+    assert made.call("store", "migrate").exit_code == 0
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def open_shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
+    """A shop in which ``makegood run`` serves, for all tests of a module."""
+    made = Shop(tmp_path_factory.mktemp("kiosk"))
+    made.serve("run", "kiosk:kiosk")
+    yield made
+    made.close()

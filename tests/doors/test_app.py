@@ -1,0 +1,168 @@
+"""The tree of commands: quick help, flags anywhere, and every exit code from a real process."""
+
+import json
+import signal
+import subprocess
+import sys
+
+import click
+import pytest
+
+from makegood.cli import main
+from makegood.cli.app import Lazy
+from tests.doors.conftest import BARE, Shop
+
+# What `makegood --help` may load besides the standard library: no rich, no database driver, nothing of a store.
+MAY_LOAD = {"makegood", "click", "msgspec"}
+MUST_NOT = (
+    "rich",
+    "sqlite3",
+    "asyncpg",
+    "makegood.store.sqlite",
+    "makegood.store.postgres",
+    "makegood.cli.tasks",
+    "tomllib",
+)
+
+
+def test_help_loads_little() -> None:
+    """``makegood --help`` stays quick: it loads only what it may."""
+    script = (
+        "import sys; before = set(sys.modules); sys.argv = ['makegood', '--help']\n"
+        "from makegood.cli import main\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        "print('\\n'.join(sorted(set(sys.modules) - before)), file=sys.stderr)\n"
+    )
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, env=BARE)
+    assert "Usage: makegood" in run.stdout
+    loaded = run.stderr.split()
+    foreign = {name.split(".")[0] for name in loaded} - MAY_LOAD - set(sys.stdlib_module_names)
+    assert not foreign, f"--help loads {foreign}"
+    assert not [name for name in loaded if name.startswith(MUST_NOT)]
+
+
+def commands(group: Lazy, *path: str) -> list[tuple[tuple[str, ...], click.Command, str]]:
+    """Return every command: its path, itself, and what the list in --help says of it."""
+    found = []
+    context = click.Context(group)
+    for name, (_, said) in group.places.items():
+        command = group.get_command(context, name)
+        assert command is not None
+        found.append(((*path, name), command, said))
+        if isinstance(command, Lazy):
+            found += commands(command, *path, name)
+    return found
+
+
+def test_every_command_is_there_with_help_and_the_common_flags() -> None:
+    """What the list promises can be loaded; each command explains itself and knows --store, --json, --color, --debug."""
+    assert isinstance(main, Lazy)
+    paths = set()
+    for path, command, said in commands(main):
+        paths.add(" ".join(path))
+        assert said.endswith(".")
+        assert command.help
+        options = {option for parameter in command.params for option in parameter.opts}
+        assert {"--store", "--json", "--color", "--debug"} <= options, path
+    assert paths == {
+        "run", "scheduler", "agent", "supervisor", "demo", "check", "agents", "leader", "alerts", "task", "store",
+        "task submit", "task list", "task show", "task watch", "task history", "task cancel", "task undo", "task resubmit",
+        "task settle", "store migrate", "store status", "store check",
+    }  # fmt: skip
+
+
+def test_flags_may_stand_anywhere(shop: Shop) -> None:
+    """Before the command, between group and command, after it; the last one said wins."""
+    for words in (
+        ("--json", "task", "list"),
+        ("task", "--json", "list"),
+        ("task", "list", "--json"),
+        ("--store", "sqlite:////nowhere/at/all.db", "task", "list", "--json", "--store", shop.url),
+    ):
+        result = shop.call(*words)
+        assert (result.exit_code, result.stdout.strip()) == (0, "[]"), result.output
+
+
+def test_a_slip_of_the_pen_names_the_command_that_was_meant(shop: Shop) -> None:
+    """Of commands and of options."""
+    for words, meant in (
+        (("taks",), "task"),
+        (("task", "lst"), "list"),
+        (("task", "list", "--stat", "x"), "--state"),
+    ):
+        result = shop.call(*words)
+        assert result.exit_code == 2
+        assert meant in result.stderr
+
+
+def test_version(shop: Shop) -> None:
+    """One line."""
+    assert shop.done("--version").startswith("makegood ")
+
+
+def test_each_exit_code_from_a_real_process(open_shop: Shop) -> None:
+    """0 to 7 as the reference lists them; data on stdout, one sentence on stderr, never a traceback."""
+    submit = ("task", "submit", "kiosk:buy")
+    good = open_shop.run(*submit, '{"id": "x"}', "--key", "exit", "--wait")
+    assert (good.returncode, good.stdout) == (0, '"paid-100-for-hold-x"\n')
+    task = json.loads(open_shop.done("task", "list", "--key", "exit", "--json"))[0]["id"]
+    wanted = {
+        1: (*submit, '{"id": "y"}', "--key", "exit"),
+        2: ("task", "show"),
+        3: ("task", "show", "0000000000000"),
+        4: ("task", "cancel", task),
+        5: (*submit, '{"id": "x", "card": "declined"}', "--wait"),
+        6: (*submit, '{"id": "x", "card": "stuck"}', "--wait"),
+        7: (*submit, '{"id": "x", "card": "slow"}', "--wait", "--timeout", "0.2"),
+    }
+    for code, words in wanted.items():
+        run = open_shop.run(*words)
+        assert (run.returncode, run.stdout) == (code, ""), (words, run.stderr)
+        assert run.stderr.strip()
+        assert "Traceback" not in run.stderr
+
+
+@pytest.mark.parametrize(
+    ("url", "code", "told"),
+    [
+        ("postgresql://nobody@127.0.0.1:1/none", 8, "127.0.0.1"),
+        ("sqlite:///never_made.db", 9, "makegood store migrate"),
+        ("sqlite:////nowhere/at/all.db", 1, "does not exist"),
+        ("mysql://x", 1, "names no store"),
+    ],
+)
+def test_a_store_that_cannot_be_used(open_shop: Shop, url: str, code: int, told: str) -> None:
+    """8 unreachable, 9 needs migrating, 1 names no store; each says what to do, and no file is made."""
+    run = open_shop.run("task", "list", "--store", url)
+    assert (run.returncode, run.stdout) == (code, ""), run.stderr
+    assert told in run.stderr
+    assert "Traceback" not in run.stderr
+    assert not (open_shop.folder / "never_made.db").exists()
+
+
+def test_ctrl_c_ends_only_the_watching(open_shop: Shop) -> None:
+    """Exit 130; the task goes on."""
+    slow = json.loads(open_shop.done("task", "submit", "kiosk:buy", '{"id": "s", "card": "slow"}', "--json"))[
+        "id"
+    ]
+    watching = open_shop.start("task", "watch", slow)
+    assert watching.stdout is not None
+    assert watching.stdout.readline()
+    code, _, err = open_shop.stop(watching, signal.SIGINT)
+    assert code == 130
+    assert "Traceback" not in err
+    assert open_shop.json("task", "show", slow)["state"] in ("pending", "processing")
+
+
+def test_a_pipe_that_closes_early_is_no_accident(open_shop: Shop) -> None:
+    """``makegood task list | head -1``: no traceback."""
+    for _ in range(3):
+        open_shop.done("task", "submit", "kiosk:buy", '{"id": "p"}')
+    listing = open_shop.start("task", "list")
+    assert listing.stdout is not None
+    listing.stdout.close()
+    assert listing.stderr is not None
+    err = listing.stderr.read()
+    listing.wait(timeout=30)
+    assert "Traceback" not in err

@@ -1,0 +1,111 @@
+"""``makegood check``: declarations that are not whole, and waiting steps that new code could not run."""
+
+from makegood.cli.checks import needed
+from makegood.policy import Policy
+from makegood.states import StepState
+from makegood.store.records import StepView
+from makegood.task import StepPlan
+from tests.doors.conftest import Shop
+
+RENAMED = """
+import makegood as mg
+kiosk = mg.App("kiosk")
+stock, till = kiosk.agent("stock"), kiosk.agent("till")
+
+@stock.action(complete_within="5s", undo=mg.NOTHING)
+def reserve(order: dict) -> str:
+    return "hold"
+
+@till.action(complete_within="5s", undo=mg.NOTHING{formerly})
+def take_money(order: dict, hold: str) -> str:
+    return "paid"
+
+@till.action(complete_within="5s", undo=mg.NOTHING)
+def print_receipt(order: dict, note: str) -> str:
+    return note
+
+@kiosk.workflow(complete_within="5m")
+def buy(order: dict) -> str:
+    return take_money(order, reserve(order))
+"""
+
+
+def test_a_whole_app_has_nothing_to_tell(shop: Shop) -> None:
+    """Exit 0; JSON lists what is declared; the store is looked at because it is named."""
+    shop.done("task", "submit", "kiosk:buy", '{"id": "o"}')
+    found = shop.json("check", "kiosk:kiosk")
+    assert found["agents"] == {"stock": ["reserve"], "till": ["charge", "print_receipt"]}
+    assert (found["workflows"], found["problems"], found["stranded"], found["tasks"]) == (["buy"], [], [], 1)
+    assert "1 open tasks" in shop.done("check", "kiosk:kiosk")
+
+
+def test_without_a_named_store_only_the_declarations_are_checked(shop: Shop) -> None:
+    """The default file is not looked at, let alone made."""
+    result = shop.call("check", "kiosk:kiosk", MAKEGOOD_STORE="")
+    assert result.exit_code == 0
+    assert "no store was named" in result.stdout
+    assert not (shop.folder / "makegood.db").exists()
+
+
+def test_steps_that_new_code_could_not_run_are_found(shop: Shop) -> None:
+    """A renamed action strands the steps that wait for it, a dropped undo those that may need it: exit 1, with the remedy."""
+    task = shop.done("task", "submit", "kiosk:buy", '{"id": "o"}').strip()
+    (shop.folder / "renamed.py").write_text(RENAMED.format(formerly=""), encoding="utf-8")
+    found = shop.json("check", "renamed:kiosk", code=1)
+    assert [(each["agent"], each["action"], each["needs"], each["steps"]) for each in found["stranded"]] == [
+        ("stock", "reserve", "undo", 1),
+        ("till", "charge", "action", 1),
+    ]
+    assert found["stranded"][0]["tasks"] == [task]
+    text = shop.call("check", "renamed:kiosk")
+    assert text.exit_code == 1
+    assert "till.charge is missing: 1 steps need it" in text.stdout
+    assert 'formerly=("charge",)' in text.stdout
+    assert "the undo of stock.reserve is missing" in text.stdout
+
+
+def test_formerly_keeps_the_old_name_alive(shop: Shop) -> None:
+    """A renamed action that names its old name strands nothing but the undo it dropped."""
+    shop.done("task", "submit", "kiosk:buy", '{"id": "o"}')
+    (shop.folder / "kept.py").write_text(RENAMED.format(formerly=', formerly=("charge",)'), encoding="utf-8")
+    found = shop.json("check", "kept:kiosk", code=1)
+    assert {(each["action"], each["needs"]) for each in found["stranded"]} == {
+        ("reserve", "undo"),
+        ("charge", "undo"),
+    }
+
+
+def test_ended_tasks_are_no_concern(open_shop: Shop) -> None:
+    """What was processed or undone waits for nothing."""
+    open_shop.done("task", "submit", "kiosk:buy", '{"id": "o"}', "--wait")
+    (open_shop.folder / "renamed2.py").write_text(RENAMED.format(formerly=""), encoding="utf-8")
+    assert open_shop.json("check", "renamed2:kiosk")["tasks"] == 0
+
+
+def test_an_app_that_is_not_whole_is_told(shop: Shop) -> None:
+    """An agent without actions, an action that says not how it is made good, an app without workflows."""
+    (shop.folder / "bare.py").write_text(
+        'import makegood as mg\nbare = mg.App("bare")\nidle, busy = bare.agent("idle"), bare.agent("busy")\n\n'
+        '@busy.action(complete_within="1s")\ndef call(x: int) -> int:\n    return x\n',
+        encoding="utf-8",
+    )
+    problems = shop.json("check", "bare:bare", code=1)["problems"]
+    assert len(problems) == 3
+    assert "agent 'idle' declares no action" in problems[0]
+    assert "busy.call does not say how it is made good" in problems[1]
+    assert "no workflow" in problems[2]
+
+
+def test_a_waiting_each_needs_what_its_body_does() -> None:
+    """Steps that are not rows yet are found in the body, nested ones too."""
+    inner = StepPlan(-1, name="wrap", agent="stock", action="wrap", policy=Policy(within=1.0))
+    nested = StepPlan(-2, kind="each", name="inner", body=(inner,))
+    outer = StepPlan(
+        0, kind="each", name="outer", body=(StepPlan(-1, name="pick", agent="till", action="pick"), nested)
+    )
+
+    def view(state: StepState) -> StepView:
+        return StepView(0, "each", "outer", "", "", state, 0, 1, 0, doubt=False, undoable=False, plan=outer)
+
+    assert list(needed(view("waiting"))) == [("till", "pick", "action"), ("stock", "wrap", "action")]
+    assert list(needed(view("done"))) == []

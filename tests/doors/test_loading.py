@@ -1,0 +1,62 @@
+"""From "module:attribute" to the thing: mistakes in the name are usage errors, mistakes in the module say where."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.doors.conftest import Shop
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "code", "told"),
+    [
+        ("nowhere:shop", "", 2, r"there is no module 'nowhere'"),
+        ("kiosk", "", 2, r"write module:attribute; kiosk has kiosk:kiosk"),
+        ("kiosk.py:kiosk", "", 2, r"write module:attribute, such as kiosk:kiosk"),
+        ("kiosk:koisk", "", 2, r"koisk is not there; kiosk has kiosk:kiosk"),
+        ("kiosk:buy", "", 2, r"buy is not an App but a Workflow; kiosk has kiosk:kiosk"),
+        ("kiosk:", "", 2, r"write module:attribute"),
+        (
+            "broken_a:shop",
+            "x = 1\nraise ValueError('no luck')\n",
+            1,
+            r"ValueError: no luck \(.*broken_a\.py, line 2\)",
+        ),
+        (
+            "broken_b:shop",
+            "import nothing_of_the_kind\n",
+            1,
+            r"No module named 'nothing_of_the_kind' \(.*broken_b",
+        ),
+        ("broken_c:shop", "def f(:\n", 1, r"SyntaxError.*broken_c\.py, line 1"),
+        ("broken_d:shop", "import sys\nsys.exit(0)\n", 1, r"ends the program .*line 2"),
+        (
+            "broken_e:shop",
+            "import makegood as mg\nshop = mg.App('shop')\n\nshop.agent('a b')\n",
+            1,
+            r"broken_e \(.*broken_e\.py, line 4\): .*'a b' is not allowed",
+        ),
+    ],
+)
+def test_what_cannot_be_loaded_is_told_with_its_place(
+    tmp_path: Path, name: str, text: str, code: int, told: str
+) -> None:
+    """One sentence, the exit code of its kind, never a traceback."""
+    shop = Shop(tmp_path)
+    if text:
+        (tmp_path / f"{name.partition(':')[0]}.py").write_text(text, encoding="utf-8")
+    result = shop.call("check", name)
+    assert result.exit_code == code, result.output
+    assert re.search(told, result.stderr), result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_debug_shows_where_it_arose(tmp_path: Path) -> None:
+    """--debug, anywhere, adds the traceback before the sentence."""
+    shop = Shop(tmp_path)
+    (tmp_path / "broken_f.py").write_text("1 / 0\n", encoding="utf-8")
+    for words in (("--debug", "check", "broken_f:shop"), ("check", "broken_f:shop", "--debug")):
+        result = shop.call(*words)
+        assert "Traceback" in result.stderr
+        assert "ZeroDivisionError" in result.stderr

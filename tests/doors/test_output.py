@@ -1,0 +1,121 @@
+"""What is written where: tables for people, aligned text for pipes, JSON by plain print."""
+
+import io
+import json
+import sys
+
+import pytest
+
+from makegood.cli import pretty
+from makegood.cli.output import Output, aligned, date_time, masked, moment, plain, shown
+
+HEADS = ("id", "state", "n")
+ROWS = [("a1", "undone", "3"), ("b22", "error", "12")]
+
+
+class Terminal(io.StringIO):
+    """A stdout that says it is a terminal."""
+
+    encoding = "utf-8"
+
+    def isatty(self) -> bool:
+        """It is one."""
+        return True
+
+
+def on_terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    """Put a terminal in the place of stdout, from within a test: pytest captures anew at its beginning."""
+    screen = Terminal()
+    monkeypatch.setattr(sys, "stdout", screen)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    return screen
+
+
+def test_aligned_text_has_columns_and_never_wraps() -> None:
+    """Numbers stand to the right, a long cell stays whole, and no line ends in blanks."""
+    long = "x" * 300
+    lines = aligned(("id", "n", "what"), [("a", "3", "short"), ("bcd", "20", long)]).splitlines()
+    assert lines == ["ID    N  WHAT", "a     3  short", f"bcd  20  {long}"]
+
+
+def test_in_a_pipe_a_table_is_plain_text(capsys: pytest.CaptureFixture[str]) -> None:
+    """No frame, no colour."""
+    Output().table(HEADS, ROWS, empty="none")
+    assert capsys.readouterr().out == "ID   STATE    N\na1   undone   3\nb22  error   12\n"
+
+
+def test_an_empty_table_says_so_on_stderr_only(capsys: pytest.CaptureFixture[str]) -> None:
+    """A pipe that counts lines counts none."""
+    Output().table(HEADS, [], empty="no task matches")
+    assert capsys.readouterr() == ("", "no task matches\n")
+
+
+def test_a_terminal_gets_a_table_in_colour(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A state has its colour; NO_COLOR leaves the table and takes the colour."""
+    terminal = on_terminal(monkeypatch)
+    Output().table(HEADS, ROWS, empty="none")
+    drawn = terminal.getvalue()
+    assert "\x1b[35mundone" in drawn
+    assert "─" in drawn
+
+
+def test_no_color_leaves_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    """NO_COLOR takes the colour and nothing else; --color never takes the table too, always gives both to a pipe."""
+    terminal = on_terminal(monkeypatch)
+    monkeypatch.setenv("NO_COLOR", "1")
+    out = Output()
+    assert (out.fancy, out.colored) == (True, False)
+    out.table(HEADS, ROWS, empty="none")
+    out.lines([[("undone", "magenta")]])
+    assert "─" in terminal.getvalue()
+    assert "[35m" not in terminal.getvalue()
+    assert not Output(color="never").fancy
+    assert Output(color="always").colored
+    assert not Output(json=True, color="always").fancy
+
+
+def test_a_users_text_is_never_taken_for_markup(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Square brackets in a cause or an error are shown as they are."""
+    terminal = on_terminal(monkeypatch)
+    Output().table(("cause",), [("[bold]not bold[/bold] :smile:",)], empty="none")
+    assert "[bold]not bold[/bold] :smile:" in terminal.getvalue()
+
+
+def test_styled_lines_are_coloured_for_people_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same line, with and without."""
+    terminal = on_terminal(monkeypatch)
+    line = [("  x ", "red"), ("charge", "")]
+    Output().lines([line])
+    assert terminal.getvalue() == "\x1b[31m  x \x1b[0mcharge\n"
+    assert plain(line) == "  x charge"
+
+
+def test_a_live_drawing_leaves_its_last_state_standing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was drawn last is what remains."""
+    terminal = on_terminal(monkeypatch)
+    with pretty.Live(colored=False) as live:
+        live.show([[("first", "")]])
+        live.show([[("second", "")], [("line", "")]])
+        assert live.height > 1
+    assert "second\nline" in terminal.getvalue().replace("\r", "")
+
+
+def test_json_is_one_document_or_one_object_per_line(capsys: pytest.CaptureFixture[str]) -> None:
+    """Long strings and markup go through untouched."""
+    value = {"text": "[red]" + "x" * 500, "n": 1}
+    Output(json=True).document(value)
+    assert json.loads(capsys.readouterr().out) == value
+    Output(json=True).record(value)
+    Output(json=True).record(value)
+    assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == [value, value]
+
+
+def test_cells_moments_and_urls_are_shown_for_what_they_are() -> None:
+    """Nothing is "-", a text stays on its line, a password is never shown."""
+    assert (shown(None), shown(""), shown(0), shown("a\n  b")) == ("-", "-", "0", "a b")
+    assert (moment(0.5), moment(None)) == ("1970-01-01T00:00:00.500Z", None)
+    assert (date_time(None), len(date_time(0.0))) == ("-", 19)
+    assert masked("postgresql://me:se:cret@db:5432/shop?x=1") == "postgresql://me:***@db:5432/shop?x=1"
+    assert masked("sqlite:///shop.db") == "sqlite:///shop.db"

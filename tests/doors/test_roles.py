@@ -1,0 +1,83 @@
+"""Processes that run roles: they start, say so, drain on SIGTERM, and never migrate a store unless they may."""
+
+import json
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.doors.conftest import Shop
+
+QUICK = {"MAKEGOOD_HEARTBEAT": "100ms", "MAKEGOOD_LIFE": "1s", "MAKEGOOD_LEASE": "1s"}
+
+
+@pytest.mark.parametrize(
+    "words", [("scheduler",), ("agent", "kiosk:kiosk", "stock"), ("supervisor",), ("supervisor", "--once")]
+)
+def test_separate_roles_never_migrate(tmp_path: Path, words: tuple[str, ...]) -> None:
+    """On an empty store: exit 9, with the command to type; the file is not made."""
+    shop = Shop(tmp_path)
+    result = shop.call(*words)
+    assert result.exit_code == 9, result.output
+    assert "makegood store migrate" in result.stderr
+    assert not (tmp_path / "kiosk.db").exists()
+
+
+def test_run_sets_up_an_empty_store_and_drains_on_sigterm(tmp_path: Path) -> None:
+    """It says that it started and that it stopped; exit 0."""
+    shop = Shop(tmp_path)
+    process = shop.serve("run", "kiosk:kiosk")
+    assert shop.json("store", "status")["missing"] == []
+    code, out, err = shop.stop(process)
+    assert code == 0, err
+    assert json.loads(out)["event"] == "stopped"
+    assert "Traceback" not in err
+    (node,) = shop.json("agents", "--all")["nodes"]
+    assert node["state"] == "stopped"
+
+
+def test_ctrl_c_drains_as_well(shop: Shop) -> None:
+    """SIGINT is an orderly end too, without a traceback."""
+    code, _, err = shop.stop(shop.serve("scheduler"), signal.SIGINT)
+    assert code == 0, err
+    assert "Traceback" not in err
+
+
+def test_the_roles_work_as_processes_of_their_own(shop: Shop) -> None:
+    """Scheduler, agents and supervisor each in a process: an order is processed, each process shows its roles and slots."""
+    shop.serve("scheduler")
+    shop.serve("agent", "kiosk:kiosk", "stock", "till", "--slots", "2")
+    shop.serve("supervisor", "--every", "1s", **QUICK)
+    made = shop.json("task", "submit", "kiosk:buy", '{"id": "o"}', "--wait", "--timeout", "30s")
+    assert made["state"] == "processed"
+    nodes = {tuple(node["roles"]): node for node in shop.json("agents")["nodes"]}
+    assert set(nodes) == {("scheduler",), ("agent",), ("supervisor",)}
+    assert {agent["slots"] for agent in nodes["agent",]["agents"]} == {2}
+    assert shop.json("leader")["holder"] == nodes["supervisor",]["name"]
+
+
+def test_an_agent_must_be_declared(shop: Shop) -> None:
+    """A usage error that lists those there are; none at all is one too."""
+    result = shop.call("agent", "kiosk:kiosk", "carrier")
+    assert result.exit_code == 2
+    assert "declares no agent 'carrier'; it has stock, till" in result.stderr
+    assert shop.call("agent", "kiosk:kiosk").exit_code == 2
+
+
+def test_supervisor_once_makes_one_pass(shop: Shop) -> None:
+    """It judges and goes; the lease is free again."""
+    environ = {"MAKEGOOD_EVERY": "50ms", "MAKEGOOD_LEASE": "1s"}
+    result = shop.call("supervisor", "--once", "--json", **environ)
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    assert (found["led"], found["judged"]) == (True, 0)
+    assert shop.json("leader")["holder"] is None
+    assert "judged 0 attempts" in shop.call("supervisor", "--once", **environ).stdout
+
+
+def test_settings_reach_the_process(shop: Shop) -> None:
+    """A setting that cannot be meant stops the process at its start."""
+    result = shop.call("scheduler", MAKEGOOD_LIFE="1s", MAKEGOOD_HEARTBEAT="1s")
+    assert result.exit_code == 1
+    assert "at least twice" in result.stderr
+    assert shop.call("supervisor", "--every", "often").exit_code == 1

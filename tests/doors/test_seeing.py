@@ -1,0 +1,75 @@
+"""What runs, who leads, what an operator must see."""
+
+from makegood.cli.seeing import agent_rows, state_of
+from makegood.store.records import AgentInfo, NodeInfo, NodeView
+from tests.doors.conftest import Shop
+
+
+def node(
+    number: int, *agents: AgentInfo, remaining: float = 4.0, stopped: bool = False, dead: bool = False
+) -> NodeView:
+    """Return a process with these agents."""
+    return NodeView(
+        number, NodeInfo(f"n{number}", ("agent",), "web", 1, 5.0, agents), 0.0, remaining, stopped, dead
+    )
+
+
+def test_a_process_is_alive_stopped_or_dead() -> None:
+    """Stopped in good order is not dead; silent for longer than its life is, judged or not."""
+    views = [node(1), node(2, stopped=True, remaining=-9), node(3, remaining=-0.1), node(4, dead=True)]
+    assert [state_of(view) for view in views] == ["alive", "stopped", "dead", "dead"]
+
+
+def test_an_agent_is_a_row_per_process_and_a_queue_nobody_takes_is_one_too() -> None:
+    """Slots, calls, failure rate, mean, waiting; what waits for an agent that runs nowhere stands out."""
+    views = [node(1, AgentInfo("shop/till", 5, 2, 40, 1, 0.25)), node(2, AgentInfo("shop/stock", 3))]
+    assert agent_rows(views, {"shop/till": 7, "shop/carrier": 2, "shop/done": 0}) == [
+        ("shop/carrier", "none", None, None, None, None, 2),
+        ("shop/stock", 2, "0/3", 0, None, None, 0),
+        ("shop/till", 1, "2/5", 40, "2.5%", "250ms", 7),
+    ]
+
+
+def test_agents_shows_processes_and_their_agents(open_shop: Shop) -> None:
+    """One process runs all roles; its agents have their slots."""
+    found = open_shop.json("agents")
+    (process,) = found["nodes"]
+    assert process["state"] == "alive"
+    assert set(process["roles"]) == {"scheduler", "agent", "supervisor"}
+    slots = {agent["agent"]: agent["slots"] for agent in process["agents"]}
+    assert slots == {"kiosk/stock": 10, "kiosk/till": 5}
+    text = open_shop.done("agents")
+    assert text.startswith("NODE  NAME")
+    assert "kiosk/till" in text
+    assert "0/5" in text
+
+
+def test_leader_shows_who_leads_since_when_and_for_how_long(open_shop: Shop) -> None:
+    """The supervisor of that process holds the lease."""
+    found = open_shop.json("leader")
+    assert found["name"] == "makegood/supervisor"
+    assert found["holder"]
+    assert found["epoch"] >= 1
+    assert 0 < found["remaining"] <= found["ttl"]
+    assert found["holder"] in open_shop.done("leader")
+
+
+def test_alerts_are_listed_newest_first_and_by_task(open_shop: Shop) -> None:
+    """A stuck undo alerts; one may ask for one task's alerts."""
+    order = '{"id": "e", "card": "stuck"}'
+    task = open_shop.json("task", "submit", "kiosk:buy", order, "--wait", code=6)["id"]
+    found = open_shop.json("alerts", "--task", task)
+    assert {alert["kind"] for alert in found} >= {"undo_stuck", "undo_incomplete"}
+    assert {alert["task"] for alert in found} == {task}
+    assert [alert["id"] for alert in found] == sorted((alert["id"] for alert in found), reverse=True)
+    assert "undo_incomplete" in open_shop.done("alerts", "--limit", "5")
+
+
+def test_an_empty_store_says_what_to_start(shop: Shop) -> None:
+    """Nothing runs, nobody leads, no alerts: each says so, and JSON stays a document."""
+    assert shop.json("agents") == {"nodes": [], "waiting": {}}
+    assert "makegood run APP" in shop.call("agents").stderr
+    assert "nobody leads" in shop.done("leader")
+    assert shop.json("leader")["holder"] is None
+    assert shop.json("alerts") == []
+    assert shop.call("alerts").stderr == "no alerts\n"

@@ -1,0 +1,102 @@
+"""Settings: flag over environment over file over default, and every mistake told with what was meant."""
+
+from pathlib import Path
+
+import pytest
+
+from makegood.cli.settings import KNOWN, load
+from makegood.errors import ConfigError
+from makegood.options import Options
+from makegood.store import DEFAULT_URL
+
+
+def write(folder: Path, name: str, text: str) -> None:
+    """Put a file of settings into a folder."""
+    (folder / name).write_text(text, encoding="utf-8")
+
+
+def test_defaults_are_those_of_the_engine(tmp_path: Path) -> None:
+    """With nothing set, the store is the engine's default and so is every option, but that nothing migrates unasked."""
+    settings = load({}, {}, tmp_path)
+    assert settings.store == DEFAULT_URL
+    assert settings.options == Options(migrate=False)
+    assert dict(settings.origins) == {}
+
+
+def test_flag_beats_environment_beats_file_beats_default(tmp_path: Path) -> None:
+    """Each source overrides those below it, one setting at a time, and its origin is known."""
+    write(tmp_path, "makegood.toml", 'store = "sqlite:///file.db"\nevery = "9s"\ndrain = 3\n')
+    environ = {"MAKEGOOD_STORE": "sqlite:///environ.db", "MAKEGOOD_EVERY": "7s"}
+    settings = load({"store": "sqlite:///flag.db"}, environ, tmp_path)
+    assert settings.store == "sqlite:///flag.db"
+    assert settings.options.number("every") == 7
+    assert settings.options.number("drain") == 3
+    assert settings.options.number("lease") == 15
+    assert dict(settings.origins) == {
+        "store": "--store",
+        "every": "MAKEGOOD_EVERY",
+        "drain": "drain in makegood.toml",
+    }
+
+
+def test_pyproject_is_read_where_there_is_no_file_of_our_own(tmp_path: Path) -> None:
+    """``[tool.makegood]`` counts; makegood.toml, where there is one, counts alone."""
+    write(
+        tmp_path,
+        "pyproject.toml",
+        '[tool.other]\nx = 1\n[tool.makegood]\nstore = "sqlite:///shared.db"\nslots = 4\n',
+    )
+    assert load({}, {}, tmp_path).store == "sqlite:///shared.db"
+    assert load({}, {}, tmp_path).options.slots == 4
+    write(tmp_path, "makegood.toml", "hold = 5\n")
+    settings = load({}, {}, tmp_path)
+    assert (settings.store, settings.options.hold, settings.options.slots) == (DEFAULT_URL, 5, None)
+
+
+def test_values_of_the_environment_get_their_types(tmp_path: Path) -> None:
+    """Text becomes numbers, durations and choices; poll may be "never"; empty means not set."""
+    environ = {
+        "MAKEGOOD_SLOTS": "12", "MAKEGOOD_HEARTBEAT": "0.5", "MAKEGOOD_LIFE": "2s", "MAKEGOOD_POLL": "never",
+        "MAKEGOOD_COLOR": "Never", "MAKEGOOD_STORE": "",
+    }  # fmt: skip
+    settings = load({}, environ, tmp_path)
+    assert settings.options.slots == 12
+    assert settings.options.number("heartbeat") == 0.5
+    assert settings.options.poll_seconds is None
+    assert settings.color == "never"
+    assert settings.store == DEFAULT_URL
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ('stroe = "sqlite:///x.db"', r"makegood\.toml: 'stroe' is not a setting; did you mean store\?"),
+        ("log-level = 'info'", r"did you mean log_level\?"),
+        ("xyz = 1", r"'xyz' is not a setting; the settings are store, color"),
+        ("every = 'soon'", r"every in makegood\.toml='soon' is not a duration"),
+        ("slots = 0", r"slots in makegood\.toml=0: a whole number of at least 1"),
+        ("slots = true", r"slots in makegood\.toml=True: a whole number"),
+        ("color = 'pink'", r"one of auto, always, never"),
+        ("store = 3", r"store in makegood\.toml=3: a text"),
+        ("life = 1\nheartbeat = 1", r"must be at least twice heartbeat"),
+        ("store = ", r"makegood\.toml cannot be read"),
+    ],
+)
+def test_a_mistake_in_a_file_is_told_with_its_place(tmp_path: Path, text: str, told: str) -> None:
+    """Unknown names say which known one is near, wrong values where they stand and what is expected."""
+    write(tmp_path, "makegood.toml", text)
+    with pytest.raises(ConfigError, match=told):
+        load({}, {}, tmp_path)
+
+
+def test_a_near_miss_in_the_environment_is_an_error_and_a_strange_name_is_not(tmp_path: Path) -> None:
+    """MAKEGOOD_ is a prefix that other programs may share, but a slip of the pen must not pass in silence."""
+    with pytest.raises(ConfigError, match=r"MAKEGOOD_STROE is not a setting; did you mean MAKEGOOD_STORE\?"):
+        load({}, {"MAKEGOOD_STROE": "sqlite:///x.db"}, tmp_path)
+    load({}, {"MAKEGOOD_DEMO_SERVICES": "http://127.0.0.1:1", "MAKEGOOD_TEST_POSTGRES": "x"}, tmp_path)
+
+
+def test_every_option_of_a_node_is_a_setting(tmp_path: Path) -> None:
+    """Whatever ``Options`` gains must be reachable from outside; only ``migrate`` is the command's own business."""
+    assert set(Options.__dataclass_fields__) - {"migrate"} <= set(KNOWN)
+    assert load({}, {}, tmp_path).options.migrate is False

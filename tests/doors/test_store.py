@@ -1,0 +1,85 @@
+"""``makegood store``: what it would do, what it did, what it found."""
+
+import sqlite3
+from pathlib import Path
+
+from tests.doors.conftest import Shop
+
+
+def test_an_empty_store_is_planned_printed_and_set_up(tmp_path: Path) -> None:
+    """--plan and --sql change nothing; migrate says what it applied; a second one has nothing to do."""
+    shop = Shop(tmp_path)
+    status = shop.json("store", "status")
+    assert (status["version"], status["dialect"]) == (0, "sqlite")
+    assert status["missing"]
+    assert shop.done("store", "migrate", "--plan").split() == status["missing"]
+    sql = shop.done("store", "migrate", "--sql")
+    assert "create table makegood_task" in sql.lower()
+    assert shop.json("store", "migrate", "--sql")["sql"] == sql
+    assert not (tmp_path / "kiosk.db").exists()
+    assert shop.json("store", "migrate")["applied"] == status["missing"]
+    assert shop.done("store", "migrate") == "nothing to apply: the schema is up to date\n"
+    assert shop.call("store", "migrate", "--plan").stdout == ""
+    now = shop.json("store", "status")
+    assert now["version"] == now["needed"]
+    assert (
+        now["missing"],
+        now["rows"]["task"] if "task" in now["rows"] else now["rows"]["makegood_task"],
+    ) == ([], 0)
+
+
+def test_the_printed_sql_sets_up_a_store_by_hand(tmp_path: Path) -> None:
+    """An operator who may not let us migrate can run it himself."""
+    shop = Shop(tmp_path)
+    sql = shop.done("store", "migrate", "--sql")
+    by_hand = sqlite3.connect(tmp_path / "kiosk.db", isolation_level=None)
+    by_hand.executescript(sql)
+    by_hand.close()
+    assert shop.json("store", "status")["missing"] == []
+    assert shop.done("store", "check") == "nothing found: the store is sound\n"
+
+
+def test_status_for_people_says_what_to_do(tmp_path: Path) -> None:
+    """Version, what is missing and the command."""
+    shop = Shop(tmp_path)
+    text = shop.done("store", "status")
+    assert "version 0, needs 1: run `makegood store migrate`" in text
+    shop.done("store", "migrate")
+    assert "up to date" in shop.done("store", "status")
+
+
+def test_plan_or_sql(shop: Shop) -> None:
+    """Both at once is a usage error."""
+    assert shop.call("store", "migrate", "--plan", "--sql").exit_code == 2
+
+
+def test_check_finds_a_file_that_is_no_store(tmp_path: Path) -> None:
+    """Exit 9 for an empty store, and one sentence for a file that is no database."""
+    shop = Shop(tmp_path)
+    assert shop.call("store", "check").exit_code == 9
+    (tmp_path / "kiosk.db").write_bytes(b"no database, but long enough to be looked at" * 100)
+    broken = shop.call("store", "check")
+    assert broken.exit_code != 0
+    assert broken.stderr.startswith("makegood: ")
+    assert "Traceback" not in broken.stderr
+
+
+def test_check_finds_damage(shop: Shop) -> None:
+    """A store whose index lost its rows is found out: exit 1, in words and as JSON."""
+    shop.done("task", "submit", "kiosk:buy", '{"id": "o"}')
+    file = shop.folder / "kiosk.db"
+    db = sqlite3.connect(file, isolation_level=None)
+    (root,) = db.execute(
+        "select rootpage from sqlite_master where type = 'index' and rootpage > 0 limit 1"
+    ).fetchone()
+    (size,) = db.execute("pragma page_size").fetchone()
+    db.execute("pragma wal_checkpoint(truncate)")
+    db.close()
+    data = bytearray(file.read_bytes())
+    data[(root - 1) * size : root * size] = bytes([10, 0, 0, 0, 0, size >> 8, size & 255, 0]) + bytes(
+        size - 8
+    )
+    file.write_bytes(data)
+    found = shop.json("store", "check", code=1)
+    assert found["findings"]
+    assert shop.call("store", "check").stdout.splitlines() == found["findings"]

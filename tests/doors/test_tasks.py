@@ -1,0 +1,190 @@
+"""Submitting tasks and looking at them, on a store where every role runs in another process."""
+
+import json
+import re
+
+import pytest
+
+from makegood import ids
+from tests.doors.conftest import Shop
+
+ORDER = '{"id": "o-1", "cents": 250}'
+
+
+def submit(shop: Shop, order: str = ORDER, *more: str) -> str:
+    """Submit an order, wait for its end whatever it is, return its id."""
+    made = shop.call("task", "submit", "kiosk:buy", order, "--wait", "--timeout", "30s", "--json", *more)
+    assert made.exit_code in (0, 5, 6), made.output
+    task: str = json.loads(made.stdout)["id"]
+    return task
+
+
+def test_submit_writes_the_id_alone(open_shop: Shop) -> None:
+    """``ID=$(makegood task submit ...)`` works; the result is there with --wait."""
+    task = open_shop.done("task", "submit", "kiosk:buy", ORDER).strip()
+    assert ids.show(ids.parse(task)) == task
+    assert open_shop.done("task", "submit", "kiosk:buy", ORDER, "--wait") == '"paid-250-for-hold-o-1"\n'
+
+
+def test_inputs_come_from_arguments_files_stdin_and_by_name(open_shop: Shop) -> None:
+    """One INPUT per parameter, plain text for a text, @FILE, - and --named; each is the same submission."""
+    (open_shop.folder / "order.json").write_text(ORDER, encoding="utf-8")
+    both = json.dumps({"note": "for you", "order": json.loads(ORDER)})
+    for words, stdin in (
+        ((ORDER, "for you", "--key", "same"), None),
+        ((ORDER, '"for you"', "--key", "same"), None),
+        (("@order.json", "for you", "--key", "same"), None),
+        (("-", "for you", "--key", "same"), ORDER),
+        (("--named", both, "--key", "same"), None),
+    ):
+        open_shop.done("task", "submit", "kiosk:buy", *words, stdin=stdin)
+    (found,) = open_shop.json("task", "list", "--key", "same")
+    shown = open_shop.json("task", "show", found["id"])
+    assert shown["inputs"] == [{"id": "o-1", "cents": 250, "card": "good"}, "for you"]
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ((), r"needs order as well"),
+        ((ORDER, "x", "3"), r"takes 2 inputs, 3 were given"),
+        (("{",), r"the input order"),
+        (('{"id": 3}',), r"the input order"),
+        (("--named", "[1]"), r"not a JSON object"),
+        (("--named", '{"ordre": 1}'), r"'ordre' is no parameter of buy"),
+        (("--named", ORDER, ORDER), r"--named takes one INPUT"),
+        (("@nowhere.json",), r"@nowhere.json: .*No such file"),
+    ],
+)
+def test_inputs_that_do_not_fit_are_usage_errors(open_shop: Shop, words: tuple[str, ...], told: str) -> None:
+    """Exit 2, and the message says which input and why."""
+    result = open_shop.call("task", "submit", "kiosk:buy", *words)
+    assert result.exit_code == 2, result.output
+    assert result.stdout == ""
+    assert re.search(told, result.stderr), result.stderr
+
+
+def test_the_same_key_is_the_same_task_and_other_inputs_are_a_conflict(open_shop: Shop) -> None:
+    """``created`` tells; the conflict names the task that has the key."""
+    first = open_shop.json("task", "submit", "kiosk:buy", ORDER, "--key", "k-1")
+    again = open_shop.json("task", "submit", "kiosk:buy", ORDER, "--key", "k-1")
+    assert (first["created"], again["created"], again["id"]) == (True, False, first["id"])
+    other = open_shop.call("task", "submit", "kiosk:buy", '{"id": "o-2"}', "--key", "k-1")
+    assert other.exit_code == 1
+    assert first["id"] in other.stderr
+    assert "Traceback" not in other.stderr
+
+
+def test_waiting_tells_the_outcome_by_exit_code_and_by_document(open_shop: Shop) -> None:
+    """0 processed with its result, 5 undone with what was undone, 6 in error with what stands."""
+    good = open_shop.json("task", "submit", "kiosk:buy", ORDER, "--wait")
+    assert (good["state"], good["result"]) == ("processed", "paid-250-for-hold-o-1")
+    undone = open_shop.json(
+        "task", "submit", "kiosk:buy", '{"id": "u", "card": "declined"}', "--wait", code=5
+    )
+    assert (undone["state"], undone["undone"], undone["standing"]) == ("undone", ["reserve"], [])
+    assert "card refused" in undone["cause"]
+    error = open_shop.json("task", "submit", "kiosk:buy", '{"id": "e", "card": "stuck"}', "--wait", code=6)
+    assert (error["state"], error["standing"]) == ("error", ["reserve"])
+
+
+def test_waiting_has_an_end_and_the_task_goes_on(open_shop: Shop) -> None:
+    """Exit 7; the document still says which task it was."""
+    slow = '{"id": "s", "card": "slow"}'
+    late = open_shop.json("task", "submit", "kiosk:buy", slow, "--wait", "--timeout", "300ms", code=7)
+    assert late["state"] in ("pending", "processing")
+    plain = open_shop.call("task", "watch", late["id"], "--timeout", "200ms")
+    assert plain.exit_code == 7
+    assert "it goes on" in plain.stderr
+    assert open_shop.call("task", "cancel", late["id"], "--timeout", "20s").exit_code == 0
+
+
+def test_the_ending_of_a_task_is_told_in_one_sentence(open_shop: Shop) -> None:
+    """For people: what happened, and what to do."""
+    undone = open_shop.call("task", "submit", "kiosk:buy", '{"id": "u", "card": "declined"}', "--wait")
+    assert (undone.exit_code, undone.stdout) == (5, "")
+    assert "was undone: " in undone.stderr
+    error = open_shop.call("task", "submit", "kiosk:buy", '{"id": "e", "card": "stuck"}', "--wait")
+    assert error.exit_code == 6
+    assert "standing or in doubt: reserve; see `makegood task show" in error.stderr
+
+
+def test_list_filters_and_pages(open_shop: Shop) -> None:
+    """By state, key, workflow and app; a page goes on where the last one ended."""
+    made = [submit(open_shop, json.dumps({"id": f"page-{n}"}), "--key", f"page-{n}") for n in range(3)]
+    newest = open_shop.json("task", "list", "--limit", "2", "--state", "processed")
+    assert [view["id"] for view in newest] == [made[2], made[1]]
+    older = open_shop.json("task", "list", "--limit", "1", "--before", made[1], "--state", "processed")
+    assert [view["id"] for view in older] == [made[0]]
+    assert open_shop.json("task", "list", "--app", "nobody") == []
+    assert [
+        view["key"] for view in open_shop.json("task", "list", "--key", "page-1", "--workflow", "buy")
+    ] == ["page-1"]
+    table = open_shop.done("task", "list", "--limit", "1").splitlines()
+    assert table[0].split() == ["ID", "WORKFLOW", "STATE", "CREATED", "ENDED", "KEY", "FAILURES", "CAUSE"]
+    assert table[1].startswith(f"{made[2]}  kiosk.buy  processed  ")
+
+
+def test_show_draws_the_ladder_and_what_else_is_known(open_shop: Shop) -> None:
+    """Rungs, inputs, cause and alerts; JSON has all of it by name."""
+    task = submit(open_shop, '{"id": "e", "card": "stuck"}', "--correlation-id", "web-7", "--priority", "3")
+    text = open_shop.done("task", "show", task)
+    assert f"kiosk.buy {task}  error" in text
+    assert "reserve        stock  undo_failed" in text
+    assert "the stock room is locked" in text
+    for name in ("inputs", "cause", "correlation   web-7", "priority      3", "alert"):
+        assert f"\n{name}" in text
+    shown = open_shop.json("task", "show", task)
+    states = {step["name"]: step["state"] for step in shown["steps"]}
+    assert states == {"reserve": "undo_failed", "charge": "failed", "print_receipt": "waiting"}
+    assert {alert["kind"] for alert in shown["alerts"]} >= {"undo_stuck", "undo_incomplete"}
+
+
+def test_history_tells_every_move(open_shop: Shop) -> None:
+    """From pending to the end; followed, it ends with the task, one object per line."""
+    task = submit(open_shop)
+    events = open_shop.json("task", "history", task)
+    moves = [(move["step"], move["to"]) for event in events for move in event["moves"]]
+    assert (
+        moves.index((None, "processing")) < moves.index(("reserve", "done")) < moves.index(("charge", "done"))
+    )
+    assert moves[-1] == (None, "processed")
+    lines = open_shop.done("task", "history", task, "--follow", "--json").splitlines()
+    assert [json.loads(line) for line in lines] == events
+    text = open_shop.done("task", "history", task)
+    assert "task" in text
+    assert "processing → processed" in text
+
+
+def test_watch_in_a_pipe_is_lines_and_ends_with_the_outcome(open_shop: Shop) -> None:
+    """Moves as they come, then the result; with --json one object per line, the last one the whole task."""
+    task = submit(open_shop)
+    text = open_shop.done("task", "watch", task)
+    assert "running → done" in text
+    assert text.endswith('result  "paid-250-for-hold-o-1"\n')
+    objects = [json.loads(line) for line in open_shop.done("task", "watch", task, "--json").splitlines()]
+    assert [o["event"] for o in objects][-1] == "end"
+    assert {o["event"] for o in objects[:-1]} <= {"moves", "note"}
+    assert objects[-1]["state"] == "processed"
+    undone = submit(open_shop, '{"id": "u", "card": "declined"}')
+    assert open_shop.call("task", "watch", undone).exit_code == 5
+    error = submit(open_shop, '{"id": "e", "card": "stuck"}')
+    assert open_shop.call("task", "watch", error, "--json").exit_code == 6
+
+
+def test_watch_draws_a_ladder_for_people(open_shop: Shop) -> None:
+    """With --color always it draws even into a pipe: rungs in colour, the undo in its own."""
+    undone = submit(open_shop, '{"id": "u", "card": "declined"}')
+    drawn = open_shop.call("task", "watch", undone, "--color", "always")
+    assert drawn.exit_code == 5
+    assert "\x1b[35m  ↩ \x1b[0m" in drawn.stdout
+    assert "card refused" in drawn.stdout
+
+
+def test_what_is_not_there_is_told(open_shop: Shop) -> None:
+    """Exit 3 for an id of no task and for a text that is no id."""
+    for verb in ("show", "watch", "history", "cancel", "undo", "resubmit"):
+        result = open_shop.call("task", verb, "0000000000000")
+        assert (result.exit_code, result.stdout) == (3, ""), verb
+        assert "task list" in result.stderr
+    assert open_shop.call("task", "show", "nonsense").exit_code == 3

@@ -1,0 +1,204 @@
+"""The ladder and the preview of an undo: pure functions from records to text."""
+
+from makegood.cli.output import plain
+from makegood.cli.preview import undo_order, what_happens
+from makegood.cli.watch import Rung, event_lines, fold, in_order, ladder
+from makegood.policy import Policy
+from makegood.states import StepState
+from makegood.store.records import EventView, StepView, TaskDetail, TaskView
+from makegood.task import StepPlan
+
+POLICY = Policy(within=10.0)
+
+
+def step(idx: int, name: str, state: StepState, **more: object) -> StepView:
+    """Return a step of the agent "stock" that follows the one before it."""
+    plan = more.pop("plan", None) or StepPlan(
+        idx, name=name, agent="stock", action=name, after=(idx - 1,) if idx else (), policy=POLICY
+    )
+    facts = {
+        "attempt": 1,
+        "round": 1,
+        "failures": 0,
+        "doubt": False,
+        "undoable": True,
+        "kind": "action",
+    } | more
+    return StepView(idx=idx, name=name, agent="stock", action=name, state=state, plan=plan, **facts)  # type: ignore[arg-type]
+
+
+def detail(*steps: StepView, **more: object) -> TaskDetail:
+    """Return a task with these steps, made at second 1000."""
+    facts = {
+        "id": 1 << 40, "app": "shop", "workflow": "place_order", "key": None, "state": "processing", "goal": "forward",
+        "submission": 1, "priority": 0, "cause": "", "failure_count": 0, "locked_by": 1, "epoch": 1, "correlation_id": None,
+        "created": 1000.0, "ended": None, "complete_by": None,
+    } | more  # fmt: skip
+    return TaskDetail(TaskView(**facts), list(steps))  # type: ignore[arg-type]
+
+
+def text(found: TaskDetail, **more: object) -> list[str]:
+    """Return a ladder as text, drawn 4.2 seconds after the task was made."""
+    return [plain(line) for line in ladder(found, now=1004.2, nodes={7: "web-7"}, **more)]  # type: ignore[arg-type]
+
+
+def test_a_task_going_forward_shows_what_runs_where_and_for_how_long() -> None:
+    """Each rung says state, attempt, failures, the process that has it and the seconds left."""
+    drawn = text(
+        detail(
+            step(0, "reserve", "done"),
+            step(1, "charge", "running", attempt=2, failures=1, doing="do", taken_by=7, due=3.14),
+            step(2, "pack", "running", doing="do", attempt=1),
+            step(3, "email", "ready", waiting=True, due=5.0, attempt=2, failures=1),
+            step(4, "ship", "waiting", attempt=0),
+        )
+    )
+    assert drawn == [
+        "shop.place_order 0000010000000  processing  4.2s".replace("0000010000000", drawn[0].split()[1]),
+        "  ✓ reserve  stock  done",
+        "  ▶ charge   stock  running  attempt 2, 1 failure, at web-7, 3.1s left",
+        "  ▶ pack     stock  running  attempt 1, waiting for an agent",
+        "  ○ email    stock  ready    attempt 2, 1 failure, again in 5s",
+        "  · ship     stock  waiting",
+    ]
+
+
+def test_a_task_being_undone_shows_its_cause_and_unwinds() -> None:
+    """The rungs that go backwards have marks and a colour of their own."""
+    found = detail(
+        step(0, "reserve", "undoing", doing="undo", attempt=2, taken_by=9, due=-1.0),
+        step(1, "charge", "undone"),
+        step(2, "email", "kept", undoable=False),
+        step(3, "pack", "in_doubt", doubt=True, doing="probe", attempt=3),
+        step(4, "ship", "failed", error="no   such\naddress"),
+        state="undoing",
+        goal="undo",
+        cause="no such address",
+    )
+    assert text(found)[0].endswith("undoing  4.2s  no such address")
+    assert text(found)[1:] == [
+        "  ↶ reserve  stock  undoing   undo, attempt 2, at node 9, overdue by 1s",
+        "  ↩ charge   stock  undone",
+        "  ■ email    stock  kept      nothing to undo",
+        "  ? pack     stock  in_doubt  probe, attempt 3, waiting for an agent, an earlier try is unanswered",
+        "  ✗ ship     stock  failed    no such address",
+    ]
+    styles = {line[0][0].strip(): line[0][1] for line in ladder(found, now=1004.2)[1:]}
+    assert styles["↶"] == styles["↩"] == "magenta"
+    assert "magenta" not in (styles["✗"], styles["?"], styles["■"])
+
+
+def test_without_unicode_the_marks_are_plain_characters() -> None:
+    """A terminal that cannot show arrows gets none."""
+    found = detail(step(0, "a", "done"), step(1, "b", "undoing"), step(2, "c", "running"))
+    assert all(line.isascii() for line in text(found, unicode=False))
+    moved = EventView(1, 2, 3.0, 1, [("a", "ready", "running", "")])
+    assert plain(event_lines(moved, unicode=False)[0]).isascii()
+
+
+def test_an_ended_task_shows_how_long_it_took_and_its_submission() -> None:
+    """The clock stands still at the end."""
+    head = text(detail(state="processed", ended=1002.5, submission=3))[0]
+    assert head.endswith("processed  2.5s  submission 3")
+
+
+def test_the_items_of_an_each_follow_it_and_joining_steps_are_no_rungs() -> None:
+    """Rows added later stand where they belong; merge and gather are left out."""
+    each = StepPlan(1, kind="each", name="each", body=(StepPlan(-1, name="pick"),))
+    gather = StepPlan(2, kind="gather", name="gather", of=1)
+    steps = [
+        step(0, "list", "done"),
+        step(1, "each", "done", kind="each", plan=each),
+        step(2, "gather", "waiting", kind="gather", plan=gather),
+        step(3, "ship", "waiting"),
+        step(4, "pick[0]", "done", plan=StepPlan(4, name="pick[0]", of=1, nth=0)),
+        step(5, "wrap[0]", "running", plan=StepPlan(5, name="wrap[0]", of=1, nth=0)),
+        step(6, "pick[1]", "done", plan=StepPlan(6, name="pick[1]", of=1, nth=1)),
+        step(7, "wrap[1]", "running", plan=StepPlan(7, name="wrap[1]", of=1, nth=1)),
+    ]
+    names = [found.name for found in in_order(steps)]
+    assert names == ["list", "each", "pick[0]", "wrap[0]", "pick[1]", "wrap[1]", "ship"]
+
+
+def test_a_ladder_higher_than_the_terminal_folds_what_is_quiet() -> None:
+    """Runs of done or waiting steps become one rung; what happens now stays."""
+    steps = [step(n, f"item{n}", "done") for n in range(30)]
+    steps += [
+        step(30, "now", "running", doing="do"),
+        step(31, "next", "waiting"),
+        step(32, "last", "waiting"),
+    ]
+    drawn = text(detail(*steps), height=10)
+    assert len(drawn) == 5
+    assert drawn[1].split() == ["✓", "item0", "to", "item29", "30", "steps", "done"]
+    assert "now" in drawn[2]
+    assert len(text(detail(*steps), height=100)) == 34
+
+
+def test_folding_keeps_short_runs_and_what_is_not_quiet() -> None:
+    """Two of a kind are not worth a fold; failures never are."""
+    rungs = [Rung("✗", f"f{n}", "stock", "failed", "") for n in range(5)] + [
+        Rung("·", "w", "stock", "waiting", "")
+    ] * 2
+    assert fold(rungs) == rungs
+
+
+def test_an_event_is_a_line_per_move_with_its_reason() -> None:
+    """When, who, from, to, why; a note has a line of its own."""
+    moves = [
+        ("charge", "running", "failed", "card refused"),
+        ("task", "processing", "undoing", "charge failed for good"),
+    ]
+    drawn = [
+        plain(line) for line in event_lines(EventView(1, 2, 0.25, 1, moves, "late done of charge"), width=8)
+    ]
+    assert [line.split("  ", 1)[1] for line in drawn] == [
+        "charge    running → failed  card refused",
+        "task      processing → undoing  charge failed for good",
+        "          late done of charge",
+    ]
+    assert all(line.split("  ")[0].endswith(".250") for line in drawn)
+
+
+def test_the_undo_order_is_the_reverse_of_dependence() -> None:
+    """What followed is undone first; of independent steps the later one is named first; what never began is left out."""
+    after = {"reserve": (), "charge": (0,), "book": (1,), "pack": (1,), "ship": (2, 3)}
+    steps = [
+        step(
+            n, name, "done" if name != "ship" else "waiting",
+            plan=StepPlan(n, name=name, agent="stock", action=name, after=before, policy=POLICY),
+        )
+        for n, (name, before) in enumerate(after.items())
+    ]  # fmt: skip
+    assert [found.name for found in undo_order(detail(*steps))] == ["pack", "book", "charge", "reserve"]
+
+
+def test_the_undo_order_takes_the_items_of_an_each_before_what_came_before_it() -> None:
+    """Items have the highest numbers but stand before what followed the each."""
+    each = StepPlan(1, kind="each", name="each", after=(0,), body=(StepPlan(-1, name="pick"),))
+    gather = StepPlan(2, kind="gather", name="gather", of=1, after=(1,))
+    item = StepPlan(4, name="pick[0]", agent="stock", action="pick", of=1, nth=0, after=(1,), policy=POLICY)
+    ship = StepPlan(3, name="ship", agent="stock", action="ship", after=(2,), policy=POLICY)
+    steps = [
+        step(0, "list", "done"),
+        step(1, "each", "done", kind="each", plan=each),
+        step(2, "gather", "done", kind="gather", plan=gather),
+        step(3, "ship", "done", plan=ship),
+        step(4, "pick[0]", "in_doubt", plan=item),
+    ]
+    assert [found.name for found in undo_order(detail(*steps))] == ["ship", "pick[0]", "list"]
+
+
+def test_the_preview_says_what_stays_and_what_is_uncertain() -> None:
+    """Each step of the preview has its sentence."""
+
+    def said(state: StepState, policy: Policy = POLICY, **more: object) -> str:
+        return what_happens(step(0, "a", state, plan=StepPlan(0, name="a", policy=policy), **more))
+
+    assert said("done") == "undone"
+    assert "stays" in said("done", undoable=False)
+    assert "no way back" in said("done", Policy(within=1.0, no_return=True))
+    assert said("in_doubt").startswith("in doubt: undone")
+    assert "without keys" in said("in_doubt", Policy(within=1.0, never=True))
+    assert "awaited" in said("running")
+    assert said("undo_failed") == "its undo is tried again"
