@@ -1,10 +1,13 @@
 """Settings: flag over environment over file over default, and every mistake told with what was meant."""
 
+import re
 from pathlib import Path
 
 import pytest
 
+from makegood.cli import exits
 from makegood.cli.settings import KNOWN, load
+from makegood.durations import seconds
 from makegood.errors import ConfigError
 from makegood.options import Options
 from makegood.store import DEFAULT_URL
@@ -100,3 +103,28 @@ def test_every_option_of_a_node_is_a_setting(tmp_path: Path) -> None:
     """Whatever ``Options`` gains must be reachable from outside; only ``migrate`` is the command's own business."""
     assert set(Options.__dataclass_fields__) - {"migrate"} <= set(KNOWN)
     assert load({}, {}, tmp_path).options.migrate is False
+
+
+def test_the_page_lists_every_setting_with_its_default() -> None:
+    """docs/reference/cli.md and the code say the same."""
+    page = (Path(__file__).resolve().parents[2] / "docs/reference/cli.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(\w+)` \| `MAKEGOOD_(\w+)` \| ([^|]+) \|", page, re.MULTILINE)
+    assert [name for name, _, _ in rows] == list(KNOWN)
+    assert all(variable == name.upper() for name, variable, _ in rows)
+    options = Options()
+    for name, _, default in rows:
+        if name in Options.__dataclass_fields__ and name != "slots":
+            told = default.strip("` ")
+            same = (
+                int(told) == getattr(options, name)
+                if told.isdecimal()
+                else seconds(told) == options.number(name)
+            )
+            assert same, name
+
+
+def test_the_page_lists_every_exit_code() -> None:
+    """The table of codes is that of the code."""
+    page = (Path(__file__).resolve().parents[2] / "docs/reference/cli.md").read_text(encoding="utf-8")
+    told = {int(code) for code in re.findall(r"^\| (\d+) \|", page, re.MULTILINE)}
+    assert told == {value for name, value in vars(exits).items() if name.isupper() and isinstance(value, int)}

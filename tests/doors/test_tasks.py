@@ -1,12 +1,16 @@
 """Submitting tasks and looking at them, on a store where every role runs in another process."""
 
+import contextlib
 import json
+import os
 import re
+import subprocess
+import sys
 
 import pytest
 
 from makegood import ids
-from tests.doors.conftest import Shop
+from tests.doors.conftest import BARE, Shop
 
 ORDER = '{"id": "o-1", "cents": 250}'
 
@@ -179,6 +183,35 @@ def test_watch_draws_a_ladder_for_people(open_shop: Shop) -> None:
     assert drawn.exit_code == 5
     assert "\x1b[35m  ↩ \x1b[0m" in drawn.stdout
     assert "card refused" in drawn.stdout
+
+
+def test_watch_at_a_real_terminal(open_shop: Shop) -> None:
+    """Drawn over and over until the end, with the cursor moved up; NO_COLOR takes the colour only."""
+    order = '{"id": "t"}'
+    task = open_shop.done("task", "submit", "kiosk:buy", order).strip()
+    ours, theirs = os.openpty()
+    command = [sys.executable, "-m", "makegood", "task", "watch", task]
+    environ = {
+        **BARE,
+        "MAKEGOOD_STORE": open_shop.url,
+        "TERM": "xterm-256color",
+        "COLUMNS": "100",
+        "NO_COLOR": "1",
+    }
+    with subprocess.Popen(
+        command, cwd=open_shop.folder, env=environ, stdin=theirs, stdout=theirs
+    ) as watching:
+        os.close(theirs)
+        drawn = b""
+        with contextlib.suppress(OSError):  # a pseudo-terminal ends with EIO
+            while data := os.read(ours, 65536):
+                drawn += data
+        assert watching.wait(timeout=30) == 0
+    os.close(ours)
+    text = drawn.decode()
+    assert "  ✓ reserve        stock  done" in text
+    assert "\x1b[?25l" in text, "the cursor is hidden while it draws"
+    assert "\x1b[32m" not in text
 
 
 def test_what_is_not_there_is_told(open_shop: Shop) -> None:
