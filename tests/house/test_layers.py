@@ -49,13 +49,13 @@ def test_no_import_hides_in_a_function() -> None:
 
 
 def test_only_open_store_imports_a_module_of_ours_by_its_text() -> None:
-    """``import_module("makegood.…")`` escapes the contracts; one place is allowed it, for the stores."""
+    """``import_module("makegood.…")`` escapes the contracts: for the stores, and for commands that load what they need."""
     found = {
         path.relative_to(ROOT).as_posix()
         for path in (ROOT / "src/makegood").rglob("*.py")
         if re.search(r"""(import_module|__import__)\(\s*f?["']makegood""", path.read_text(encoding="utf-8"))
     }
-    assert found <= {"src/makegood/store/__init__.py"}
+    assert {path for path in found if "/cli/" not in path} <= {"src/makegood/store/__init__.py"}
 
 
 def test_a_hidden_import_would_be_found() -> None:
