@@ -26,9 +26,10 @@ from makegood.store.sqlite.transaction import DATA_FAULTS, Transaction
 _log = logging.getLogger(__name__)
 
 _MOST_AT_ONCE = 1024
-_BUSY_TRIES = 2000  # about 10 s
-_FIRST_PAUSE = 0.0001
-_LONGEST_PAUSE = 0.005
+# A lock of another process is asked for often: it is free for a moment only when that process has much to do.
+_BUSY_TRIES = 9000  # about 10 s
+_FIRST_PAUSE = 0.00005
+_LONGEST_PAUSE = 0.001
 
 
 @dataclass(slots=True)
@@ -218,7 +219,7 @@ class Line:
                     raise
                 last = failure
             time.sleep(pause)
-            pause = min(pause * 1.5, _LONGEST_PAUSE)
+            pause = min(pause * 1.2, _LONGEST_PAUSE)
         raise last or sqlite3.OperationalError("database is locked")
 
     def _connect(self) -> sqlite3.Connection:

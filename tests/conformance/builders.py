@@ -1,0 +1,249 @@
+"""Drafts and hand-made Decisions: what a Scheduler would make of its rules, without any rules.
+
+``Hand`` plays a Scheduler: it claims, remembers tasks as it left them, and commits Decisions built here. The builders
+return plain ``Decision``s of one remembered task; nothing checks that they are wise.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from msgspec.structs import replace
+
+from makegood.decision import Decision
+from makegood.messages import Message, Request
+from makegood.policy import Policy
+from makegood.states import TaskState
+from makegood.store.protocol import Store
+from makegood.store.records import AgentInfo, Batch, Claim, Committed, Draft, Grant, Loaded, NodeInfo, Offer
+from makegood.task import Doing, Held, Step, StepPlan, Task, Template
+
+ARGS = b'{"order":{"id":"o-1","cents":1299}}'
+VALUE = b'{"ok":true}'
+UNENCODABLE = "\ud800"
+"""A text that no database takes: a lone surrogate."""
+PAYMENTS = "shop/payments"
+
+
+def steps(count: int = 3, *, within: float = 30.0, agent: str = "payments") -> tuple[StepPlan, ...]:
+    """Return a sequence of action steps s0, s1, … of one agent."""
+    return tuple(
+        StepPlan(
+            n,
+            "action",
+            f"s{n}",
+            agent,
+            f"act{n}",
+            Template((ARGS.decode(),)),
+            (n - 1,) if n else (),
+            policy=Policy(within=within),
+        )
+        for n in range(count)
+    )
+
+
+def draft(id_: int, **changes: Any) -> Draft:
+    """Return a submission of three steps; ``changes`` are fields of ``Draft``."""
+    return replace(
+        Draft(id_, "shop", "place_order", steps(), (b'{"id":"o-1"}',), Template(('"fine"',)), b"print"),
+        **changes,
+    )
+
+
+def info(
+    name: str = "node", roles: tuple[str, ...] = ("scheduler",), ttl: float = 60.0, **changes: Any
+) -> NodeInfo:
+    """Return what a process says of itself."""
+    return NodeInfo(name, roles, "host", 1, ttl, **changes)
+
+
+async def scheduler(store: Store, ttl: float = 60.0) -> int:
+    """Register a process with a Scheduler; returns its number."""
+    return await store.register(info("scheduler", ("scheduler",), ttl))
+
+
+async def agent(store: Store, ttl: float = 60.0, roles: tuple[str, ...] = ("agent",)) -> int:
+    """Register a process with the payments agent; returns its number."""
+    return await store.register(info("agent", roles, ttl, agents=(AgentInfo(PAYMENTS, 4),)))
+
+
+def offer(slots: int = 10, actions: tuple[str, ...] = ("act0", "act1", "act2"), to: str = PAYMENTS) -> Offer:
+    """Return what an agent offers."""
+    return Offer(to, actions, slots)
+
+
+async def term(store: Store, name: str = "supervisor", holder: str = "me", ttl: float = 60.0) -> Grant:
+    """Take the lease of the Supervisors; it must be free."""
+    grant = await store.acquire(name, holder, f"nonce of {holder}", ttl)
+    assert grant is not None
+    return grant
+
+
+@dataclass
+class Memory:
+    """A task as a Scheduler remembers it."""
+
+    task: Task
+    steps: dict[int, Step]
+    messages: list[Message] = field(default_factory=list)
+
+    @property
+    def id(self) -> int:
+        """The task's id."""
+        return self.task.id
+
+
+def request(memory: Memory, idx: int, doing: Doing = "do", **changes: Any) -> Request:
+    """Return the request of a step's next attempt."""
+    step = memory.steps[idx]
+    return replace(
+        Request(
+            memory.id,
+            idx,
+            doing,
+            step.attempt + 1,
+            memory.task.app,
+            step.plan.agent,
+            step.plan.action,
+            step.name,
+            step.round,
+            step.plan.policy.within if step.plan.policy else 30.0,
+            ARGS,
+            memory.task.priority,
+        ),
+        **changes,
+    )
+
+
+def unchanged(memory: Memory) -> Decision:
+    """Return a Decision that changes nothing."""
+    return Decision(memory.task, memory.task)
+
+
+def begin(memory: Memory, idx: int = 0, decision: Decision | None = None, **changes: Any) -> Decision:
+    """Send the request of a step; ``changes`` are fields of ``Request``. Adds to ``decision`` when there is one."""
+    made = decision or unchanged(memory)
+    asked = request(memory, idx, **changes)
+    before = made.steps.get(idx, memory.steps[idx])
+    state = "undoing" if asked.doing == "undo" else "running"
+    made.steps[idx] = replace(before, state=cast("Any", state), attempt=asked.attempt, doing=asked.doing)
+    made.requests.append(asked)
+    made.moves.append((before.name, before.state, state, "asked"))
+    if made.task.state == "pending":
+        made.task = replace(made.task, state="processing")
+        made.moves.append(("task", "pending", "processing", "claimed"))
+    return made
+
+
+def done(memory: Memory, idx: int = 0, decision: Decision | None = None, value: bytes = VALUE) -> Decision:
+    """Use up the reply to a step's attempt: it is done."""
+    made = decision or unchanged(memory)
+    step = memory.steps[idx]
+    made.consumed.append((idx, step.attempt))
+    made.steps[idx] = replace(step, state="done", doing=None, result=value)
+    made.moves.append((step.name, step.state, "done", "reply"))
+    return made
+
+
+def to_state(
+    memory: Memory,
+    state: TaskState,
+    decision: Decision | None = None,
+    *,
+    release: bool | None = None,
+    **changes: Any,
+) -> Decision:
+    """Move the task; at rest and in pending it is released unless ``release`` says otherwise."""
+    made = decision or unchanged(memory)
+    rests = state in ("processed", "undone", "error", "pending")
+    made.moves.append(("task", made.task.state, state, "by hand"))
+    made.task = replace(made.task, state=state, **changes)
+    made.release = rests if release is None else release
+    return made
+
+
+Make = Callable[[Memory], Decision]
+
+
+@dataclass
+class Hand:
+    """A Scheduler by hand: ``tasks`` as its commits left them, ``committed`` what came of the last one."""
+
+    store: Store
+    node: int
+    tasks: dict[int, Memory] = field(default_factory=dict)
+    committed: Committed = field(default_factory=Committed)
+    seen: list[Loaded] = field(default_factory=list)
+
+    async def claim(
+        self,
+        limit: int = 100,
+        make: Make = begin,
+        *,
+        at_rest: Sequence[int] = (),
+        decisions: Sequence[Decision] = (),
+        local: bool = False,
+    ) -> list[int]:
+        """Claim tasks and write what ``make`` decides; returns their ids in the order in which they came."""
+        batch = Batch(self.node, decisions, claim=Claim(limit, tuple(at_rest)))
+
+        def decide(loaded: Sequence[Loaded]) -> list[tuple[Held, Decision]]:
+            self.seen = list(loaded)
+            pairs: list[tuple[Held, Decision]] = []
+            for each in loaded:
+                memory = Memory(each.task, {s.idx: s for s in each.steps}, each.messages)
+                decision = make(memory)
+                if local:
+                    batch.local.update((r.task, r.idx, r.attempt) for r in decision.requests)
+                pairs.append((cast("Held", memory), decision))
+            return pairs
+
+        batch.decide = decide
+        return await self._commit(batch)
+
+    async def commit(self, *decisions: Decision, local: Sequence[tuple[int, int, int]] = ()) -> Committed:
+        """Commit Decisions; those that were not lost are remembered."""
+        await self._commit(Batch(self.node, decisions, local=set(local)))
+        return self.committed
+
+    async def _commit(self, batch: Batch) -> list[int]:
+        self.committed = committed = await self.store.commit(batch)
+        gone = committed.lost | {task for task, _ in committed.guilty}
+        for decision in batch.decisions:
+            if decision.task.id not in gone:
+                _apply(self.tasks[decision.task.id], decision)
+        for held, decision in committed.claimed:
+            memory = cast("Memory", held)
+            self.tasks[memory.id] = memory
+            _apply(memory, decision)
+        return [decision.task.id for _, decision in committed.claimed]
+
+    def __getitem__(self, task: int) -> Memory:
+        """Return a task as it is remembered."""
+        return self.tasks[task]
+
+
+def _apply(memory: Memory, decision: Decision) -> None:
+    memory.task = decision.task
+    memory.steps |= decision.steps
+    memory.steps |= {s.idx: s for s in decision.added}
+
+
+async def hand(store: Store, *, ttl: float = 60.0) -> Hand:
+    """Register a Scheduler by hand."""
+    return Hand(store, await scheduler(store, ttl))
+
+
+async def running(store: Store, *ids: int, local: bool = False, **changes: Any) -> Hand:
+    """Submit tasks, claim them and send their first request; ``changes`` are fields of ``Draft``."""
+    made = await hand(store)
+    await store.submit([draft(id_, **changes) for id_ in ids])
+    assert sorted(await made.claim(len(ids), local=local)) == sorted(ids)
+    return made
+
+
+def reply(request: Request, kind: Any = "done", **changes: Any) -> tuple[int, Message]:
+    """Return an agent's reply to a request, with the task that it is for."""
+    value = VALUE if kind == "done" else None
+    message = Message(kind, request.idx, request.doing, request.attempt, value)
+    return request.task, replace(message, **changes)

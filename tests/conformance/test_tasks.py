@@ -1,0 +1,325 @@
+"""Submitting and reading tasks."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from makegood.decision import Decision
+from makegood.errors import PayloadError
+from makegood.messages import Message
+from makegood.store.protocol import Store
+from makegood.store.records import Filter, Submitted
+from makegood.task import Step, Template
+from tests.conformance.builders import (
+    UNENCODABLE,
+    Memory,
+    agent,
+    begin,
+    draft,
+    hand,
+    offer,
+    reply,
+    running,
+    steps,
+    to_state,
+)
+from tests.conformance.worlds import World
+
+
+async def test_a_submitted_task_is_pending_with_every_step_not_yet_started(store: Store):
+    given = draft(7, key="k", priority=3, correlation_id="c", inputs=(b"1", b'"two"'))
+    assert await store.submit([given]) == [Submitted(7, created=True)]
+    found = await store.detail(7)
+    assert found is not None
+    assert found.inputs == (b"1", b'"two"')
+    view = found.task
+    assert (view.id, view.app, view.workflow, view.key) == (7, "shop", "place_order", "k")
+    assert (view.state, view.goal, view.submission, view.priority) == ("pending", "forward", 1, 3)
+    assert (view.locked_by, view.ended, view.complete_by, view.result) == (None, None, None, None)
+    assert (view.correlation_id, view.created) == ("c", pytest.approx(await store.now(), abs=60))
+    assert [(s.idx, s.name, s.agent, s.action, s.state, s.attempt, s.round) for s in found.steps] == [
+        (n, f"s{n}", "payments", f"act{n}", "waiting", 0, 1) for n in range(3)
+    ]
+    assert all(s.doing is None and not s.waiting and s.undoable and s.due is None for s in found.steps)
+    assert [s.plan for s in found.steps] == list(given.steps)
+
+
+async def test_answers_come_in_the_order_of_the_drafts(store: Store):
+    await store.submit([draft(1, key="taken")])
+    answers = await store.submit([draft(9), draft(2, key="taken"), draft(5), draft(9)])
+    assert answers == [
+        Submitted(9, created=True),
+        Submitted(1, created=False),
+        Submitted(5, created=True),
+        Submitted(9, created=False, collided=True),
+    ]
+
+
+async def test_no_drafts_no_answers(store: Store):
+    assert await store.submit([]) == []
+
+
+async def test_a_taken_key_with_equal_inputs_gives_the_existing_task_and_writes_nothing(store: Store):
+    await store.submit([draft(1, key="k")])
+    assert await store.submit([draft(2, key="k")]) == [Submitted(1, created=False)]
+    assert await store.detail(2) is None
+    assert (await store.schema()).rows["step"] == 3
+
+
+async def test_a_taken_key_with_other_inputs_is_a_conflict(store: Store):
+    await store.submit([draft(1, key="k")])
+    answers = await store.submit([draft(2, key="k", fingerprint=b"other")])
+    assert answers == [Submitted(1, created=False, conflict=True)]
+
+
+async def test_a_key_stands_for_one_workflow_of_one_app(store: Store):
+    await store.submit([draft(1, key="k")])
+    answers = await store.submit([draft(2, key="k", workflow="refund"), draft(3, key="k", app="warehouse")])
+    assert answers == [Submitted(2, created=True), Submitted(3, created=True)]
+
+
+async def test_one_submission_with_a_key_twice_creates_one_task(store: Store):
+    answers = await store.submit([draft(1, key="k"), draft(2, key="k"), draft(3)])
+    assert answers == [Submitted(1, created=True), Submitted(1, created=False), Submitted(3, created=True)]
+
+
+async def test_an_id_that_is_taken_leaves_both_tasks_alone(store: Store):
+    await store.submit([draft(1)])
+    answers = await store.submit([draft(1, workflow="refund", steps=steps(9)), draft(2)])
+    assert answers == [Submitted(1, created=False, collided=True), Submitted(2, created=True)]
+    found = await store.detail(1)
+    assert found is not None
+    assert (found.task.workflow, len(found.steps)) == ("place_order", 3)
+
+
+async def test_a_taken_key_counts_before_a_taken_id(store: Store):
+    await store.submit([draft(1, key="k")])
+    assert await store.submit([draft(1, key="k")]) == [Submitted(1, created=False)]
+
+
+async def test_two_processes_submit_one_key_and_one_task_comes_of_it(store: Store, other: Store):
+    for n in range(10):
+        drafts = [draft(100 * n + m, key=f"k{n}") for m in range(2)]
+        answers = await asyncio.gather(store.submit(drafts[:1]), other.submit(drafts[1:]))
+        created = [a for (a,) in answers if a.created]
+        assert len(created) == 1
+        assert {a.id for (a,) in answers} == {created[0].id}
+
+
+async def test_tasks_of_concurrent_submissions_are_all_there(store: Store):
+    answers = await asyncio.gather(*(store.submit([draft(n), draft(n + 1000)]) for n in range(1, 101)))
+    assert [[a.id for a in each] for each in answers] == [[n, n + 1000] for n in range(1, 101)]
+    assert len(await store.find(Filter(limit=500))) == 200
+
+
+@pytest.mark.parametrize("bad", [{"key": UNENCODABLE}, {"correlation_id": UNENCODABLE}, {"priority": 2**70}])
+async def test_a_submission_the_database_refuses_writes_nothing(store: Store, bad: dict[str, Any]):
+    with pytest.raises(PayloadError, match="refuses"):
+        await store.submit([draft(1), draft(2, **bad)])
+    assert await store.find(Filter()) == []
+
+
+async def test_a_refused_submission_leaves_others_of_the_same_moment_alone(store: Store):
+    results = await asyncio.gather(
+        *(store.submit([draft(n, key=UNENCODABLE if n == 3 else None)]) for n in range(1, 6)),
+        return_exceptions=True,
+    )
+    assert [isinstance(r, PayloadError) for r in results] == [False, False, True, False, False]
+    assert [t.id for t in await store.find(Filter())] == [5, 4, 2, 1]
+
+
+async def test_find_gives_the_newest_first_up_to_the_limit(store: Store):
+    await store.submit([draft(n) for n in (3, 1, 2, 5, 4)])
+    assert [t.id for t in await store.find(Filter(limit=3))] == [5, 4, 3]
+    assert [t.id for t in await store.find(Filter(limit=3, before=3))] == [2, 1]
+
+
+async def test_every_condition_of_find_must_hold(store: Store):
+    scheduler = await running(store, 1, 2)
+    await scheduler.commit(to_state(scheduler[2], "error", goal="hold", cause="no stock"))
+    await store.submit(
+        [draft(3, key="a"), draft(4, key="a", workflow="refund"), draft(5, key="b", app="depot")]
+    )
+
+    async def ids(**conditions: Any) -> list[int]:
+        return [t.id for t in await store.find(Filter(**conditions))]
+
+    assert await ids(states=("error",)) == [2]
+    assert await ids(states=("processing", "error")) == [2, 1]
+    assert await ids(states=("pending",)) == [5, 4, 3]
+    assert await ids(key="a") == [4, 3]
+    assert await ids(key="a", workflow="refund") == [4]
+    assert await ids(app="depot") == [5]
+    assert await ids(ids=(1, 4, 99)) == [4, 1]
+    assert await ids(ids=(1, 4), states=("pending",)) == [4]
+    assert await ids(states=("undone",)) == []
+
+
+async def test_detail_of_an_unknown_task_is_none(store: Store):
+    assert await store.detail(12345) is None
+
+
+async def test_detail_tells_what_is_in_flight_and_when_it_is_due(store: Store):
+    scheduler = await running(store, 1)
+    found = await store.detail(1)
+    assert found is not None
+    first = found.steps[0]
+    assert (first.state, first.attempt, first.doing, first.taken_by, first.due) == (
+        "running",
+        1,
+        "do",
+        None,
+        None,
+    )
+    payments = await agent(store)
+    await store.take(payments, [offer()])
+    decision = begin(scheduler[1], 1, isolate=True)
+    decision.timers[2] = 100.0
+    await scheduler.commit(decision)
+    found = await store.detail(1)
+    assert found is not None
+    assert [(s.doing, s.waiting, s.taken_by) for s in found.steps] == [
+        ("do", False, payments),
+        ("do", False, None),
+        (None, True, None),
+    ]
+    assert found.steps[0].due == pytest.approx(30, abs=5)
+    assert found.steps[2].due == pytest.approx(100, abs=5)
+
+
+async def test_history_has_one_event_per_commit_with_its_moves(store: Store):
+    scheduler = await running(store, 1, 2)
+    decision = begin(scheduler[1], 1)
+    decision.stale.append(Message("done", 0, "do", 9))
+    await scheduler.commit(decision)
+    first, second = await store.history(1)
+    assert first.moves == [("s0", "waiting", "running", "asked"), ("task", "pending", "processing", "claimed")]
+    assert second.moves == [("s1", "waiting", "running", "asked")]
+    assert (first.task, first.node, first.note) == (1, scheduler.node, "")
+    assert second.seq > first.seq
+    assert "attempt 9" in second.note
+    assert await store.history(1, after=first.seq) == [second]
+    assert await store.history(1, after=second.seq) == []
+
+
+async def test_a_decision_without_moves_or_stale_replies_leaves_no_event(store: Store):
+    scheduler = await running(store, 1)
+    await scheduler.commit(Decision(scheduler[1].task, scheduler[1].task, timers={1: 5.0}))
+    assert len(await store.history(1)) == 1
+
+
+async def test_load_gives_only_what_the_node_still_holds(store: Store):
+    first = await running(store, 1, 2)
+    second = await running(store, 3)
+    await first.commit(to_state(first[2], "processed", result=b"1"))
+    assert [found.task.id for found in await store.load(first.node, [1, 2, 3, 99])] == [1]
+    assert [found.task.id for found in await store.load(second.node, [1, 2, 3])] == [3]
+    assert await store.load(first.node, []) == []
+
+
+async def test_load_gives_the_inbox_the_requests_and_the_timers(store: Store, world: World):
+    scheduler = await running(store, 1)
+    payments = await agent(store)
+    (asked,) = await store.take(payments, [offer()])
+    await store.answer(payments, [reply(asked)])
+    await store.post(1, Message("cancel"))
+    await scheduler.commit(Decision(scheduler[1].task, scheduler[1].task, timers={1: 50.0, 2: 3.0}))
+    await world.elapse(10)
+    (found,) = await store.load(scheduler.node, [1])
+    assert [(m.kind, m.idx, m.attempt) for m in found.messages] == [("done", 0, 1), ("cancel", -1, 0)]
+    assert 0 < found.messages[0].seq < found.messages[1].seq
+    assert [(s.doing, s.waiting) for s in found.steps] == [("do", False), (None, True), (None, True)]
+    assert found.due == {1: pytest.approx(40, abs=5), 2: 0.0}
+
+
+async def test_every_field_of_a_task_comes_back_as_it_was_written(store: Store):
+    plan = replace(
+        draft(1, key="k", priority=4, within=50.0, undo_within=9.0, on_failure="hold", trace="00-a"),
+        inputs=(b'{"a":1}', b"null"),
+        returns=Template(("[", "]"), ()),
+    )
+    scheduler = await hand(store)
+    await store.submit([plan])
+    await scheduler.claim(1)
+    before = scheduler[1].task
+    assert before.inputs == (b'{"a":1}', b"null")
+    assert before.returns == Template(("[", "]"), ())
+    changed = replace(before, goal="undo", state="undoing", submission=2, cause="why", lost=0, result=b"[1]")
+    await scheduler.commit(Decision(before, changed))
+    (found,) = await store.load(scheduler.node, [1])
+    assert found.task == changed
+    assert (changed.key, changed.priority, changed.within, changed.undo_within) == ("k", 4, 50.0, 9.0)
+    assert (changed.on_failure, changed.trace, changed.timed, changed.epoch) == ("hold", "00-a", True, 1)
+
+
+async def test_every_field_of_a_step_comes_back_as_it_was_written(store: Store):
+    scheduler = await running(store, 1)
+    plan = scheduler[1].steps[1].plan
+    full = Step(
+        plan,
+        state="in_doubt",
+        attempt=5,
+        round=2,
+        failures=3,
+        asked=4,
+        deaths=1,
+        doubt=True,
+        final=True,
+        stuck=True,
+        again=True,
+        result=b'{"a":1}',
+        late=b"2",
+        error="it broke",
+    )
+    decision = Decision(scheduler[1].task, scheduler[1].task, steps={1: full}, counted={1: (True, 3)})
+    await scheduler.commit(decision)
+    (found,) = await store.load(scheduler.node, [1])
+    assert found.steps[1] == full
+    assert found.steps[2] == scheduler[1].steps[2]
+
+
+async def test_a_task_can_have_hundreds_of_steps(store: Store):
+    scheduler = await hand(store)
+    await store.submit([draft(1, steps=steps(700))])
+    await scheduler.claim(1)
+    assert [s.idx for s in scheduler.seen[0].steps] == list(range(700))
+
+
+async def test_a_whole_task_from_submission_to_its_end(store: Store):
+    scheduler = await running(store, 1)
+    payments = await agent(store)
+    for n in range(3):
+        (asked,) = await store.take(payments, [offer()])
+        assert await store.answer(payments, [reply(asked, value=b"%d" % n)]) == [True]
+        inbox = await store.inbox(scheduler.node, 10)
+        (message,) = inbox.messages[1]
+        memory: Memory = scheduler[1]
+        decision = done(memory, n, message)
+        if n < 2:
+            begin(memory, n + 1, decision)
+        else:
+            to_state(memory, "processed", decision, result=b'"fine"')
+        assert not (await scheduler.commit(decision)).lost
+    found = await store.detail(1)
+    assert found is not None
+    assert (found.task.state, found.task.result, found.task.locked_by) == ("processed", b'"fine"', None)
+    assert found.task.ended is not None
+    assert [(s.state, s.result) for s in found.steps] == [("done", b"0"), ("done", b"1"), ("done", b"2")]
+    rows = (await store.schema()).rows
+    assert (rows["request"], rows["inbox"]) == (0, 0)
+
+
+def done(memory: Memory, idx: int, message: Message) -> Decision:
+    """Use up a reply that came through the store."""
+    step = memory.steps[idx]
+    changed = replace(step, state="done", doing=None, result=message.value)
+    return Decision(
+        memory.task,
+        memory.task,
+        steps={idx: changed},
+        consumed=[(idx, message.attempt)],
+        seqs=[message.seq],
+        moves=[(step.name, "running", "done", "reply")],
+    )

@@ -1,0 +1,139 @@
+"""The databases that the suite runs on, and time by hand for each.
+
+A ``World`` is one empty database. Every store made by it is like a process of its own on it. Time passes by hand:
+SQLite's store is given a clock that does not move by itself; PostgreSQL's clock is the server's, so ``elapse`` makes
+everything that is recorded so many seconds older, which is the same thing seen from inside.
+"""
+
+import asyncio
+import sqlite3
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from makegood.store.protocol import Store
+from makegood.store.sqlite import SQLiteStore
+
+TIMES = {
+    "task": ("complete_by", "undo_by", "created_at", "ended_at"),
+    "request": ("sent_at", "complete_by"),
+    "inbox": ("at",),
+    "event": ("at",),
+    "audit": ("at",),
+    "alert": ("at",),
+    "node": ("started_at", "alive_until", "stopped_at"),
+    "lease": ("expires_at", "taken_at"),
+}
+
+
+class HandClock:
+    """A clock that moves only when it is told to."""
+
+    def __init__(self) -> None:
+        self.seconds = 1000.0
+        self.wall_seconds = 1_800_000_000.0
+        self.boot = "boot-1"
+
+    def monotonic(self) -> float:
+        """Seconds since the boot."""
+        return self.seconds
+
+    def wall(self) -> float:
+        """Seconds since 1970."""
+        return self.wall_seconds
+
+    def boot_id(self) -> str:
+        """The boot's name."""
+        return self.boot
+
+    def forward(self, seconds: float) -> None:
+        """Let time pass."""
+        self.seconds += seconds
+        self.wall_seconds += seconds
+
+
+class Raw(ABC):
+    """A write transaction of somebody else, held open: what a commit in flight looks like from outside."""
+
+    @abstractmethod
+    async def run(self, sql: str, *values: Any) -> list[Sequence[Any]]:
+        """Execute a statement; ``{step}`` and so on stand for the tables, ``?`` for values."""
+
+
+class World(ABC):
+    """One empty database."""
+
+    dialect: str
+
+    @abstractmethod
+    def store(self) -> Store:
+        """Return a store on it that is not open yet."""
+
+    @abstractmethod
+    async def elapse(self, seconds: float) -> None:
+        """Let time pass."""
+
+    @abstractmethod
+    def raw(self) -> Any:
+        """Return an ``async with`` for a ``Raw``: locks all tasks for writing, commits at its end."""
+
+    async def rows(self, sql: str, *values: Any) -> list[Sequence[Any]]:
+        """Return what a statement finds, read from outside of the store."""
+        async with self.raw() as raw:
+            found: list[Sequence[Any]] = await raw.run(sql, *values)
+            return found
+
+
+class _SQLiteRaw(Raw):
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self.connection = connection
+
+    async def run(self, sql: str, *values: Any) -> list[Sequence[Any]]:
+        names = {table: f"makegood_{table}" for table in (*TIMES, "step", "schema_version", "generation")}
+        return self.connection.execute(sql.format_map(names), values).fetchall()
+
+
+class SQLiteWorld(World):
+    """A file in a temporary folder."""
+
+    dialect = "sqlite"
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "store.db"
+        self.clock = HandClock()
+
+    def store(self) -> SQLiteStore:
+        """Return a store on the file; it never polls."""
+        return SQLiteStore(self.path, clock=self.clock, poll=None)
+
+    async def elapse(self, seconds: float) -> None:
+        """Move the clock."""
+        self.clock.forward(seconds)
+
+    @asynccontextmanager
+    async def raw(self) -> AsyncIterator[Raw]:
+        """Hold the file's write lock."""
+        connection = sqlite3.connect(self.path, isolation_level=None)
+        try:
+            connection.execute("begin immediate")
+            yield _SQLiteRaw(connection)
+            connection.execute("commit")
+        finally:
+            connection.close()
+
+
+async def still_waits(task: "asyncio.Task[Any]") -> bool:
+    """Whether a task has not ended after a moment that would have been long enough."""
+    ended, _ = await asyncio.wait([task], timeout=0.15)
+    return not ended
+
+
+async def eventually(condition: Any, what: str, seconds: float = 10.0) -> None:
+    """Wait until ``condition()`` holds; fails after a deadline, naming ``what``."""
+    loop = asyncio.get_running_loop()
+    end = loop.time() + seconds
+    while not condition():
+        assert loop.time() < end, f"waited {seconds:g} s for {what}"
+        await asyncio.wait([loop.create_task(asyncio.Event().wait())], timeout=0.01)
