@@ -133,7 +133,9 @@ async def test_a_task_that_lost_three_schedulers_is_claimed_alone(store: Store):
     await store.submit([draft(n) for n in range(1, 6)])
     scheduler = await hand(store)
     await scheduler.claim(5)
-    await scheduler.commit(*(to_state(scheduler[n], "pending", lost=3 if n in (1, 3) else 2) for n in (1, 2, 3, 4, 5)))
+    await scheduler.commit(
+        *(to_state(scheduler[n], "pending", lost=3 if n in (1, 3) else 2) for n in (1, 2, 3, 4, 5))
+    )
     begun: list[list[int]] = []
     while got := await scheduler.claim(5, lambda memory: to_state(memory, "processing")):
         begun.append(got)
@@ -212,7 +214,9 @@ async def test_a_task_at_rest_is_claimed_for_the_message_that_waits(store: Store
         await store.post(n, Message("undo", act=Act(f"act {n}")))
 
     def answer(memory: Memory) -> Decision:
-        made = to_state(memory, "undoing", goal="undo") if memory.id != 3 else Decision(memory.task, memory.task)
+        made = (
+            to_state(memory, "undoing", goal="undo") if memory.id != 3 else Decision(memory.task, memory.task)
+        )
         made.release = memory.id == 3
         made.seqs = [m.seq for m in memory.messages]
         return made
@@ -233,7 +237,9 @@ async def test_at_rest_claims_only_unlocked_tasks_at_rest_with_messages(store: S
     second = await hand(store)
     assert await second.claim(0, at_rest=[1, 2, 3, 99]) == []
     await store.post(2, Message("undo"))
-    assert await second.claim(0, lambda memory: to_state(memory, "undoing", goal="undo"), at_rest=[1, 2, 3]) == [2]
+    assert await second.claim(
+        0, lambda memory: to_state(memory, "undoing", goal="undo"), at_rest=[1, 2, 3]
+    ) == [2]
 
 
 async def test_the_same_task_at_rest_goes_to_one_of_two_schedulers(store: Store, other: Store):
@@ -248,7 +254,9 @@ async def test_the_same_task_at_rest_goes_to_one_of_two_schedulers(store: Store,
     assert sorted(got) == [[], [1]]
 
 
-async def test_a_task_whose_rows_cannot_be_read_goes_to_error_and_the_others_go_on(store: Store, world: World):
+async def test_a_task_whose_rows_cannot_be_read_goes_to_error_and_the_others_go_on(
+    store: Store, world: World
+):
     await store.submit([draft(1), draft(2)])
     async with world.raw() as raw:
         await raw.run("update {task} set static = ? where id = 1", b"not what we wrote")

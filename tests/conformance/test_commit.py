@@ -143,7 +143,9 @@ async def test_losers_are_named_and_the_rest_is_committed(store: Store, world: W
     assert committed.lost == {2, 5, 7}
     for n in range(1, 10):
         states = [s.state for s in (await look(store, n)).steps]
-        assert states == (["running", "waiting", "waiting"] if n in (2, 5, 7) else ["done", "running", "waiting"])
+        assert states == (
+            ["running", "waiting", "waiting"] if n in (2, 5, 7) else ["done", "running", "waiting"]
+        )
 
 
 async def test_a_batch_of_losers_only_is_no_error(store: Store):
@@ -242,7 +244,9 @@ async def test_judge_and_reply_at_once_count_the_attempt_once(store: Store, othe
     assert lost == late
     for n in range(1, 21):
         found = await look(store, n)
-        assert (found.steps[0].state, found.steps[0].failures) == (("running", 1) if n in late else ("done", 0))
+        assert (found.steps[0].state, found.steps[0].failures) == (
+            ("running", 1) if n in late else ("done", 0)
+        )
 
 
 def _one(scheduler: Hand, n: int):  # type: ignore[no-untyped-def]
@@ -273,7 +277,9 @@ async def test_a_request_comes_to_the_agent_as_it_was_sent(store: Store):
     sent = []
 
     def make(memory):  # type: ignore[no-untyped-def]
-        made = begin(memory, 1, doing="undo", in_doubt=True, result=b"1", late=b"2", isolate=True, trace="00-b")
+        made = begin(
+            memory, 1, doing="undo", in_doubt=True, result=b"1", late=b"2", isolate=True, trace="00-b"
+        )
         sent.extend(made.requests)
         return made
 
@@ -304,7 +310,9 @@ async def test_an_ended_task_has_its_end_and_loses_it_when_it_goes_on(store: Sto
     await scheduler.commit(to_state(scheduler[1], "undone", goal="undo"))
     assert (await look(store, 1)).task.ended == pytest.approx(await store.now(), abs=5)
     await store.post(1, Message("resubmit"))
-    await scheduler.claim(0, lambda memory: to_state(memory, "pending", goal="forward", submission=2), at_rest=[1])
+    await scheduler.claim(
+        0, lambda memory: to_state(memory, "pending", goal="forward", submission=2), at_rest=[1]
+    )
     found = await look(store, 1)
     assert (found.task.ended, found.task.state, found.task.submission) == (None, "pending", 2)
 
@@ -353,9 +361,7 @@ async def test_a_withdrawal_and_a_take_at_once_exclude_each_other(store: Store, 
         decision = unchanged(scheduler[n])
         decision.withdraw = [(0, 1)]
         decisions.append(decision)
-    committed, taken = await asyncio.gather(
-        scheduler.commit(*decisions), other.take(payments, [offer(10)])
-    )
+    committed, taken = await asyncio.gather(scheduler.commit(*decisions), other.take(payments, [offer(10)]))
     withdrawn = {task for task, _, _ in committed.withdrawn}
     given = {r.task for r in taken}
     assert withdrawn.isdisjoint(given)
@@ -417,7 +423,9 @@ async def test_a_failure_may_count_for_the_task_alone(store: Store):
 
 async def test_the_failure_count_that_the_rules_were_told_is_not_written(store: Store):
     scheduler = await running(store, 1)
-    await scheduler.commit(Decision(scheduler[1].task, replace(scheduler[1].task, failure_count=7, cause="x")))
+    await scheduler.commit(
+        Decision(scheduler[1].task, replace(scheduler[1].task, failure_count=7, cause="x"))
+    )
     assert (await look(store, 1)).task.failure_count == 0
 
 
@@ -499,7 +507,9 @@ async def test_a_late_undo_is_alerted_only_after_undo_within(store: Store, world
 
 
 @pytest.mark.parametrize("where", ["task", "step", "alert", "request", "number", "move"])
-async def test_a_decision_whose_values_the_database_refuses_puts_its_task_alone_to_error(store: Store, where: str):
+async def test_a_decision_whose_values_the_database_refuses_puts_its_task_alone_to_error(
+    store: Store, where: str
+):
     scheduler = await running(store, *range(1, 8))
     decisions = {n: begin(scheduler[n], 1, done(scheduler[n], 0)) for n in range(1, 8)}
     bad = decisions[4]
@@ -576,7 +586,9 @@ async def test_a_refused_decision_of_a_claim_puts_that_task_to_error_and_the_oth
 
 async def test_an_undo_whose_values_are_refused_stays_an_undo(store: Store):
     scheduler = await running(store, 1)
-    await scheduler.commit(begin(scheduler[1], 0, to_state(scheduler[1], "undoing", goal="undo"), doing="undo"))
+    await scheduler.commit(
+        begin(scheduler[1], 0, to_state(scheduler[1], "undoing", goal="undo"), doing="undo")
+    )
     bad = unchanged(scheduler[1])
     bad.task = replace(bad.task, cause=UNENCODABLE)
     await scheduler.commit(bad)

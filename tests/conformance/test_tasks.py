@@ -195,7 +195,10 @@ async def test_history_has_one_event_per_commit_with_its_moves(store: Store):
     decision.stale.append(Message("done", 0, "do", 9))
     await scheduler.commit(decision)
     first, second = await store.history(1)
-    assert first.moves == [("s0", "waiting", "running", "asked"), ("task", "pending", "processing", "claimed")]
+    assert first.moves == [
+        ("s0", "waiting", "running", "asked"),
+        ("task", "pending", "processing", "claimed"),
+    ]
     assert second.moves == [("s1", "waiting", "running", "asked")]
     assert (first.task, first.node, first.note) == (1, scheduler.node, "")
     assert second.seq > first.seq

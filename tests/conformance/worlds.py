@@ -55,7 +55,12 @@ class HandClock:
 
 
 class Raw(ABC):
-    """A write transaction of somebody else, held open: what a commit in flight looks like from outside."""
+    """A write transaction of somebody else, held open: what a commit in flight looks like from outside.
+
+    ``for_share``: what to put behind a select that locks its rows for reading.
+    """
+
+    for_share = ""
 
     @abstractmethod
     async def run(self, sql: str, *values: Any) -> list[Sequence[Any]]:
@@ -91,7 +96,7 @@ class _SQLiteRaw(Raw):
         self.connection = connection
 
     async def run(self, sql: str, *values: Any) -> list[Sequence[Any]]:
-        names = {table: f"makegood_{table}" for table in (*TIMES, "step", "schema_version", "generation")}
+        names = {table: f"makegood_{table}" for table in (*TIMES, "step", "schema_version")}
         return self.connection.execute(sql.format_map(names), values).fetchall()
 
 

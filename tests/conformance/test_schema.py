@@ -1,0 +1,93 @@
+"""The schema: empty stores, migrations, versions that do not fit."""
+
+import asyncio
+
+import pytest
+
+from makegood.errors import SchemaMismatchError
+from makegood.store import migrations
+from makegood.store.protocol import Store
+from makegood.store.records import Filter
+from tests.conformance.builders import draft, running
+from tests.conformance.worlds import World
+
+
+async def test_an_empty_store_names_the_command_to_type(world: World):
+    made = world.store()
+    with pytest.raises(SchemaMismatchError, match="makegood store migrate"):
+        await made.open()
+    status = await made.schema()
+    assert status.version == 0
+
+
+async def test_migrating_makes_an_empty_store_ready(world: World):
+    made = world.store()
+    expected = [m.name for m in migrations.migrations(world.dialect)]  # type: ignore[arg-type]
+    assert await made.migrate() == expected
+    assert await made.migrate() == []
+    await made.open()
+    assert await made.find(Filter()) == []
+    await made.close()
+
+
+async def test_opening_with_migrate_applies_what_is_missing(world: World):
+    made = world.store()
+    await made.open(migrate=True)
+    await made.submit([draft(1)])
+    await made.close()
+    again = world.store()
+    await again.open(migrate=True)
+    assert len(await again.find(Filter())) == 1
+    await again.close()
+
+
+async def test_the_status_works_before_and_after(world: World):
+    made = world.store()
+    before = await made.schema()
+    assert (before.dialect, before.version, before.missing) == (
+        world.dialect,
+        0,
+        [m.name for m in migrations.migrations(world.dialect)],  # type: ignore[arg-type]
+    )
+    assert before.needed == migrations.needed(world.dialect)  # type: ignore[arg-type]
+    await made.open(migrate=True)
+    await running(made, 1)
+    after = await made.schema()
+    assert (after.version, after.missing) == (after.needed, [])
+    counted = {table: after.rows[table] for table in ("task", "step", "request", "event", "node", "inbox")}
+    assert counted == {"task": 1, "step": 3, "request": 1, "event": 1, "node": 1, "inbox": 0}
+    await made.close()
+
+
+async def test_a_newer_schema_is_refused_and_left_alone(world: World, store: Store):
+    async with world.raw() as raw:
+        await raw.run(
+            "insert into {schema_version} (version, name, applied_at) values (9999, '9999_later', 0)"
+        )
+    await store.close()
+    with pytest.raises(SchemaMismatchError, match="newer"):
+        await store.open()
+    with pytest.raises(SchemaMismatchError, match="newer"):
+        await store.open(migrate=True)
+    with pytest.raises(SchemaMismatchError, match="newer"):
+        await store.migrate()
+    assert (await store.schema()).version == 9999
+
+
+async def test_two_processes_that_migrate_at_once_apply_each_migration_once(world: World):
+    stores = [world.store() for _ in range(4)]
+    applied = await asyncio.gather(*(s.migrate() for s in stores))
+    expected = [m.name for m in migrations.migrations(world.dialect)]  # type: ignore[arg-type]
+    assert sorted(name for each in applied for name in each) == expected
+
+
+async def test_processes_that_open_an_empty_store_at_once_all_come_up(world: World):
+    stores = [world.store() for _ in range(4)]
+    await asyncio.gather(*(s.open(migrate=True) for s in stores))
+    assert len({s.identity for s in stores}) == 1
+    await asyncio.gather(*(s.close() for s in stores))
+
+
+async def test_a_sound_store_has_no_findings(world: World, store: Store):
+    await running(store, 1)
+    assert await store.check() == []

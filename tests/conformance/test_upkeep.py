@@ -1,0 +1,281 @@
+"""Opening and closing, the clock, processes, alerts, wake-ups."""
+
+import asyncio
+
+import pytest
+
+from makegood.errors import StoreUnavailableError
+from makegood.messages import Act, Alert, Answer, Message
+from makegood.store.protocol import Store
+from makegood.store.records import AgentInfo, Filter
+from tests.conformance.builders import (
+    PAYMENTS,
+    agent,
+    begin,
+    done,
+    draft,
+    hand,
+    info,
+    offer,
+    reply,
+    running,
+    term,
+    to_state,
+    unchanged,
+)
+from tests.conformance.worlds import World, eventually
+
+# Opening and closing
+
+
+async def test_a_store_keeps_its_id_and_generation(world: World, store: Store, other: Store):
+    assert store.identity == other.identity
+    assert (len(store.identity.store_id) >= 8, store.identity.generation) == (True, 1)
+    assert "-" not in store.identity.store_id
+
+
+async def test_what_was_written_is_there_after_closing_and_opening(world: World, store: Store):
+    await running(store, 1)
+    identity = store.identity
+    await store.close()
+    await store.open()
+    assert store.identity == identity
+    found = await store.detail(1)
+    assert found is not None
+    assert found.task.state == "processing"
+
+
+async def test_opening_and_closing_twice_is_harmless(store: Store):
+    await store.open()
+    await store.close()
+    await store.close()
+    await store.open()
+
+
+async def test_a_store_that_is_not_open_says_so(world: World):
+    made = world.store()
+    with pytest.raises(StoreUnavailableError, match="open"):
+        await made.find(Filter())
+    with pytest.raises(StoreUnavailableError, match="open"):
+        await made.submit([draft(1)])
+    with pytest.raises(StoreUnavailableError, match="open"):
+        made.identity  # noqa: B018
+
+
+async def test_closing_finishes_what_was_asked_for(world: World, store: Store):
+    going = [asyncio.ensure_future(store.submit([draft(n)])) for n in range(1, 20)]
+    await asyncio.sleep(0)
+    await store.close()
+    assert all(a.created for (a,) in await asyncio.gather(*going))
+    await store.open()
+    assert len(await store.find(Filter())) == 19
+
+
+async def test_a_caller_that_gives_up_leaves_the_store_in_order(store: Store):
+    going = asyncio.ensure_future(store.submit([draft(1)]))
+    await asyncio.sleep(0)
+    going.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await going
+    assert [a.created for a in await store.submit([draft(2)])] == [True]
+    assert len(await store.find(Filter())) in (1, 2)
+
+
+# The clock
+
+
+async def test_all_stores_of_a_database_share_one_clock(store: Store, other: Store, world: World):
+    assert await other.now() == pytest.approx(await store.now(), abs=1)
+    before = await store.now()
+    await world.elapse(0)
+    assert await store.now() >= before
+
+
+# Processes
+
+
+async def test_a_registered_node_is_shown_with_what_it_published(store: Store):
+    published = info(
+        "web-1", ("agent", "supervisor"), 30.0, agents=(AgentInfo(PAYMENTS, 4, 2, 10, 1, 0.5),), held=3
+    )
+    node = await store.register(published)
+    (found,) = await store.nodes()
+    assert (found.id, found.info, found.stopped, found.dead) == (node, published, False, False)
+    assert found.remaining == pytest.approx(30, abs=3)
+    assert found.started == pytest.approx(await store.now(), abs=3)
+
+
+async def test_numbers_of_nodes_are_never_given_twice(store: Store, other: Store, world: World):
+    numbers = await asyncio.gather(*(s.register(info()) for s in (store, other) * 10))
+    assert len(set(numbers)) == 20
+    async with world.raw() as raw:
+        await raw.run("delete from {node}")
+    assert await store.register(info()) not in numbers
+
+
+async def test_a_heartbeat_extends_life_and_publishes(store: Store, world: World):
+    node = await store.register(info(ttl=5.0))
+    await world.elapse(4)
+    assert await store.heartbeat(node, info("node", ttl=20.0, held=7))
+    (found,) = await store.nodes()
+    assert found.remaining == pytest.approx(20, abs=3)
+    assert found.info.held == 7
+
+
+async def test_a_heartbeat_of_a_node_that_does_not_exist_is_refused(store: Store):
+    assert not await store.heartbeat(99, info())
+
+
+async def test_a_stopped_node_is_shown_as_stopped_and_cannot_beat(store: Store, world: World):
+    node = await store.register(info(ttl=1000.0))
+    await store.unregister(node)
+    (found,) = await store.nodes()
+    assert (found.stopped, found.dead) == (True, False)
+    assert found.remaining <= 0
+    assert not await store.heartbeat(node, info())
+    await store.release_dead(await term(store), 10)
+    assert not (await store.nodes())[0].dead
+
+
+async def test_nodes_are_forgotten_an_hour_after_their_end(store: Store, world: World):
+    stopped, dead = (
+        await store.register(info("stopped", ttl=1e5)),
+        await store.register(info("dead", ttl=10.0)),
+    )
+    await store.unregister(stopped)
+    await world.elapse(3000)
+    alive = await store.register(info("alive", ttl=1e5))
+    assert [n.id for n in await store.nodes()] == [stopped, dead, alive]
+    await world.elapse(1000)
+    assert [n.id for n in await store.nodes()] == [alive]
+
+
+async def test_the_depth_of_a_queue_is_shown_with_the_nodes_that_serve_it(store: Store):
+    await running(store, 1, 2, 3)
+    payments = await agent(store)
+    await store.take(payments, [offer(1)])
+    shown = {n.id: n.waiting for n in await store.nodes()}
+    assert shown[payments] == {PAYMENTS: 2}
+
+
+# Alerts
+
+
+async def test_alerts_come_newest_first_up_to_the_limit(store: Store):
+    await store.submit([draft(1), draft(2)])
+    await store.alert([Alert("no_leader", text="nobody leads")])
+    await store.alert([Alert("held", 1, "s0", "one"), Alert("held", 2, "", "two")])
+    found = await store.alerts(2)
+    assert [(a.kind, a.task, a.step, a.text) for a in found] == [
+        ("held", 2, "", "two"),
+        ("held", 1, "s0", "one"),
+    ]
+    assert [(a.kind, a.task) for a in await store.alerts()][-1] == ("no_leader", None)
+    assert [a.text for a in await store.alerts(task=1)] == ["one"]
+    assert found[0].at == pytest.approx(await store.now(), abs=3)
+    await store.alert([])
+
+
+# Wake-ups
+
+
+class Rings:
+    """Counts the rings of each topic of a store."""
+
+    def __init__(self, store: Store, *topics: str) -> None:
+        self.counts = dict.fromkeys(topics, 0)
+        self.ends = [store.subscribe(topic, lambda topic=topic: self.rang(topic)) for topic in topics]  # type: ignore[misc]
+
+    def rang(self, topic: str) -> None:
+        """Count one ring."""
+        self.counts[topic] += 1
+
+    async def of(self, topic: str) -> None:
+        """Wait for a ring of a topic, and begin to count anew."""
+        await eventually(lambda: self.counts[topic] > 0, f"a ring of {topic}, heard {self.counts}")
+        self.counts = dict.fromkeys(self.counts, 0)
+
+
+TOPICS = ("pending", "inbox", f"agent:{PAYMENTS}", "ended", "answers")
+
+
+@pytest.mark.parametrize("from_where", ["this process", "another"])
+async def test_a_ring_comes_for_everything_that_concerns_others(store: Store, other: Store, from_where: str):
+    rings = Rings(store, *TOPICS)
+    acting = store if from_where == "this process" else other
+    scheduler, payments = await hand(acting), await agent(acting)
+    await acting.submit([draft(1)])
+    await rings.of("pending")
+    await scheduler.claim(1)
+    await rings.of(f"agent:{PAYMENTS}")
+    taken = await acting.take(payments, [offer()])
+    await acting.give_back(payments, [(r.task, r.idx, r.attempt) for r in taken])
+    await rings.of(f"agent:{PAYMENTS}")
+    taken = await acting.take(payments, [offer()])
+    await acting.answer(payments, [reply(r) for r in taken])
+    await rings.of("inbox")
+    await acting.post(1, Message("cancel"))
+    await rings.of("inbox")
+    decision = unchanged(scheduler[1])
+    decision.answers = [Answer(Act("a"), "cancel", "noop")]
+    await scheduler.commit(decision)
+    await rings.of("answers")
+    await scheduler.commit(to_state(scheduler[1], "pending"))
+    await rings.of("pending")
+    await scheduler.claim(1, lambda memory: to_state(memory, "processing"))
+    await scheduler.commit(to_state(scheduler[1], "processed", done(scheduler[1], 0)))
+    await rings.of("ended")
+
+
+async def test_the_supervisors_finds_ring_for_schedulers(store: Store, other: Store, world: World):
+    await running(store, 1, within=10.0)
+    await store.take(await agent(store, ttl=1e6), [offer()])
+    await world.elapse(100)
+    rings = Rings(other, "pending", "inbox")
+    grant = await term(store)
+    await store.judge(grant, 0, 10)
+    await rings.of("inbox")
+    await store.expire_tasks(grant, 10)
+    await rings.of("inbox")
+    await store.release_dead(grant, 10)
+    await rings.of("pending")
+
+
+async def test_a_request_handed_over_in_memory_rings_for_nobody(store: Store):
+    rings = Rings(store, f"agent:{PAYMENTS}", "agent:shop/stock")
+    scheduler = await running(store, 1, local=True)
+    await store.now()
+    assert set(rings.counts.values()) == {0}
+    await scheduler.commit(begin(scheduler[1], 1))
+    await rings.of(f"agent:{PAYMENTS}")
+    assert rings.counts["agent:shop/stock"] == 0
+
+
+async def test_many_rings_at_once_lose_no_topic(store: Store, other: Store):
+    """A bell that cannot hold all rings must not forget what they were for."""
+    rings = Rings(store, "pending", "answers")
+    scheduler = await running(other, 1)
+    decision = unchanged(scheduler[1])
+    decision.answers = [Answer(Act("a"), "cancel", "noop")]
+    for n in range(2, 80):
+        await other.submit([draft(n)])
+    await scheduler.commit(decision)
+    await rings.of("answers")
+
+
+async def test_a_subscription_ends_when_it_is_told_to(store: Store):
+    rings = Rings(store, "pending")
+    still = Rings(store, "pending")
+    rings.ends[0]()
+    rings.ends[0]()
+    await store.submit([draft(1)])
+    await still.of("pending")
+    assert rings.counts == {"pending": 0}
+
+
+async def test_a_closed_store_no_longer_listens(store: Store, other: Store, world: World):
+    Rings(other, "pending")
+    await other.close()
+    await store.submit([draft(1)])
+    await other.open()
+    assert len(await other.find(Filter())) == 1
