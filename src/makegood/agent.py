@@ -16,7 +16,6 @@ import inspect
 import logging
 import random
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import dataclass, field
 
@@ -37,6 +36,7 @@ from makegood.errors import (
 from makegood.messages import Message, Request
 from makegood.policy import NEVER
 from makegood.store.records import AgentInfo, Identity, Offer
+from makegood.threads import DaemonThreads
 
 log = logging.getLogger("makegood.agent")
 
@@ -118,9 +118,8 @@ class Agents:
         self._replies = _Replies()
         self._draining = False
         self._alone = False
-        self._threads = ThreadPoolExecutor(
-            max(1, sum(s.size for s in slots.values())), thread_name_prefix="action"
-        )
+        self._taking = False
+        self._threads = DaemonThreads(max(1, sum(s.size for s in slots.values())), "action")
         for each in slots.values():
             each.free = each.size
 
@@ -149,6 +148,10 @@ class Agents:
         """Return whether this process runs that action."""
         slots = self.slots.get(address)
         return slots is not None and action in slots.actions
+
+    def tasks(self) -> set[int]:
+        """Return the tasks of which an attempt runs here."""
+        return {attempt.request.task for attempt in self._running}
 
     def backlogged(self, address: str) -> None:
         """Note that a request for this agent went to the store: later ones queue behind it, until it is drained."""
@@ -185,8 +188,8 @@ class Agents:
         """Take nothing more; wait up to ``limit`` seconds for what runs and for the replies to be accepted."""
         self._draining = True
         end = self._clock.monotonic() + limit
-        while (self._running or self._replies.waiting) and (left := end - self._clock.monotonic()) > 0:  # noqa: ASYNC110 - a drain looks seldom, and once
-            await asyncio.sleep(min(0.02, left))
+        while (self._running or self._replies.waiting or self._taking) and self._clock.monotonic() < end:  # noqa: ASYNC110 - a drain looks seldom, and once
+            await asyncio.sleep(0.02)
 
     def infos(self) -> tuple[AgentInfo, ...]:
         """Return what this process publishes of its agents."""
@@ -218,11 +221,16 @@ class Agents:
         for offer in offers:
             self.slots[offer.agent].free = 0
         alone = self._beside and not self._running
-        began = self._clock.monotonic()
+        node, began = self.node, self._clock.monotonic()
         taken: list[Request] = []
+        self._taking = True
         try:
-            taken = await self._channel.take(self.node, offers, alone=alone)
+            taken = await self._channel.take(node, offers, alone=alone)
+            if self._draining and taken:  # told to stop meanwhile: others shall have them at once
+                given, taken = taken, []
+                await self._channel.give_back(node, [(r.task, r.idx, r.attempt) for r in given])
         finally:
+            self._taking = False
             used: dict[str, int] = {}
             for request in taken:
                 address = f"{request.app}/{request.agent}"
@@ -234,7 +242,7 @@ class Agents:
         for request in taken:
             if self._beside and request.isolate:
                 self._alone = True
-            self._begin(request, self.node, began)
+            self._begin(request, node, began)
         return bool(taken)
 
     # -- one attempt -----------------------------------------------------------------------------------------------------

@@ -35,6 +35,8 @@ log = logging.getLogger("makegood.scheduler")
 _REPLIES = frozenset({"done", "permanent", "refused", "later", "gave_up", "happened", "not_happened"})
 _AT_REST = frozenset({"processed", "undone", "error"})
 
+_LAST_COMMITS = 5.0  # seconds that a drain may last beyond its limit, for giving back what is left
+
 LOST_MOST = 3
 """A task that lost its Scheduler this often in a row may be what kills them."""
 
@@ -52,6 +54,10 @@ class LocalAgents(Protocol):
 
     def knows(self, address: str, action: str) -> bool:
         """Return whether this process runs that action."""
+        ...
+
+    def tasks(self) -> set[int]:
+        """Return the tasks of which an attempt runs in this process."""
         ...
 
     def backlogged(self, address: str) -> None:
@@ -183,23 +189,18 @@ class Scheduler:
                 stop()
 
     async def drain(self, limit: float) -> None:
-        """Claim nothing more, wait up to ``limit`` seconds for what runs in this process, then give the rest back."""
+        """Claim nothing more and give tasks back: at once those of which nothing runs in this process, the others when
+        their attempt has been answered, or after ``limit`` seconds.
+        """
         self._claiming = False
         end = self._clock.monotonic() + limit
-        while any(self._in_flight(held) for held in self._held.values()) and self._clock.monotonic() < end:  # noqa: ASYNC110 - a drain looks seldom, and once
+        while self._held and (now := self._clock.monotonic()) < end + _LAST_COMMITS:
+            busy = self._agents.tasks() if self._agents is not None and now < end else frozenset()
+            for task in self._held:
+                if task not in busy and not self._messages.get(task):
+                    self._messages[task] = [Message("dead")]
+                    self._wake.set()
             await asyncio.sleep(0.02)
-        for task in self._held:
-            self._messages.setdefault(task, []).append(Message("dead"))
-        self._wake.set()
-        while self._held and self._clock.monotonic() < end + 5:  # noqa: ASYNC110 - a drain looks seldom, and once
-            await asyncio.sleep(0.02)
-
-    def _in_flight(self, held: Held) -> bool:
-        agents = self._agents
-        return agents is not None and any(
-            s.doing is not None and agents.knows(address(held.task.app, s.plan.agent), s.plan.action)
-            for s in held.steps
-        )
 
     def _ring_pending(self) -> None:
         self._look_pending = True

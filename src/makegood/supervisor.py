@@ -62,6 +62,7 @@ class Supervisor:
         self, store: _Store, options: Options, *, me: str, clock: Clock, rng: random.Random, limit: int = 500
     ) -> None:
         self._store = store
+        self._clock = clock
         self._rng = rng
         self._every = options.number("every")
         self._grace = options.number("grace")
@@ -105,18 +106,34 @@ class Supervisor:
     async def lead(self, term: Term[Grant], passes: int | None = None) -> list[Pass]:
         """Supervise within a term: first a full interval of watching, then pass after pass (``passes`` of them at most)."""
         done: list[Pass] = []
-        await asyncio.sleep(self._every)
+        watched = False
         while passes is None or len(done) < passes:
+            rest = self._every
             try:
-                one = await self.once(term)
-                done = [*done[-99:], one]
-                rest = 0.0 if one.full else await self._store.horizon(self._grace, self._every)
+                if await self._writes_at_once(term) and watched:
+                    one = await self.once(term)
+                    done = [*done[-99:], one]
+                    rest = 0.0 if one.full else await self._store.horizon(self._grace, self._every)
+                watched = True
             except StoreUnavailableError as away:
-                log.warning("the store is away; judging again after a full interval: %s", away)
-                rest = self._every
+                log.warning("the store is away; judging again a full interval after it is back: %s", away)
+                watched = False
             if passes is None or len(done) < passes:
                 await asyncio.sleep(max(rest, self._every / 20) * self._rng.uniform(0.9, 1.1))
         return done
+
+    async def _writes_at_once(self, term: Term[Grant]) -> bool:
+        """Write to the store; False when that took so long that heartbeats and replies may have been held up as well.
+
+        Judging without this look would find every heartbeat run out in the first moment after an outage.
+        """
+        began = self._clock.monotonic()
+        if not await self._store.renew(term.grant):
+            raise FencedOffError(f"the term {term.epoch} is over", epoch=term.epoch)
+        took = self._clock.monotonic() - began
+        if took > self._every:
+            log.warning("the store could not be written to for %.1f s; judging after a full interval", took)
+        return took <= self._every
 
     async def once(self, term: Term[Grant]) -> Pass:
         """Make one bounded pass. Raises ``FencedOffError`` when the term is over in the store."""
