@@ -52,7 +52,12 @@ def test_shutdown_cancels_what_is_queued() -> None:
     """With ``cancel_futures``, what has not begun never does."""
     threads = DaemonThreads(1, "some")
     gate, entered = threading.Event(), threading.Event()
-    first = threads.submit(lambda: (entered.set(), gate.wait()))
+
+    def wait() -> bool:
+        entered.set()
+        return gate.wait()
+
+    first = threads.submit(wait)
     assert entered.wait(5)
     second = threads.submit(pow, 2, 2)
     threads.shutdown(cancel_futures=True)
@@ -62,7 +67,7 @@ def test_shutdown_cancels_what_is_queued() -> None:
 
 
 def test_a_call_that_never_returns_does_not_keep_the_interpreter() -> None:
-    """This is what the standard library's pool would do."""
+    """The standard library's pool would wait for it when the interpreter ends."""
     program = """
 import threading
 from makegood.threads import DaemonThreads
