@@ -1,0 +1,208 @@
+"""The rows of one task, and the Scheduler that decides on them, for the property runs of the rules.
+
+``Rows`` stands for the store: request rows, timers, an inbox, failure counts that only rise by one. It writes a Decision
+whole, or not at all when a request that it uses up was judged meanwhile.
+"""
+
+import collections
+import json
+import random
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
+
+from makegood import saga
+from makegood.decision import Decision
+from makegood.messages import Message, Request
+from makegood.task import Held, Ref, Step, Task, Template
+from tests.unit.saga_plans import ITEMS, Planner
+
+MOST_DECISIONS = 4000
+
+
+@dataclass
+class Row:
+    """A request row. ``silent``: nobody will answer; ``acted``: an agent has run it; ``answered``: its reply is in the inbox."""
+
+    request: Request
+    taken: bool = False
+    acted: bool = False
+    silent: bool = False
+    answered: bool = False
+
+
+@dataclass
+class Record:
+    """What a run has met, over many runs: moves, ends, acts and rarities, so that a run that proves nothing shows."""
+
+    moves: collections.Counter[tuple[str, str, str]] = field(default_factory=collections.Counter)
+    ends: collections.Counter[tuple[str, str]] = field(default_factory=collections.Counter)
+    acts: collections.Counter[tuple[str, str]] = field(default_factory=collections.Counter)
+    seen: collections.Counter[str] = field(default_factory=collections.Counter)
+
+
+class Rows:
+    """One task as the store has it, and who holds it. ``memory``: what the Scheduler has heard and not yet decided."""
+
+    def __init__(self, r: random.Random, record: Record) -> None:
+        self.r = r
+        self.record = record
+        given = {"b": r.random() < 0.5, "l": json.loads(r.choice(ITEMS))}
+        plans = Planner(r).plan()
+        self.steps = [Step(plan) for plan in plans]
+        self.task = Task(
+            1,
+            "shop",
+            "order",
+            on_failure=r.choice(["undo", "undo", "undo", "hold"]),
+            within=1.0,
+            inputs=(json.dumps(given).encode(),),
+            returns=Template(("", ""), (Ref("step", len(plans) - 1),)),
+        )
+        self.rows: dict[int, Row] = {}
+        self.timers: set[int] = set()
+        self.inbox: list[Message] = []
+        self.memory: list[Message] = []
+        self.counts: collections.Counter[int] = collections.Counter()
+        self.held: Held | None = None
+        self.seq = self.decisions = 0
+
+    # -- the store -----------------------------------------------------------------------------------------------------
+
+    def post(self, message: Message) -> None:
+        """Leave a message in the task's inbox."""
+        self.seq += 1
+        self.inbox.append(replace(message, seq=self.seq))
+
+    def load(self) -> list[Step]:
+        """Return the steps as the store has them: ``doing`` and ``waiting`` come from the request rows."""
+        return [
+            replace(
+                step,
+                doing=self.rows[i].request.doing if i in self.rows else None,
+                waiting=i in self.timers,
+                failures=self.counts[i],
+            )
+            for i, step in enumerate(self.steps)
+        ]
+
+    def claim(self) -> None:
+        """A Scheduler takes the task (pending, or at rest with messages waiting), and decides at once."""
+        self.held = held = saga.hold(self.task, self.load())
+        first = [Message("claim")] if self.task.state == "pending" else []
+        if first and self.task.lost >= 3:
+            first.append(Message("poison"))
+            self.record.seen["poison"] += 1
+        mended = saga.repair(held, self.inbox)
+        for message in mended:
+            self.record.seen[f"repaired {message.doing} {message.kind}"] += 1
+        self.decide([*first, *mended, *self.inbox])
+
+    def commit(self, held: Held, decision: Decision) -> bool:
+        """Write a Decision, whole or (when a request it consumes was judged meanwhile) not at all."""
+        for idx, attempt in decision.consumed:
+            row = self.rows.get(idx)
+            if row is None or row.request.attempt != attempt:
+                self.record.seen["lost decision"] += 1
+                return False
+        self._write(held, decision)
+        assert not set(decision.withdraw) & set(decision.consumed), "used up and taken back"
+        for idx, attempt in decision.withdraw:
+            row = self.rows.get(idx)
+            if row is not None and not row.taken and row.request.attempt == attempt:
+                del self.rows[idx]
+                self.memory.append(Message("withdrawn", idx, row.request.doing, attempt))
+        return True
+
+    def _write(self, held: Held, decision: Decision) -> None:
+        for idx, _ in decision.consumed:
+            del self.rows[idx]
+        for idx in decision.dropped:
+            assert idx in self.timers, "a timer is dropped that is not there"
+            self.timers.discard(idx)
+        for idx, step in decision.steps.items():
+            self.steps[idx] = step
+        self.steps += decision.added
+        for idx, (reset, increment) in decision.counted.items():
+            self.counts[idx] = (0 if reset else self.counts[idx]) + increment
+        for request in decision.requests:
+            assert request.idx not in self.rows, "two requests of one step in flight"
+            self.rows[request.idx] = Row(request, taken=self.r.random() < 0.3)
+        self.timers |= set(decision.timers)
+        self.inbox = [m for m in self.inbox if m.seq not in decision.seqs]
+        failures = sum(n for _, n in decision.counted.values())
+        assert decision.task.failure_count == decision.before.failure_count + failures
+        self.task = decision.task
+
+    # -- a Scheduler ---------------------------------------------------------------------------------------------------
+
+    def decide(self, messages: list[Message]) -> None:
+        """Let the rules decide, commit, check, and dispatch."""
+        self.decisions += 1
+        assert self.decisions < MOST_DECISIONS, "does not end"
+        held = self.held
+        assert held is not None
+        before = (list(held.steps), list(held.followers), list(held.open), held.left, held.task)
+        decision = saga.decide(held, messages)
+        assert before == (held.steps, held.followers, held.open, held.left, held.task), "the held was changed"
+        # Between deciding and committing the Supervisor may judge what the Decision uses up.
+        judged = [i for i, row in self.rows.items() if row.acted and not row.answered]
+        if judged and self.r.random() < 0.03:
+            self.judge(self.r.choice(judged))
+        old = list(self.steps)
+        if not self.commit(held, decision):
+            self.memory.clear()
+            self._silence()
+            self.held = held = saga.hold(self.task, self.load())
+            self.memory += saga.repair(held, self.inbox)
+            return
+        saga.apply(held, decision)
+        self.check(old, decision)
+        self._note(decision)
+        if decision.release:
+            self.held = None
+            self.memory.clear()
+            self._silence()
+
+    def _silence(self) -> None:
+        """Replies that were handed over in memory only die with their process: the Supervisor will find the silence."""
+        for row in self.rows.values():
+            if row.acted and not row.answered:
+                row.silent = True
+
+    def _note(self, decision: Decision) -> None:
+        for what, before, after, _ in decision.moves:
+            self.record.moves["task" if what == "task" else self._kind(what), before, after] += 1
+        for answer in decision.answers:
+            self.record.acts[answer.kind, answer.verdict] += 1
+            assert answer.reason
+        for alert in decision.alerts:
+            self.record.seen[f"alert {alert.kind}"] += 1
+            assert alert.text
+        for step in [*decision.steps.values(), *decision.added]:
+            self.record.seen["late value"] += step.late is not None
+        self.record.seen["folded"] += len(decision.moves) > 8
+        self.record.seen["isolated"] += any(q.isolate for q in decision.requests)
+        self.record.seen["undo in doubt"] += any(q.doing == "undo" and q.in_doubt for q in decision.requests)
+
+    def _kind(self, name: str) -> str:
+        return "action" if name.startswith("action") else "control"
+
+    def check(self, old: list[Step], decision: Decision) -> None:
+        """Look at what was just committed; ``old``: the steps before."""
+
+    def judge(self, idx: int) -> None:
+        """The Supervisor judges a silence: it counts, takes the row away, and leaves ``expired``."""
+        row = self.rows.pop(idx)
+        self.counts[idx] += 1
+        request = row.request
+        self.post(
+            Message(
+                "expired",
+                idx,
+                request.doing,
+                request.attempt,
+                failures=self.counts[idx],
+                died=self.r.random() < 0.3,
+            )
+        )

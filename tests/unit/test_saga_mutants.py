@@ -1,0 +1,340 @@
+"""Each rule matters: with one of them broken, the same runs that hold for the true rules find a violation.
+
+A mutant replaces one small function of ``makegood.saga`` (or breaks one promise that a service, an agent or an operator has
+made) and must die within a bounded number of seeds. ``test_the_true_rules_live`` runs the same seeds unbroken.
+"""
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from makegood import saga, states
+from makegood.errors import MakegoodError
+from makegood.messages import Message
+from makegood.saga import acts, control, deciding, forward, replies, rules, undo, work
+from makegood.saga.work import Work
+from makegood.task import Held, Step
+from tests.unit.saga_rows import Record
+from tests.unit.saga_world import World
+
+SEEDS = 2500
+Patch = Callable[[pytest.MonkeyPatch], dict[str, bool] | None]
+
+
+def first_violation(most: int, **broken: bool) -> tuple[int, str] | None:
+    """Return the first seed that finds a violation, and which; None: none of ``most`` does."""
+    for seed in range(most):
+        try:
+            World(random.Random(seed), Record(), hostile=seed % 2 == 1, **broken).run()
+        except (AssertionError, MakegoodError) as found:
+            return seed, f"{type(found).__name__}: {found}"
+    return None
+
+
+MUTANTS: dict[str, Patch] = {}
+
+
+def mutant(patch: Patch) -> Patch:
+    """Name a mutant by its function."""
+    MUTANTS[patch.__name__] = patch
+    return patch
+
+
+def also_lawful(m: pytest.MonkeyPatch, before: str, after: str) -> None:
+    """Open the table of moves, so that not the table but the services' books find the mutant."""
+    table: Any = {state: {**following} for state, following in states.STEP_MOVES.items()}
+    table[before][after] = "mutant"
+    m.setattr(work, "STEP_MOVES", table)
+    m.setattr(states, "STEP_MOVES", table)
+
+
+# -- what an answer means ----------------------------------------------------------------------------------------------
+
+
+@mutant
+def failed_on_doubt(m: pytest.MonkeyPatch) -> None:
+    """Permanent is taken for certain although an earlier try is unanswered."""
+    m.setattr(rules, "certain", lambda _step, **_: True)
+
+
+@mutant
+def transient_is_failed(m: pytest.MonkeyPatch) -> None:
+    """Silence and giving up are taken for a certain refusal."""
+    answers = replies._ANSWERS["do"]
+    m.setitem(answers, "gave_up", answers["refused"])
+    m.setitem(answers, "expired", answers["refused"])
+
+
+@mutant
+def probe_no(m: pytest.MonkeyPatch) -> None:
+    """A probe's "not happened" is believed although the service does not fence."""
+    m.setattr(rules, "not_happened_for_good", lambda _step: True)
+
+
+@mutant
+def superseded_reply_counts(m: pytest.MonkeyPatch) -> None:
+    """A reply counts whatever attempt it is of."""
+    m.setattr(rules, "current", lambda step, message: step.doing == message.doing)
+
+
+@mutant
+def probes_without_end(m: pytest.MonkeyPatch) -> None:
+    """A step in doubt is probed more than once per attempt."""
+    m.setattr(rules, "can_probe", lambda step: rules.policy(step).probe and step.doubt)
+
+
+@mutant
+def silence_counted_twice(m: pytest.MonkeyPatch) -> None:
+    """The rules count the silence that the Supervisor has counted."""
+    counted = replies._failed
+
+    def twice(w: Work, step: Step, message: Message) -> Step:
+        step = counted(w, step, message)
+        return replace(step, failures=step.failures + 1) if message.kind == "expired" else step
+
+    m.setattr(replies, "_failed", twice)
+
+
+# -- forward and verdict -----------------------------------------------------------------------------------------------
+
+
+@mutant
+def never_retried(m: pytest.MonkeyPatch) -> None:
+    """A step at a service without keys is asked again when in doubt."""
+    m.setattr(rules, "next_try", lambda _step: "do")
+
+
+@mutant
+def no_return_done_only(m: pytest.MonkeyPatch) -> None:
+    """Only a step that is done counts as past return, not one running or in doubt."""
+    m.setattr(
+        rules,
+        "past_return",
+        lambda steps: any(rules.policy(s).no_return and s.state == "done" for s in steps),
+    )
+
+
+@mutant
+def undo_past_return(m: pytest.MonkeyPatch) -> None:
+    """The point of no return is ignored."""
+    m.setattr(rules, "past_return", lambda _steps: False)
+
+
+@mutant
+def hold_no_withdraw(m: pytest.MonkeyPatch) -> None:
+    """A held task neither drops its timers nor withdraws its requests."""
+    m.setattr(forward, "clear", lambda _work: None)
+
+
+@mutant
+def starts_too_early(m: pytest.MonkeyPatch) -> None:
+    """One predecessor that has passed is enough."""
+    true = Work._pass
+
+    def early(w: Work, idx: int) -> None:
+        true(w, idx)
+        w.free.extend(w.followers(idx))
+
+    m.setattr(Work, "_pass", early)
+    m.setattr(Work, "open", lambda _work, _idx: 0)
+
+
+@mutant
+def no_lanes(m: pytest.MonkeyPatch) -> None:
+    """All items of an ``each`` begin at once, whatever it says."""
+    m.setattr(control, "_lasts", lambda _body: [])
+
+
+@mutant
+def both_branches(m: pytest.MonkeyPatch) -> None:
+    """A branch that is not taken is run all the same."""
+    m.setattr(control, "not_taken", lambda _work, _plan: False)
+
+
+@mutant
+def threshold_ignored(m: pytest.MonkeyPatch) -> None:
+    """A step in doubt is asked again for ever."""
+    m.setattr(rules, "what_follows", lambda _step: "retry")
+
+
+# -- undo --------------------------------------------------------------------------------------------------------------
+
+
+@mutant
+def undo_running(m: pytest.MonkeyPatch) -> None:
+    """The undo does not await what is in flight: it is taken for in doubt at once."""
+
+    def impatient(w: Work) -> None:
+        for step in w.steps():
+            if step.doing == "do":
+                w.move(replace(step, doing=None), "in_doubt", "mutant", doubt=True)
+        clear(w)
+
+    clear = undo.clear
+    m.setattr(undo, "clear", impatient)
+
+
+@mutant
+def two_requests_in_flight(m: pytest.MonkeyPatch) -> None:
+    """The undo begins while the step's probe is in flight."""
+    m.setattr(rules, "idle", lambda step: not step.waiting)
+
+
+@mutant
+def undo_in_forward_order(m: pytest.MonkeyPatch) -> None:
+    """A step is undone before those that came after it."""
+    m.setattr(rules, "stands_before", lambda _step: False)
+
+
+@mutant
+def undo_known_only(m: pytest.MonkeyPatch) -> None:
+    """Only what is known to be done is undone, not what is in doubt."""
+    m.setattr(rules, "to_be_undone", lambda step: step.state == "done")
+    m.setattr(rules, "SETTLED", rules.SETTLED | {"in_doubt"})
+
+
+@mutant
+def no_settle(m: pytest.MonkeyPatch) -> None:
+    """A step in doubt at a service without tokens is undone without a definite answer."""
+    m.setattr(rules, "must_settle", lambda step: rules.policy(step).never)
+
+
+@mutant
+def never_undone_blindly(m: pytest.MonkeyPatch) -> None:
+    """A step in doubt at a service without keys is undone although nobody can tell whether it happened."""
+    m.setattr(rules, "must_settle", lambda step: rules.policy(step).settle)
+
+
+@mutant
+def undo_threshold_ignored(m: pytest.MonkeyPatch) -> None:
+    """An undo is asked again for ever."""
+    m.setattr(rules, "what_follows_undo", lambda _step: "retry")
+
+
+@mutant
+def counts_go_on(m: pytest.MonkeyPatch) -> None:
+    """The undo inherits the failures of the action."""
+    begin = undo.begin_undo
+
+    def inherit(w: Work, cause: str, why: str) -> None:
+        counted = {step.plan.idx: step.failures for step in w.steps()}
+        begin(w, cause, why)
+        for step in w.steps():
+            if step.failures != counted[step.plan.idx]:
+                w.put(replace(step, failures=counted[step.plan.idx]))
+                w.out.counted.pop(step.plan.idx, None)
+
+    m.setattr(forward, "begin_undo", inherit)
+
+
+# -- resubmission ------------------------------------------------------------------------------------------------------
+
+
+@mutant
+def round_in_doubt(m: pytest.MonkeyPatch) -> None:
+    """A step in doubt gets a new key when the task is resubmitted."""
+    also_lawful(m, "in_doubt", "waiting")
+    true = rules.begins_anew
+    m.setattr(rules, "begins_anew", lambda step: true(step) or step.state == "in_doubt")
+
+
+@mutant
+def same_round(m: pytest.MonkeyPatch) -> None:
+    """A step that was undone is done again under its old key."""
+    begin = acts._begin_round
+    m.setattr(acts, "_begin_round", lambda w, step: begin(w, replace(step, round=step.round - 1)))
+
+
+@mutant
+def reset_token(m: pytest.MonkeyPatch) -> None:
+    """The attempt begins at 0 with each round."""
+    m.setattr(rules, "token_of_new_round", lambda _step: 0)
+
+
+@mutant
+def kept_is_done(m: pytest.MonkeyPatch) -> None:
+    """A kept step counts as done when the task is resubmitted, with what it was made from gone."""
+    begin = acts._begin_round
+
+    def keep(w: Work, step: Step) -> None:
+        if step.state == "kept" and step.plan.kind == "action" and step.result is not None:
+            w.put(replace(step, state="done"))
+        else:
+            begin(w, step)
+
+    m.setattr(acts, "_begin_round", keep)
+
+
+@mutant
+def resubmitted_over_a_failed_undo(m: pytest.MonkeyPatch) -> None:
+    """A task is resubmitted although an undo has failed."""
+    m.setattr(rules, "barred_from_resubmission", lambda _step: "")
+
+
+# -- schedulers that die -----------------------------------------------------------------------------------------------
+
+
+@mutant
+def nothing_repaired(m: pytest.MonkeyPatch) -> None:
+    """A withdrawal that a dead Scheduler did not hear is forgotten."""
+    m.setattr(saga, "repair", lambda _held, _messages: [])
+
+
+@mutant
+def withdrawn_means_silent_probe(m: pytest.MonkeyPatch) -> None:
+    """A request that is gone is always taken for the action's."""
+    repair = saga.repair
+
+    def wrong(held: Held, messages: list[Message]) -> list[Message]:
+        return [replace(found, doing="do") for found in repair(held, messages)]
+
+    m.setattr(saga, "repair", wrong)
+
+
+@mutant
+def claims_forget_what_waits(m: pytest.MonkeyPatch) -> None:
+    """A Scheduler that takes over looks at nothing but its messages."""
+    m.setattr(deciding, "look_at_all", lambda _work: None)
+
+
+# -- promises of others ------------------------------------------------------------------------------------------------
+
+
+@mutant
+def forgets_refusal(_: pytest.MonkeyPatch) -> dict[str, bool]:
+    """A service that is declared with ``settle`` forgets its refusals."""
+    return {"forgets": True}
+
+
+@mutant
+def agent_hides_its_tries(_: pytest.MonkeyPatch) -> dict[str, bool]:
+    """An agent does not say that an earlier try of the same attempt is unanswered."""
+    return {"certain": True}
+
+
+@mutant
+def hasty_operator(_: pytest.MonkeyPatch) -> dict[str, bool]:
+    """An operator says *failed* while something can still arrive."""
+    return {"hasty": True}
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_mutant_dies(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With this rule broken, a violation is found."""
+    broken = MUTANTS[name](monkeypatch) or {}
+    found = first_violation(SEEDS, **broken)
+    assert found is not None, f"{name} lives: {MUTANTS[name].__doc__}"
+    print(f"{name}: seed {found[0]}, {found[1]}")
+
+
+def test_there_are_enough_mutants() -> None:
+    """Nobody has taken mutants away without saying so here."""
+    assert len(MUTANTS) == 33
+
+
+def test_the_true_rules_live() -> None:
+    """The same seeds find nothing in the true rules, so it is the mutation that dies."""
+    assert first_violation(SEEDS) is None
