@@ -21,14 +21,14 @@ async def view(store: Store, task: int) -> TaskView:
     return found
 
 
-async def test_the_highest_priority_comes_first_then_who_waits_longest(store: Store):
+async def test_the_highest_priority_comes_first_then_who_waits_longest(store: Store) -> None:
     await store.submit([draft(5), draft(3, priority=9), draft(8)])
     await store.submit([draft(1), draft(2, priority=9), draft(9, priority=4)])
     scheduler = await hand(store)
     assert await scheduler.claim(10) == [3, 2, 9, 5, 8, 1]
 
 
-async def test_at_most_limit_are_claimed_and_more_tells_of_the_others(store: Store):
+async def test_at_most_limit_are_claimed_and_more_tells_of_the_others(store: Store) -> None:
     await store.submit([draft(n) for n in range(1, 6)])
     scheduler = await hand(store)
     assert await scheduler.claim(2) == [1, 2]
@@ -40,14 +40,14 @@ async def test_at_most_limit_are_claimed_and_more_tells_of_the_others(store: Sto
     assert await scheduler.claim(2) == []
 
 
-async def test_a_claim_of_nothing_still_tells_whether_tasks_wait(store: Store):
+async def test_a_claim_of_nothing_still_tells_whether_tasks_wait(store: Store) -> None:
     await store.submit([draft(1)])
     scheduler = await hand(store)
     assert await scheduler.claim(0) == []
     assert scheduler.committed.more
 
 
-async def test_a_claimed_task_is_locked_under_a_raised_epoch_and_shown_as_it_was(store: Store):
+async def test_a_claimed_task_is_locked_under_a_raised_epoch_and_shown_as_it_was(store: Store) -> None:
     await store.submit([draft(1)])
     scheduler = await hand(store)
     await scheduler.claim(1)
@@ -57,12 +57,12 @@ async def test_a_claimed_task_is_locked_under_a_raised_epoch_and_shown_as_it_was
     assert (found.state, found.locked_by, found.epoch) == ("processing", scheduler.node, 1)
 
 
-async def test_a_locked_task_is_not_claimed(store: Store):
+async def test_a_locked_task_is_not_claimed(store: Store) -> None:
     await running(store, 1)
     assert await (await hand(store)).claim(10) == []
 
 
-async def test_two_schedulers_share_the_tasks_and_none_goes_to_both(store: Store, other: Store):
+async def test_two_schedulers_share_the_tasks_and_none_goes_to_both(store: Store, other: Store) -> None:
     await store.submit([draft(n) for n in range(1, 201)])
     first, second = await hand(store), await hand(other)
 
@@ -77,7 +77,7 @@ async def test_two_schedulers_share_the_tasks_and_none_goes_to_both(store: Store
     assert all(len(claimed) > 0 for claimed in claims)
 
 
-async def test_decide_gets_the_messages_that_wait(store: Store):
+async def test_decide_gets_the_messages_that_wait(store: Store) -> None:
     await store.submit([draft(1), draft(2)])
     await store.post(1, Message("cancel", act=Act("a1")))
     scheduler = await hand(store)
@@ -85,7 +85,7 @@ async def test_decide_gets_the_messages_that_wait(store: Store):
     assert [[m.kind for m in loaded.messages] for loaded in scheduler.seen] == [["cancel"], []]
 
 
-async def test_what_decide_returns_is_written_with_the_claim(store: Store):
+async def test_what_decide_returns_is_written_with_the_claim(store: Store) -> None:
     await store.submit([draft(1)])
     scheduler = await hand(store)
     await scheduler.claim(1)
@@ -93,7 +93,7 @@ async def test_what_decide_returns_is_written_with_the_claim(store: Store):
     assert (asked.task, asked.idx, asked.attempt) == (1, 0, 1)
 
 
-async def test_a_claim_and_decisions_share_one_batch(store: Store):
+async def test_a_claim_and_decisions_share_one_batch(store: Store) -> None:
     scheduler = await running(store, 1)
     await store.submit([draft(2)])
     assert await scheduler.claim(5, decisions=[begin(scheduler[1], 1)]) == [2]
@@ -101,13 +101,13 @@ async def test_a_claim_and_decisions_share_one_batch(store: Store):
     assert {(r.task, r.idx) for r in await store.take(payments, [offer()])} == {(1, 0), (1, 1), (2, 0)}
 
 
-async def test_a_task_given_back_in_a_batch_is_not_claimed_by_it(store: Store):
+async def test_a_task_given_back_in_a_batch_is_not_claimed_by_it(store: Store) -> None:
     scheduler = await running(store, 1)
     assert await scheduler.claim(5, decisions=[to_state(scheduler[1], "pending")]) == []
     assert await scheduler.claim(5, lambda memory: to_state(memory, "processing")) == [1]
 
 
-async def test_local_requests_of_a_claim_are_born_taken(store: Store):
+async def test_local_requests_of_a_claim_are_born_taken(store: Store) -> None:
     scheduler = await running(store, 1, local=True)
     assert await store.take(await agent(store), [offer()]) == []
     found = await store.detail(1)
@@ -116,7 +116,7 @@ async def test_local_requests_of_a_claim_are_born_taken(store: Store):
     assert found.steps[0].due == pytest.approx(30, abs=5)
 
 
-async def test_when_decide_raises_nothing_is_claimed_and_the_caller_gets_it(store: Store):
+async def test_when_decide_raises_nothing_is_claimed_and_the_caller_gets_it(store: Store) -> None:
     await store.submit([draft(1)])
     scheduler = await hand(store)
 
@@ -129,7 +129,7 @@ async def test_when_decide_raises_nothing_is_claimed_and_the_caller_gets_it(stor
     assert await scheduler.claim(5) == [1]
 
 
-async def test_a_task_that_lost_three_schedulers_is_claimed_alone(store: Store):
+async def test_a_task_that_lost_three_schedulers_is_claimed_alone(store: Store) -> None:
     await store.submit([draft(n) for n in range(1, 6)])
     scheduler = await hand(store)
     await scheduler.claim(5)
@@ -143,14 +143,14 @@ async def test_a_task_that_lost_three_schedulers_is_claimed_alone(store: Store):
     assert begun == [[1], [2], [3], [4, 5]]
 
 
-async def test_a_task_given_back_goes_behind_those_of_its_priority(store: Store):
+async def test_a_task_given_back_goes_behind_those_of_its_priority(store: Store) -> None:
     scheduler = await running(store, 1)
     await store.submit([draft(2), draft(3, priority=1)])
     await scheduler.commit(to_state(scheduler[1], "pending"))
     assert await scheduler.claim(5, lambda memory: to_state(memory, "processing")) == [3, 2, 1]
 
 
-async def test_each_claim_raises_the_epoch(store: Store):
+async def test_each_claim_raises_the_epoch(store: Store) -> None:
     await store.submit([draft(1)])
     scheduler = await hand(store)
     for epoch in (1, 2, 3):
@@ -159,7 +159,9 @@ async def test_each_claim_raises_the_epoch(store: Store):
         await scheduler.commit(to_state(scheduler[1], "pending"))
 
 
-async def test_the_first_claim_sets_the_complete_by_and_later_ones_leave_it(store: Store, world: World):
+async def test_the_first_claim_sets_the_complete_by_and_later_ones_leave_it(
+    store: Store, world: World
+) -> None:
     await store.submit([draft(1, within=100.0), draft(2)])
     await world.elapse(1000)
     scheduler = await hand(store)
@@ -175,7 +177,9 @@ async def test_the_first_claim_sets_the_complete_by_and_later_ones_leave_it(stor
     assert (await view(store, 2)).complete_by is None
 
 
-async def test_a_resubmitted_task_gets_a_new_complete_by_at_its_next_claim(store: Store, world: World):
+async def test_a_resubmitted_task_gets_a_new_complete_by_at_its_next_claim(
+    store: Store, world: World
+) -> None:
     scheduler = await running(store, 1, within=100.0)
     await scheduler.commit(to_state(scheduler[1], "error", goal="hold"))
     await world.elapse(500)
@@ -193,7 +197,7 @@ async def test_a_resubmitted_task_gets_a_new_complete_by_at_its_next_claim(store
     assert (await view(store, 1)).complete_by == pytest.approx(await store.now() + 100, abs=5)
 
 
-async def test_a_task_that_is_to_be_undone_gets_no_complete_by(store: Store):
+async def test_a_task_that_is_to_be_undone_gets_no_complete_by(store: Store) -> None:
     scheduler = await running(store, 1, within=100.0)
     cleared = to_state(scheduler[1], "pending", goal="undo")
     cleared.clear_complete_by = True
@@ -203,7 +207,7 @@ async def test_a_task_that_is_to_be_undone_gets_no_complete_by(store: Store):
     assert (await view(store, 1)).complete_by is None
 
 
-async def test_a_task_at_rest_is_claimed_for_the_message_that_waits(store: Store):
+async def test_a_task_at_rest_is_claimed_for_the_message_that_waits(store: Store) -> None:
     scheduler = await running(store, 1, 2, 3)
     await scheduler.commit(
         to_state(scheduler[1], "error", goal="hold"),
@@ -228,7 +232,7 @@ async def test_a_task_at_rest_is_claimed_for_the_message_that_waits(store: Store
     assert [(await view(store, n)).epoch for n in (1, 2, 3)] == [2, 2, 2]
 
 
-async def test_at_rest_claims_only_unlocked_tasks_at_rest_with_messages(store: Store):
+async def test_at_rest_claims_only_unlocked_tasks_at_rest_with_messages(store: Store) -> None:
     scheduler = await running(store, 1, 2)
     await store.submit([draft(3)])
     await scheduler.commit(to_state(scheduler[2], "processed"))
@@ -242,7 +246,7 @@ async def test_at_rest_claims_only_unlocked_tasks_at_rest_with_messages(store: S
     ) == [2]
 
 
-async def test_the_same_task_at_rest_goes_to_one_of_two_schedulers(store: Store, other: Store):
+async def test_the_same_task_at_rest_goes_to_one_of_two_schedulers(store: Store, other: Store) -> None:
     first, second = await running(store, 1), await hand(other)
     await first.commit(to_state(first[1], "processed"))
     await store.post(1, Message("undo"))
@@ -256,7 +260,7 @@ async def test_the_same_task_at_rest_goes_to_one_of_two_schedulers(store: Store,
 
 async def test_a_task_whose_rows_cannot_be_read_goes_to_error_and_the_others_go_on(
     store: Store, world: World
-):
+) -> None:
     await store.submit([draft(1), draft(2)])
     async with world.raw() as raw:
         await raw.run("update {task} set static = ? where id = 1", b"not what we wrote")
@@ -270,7 +274,9 @@ async def test_a_task_whose_rows_cannot_be_read_goes_to_error_and_the_others_go_
     assert [a.kind for a in await store.alerts(task=1)] == ["guilty"]
 
 
-async def test_a_claim_after_a_takeover_shows_what_the_dead_scheduler_committed(store: Store, world: World):
+async def test_a_claim_after_a_takeover_shows_what_the_dead_scheduler_committed(
+    store: Store, world: World
+) -> None:
     old = await running(store, 1)
     await old.commit(begin(old[1], 1))
     await world.elapse(120)
@@ -286,7 +292,7 @@ async def test_a_claim_after_a_takeover_shows_what_the_dead_scheduler_committed(
     ]
 
 
-async def test_ten_thousand_tasks_are_taken_over_in_batches(store: Store, world: World):
+async def test_ten_thousand_tasks_are_taken_over_in_batches(store: Store, world: World) -> None:
     """The count is a thousand, to be quick; the batches are what matters."""
     old = await hand(store)
     await store.submit([draft(n) for n in range(1, 1001)])

@@ -1,4 +1,4 @@
-"""A Scheduler's commit: its fences, its losers, its guilty ones, and everything that a Decision writes."""
+"""A Scheduler's commit: its fences, its losers, its guilty ones."""
 
 import asyncio
 
@@ -8,10 +8,11 @@ from msgspec.structs import replace
 from makegood.decision import Decision
 from makegood.messages import Act, Alert, Answer, Message
 from makegood.store.protocol import Store
-from makegood.store.records import Filter, TaskDetail
+from makegood.store.records import Batch, Filter, Grant, TaskDetail
 from tests.conformance.builders import (
     UNENCODABLE,
     Hand,
+    Memory,
     agent,
     begin,
     done,
@@ -50,7 +51,7 @@ async def taken_over(store: Store, world: World, old: Hand, *, claim: bool = Tru
 # The fences
 
 
-async def test_a_decision_under_an_old_epoch_is_lost_and_writes_nothing(store: Store, world: World):
+async def test_a_decision_under_an_old_epoch_is_lost_and_writes_nothing(store: Store, world: World) -> None:
     old = await running(store, 1)
     new = await taken_over(store, world, old)
     decision = done(old[1], 0)
@@ -72,14 +73,16 @@ async def test_a_decision_under_an_old_epoch_is_lost_and_writes_nothing(store: S
     assert (await store.schema()).rows["request"] == 1
 
 
-async def test_a_decision_of_a_task_that_was_freed_and_not_yet_claimed_is_lost(store: Store, world: World):
+async def test_a_decision_of_a_task_that_was_freed_and_not_yet_claimed_is_lost(
+    store: Store, world: World
+) -> None:
     old = await running(store, 1)
     await taken_over(store, world, old, claim=False)
     assert (await old.commit(begin(old[1], 1))).lost == {1}
     assert (await look(store, 1)).task.state == "pending"
 
 
-async def test_the_same_node_claiming_again_does_not_revive_an_old_decision(store: Store):
+async def test_the_same_node_claiming_again_does_not_revive_an_old_decision(store: Store) -> None:
     scheduler = await running(store, 1)
     stale = begin(scheduler[1], 1)
     await scheduler.commit(to_state(scheduler[1], "pending"))
@@ -87,13 +90,13 @@ async def test_the_same_node_claiming_again_does_not_revive_an_old_decision(stor
     assert (await scheduler.commit(stale)).lost == {1}
 
 
-async def test_another_node_may_not_write_a_task_it_does_not_hold(store: Store):
+async def test_another_node_may_not_write_a_task_it_does_not_hold(store: Store) -> None:
     scheduler, stranger = await running(store, 1), await hand(store)
     stranger.tasks[1] = scheduler[1]
     assert (await stranger.commit(begin(scheduler[1], 1))).lost == {1}
 
 
-async def test_a_decision_on_a_judged_request_is_lost(store: Store, world: World):
+async def test_a_decision_on_a_judged_request_is_lost(store: Store, world: World) -> None:
     scheduler = await running(store, 1, local=True)
     await world.elapse(40)
     await store.heartbeat(scheduler.node, (await store.nodes())[0].info)
@@ -102,14 +105,14 @@ async def test_a_decision_on_a_judged_request_is_lost(store: Store, world: World
     assert (await look(store, 1)).steps[0].state == "running"
 
 
-async def test_a_reply_to_another_attempt_than_the_one_in_flight_is_lost(store: Store):
+async def test_a_reply_to_another_attempt_than_the_one_in_flight_is_lost(store: Store) -> None:
     scheduler = await running(store, 1)
     decision = done(scheduler[1], 0)
     decision.consumed = [(0, 2)]
     assert (await scheduler.commit(decision)).lost == {1}
 
 
-async def test_a_timer_cannot_be_consumed_as_a_request(store: Store):
+async def test_a_timer_cannot_be_consumed_as_a_request(store: Store) -> None:
     scheduler = await running(store, 1)
     await scheduler.commit(Decision(scheduler[1].task, scheduler[1].task, timers={1: 5.0}))
     decision = unchanged(scheduler[1])
@@ -118,7 +121,7 @@ async def test_a_timer_cannot_be_consumed_as_a_request(store: Store):
     assert (await look(store, 1)).steps[1].waiting
 
 
-async def test_when_one_of_two_consumed_requests_is_gone_the_other_stays(store: Store, world: World):
+async def test_when_one_of_two_consumed_requests_is_gone_the_other_stays(store: Store, world: World) -> None:
     scheduler = await running(store, 1)
     await scheduler.commit(begin(scheduler[1], 1))
     decision = done(scheduler[1], 1, done(scheduler[1], 0))
@@ -127,7 +130,7 @@ async def test_when_one_of_two_consumed_requests_is_gone_the_other_stays(store: 
     assert [s.doing for s in (await look(store, 1)).steps] == ["do", "do", None]
 
 
-async def test_losers_are_named_and_the_rest_is_committed(store: Store, world: World):
+async def test_losers_are_named_and_the_rest_is_committed(store: Store, world: World) -> None:
     scheduler = await running(store, *range(1, 10))
     stranger = await hand(store)
     for n in (2, 5):
@@ -148,14 +151,14 @@ async def test_losers_are_named_and_the_rest_is_committed(store: Store, world: W
         )
 
 
-async def test_a_batch_of_losers_only_is_no_error(store: Store):
+async def test_a_batch_of_losers_only_is_no_error(store: Store) -> None:
     scheduler = await running(store, 1)
     stale = begin(scheduler[1], 1)
     await scheduler.commit(to_state(scheduler[1], "pending"))
     assert (await scheduler.commit(stale)).lost == {1}
 
 
-async def test_an_empty_batch_is_no_error(store: Store):
+async def test_an_empty_batch_is_no_error(store: Store) -> None:
     committed = await (await hand(store)).commit()
     assert (committed.lost, committed.claimed, committed.more) == (set(), [], False)
 
@@ -163,7 +166,9 @@ async def test_an_empty_batch_is_no_error(store: Store):
 # Races with a take-over
 
 
-async def test_a_takeover_waits_for_a_commit_in_flight_and_loads_what_it_wrote(store: Store, world: World):
+async def test_a_takeover_waits_for_a_commit_in_flight_and_loads_what_it_wrote(
+    store: Store, world: World
+) -> None:
     """The old owner's commit holds the task's row; only then may the lock move, and nothing stale is loaded."""
     old = await running(store, 1)
     new = await hand(store)
@@ -183,11 +188,11 @@ async def test_a_takeover_waits_for_a_commit_in_flight_and_loads_what_it_wrote(s
         assert await still_waits(going)
     await going
     (loaded,) = new.seen
-    assert [(s.state, s.doing) for s in loaded.steps][0] == ("done", None)
+    assert (loaded.steps[0].state, loaded.steps[0].doing) == ("done", None)
     assert (await old.commit(done(old[1], 0))).lost == {1}
 
 
-async def test_a_commit_waits_for_a_takeover_in_flight_and_is_lost(store: Store, world: World):
+async def test_a_commit_waits_for_a_takeover_in_flight_and_is_lost(store: Store, world: World) -> None:
     old = await running(store, 1)
     decision = begin(old[1], 1, done(old[1], 0))
     async with world.raw() as raw:
@@ -198,7 +203,9 @@ async def test_a_commit_waits_for_a_takeover_in_flight_and_is_lost(store: Store,
     assert [s.state for s in (await look(store, 1)).steps] == ["running", "waiting", "waiting"]
 
 
-async def test_a_commit_and_a_takeover_at_once_leave_no_stale_owner(store: Store, other: Store, world: World):
+async def test_a_commit_and_a_takeover_at_once_leave_no_stale_owner(
+    store: Store, other: Store, world: World
+) -> None:
     """Whoever comes first wins: the new owner has seen the old one's commit, or the old one has lost."""
     won = lost = 0
     for n in range(1, 31):
@@ -208,14 +215,13 @@ async def test_a_commit_and_a_takeover_at_once_leave_no_stale_owner(store: Store
         new = await hand(other)
         grant = await term(other)
 
-        async def take_over(new: Hand = new, grant=grant) -> None:  # type: ignore[no-untyped-def]
+        async def take_over(new: Hand = new, grant: Grant = grant) -> None:
             await other.release_dead(grant, 100)
             await new.claim(5, lambda memory: to_state(memory, "processing"))
 
-        first, second = old.commit(done(old[n], 0)), take_over()
-        committed, _ = await asyncio.gather(*((first, second) if n % 2 else (second, first)))  # type: ignore[misc]
-        if n % 2 == 0:
-            committed = old.committed
+        both = [old.commit(done(old[n], 0)), take_over()]
+        await asyncio.gather(*(both if n % 2 else reversed(both)))
+        committed = old.committed
         await other.release(grant)
         (loaded,) = new.seen
         assert loaded.steps[0].state == ("running" if committed.lost else "done")
@@ -224,23 +230,26 @@ async def test_a_commit_and_a_takeover_at_once_leave_no_stale_owner(store: Store
     assert won + lost == 30
 
 
-async def test_of_two_replies_to_one_request_one_decision_wins(store: Store):
+async def test_of_two_replies_to_one_request_one_decision_wins(store: Store) -> None:
     scheduler = await running(store, 1)
     again = done(scheduler[1], 0)
     assert (await scheduler.commit(done(scheduler[1], 0))).lost == set()
     assert (await scheduler.commit(again)).lost == {1}
 
 
-async def test_judge_and_reply_at_once_count_the_attempt_once(store: Store, other: Store, world: World):
+async def test_judge_and_reply_at_once_count_the_attempt_once(
+    store: Store, other: Store, world: World
+) -> None:
     """Silence judged and the reply committed exclude each other, whatever the order."""
     scheduler = await running(store, *range(1, 21), local=True)
     await world.elapse(31)
     grant = await term(other)
-    judged, *commits = await asyncio.gather(
-        other.judge(grant, 0, 100), *(store.commit(_one(scheduler, n)) for n in range(1, 21))
+    judged, commits = await asyncio.gather(
+        other.judge(grant, 0, 100),
+        asyncio.gather(*(store.commit(Batch(scheduler.node, [done(scheduler[n], 0)])) for n in range(1, 21))),
     )
     late = {task for task, *_ in judged.requests}
-    lost = set().union(*(c.lost for c in commits))
+    lost = {task for committed in commits for task in committed.lost}
     assert lost == late
     for n in range(1, 21):
         found = await look(store, n)
@@ -249,267 +258,13 @@ async def test_judge_and_reply_at_once_count_the_attempt_once(store: Store, othe
         )
 
 
-def _one(scheduler: Hand, n: int):  # type: ignore[no-untyped-def]
-    from makegood.store.records import Batch
-
-    return Batch(scheduler.node, [done(scheduler[n], 0)])
-
-
-# Everything that a Decision writes
-
-
-async def test_a_retry_under_the_same_key_is_a_new_attempt(store: Store):
-    scheduler = await running(store, 1)
-    payments = await agent(store)
-    await store.take(payments, [offer()])
-    decision = unchanged(scheduler[1])
-    decision.consumed.append((0, 1))
-    begin(scheduler[1], 0, decision)
-    await scheduler.commit(decision)
-    (asked,) = await store.take(payments, [offer()])
-    assert (asked.attempt, asked.idx) == (2, 0)
-    assert (await look(store, 1)).steps[0].attempt == 2
-
-
-async def test_a_request_comes_to_the_agent_as_it_was_sent(store: Store):
-    scheduler = await hand(store)
-    await store.submit([draft(1, priority=6, trace="00-b")])
-    sent = []
-
-    def make(memory):  # type: ignore[no-untyped-def]
-        made = begin(
-            memory, 1, doing="undo", in_doubt=True, result=b"1", late=b"2", isolate=True, trace="00-b"
-        )
-        sent.extend(made.requests)
-        return made
-
-    await scheduler.claim(1, make)
-    (asked,) = await store.take(await agent(store), [offer()])
-    assert asked == sent[0]
-    assert asked.within == 30.0
-
-
-async def test_release_clears_the_lock_and_a_task_at_rest_keeps_no_requests(store: Store):
-    scheduler = await running(store, 1, 2)
-    decision = to_state(scheduler[1], "error", goal="hold", cause="no stock")
-    decision.timers[2] = 10.0
-    await scheduler.commit(decision)
-    found = await look(store, 1)
-    assert (found.task.state, found.task.goal, found.task.cause, found.task.locked_by) == (
-        "error",
-        "hold",
-        "no stock",
-        None,
-    )
-    assert all(s.doing is None for s in found.steps)
-    assert found.task.ended is None
-
-
-async def test_an_ended_task_has_its_end_and_loses_it_when_it_goes_on(store: Store):
-    scheduler = await running(store, 1)
-    await scheduler.commit(to_state(scheduler[1], "undone", goal="undo"))
-    assert (await look(store, 1)).task.ended == pytest.approx(await store.now(), abs=5)
-    await store.post(1, Message("resubmit"))
-    await scheduler.claim(
-        0, lambda memory: to_state(memory, "pending", goal="forward", submission=2), at_rest=[1]
-    )
-    found = await look(store, 1)
-    assert (found.task.ended, found.task.state, found.task.submission) == (None, "pending", 2)
-
-
-async def test_an_act_that_changes_nothing_leaves_the_end_as_it_was(store: Store, world: World):
-    scheduler = await running(store, 1)
-    await scheduler.commit(to_state(scheduler[1], "processed"))
-    ended = (await look(store, 1)).task.ended
-    await world.elapse(0)
-    await store.post(1, Message("cancel", act=Act("a")))
-
-    def refuse(memory):  # type: ignore[no-untyped-def]
-        made = unchanged(memory)
-        made.release = True
-        made.seqs = [m.seq for m in memory.messages]
-        made.answers.append(Answer(Act("a", "me", "why"), "cancel", "refused", "it has ended", "processed"))
-        return made
-
-    await scheduler.claim(0, refuse, at_rest=[1])
-    found = (await look(store, 1)).task
-    assert (found.ended, found.state, found.locked_by) == (ended, "processed", None)
-    assert (await store.answers(["a"]))["a"].verdict == "refused"
-
-
-async def test_untaken_requests_are_withdrawn_and_taken_ones_are_not(store: Store):
-    scheduler = await running(store, 1, 2)
-    await scheduler.commit(begin(scheduler[1], 1), begin(scheduler[2], 1))
-    taken = await store.take(await agent(store), [offer(1)])
-    assert [(r.task, r.idx) for r in taken] == [(1, 0)]
-    decisions = []
-    for n in (1, 2):
-        decision = unchanged(scheduler[n])
-        decision.withdraw = [(0, 1), (1, 1), (2, 1), (1, 9)]
-        decisions.append(decision)
-    committed = await scheduler.commit(*decisions)
-    assert sorted(committed.withdrawn) == [(1, 1, 1), (2, 0, 1), (2, 1, 1)]
-    assert [s.doing for s in (await look(store, 1)).steps] == ["do", None, None]
-    assert [s.doing for s in (await look(store, 2)).steps] == [None, None, None]
-
-
-async def test_a_withdrawal_and_a_take_at_once_exclude_each_other(store: Store, other: Store):
-    scheduler = await running(store, *range(1, 21))
-    payments = await agent(other)
-    decisions = []
-    for n in range(1, 21):
-        decision = unchanged(scheduler[n])
-        decision.withdraw = [(0, 1)]
-        decisions.append(decision)
-    committed, taken = await asyncio.gather(scheduler.commit(*decisions), other.take(payments, [offer(10)]))
-    withdrawn = {task for task, _, _ in committed.withdrawn}
-    given = {r.task for r in taken}
-    assert withdrawn.isdisjoint(given)
-    assert withdrawn | given == set(range(1, 21)) or len(given) == 10
-
-
-async def test_timers_are_set_replaced_and_dropped(store: Store, world: World):
-    scheduler = await running(store, 1)
-    task = scheduler[1].task
-    await scheduler.commit(Decision(task, task, timers={1: 10.0, 2: 20.0}))
-    await scheduler.commit(Decision(task, task, timers={1: 50.0}, dropped=[2]))
-    (found,) = await store.load(scheduler.node, [1])
-    assert found.due == {1: pytest.approx(50, abs=5)}
-    await scheduler.commit(Decision(task, task, dropped=[1], timers={1: 7.0}))
-    (found,) = await store.load(scheduler.node, [1])
-    assert found.due == {1: pytest.approx(7, abs=5)}
-    await scheduler.commit(Decision(task, task, dropped=[1]))
-    (found,) = await store.load(scheduler.node, [1])
-    assert (found.due, found.steps[1].waiting) == ({}, False)
-
-
-async def test_a_step_may_have_a_timer_and_a_request_side_by_side(store: Store):
-    scheduler = await running(store, 1)
-    task = scheduler[1].task
-    await scheduler.commit(Decision(task, task, timers={0: 10.0}))
-    (found,) = await store.load(scheduler.node, [1])
-    assert (found.steps[0].doing, found.steps[0].waiting) == ("do", True)
-
-
-async def test_a_timer_is_never_taken_and_never_judged(store: Store, world: World):
-    scheduler = await running(store, 1, local=True)
-    task = scheduler[1].task
-    await scheduler.commit(Decision(task, task, consumed=[(0, 1)], timers={1: 1.0}))
-    await world.elapse(50)
-    assert await store.take(await agent(store), [offer()]) == []
-    assert (await store.judge(await term(store), 0, 10)).requests == []
-
-
-async def test_failure_counts_are_raised_in_the_store_or_begun_anew(store: Store, world: World):
-    scheduler = await running(store, 1, local=True)
-    await world.elapse(31)
-    await store.judge(await term(store), 0, 10)  # the store's count is 1, the Scheduler does not know
-    task, first = scheduler[1].task, scheduler[1].steps[0]
-    await scheduler.commit(Decision(task, task, steps={0: first}, counted={0: (False, 2), 1: (False, 1)}))
-    found = await look(store, 1)
-    assert ([s.failures for s in found.steps], found.task.failure_count) == ([3, 1, 0], 4)
-    await scheduler.commit(Decision(task, task, steps={0: first}, counted={0: (True, 1), 1: (True, 0)}))
-    found = await look(store, 1)
-    assert ([s.failures for s in found.steps], found.task.failure_count) == ([1, 0, 0], 5)
-
-
-async def test_a_failure_may_count_for_the_task_alone(store: Store):
-    scheduler = await running(store, 1)
-    task = scheduler[1].task
-    await scheduler.commit(Decision(task, task, counted={-1: (False, 1), 0: (True, 0)}))
-    found = await look(store, 1)
-    assert ([s.failures for s in found.steps], found.task.failure_count) == ([0, 0, 0], 1)
-
-
-async def test_the_failure_count_that_the_rules_were_told_is_not_written(store: Store):
-    scheduler = await running(store, 1)
-    await scheduler.commit(
-        Decision(scheduler[1].task, replace(scheduler[1].task, failure_count=7, cause="x"))
-    )
-    assert (await look(store, 1)).task.failure_count == 0
-
-
-async def test_alerts_are_written_with_the_decision(store: Store):
-    scheduler = await running(store, 1)
-    decision = unchanged(scheduler[1])
-    decision.alerts = [Alert("held", 1, "", "look at it"), Alert("undo_stuck", 1, "s0", "no undo")]
-    await scheduler.commit(decision)
-    found = await store.alerts()
-    assert [(a.kind, a.task, a.step, a.text) for a in found] == [
-        ("undo_stuck", 1, "s0", "no undo"),
-        ("held", 1, "", "look at it"),
-    ]
-
-
-async def test_answers_to_acts_are_written_with_the_decision_and_the_first_stands(store: Store):
-    scheduler = await running(store, 1)
-    answer = Answer(Act("act-1", "ops", "customer called"), "cancel", "applied", "", "undoing")
-    for verdict in ("applied", "noop"):
-        decision = unchanged(scheduler[1])
-        decision.answers = [replace(answer, verdict=verdict)]  # type: ignore[arg-type]
-        assert not (await scheduler.commit(decision)).guilty
-    assert await store.answers(["act-1", "act-2"]) == {"act-1": answer}
-
-
-async def test_messages_are_used_up_by_the_decision_that_names_them(store: Store):
-    scheduler = await running(store, 1, 2)
-    await store.post(1, Message("cancel"))
-    await store.post(1, Message("undo"))
-    await store.post(2, Message("cancel"))
-    inbox = await store.inbox(scheduler.node, 10)
-    decision = unchanged(scheduler[1])
-    decision.seqs = [inbox.messages[1][0].seq, 0]
-    await scheduler.commit(decision)
-    after = await store.inbox(scheduler.node, 10)
-    assert [[m.kind for m in after.messages[n]] for n in (1, 2)] == [["undo"], ["cancel"]]
-
-
-async def test_a_sequence_never_comes_again(store: Store):
-    scheduler = await running(store, 1)
-    seen = []
-    for _ in range(3):
-        await store.post(1, Message("cancel"))
-        (message,) = (await store.inbox(scheduler.node, 10)).messages[1]
-        seen.append(message.seq)
-        decision = unchanged(scheduler[1])
-        decision.seqs = [message.seq]
-        await scheduler.commit(decision)
-    assert seen == sorted(set(seen))
-
-
-async def test_steps_of_an_each_are_added(store: Store):
-    scheduler = await running(store, 1)
-    decision = unchanged(scheduler[1])
-    template = scheduler[1].steps[2]
-    for n in (3, 4):
-        plan = replace(template.plan, idx=n, name=f"s2[{n - 3}]", of=2, nth=n - 3)
-        decision.added.append(replace(template, plan=plan, state="waiting"))
-    await scheduler.commit(decision)
-    (found,) = await store.load(scheduler.node, [1])
-    assert [s.plan.name for s in found.steps] == ["s0", "s1", "s2", "s2[0]", "s2[1]"]
-    assert [s.plan.nth for s in found.steps] == [-1, -1, -1, 0, 1]
-
-
-async def test_a_late_undo_is_alerted_only_after_undo_within(store: Store, world: World):
-    scheduler = await running(store, 1, undo_within=60.0)
-    await world.elapse(10)
-    await scheduler.commit(to_state(scheduler[1], "undoing", goal="undo"))
-    grant = await term(store, ttl=1000)
-    await world.elapse(59)
-    await store.expire_tasks(grant, 10)
-    assert await store.alerts() == []
-    await world.elapse(2)
-    await store.expire_tasks(grant, 10)
-    assert [(a.kind, a.task) for a in await store.alerts()] == [("late_undo", 1)]
-
-
 # Guilty data
 
 
 @pytest.mark.parametrize("where", ["task", "step", "alert", "request", "number", "move"])
 async def test_a_decision_whose_values_the_database_refuses_puts_its_task_alone_to_error(
     store: Store, where: str
-):
+) -> None:
     scheduler = await running(store, *range(1, 8))
     decisions = {n: begin(scheduler[n], 1, done(scheduler[n], 0)) for n in range(1, 8)}
     bad = decisions[4]
@@ -550,7 +305,7 @@ async def test_a_decision_whose_values_the_database_refuses_puts_its_task_alone_
     assert (await store.inbox(scheduler.node, 10)).at_rest == []
 
 
-async def test_several_guilty_ones_and_losers_in_one_batch(store: Store):
+async def test_several_guilty_ones_and_losers_in_one_batch(store: Store) -> None:
     scheduler = await running(store, *range(1, 13))
     decisions = []
     for n in range(1, 13):
@@ -567,11 +322,13 @@ async def test_several_guilty_ones_and_losers_in_one_batch(store: Store):
     assert [(await look(store, n)).steps[0].state for n in (3, 4, 5, 8, 9, 10, 11)] == ["done"] * 7
 
 
-async def test_a_refused_decision_of_a_claim_puts_that_task_to_error_and_the_others_are_claimed(store: Store):
+async def test_a_refused_decision_of_a_claim_puts_that_task_to_error_and_the_others_are_claimed(
+    store: Store,
+) -> None:
     scheduler = await hand(store)
     await store.submit([draft(n) for n in (1, 2, 3)])
 
-    def make(memory):  # type: ignore[no-untyped-def]
+    def make(memory: Memory) -> Decision:
         made = begin(memory)
         if memory.id == 2:
             made.task = replace(made.task, cause=UNENCODABLE)
@@ -584,7 +341,7 @@ async def test_a_refused_decision_of_a_claim_puts_that_task_to_error_and_the_oth
     assert await scheduler.claim(5) == []
 
 
-async def test_an_undo_whose_values_are_refused_stays_an_undo(store: Store):
+async def test_an_undo_whose_values_are_refused_stays_an_undo(store: Store) -> None:
     scheduler = await running(store, 1)
     await scheduler.commit(
         begin(scheduler[1], 0, to_state(scheduler[1], "undoing", goal="undo"), doing="undo")
@@ -596,7 +353,7 @@ async def test_an_undo_whose_values_are_refused_stays_an_undo(store: Store):
     assert (found.task.state, found.task.goal, found.steps[0].state) == ("error", "undo", "undo_failed")
 
 
-async def test_a_big_batch_is_written_whole(store: Store):
+async def test_a_big_batch_is_written_whole(store: Store) -> None:
     scheduler = await running(store, *range(1, 1301))
     payments = await agent(store)
     taken = await store.take(payments, [offer(1300)])
@@ -608,7 +365,7 @@ async def test_a_big_batch_is_written_whole(store: Store):
     assert (await store.schema()).rows["request"] == 1300
 
 
-async def test_plans_with_one_step_end_in_two_commits(store: Store):
+async def test_plans_with_one_step_end_in_two_commits(store: Store) -> None:
     scheduler = await running(store, 1, steps=steps(1))
     await scheduler.commit(to_state(scheduler[1], "processed", done(scheduler[1], 0)))
     assert (await look(store, 1)).task.state == "processed"

@@ -14,7 +14,7 @@ async def take(store: Store, holder: str, ttl: float = 15.0, nonce: str = "") ->
     return await store.acquire("boss", holder, nonce or f"{holder}'s nonce", ttl)
 
 
-async def test_a_free_lease_is_taken_and_shown(store: Store):
+async def test_a_free_lease_is_taken_and_shown(store: Store) -> None:
     assert await store.read("boss") is None
     grant = await take(store, "a")
     assert grant == Grant("boss", "a", "a's nonce", 1, 15.0)
@@ -25,7 +25,7 @@ async def test_a_free_lease_is_taken_and_shown(store: Store):
     assert found.since == pytest.approx(await store.now(), abs=3)
 
 
-async def test_a_held_lease_is_not_given_to_another(store: Store, other: Store):
+async def test_a_held_lease_is_not_given_to_another(store: Store, other: Store) -> None:
     await take(store, "a")
     assert await take(other, "b") is None
     found = await store.read("boss")
@@ -33,14 +33,14 @@ async def test_a_held_lease_is_not_given_to_another(store: Store, other: Store):
     assert found.holder == "a"
 
 
-async def test_the_same_nonce_again_gives_the_same_epoch(store: Store):
+async def test_the_same_nonce_again_gives_the_same_epoch(store: Store) -> None:
     first = await take(store, "a")
     assert await take(store, "a") == first
 
 
 async def test_an_expired_lease_goes_to_the_next_with_a_higher_epoch(
     store: Store, other: Store, world: World
-):
+) -> None:
     await take(store, "a")
     await world.elapse(16)
     found = await store.read("boss")
@@ -51,14 +51,14 @@ async def test_an_expired_lease_goes_to_the_next_with_a_higher_epoch(
     assert grant.epoch == 2
 
 
-async def test_leases_of_other_names_do_not_matter(store: Store):
+async def test_leases_of_other_names_do_not_matter(store: Store) -> None:
     await take(store, "a")
     grant = await store.acquire("other boss", "b", "n", 15)
     assert grant is not None
     assert grant.epoch == 1
 
 
-async def test_renewal_extends_a_lease_that_is_held(store: Store, world: World):
+async def test_renewal_extends_a_lease_that_is_held(store: Store, world: World) -> None:
     grant = await take(store, "a")
     assert grant is not None
     for _ in range(3):
@@ -70,7 +70,7 @@ async def test_renewal_extends_a_lease_that_is_held(store: Store, world: World):
     assert found.since == pytest.approx(await store.now() - 30, abs=3)
 
 
-async def test_an_expired_lease_cannot_be_renewed(store: Store, world: World):
+async def test_an_expired_lease_cannot_be_renewed(store: Store, world: World) -> None:
     grant = await take(store, "a")
     assert grant is not None
     await world.elapse(16)
@@ -80,7 +80,7 @@ async def test_an_expired_lease_cannot_be_renewed(store: Store, world: World):
     assert found.remaining < 0
 
 
-async def test_a_superseded_grant_can_neither_renew_nor_release(store: Store, world: World):
+async def test_a_superseded_grant_can_neither_renew_nor_release(store: Store, world: World) -> None:
     old = await take(store, "a")
     assert old is not None
     await world.elapse(16)
@@ -94,7 +94,7 @@ async def test_a_superseded_grant_can_neither_renew_nor_release(store: Store, wo
     assert await store.renew(new)
 
 
-async def test_a_released_lease_is_free_at_once_and_its_epoch_goes_on(store: Store):
+async def test_a_released_lease_is_free_at_once_and_its_epoch_goes_on(store: Store) -> None:
     for n in range(1, 5):
         grant = await take(store, f"holder {n}")
         assert grant is not None
@@ -106,7 +106,7 @@ async def test_a_released_lease_is_free_at_once_and_its_epoch_goes_on(store: Sto
         assert not await store.renew(grant)
 
 
-async def test_releasing_twice_does_nothing_more(store: Store):
+async def test_releasing_twice_does_nothing_more(store: Store) -> None:
     first = await take(store, "a")
     assert first is not None
     await store.release(first)
@@ -116,7 +116,7 @@ async def test_releasing_twice_does_nothing_more(store: Store):
     assert await store.renew(second)
 
 
-async def test_a_released_grant_does_not_come_back_with_its_old_epoch(store: Store):
+async def test_a_released_grant_does_not_come_back_with_its_old_epoch(store: Store) -> None:
     first = await take(store, "a")
     assert first is not None
     await store.release(first)
@@ -125,13 +125,13 @@ async def test_a_released_grant_does_not_come_back_with_its_old_epoch(store: Sto
     assert again.epoch == 2
 
 
-async def test_the_holder_decides_the_length_of_its_lease(store: Store, other: Store, world: World):
+async def test_the_holder_decides_the_length_of_its_lease(store: Store, other: Store, world: World) -> None:
     await take(store, "a", ttl=100.0)
     await world.elapse(50)
     assert await take(other, "b", ttl=1.0) is None
 
 
-async def test_of_eight_racers_one_wins_each_round_and_epochs_rise(store: Store, other: Store):
+async def test_of_eight_racers_one_wins_each_round_and_epochs_rise(store: Store, other: Store) -> None:
     epochs: list[int] = []
     for n in range(25):
         racers = [take(s, f"{i}", nonce=f"{n}-{i}") for i, s in enumerate((store, other) * 4)]
@@ -144,7 +144,7 @@ async def test_of_eight_racers_one_wins_each_round_and_epochs_rise(store: Store,
 
 async def test_a_late_renewal_and_a_new_take_at_once_have_one_holder(
     store: Store, other: Store, world: World
-):
+) -> None:
     for n in range(10):
         old = await take(store, f"old {n}", nonce=f"old {n}")
         assert old is not None

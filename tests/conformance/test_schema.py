@@ -12,7 +12,7 @@ from tests.conformance.builders import draft, running
 from tests.conformance.worlds import World
 
 
-async def test_an_empty_store_names_the_command_to_type(world: World):
+async def test_an_empty_store_names_the_command_to_type(world: World) -> None:
     made = world.store()
     with pytest.raises(SchemaMismatchError, match="makegood store migrate"):
         await made.open()
@@ -20,7 +20,7 @@ async def test_an_empty_store_names_the_command_to_type(world: World):
     assert status.version == 0
 
 
-async def test_migrating_makes_an_empty_store_ready(world: World):
+async def test_migrating_makes_an_empty_store_ready(world: World) -> None:
     made = world.store()
     expected = [m.name for m in migrations.migrations(world.dialect)]  # type: ignore[arg-type]
     assert await made.migrate() == expected
@@ -30,7 +30,7 @@ async def test_migrating_makes_an_empty_store_ready(world: World):
     await made.close()
 
 
-async def test_opening_with_migrate_applies_what_is_missing(world: World):
+async def test_opening_with_migrate_applies_what_is_missing(world: World) -> None:
     made = world.store()
     await made.open(migrate=True)
     await made.submit([draft(1)])
@@ -41,7 +41,7 @@ async def test_opening_with_migrate_applies_what_is_missing(world: World):
     await again.close()
 
 
-async def test_the_status_works_before_and_after(world: World):
+async def test_the_status_works_before_and_after(world: World) -> None:
     made = world.store()
     before = await made.schema()
     assert (before.dialect, before.version, before.missing) == (
@@ -59,7 +59,7 @@ async def test_the_status_works_before_and_after(world: World):
     await made.close()
 
 
-async def test_a_newer_schema_is_refused_and_left_alone(world: World, store: Store):
+async def test_a_newer_schema_is_refused_and_left_alone(world: World, store: Store) -> None:
     async with world.raw() as raw:
         await raw.run(
             "insert into {schema_version} (version, name, applied_at) values (9999, '9999_later', 0)"
@@ -74,20 +74,20 @@ async def test_a_newer_schema_is_refused_and_left_alone(world: World, store: Sto
     assert (await store.schema()).version == 9999
 
 
-async def test_two_processes_that_migrate_at_once_apply_each_migration_once(world: World):
+async def test_two_processes_that_migrate_at_once_apply_each_migration_once(world: World) -> None:
     stores = [world.store() for _ in range(4)]
     applied = await asyncio.gather(*(s.migrate() for s in stores))
     expected = [m.name for m in migrations.migrations(world.dialect)]  # type: ignore[arg-type]
     assert sorted(name for each in applied for name in each) == expected
 
 
-async def test_processes_that_open_an_empty_store_at_once_all_come_up(world: World):
+async def test_processes_that_open_an_empty_store_at_once_all_come_up(world: World) -> None:
     stores = [world.store() for _ in range(4)]
     await asyncio.gather(*(s.open(migrate=True) for s in stores))
     assert len({s.identity for s in stores}) == 1
     await asyncio.gather(*(s.close() for s in stores))
 
 
-async def test_a_sound_store_has_no_findings(world: World, store: Store):
+async def test_a_sound_store_has_no_findings(world: World, store: Store) -> None:
     await running(store, 1)
     assert await store.check() == []

@@ -28,7 +28,7 @@ from tests.conformance.builders import (
 from tests.conformance.worlds import World
 
 
-async def test_a_submitted_task_is_pending_with_every_step_not_yet_started(store: Store):
+async def test_a_submitted_task_is_pending_with_every_step_not_yet_started(store: Store) -> None:
     given = draft(7, key="k", priority=3, correlation_id="c", inputs=(b"1", b'"two"'))
     assert await store.submit([given]) == [Submitted(7, created=True)]
     found = await store.detail(7)
@@ -38,7 +38,8 @@ async def test_a_submitted_task_is_pending_with_every_step_not_yet_started(store
     assert (view.id, view.app, view.workflow, view.key) == (7, "shop", "place_order", "k")
     assert (view.state, view.goal, view.submission, view.priority) == ("pending", "forward", 1, 3)
     assert (view.locked_by, view.ended, view.complete_by, view.result) == (None, None, None, None)
-    assert (view.correlation_id, view.created) == ("c", pytest.approx(await store.now(), abs=60))
+    assert view.correlation_id == "c"
+    assert view.created == pytest.approx(await store.now(), abs=60)
     assert [(s.idx, s.name, s.agent, s.action, s.state, s.attempt, s.round) for s in found.steps] == [
         (n, f"s{n}", "payments", f"act{n}", "waiting", 0, 1) for n in range(3)
     ]
@@ -46,7 +47,7 @@ async def test_a_submitted_task_is_pending_with_every_step_not_yet_started(store
     assert [s.plan for s in found.steps] == list(given.steps)
 
 
-async def test_answers_come_in_the_order_of_the_drafts(store: Store):
+async def test_answers_come_in_the_order_of_the_drafts(store: Store) -> None:
     await store.submit([draft(1, key="taken")])
     answers = await store.submit([draft(9), draft(2, key="taken"), draft(5), draft(9)])
     assert answers == [
@@ -57,35 +58,35 @@ async def test_answers_come_in_the_order_of_the_drafts(store: Store):
     ]
 
 
-async def test_no_drafts_no_answers(store: Store):
+async def test_no_drafts_no_answers(store: Store) -> None:
     assert await store.submit([]) == []
 
 
-async def test_a_taken_key_with_equal_inputs_gives_the_existing_task_and_writes_nothing(store: Store):
+async def test_a_taken_key_with_equal_inputs_gives_the_existing_task_and_writes_nothing(store: Store) -> None:
     await store.submit([draft(1, key="k")])
     assert await store.submit([draft(2, key="k")]) == [Submitted(1, created=False)]
     assert await store.detail(2) is None
     assert (await store.schema()).rows["step"] == 3
 
 
-async def test_a_taken_key_with_other_inputs_is_a_conflict(store: Store):
+async def test_a_taken_key_with_other_inputs_is_a_conflict(store: Store) -> None:
     await store.submit([draft(1, key="k")])
     answers = await store.submit([draft(2, key="k", fingerprint=b"other")])
     assert answers == [Submitted(1, created=False, conflict=True)]
 
 
-async def test_a_key_stands_for_one_workflow_of_one_app(store: Store):
+async def test_a_key_stands_for_one_workflow_of_one_app(store: Store) -> None:
     await store.submit([draft(1, key="k")])
     answers = await store.submit([draft(2, key="k", workflow="refund"), draft(3, key="k", app="warehouse")])
     assert answers == [Submitted(2, created=True), Submitted(3, created=True)]
 
 
-async def test_one_submission_with_a_key_twice_creates_one_task(store: Store):
+async def test_one_submission_with_a_key_twice_creates_one_task(store: Store) -> None:
     answers = await store.submit([draft(1, key="k"), draft(2, key="k"), draft(3)])
     assert answers == [Submitted(1, created=True), Submitted(1, created=False), Submitted(3, created=True)]
 
 
-async def test_an_id_that_is_taken_leaves_both_tasks_alone(store: Store):
+async def test_an_id_that_is_taken_leaves_both_tasks_alone(store: Store) -> None:
     await store.submit([draft(1)])
     answers = await store.submit([draft(1, workflow="refund", steps=steps(9)), draft(2)])
     assert answers == [Submitted(1, created=False, collided=True), Submitted(2, created=True)]
@@ -94,12 +95,12 @@ async def test_an_id_that_is_taken_leaves_both_tasks_alone(store: Store):
     assert (found.task.workflow, len(found.steps)) == ("place_order", 3)
 
 
-async def test_a_taken_key_counts_before_a_taken_id(store: Store):
+async def test_a_taken_key_counts_before_a_taken_id(store: Store) -> None:
     await store.submit([draft(1, key="k")])
     assert await store.submit([draft(1, key="k")]) == [Submitted(1, created=False)]
 
 
-async def test_two_processes_submit_one_key_and_one_task_comes_of_it(store: Store, other: Store):
+async def test_two_processes_submit_one_key_and_one_task_comes_of_it(store: Store, other: Store) -> None:
     for n in range(10):
         drafts = [draft(100 * n + m, key=f"k{n}") for m in range(2)]
         answers = await asyncio.gather(store.submit(drafts[:1]), other.submit(drafts[1:]))
@@ -108,20 +109,20 @@ async def test_two_processes_submit_one_key_and_one_task_comes_of_it(store: Stor
         assert {a.id for (a,) in answers} == {created[0].id}
 
 
-async def test_tasks_of_concurrent_submissions_are_all_there(store: Store):
+async def test_tasks_of_concurrent_submissions_are_all_there(store: Store) -> None:
     answers = await asyncio.gather(*(store.submit([draft(n), draft(n + 1000)]) for n in range(1, 101)))
     assert [[a.id for a in each] for each in answers] == [[n, n + 1000] for n in range(1, 101)]
     assert len(await store.find(Filter(limit=500))) == 200
 
 
 @pytest.mark.parametrize("bad", [{"key": UNENCODABLE}, {"correlation_id": UNENCODABLE}, {"priority": 2**70}])
-async def test_a_submission_the_database_refuses_writes_nothing(store: Store, bad: dict[str, Any]):
+async def test_a_submission_the_database_refuses_writes_nothing(store: Store, bad: dict[str, Any]) -> None:
     with pytest.raises(PayloadError, match="refuses"):
         await store.submit([draft(1), draft(2, **bad)])
     assert await store.find(Filter()) == []
 
 
-async def test_a_refused_submission_leaves_others_of_the_same_moment_alone(store: Store):
+async def test_a_refused_submission_leaves_others_of_the_same_moment_alone(store: Store) -> None:
     results = await asyncio.gather(
         *(store.submit([draft(n, key=UNENCODABLE if n == 3 else None)]) for n in range(1, 6)),
         return_exceptions=True,
@@ -130,13 +131,13 @@ async def test_a_refused_submission_leaves_others_of_the_same_moment_alone(store
     assert [t.id for t in await store.find(Filter())] == [5, 4, 2, 1]
 
 
-async def test_find_gives_the_newest_first_up_to_the_limit(store: Store):
+async def test_find_gives_the_newest_first_up_to_the_limit(store: Store) -> None:
     await store.submit([draft(n) for n in (3, 1, 2, 5, 4)])
     assert [t.id for t in await store.find(Filter(limit=3))] == [5, 4, 3]
     assert [t.id for t in await store.find(Filter(limit=3, before=3))] == [2, 1]
 
 
-async def test_every_condition_of_find_must_hold(store: Store):
+async def test_every_condition_of_find_must_hold(store: Store) -> None:
     scheduler = await running(store, 1, 2)
     await scheduler.commit(to_state(scheduler[2], "error", goal="hold", cause="no stock"))
     await store.submit(
@@ -157,11 +158,11 @@ async def test_every_condition_of_find_must_hold(store: Store):
     assert await ids(states=("undone",)) == []
 
 
-async def test_detail_of_an_unknown_task_is_none(store: Store):
+async def test_detail_of_an_unknown_task_is_none(store: Store) -> None:
     assert await store.detail(12345) is None
 
 
-async def test_detail_tells_what_is_in_flight_and_when_it_is_due(store: Store):
+async def test_detail_tells_what_is_in_flight_and_when_it_is_due(store: Store) -> None:
     scheduler = await running(store, 1)
     found = await store.detail(1)
     assert found is not None
@@ -189,7 +190,7 @@ async def test_detail_tells_what_is_in_flight_and_when_it_is_due(store: Store):
     assert found.steps[2].due == pytest.approx(100, abs=5)
 
 
-async def test_history_has_one_event_per_commit_with_its_moves(store: Store):
+async def test_history_has_one_event_per_commit_with_its_moves(store: Store) -> None:
     scheduler = await running(store, 1, 2)
     decision = begin(scheduler[1], 1)
     decision.stale.append(Message("done", 0, "do", 9))
@@ -207,13 +208,13 @@ async def test_history_has_one_event_per_commit_with_its_moves(store: Store):
     assert await store.history(1, after=second.seq) == []
 
 
-async def test_a_decision_without_moves_or_stale_replies_leaves_no_event(store: Store):
+async def test_a_decision_without_moves_or_stale_replies_leaves_no_event(store: Store) -> None:
     scheduler = await running(store, 1)
     await scheduler.commit(Decision(scheduler[1].task, scheduler[1].task, timers={1: 5.0}))
     assert len(await store.history(1)) == 1
 
 
-async def test_load_gives_only_what_the_node_still_holds(store: Store):
+async def test_load_gives_only_what_the_node_still_holds(store: Store) -> None:
     first = await running(store, 1, 2)
     second = await running(store, 3)
     await first.commit(to_state(first[2], "processed", result=b"1"))
@@ -222,7 +223,7 @@ async def test_load_gives_only_what_the_node_still_holds(store: Store):
     assert await store.load(first.node, []) == []
 
 
-async def test_load_gives_the_inbox_the_requests_and_the_timers(store: Store, world: World):
+async def test_load_gives_the_inbox_the_requests_and_the_timers(store: Store, world: World) -> None:
     scheduler = await running(store, 1)
     payments = await agent(store)
     (asked,) = await store.take(payments, [offer()])
@@ -237,7 +238,7 @@ async def test_load_gives_the_inbox_the_requests_and_the_timers(store: Store, wo
     assert found.due == {1: pytest.approx(40, abs=5), 2: 0.0}
 
 
-async def test_every_field_of_a_task_comes_back_as_it_was_written(store: Store):
+async def test_every_field_of_a_task_comes_back_as_it_was_written(store: Store) -> None:
     plan = replace(
         draft(1, key="k", priority=4, within=50.0, undo_within=9.0, on_failure="hold", trace="00-a"),
         inputs=(b'{"a":1}', b"null"),
@@ -257,7 +258,7 @@ async def test_every_field_of_a_task_comes_back_as_it_was_written(store: Store):
     assert (changed.on_failure, changed.trace, changed.timed, changed.epoch) == ("hold", "00-a", True, 1)
 
 
-async def test_every_field_of_a_step_comes_back_as_it_was_written(store: Store):
+async def test_every_field_of_a_step_comes_back_as_it_was_written(store: Store) -> None:
     scheduler = await running(store, 1)
     plan = scheduler[1].steps[1].plan
     full = Step(
@@ -283,14 +284,14 @@ async def test_every_field_of_a_step_comes_back_as_it_was_written(store: Store):
     assert found.steps[2] == scheduler[1].steps[2]
 
 
-async def test_a_task_can_have_hundreds_of_steps(store: Store):
+async def test_a_task_can_have_hundreds_of_steps(store: Store) -> None:
     scheduler = await hand(store)
     await store.submit([draft(1, steps=steps(700))])
     await scheduler.claim(1)
     assert [s.idx for s in scheduler.seen[0].steps] == list(range(700))
 
 
-async def test_a_whole_task_from_submission_to_its_end(store: Store):
+async def test_a_whole_task_from_submission_to_its_end(store: Store) -> None:
     scheduler = await running(store, 1)
     payments = await agent(store)
     for n in range(3):

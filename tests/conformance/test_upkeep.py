@@ -28,13 +28,13 @@ from tests.conformance.worlds import World, eventually
 # Opening and closing
 
 
-async def test_a_store_keeps_its_id_and_generation(world: World, store: Store, other: Store):
+async def test_a_store_keeps_its_id_and_generation(world: World, store: Store, other: Store) -> None:
     assert store.identity == other.identity
     assert (len(store.identity.store_id) >= 8, store.identity.generation) == (True, 1)
     assert "-" not in store.identity.store_id
 
 
-async def test_what_was_written_is_there_after_closing_and_opening(world: World, store: Store):
+async def test_what_was_written_is_there_after_closing_and_opening(world: World, store: Store) -> None:
     await running(store, 1)
     identity = store.identity
     await store.close()
@@ -45,14 +45,14 @@ async def test_what_was_written_is_there_after_closing_and_opening(world: World,
     assert found.task.state == "processing"
 
 
-async def test_opening_and_closing_twice_is_harmless(store: Store):
+async def test_opening_and_closing_twice_is_harmless(store: Store) -> None:
     await store.open()
     await store.close()
     await store.close()
     await store.open()
 
 
-async def test_a_store_that_is_not_open_says_so(world: World):
+async def test_a_store_that_is_not_open_says_so(world: World) -> None:
     made = world.store()
     with pytest.raises(StoreUnavailableError, match="open"):
         await made.find(Filter())
@@ -62,7 +62,7 @@ async def test_a_store_that_is_not_open_says_so(world: World):
         made.identity  # noqa: B018
 
 
-async def test_closing_finishes_what_was_asked_for(world: World, store: Store):
+async def test_closing_finishes_what_was_asked_for(world: World, store: Store) -> None:
     going = [asyncio.ensure_future(store.submit([draft(n)])) for n in range(1, 20)]
     await asyncio.sleep(0)
     await store.close()
@@ -71,7 +71,7 @@ async def test_closing_finishes_what_was_asked_for(world: World, store: Store):
     assert len(await store.find(Filter())) == 19
 
 
-async def test_a_caller_that_gives_up_leaves_the_store_in_order(store: Store):
+async def test_a_caller_that_gives_up_leaves_the_store_in_order(store: Store) -> None:
     going = asyncio.ensure_future(store.submit([draft(1)]))
     await asyncio.sleep(0)
     going.cancel()
@@ -84,7 +84,7 @@ async def test_a_caller_that_gives_up_leaves_the_store_in_order(store: Store):
 # The clock
 
 
-async def test_all_stores_of_a_database_share_one_clock(store: Store, other: Store, world: World):
+async def test_all_stores_of_a_database_share_one_clock(store: Store, other: Store, world: World) -> None:
     assert await other.now() == pytest.approx(await store.now(), abs=1)
     before = await store.now()
     await world.elapse(0)
@@ -94,7 +94,7 @@ async def test_all_stores_of_a_database_share_one_clock(store: Store, other: Sto
 # Processes
 
 
-async def test_a_registered_node_is_shown_with_what_it_published(store: Store):
+async def test_a_registered_node_is_shown_with_what_it_published(store: Store) -> None:
     published = info(
         "web-1", ("agent", "supervisor"), 30.0, agents=(AgentInfo(PAYMENTS, 4, 2, 10, 1, 0.5),), held=3
     )
@@ -105,7 +105,7 @@ async def test_a_registered_node_is_shown_with_what_it_published(store: Store):
     assert found.started == pytest.approx(await store.now(), abs=3)
 
 
-async def test_numbers_of_nodes_are_never_given_twice(store: Store, other: Store, world: World):
+async def test_numbers_of_nodes_are_never_given_twice(store: Store, other: Store, world: World) -> None:
     numbers = await asyncio.gather(*(s.register(info()) for s in (store, other) * 10))
     assert len(set(numbers)) == 20
     async with world.raw() as raw:
@@ -113,7 +113,7 @@ async def test_numbers_of_nodes_are_never_given_twice(store: Store, other: Store
     assert await store.register(info()) not in numbers
 
 
-async def test_a_heartbeat_extends_life_and_publishes(store: Store, world: World):
+async def test_a_heartbeat_extends_life_and_publishes(store: Store, world: World) -> None:
     node = await store.register(info(ttl=5.0))
     await world.elapse(4)
     assert await store.heartbeat(node, info("node", ttl=20.0, held=7))
@@ -122,11 +122,11 @@ async def test_a_heartbeat_extends_life_and_publishes(store: Store, world: World
     assert found.info.held == 7
 
 
-async def test_a_heartbeat_of_a_node_that_does_not_exist_is_refused(store: Store):
+async def test_a_heartbeat_of_a_node_that_does_not_exist_is_refused(store: Store) -> None:
     assert not await store.heartbeat(99, info())
 
 
-async def test_a_stopped_node_is_shown_as_stopped_and_cannot_beat(store: Store, world: World):
+async def test_a_stopped_node_is_shown_as_stopped_and_cannot_beat(store: Store, world: World) -> None:
     node = await store.register(info(ttl=1000.0))
     await store.unregister(node)
     (found,) = await store.nodes()
@@ -137,7 +137,7 @@ async def test_a_stopped_node_is_shown_as_stopped_and_cannot_beat(store: Store, 
     assert not (await store.nodes())[0].dead
 
 
-async def test_nodes_are_forgotten_an_hour_after_their_end(store: Store, world: World):
+async def test_nodes_are_forgotten_an_hour_after_their_end(store: Store, world: World) -> None:
     stopped, dead = (
         await store.register(info("stopped", ttl=1e5)),
         await store.register(info("dead", ttl=10.0)),
@@ -150,7 +150,7 @@ async def test_nodes_are_forgotten_an_hour_after_their_end(store: Store, world: 
     assert [n.id for n in await store.nodes()] == [alive]
 
 
-async def test_the_depth_of_a_queue_is_shown_with_the_nodes_that_serve_it(store: Store):
+async def test_the_depth_of_a_queue_is_shown_with_the_nodes_that_serve_it(store: Store) -> None:
     await running(store, 1, 2, 3)
     payments = await agent(store)
     await store.take(payments, [offer(1)])
@@ -161,7 +161,7 @@ async def test_the_depth_of_a_queue_is_shown_with_the_nodes_that_serve_it(store:
 # Alerts
 
 
-async def test_alerts_come_newest_first_up_to_the_limit(store: Store):
+async def test_alerts_come_newest_first_up_to_the_limit(store: Store) -> None:
     await store.submit([draft(1), draft(2)])
     await store.alert([Alert("no_leader", text="nobody leads")])
     await store.alert([Alert("held", 1, "s0", "one"), Alert("held", 2, "", "two")])
@@ -200,7 +200,9 @@ TOPICS = ("pending", "inbox", f"agent:{PAYMENTS}", "ended", "answers")
 
 
 @pytest.mark.parametrize("from_where", ["this process", "another"])
-async def test_a_ring_comes_for_everything_that_concerns_others(store: Store, other: Store, from_where: str):
+async def test_a_ring_comes_for_everything_that_concerns_others(
+    store: Store, other: Store, from_where: str
+) -> None:
     rings = Rings(store, *TOPICS)
     acting = store if from_where == "this process" else other
     scheduler, payments = await hand(acting), await agent(acting)
@@ -227,7 +229,7 @@ async def test_a_ring_comes_for_everything_that_concerns_others(store: Store, ot
     await rings.of("ended")
 
 
-async def test_the_supervisors_finds_ring_for_schedulers(store: Store, other: Store, world: World):
+async def test_the_supervisors_finds_ring_for_schedulers(store: Store, other: Store, world: World) -> None:
     await running(store, 1, within=10.0)
     await store.take(await agent(store, ttl=1e6), [offer()])
     await world.elapse(100)
@@ -241,7 +243,7 @@ async def test_the_supervisors_finds_ring_for_schedulers(store: Store, other: St
     await rings.of("pending")
 
 
-async def test_a_request_handed_over_in_memory_rings_for_nobody(store: Store):
+async def test_a_request_handed_over_in_memory_rings_for_nobody(store: Store) -> None:
     rings = Rings(store, f"agent:{PAYMENTS}", "agent:shop/stock")
     scheduler = await running(store, 1, local=True)
     await store.now()
@@ -251,7 +253,7 @@ async def test_a_request_handed_over_in_memory_rings_for_nobody(store: Store):
     assert rings.counts["agent:shop/stock"] == 0
 
 
-async def test_many_rings_at_once_lose_no_topic(store: Store, other: Store):
+async def test_many_rings_at_once_lose_no_topic(store: Store, other: Store) -> None:
     """A bell that cannot hold all rings must not forget what they were for."""
     rings = Rings(store, "pending", "answers")
     scheduler = await running(other, 1)
@@ -263,7 +265,7 @@ async def test_many_rings_at_once_lose_no_topic(store: Store, other: Store):
     await rings.of("answers")
 
 
-async def test_a_subscription_ends_when_it_is_told_to(store: Store):
+async def test_a_subscription_ends_when_it_is_told_to(store: Store) -> None:
     rings = Rings(store, "pending")
     still = Rings(store, "pending")
     rings.ends[0]()
@@ -273,7 +275,7 @@ async def test_a_subscription_ends_when_it_is_told_to(store: Store):
     assert rings.counts == {"pending": 0}
 
 
-async def test_a_closed_store_no_longer_listens(store: Store, other: Store, world: World):
+async def test_a_closed_store_no_longer_listens(store: Store, other: Store, world: World) -> None:
     Rings(other, "pending")
     await other.close()
     await store.submit([draft(1)])
