@@ -1,0 +1,95 @@
+"""Claiming: which tasks a Scheduler gets. They are locked here; the lock in the row goes with the task's first Decision."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from makegood.store.postgres.floors import Floors
+from makegood.store.postgres.load import COLUMNS, Raw, read
+from makegood.store.postgres.transaction import Row, Transaction
+from makegood.store.records import Claim, Loaded
+
+MOST_LOST = 3
+"""A task that lost its Scheduler so many times in a row is claimed alone: it may be what kills them."""
+
+PRIORITIES = list(range(9, -1, -1))
+
+PENDING = f"""
+select {COLUMNS} from unnest($1::int[], $2::bigint[]) as p (priority, floor)
+    cross join lateral (
+        select * from makegood.task t
+        where t.state = 'pending' and t.locked_by is null and t.priority = p.priority and t.ready_seq > p.floor
+        order by t.ready_seq limit $3 for no key update skip locked
+    ) t
+limit $3
+"""  # noqa: S608 - our own columns
+_AT_REST = f"""
+select {COLUMNS} from makegood.task t
+where t.id = any ($1::bigint[]) and t.locked_by is null and t.state in ('error', 'undone', 'processed')
+    and exists (select 1 from makegood.inbox i where i.task = t.id)
+for no key update of t skip locked
+"""  # noqa: S608 - our own columns
+
+
+@dataclass(slots=True)
+class Claimed:
+    """What was found to claim: ``begins`` of each says whether its time begins now; and what could not be read.
+
+    ``passed``: priority and ready_seq of the last one of each priority.
+    """
+
+    tasks: list[Loaded] = field(default_factory=list)
+    begins: dict[int, bool] = field(default_factory=dict)
+    unreadable: list[tuple[int, str]] = field(default_factory=list)
+    more: bool = False
+    passed: dict[int, int] = field(default_factory=dict)
+
+
+async def find(tx: Transaction, claim: Claim, floors: Floors) -> Claimed:
+    """Lock and return the tasks that ``claim`` gets, with their epoch already raised."""
+    rest: list[Row] = []
+    if claim.at_rest:
+        rest = await tx.rows(_AT_REST, list(claim.at_rest))
+    pending = await _pending(tx, claim.limit, floors) if claim.limit > 0 else []
+    taken = _alone(pending, others=bool(rest))
+    found = Claimed(more=len(taken) < len(pending) or 0 < claim.limit <= len(pending))
+    raws: list[Raw] = []
+    for row in (*rest, *taken):
+        timed = row["complete_by"] is not None
+        fresh = row["state"] == "pending" and row["goal"] == "forward"
+        begins = not timed and row["within"] is not None and fresh
+        found.begins[row["id"]] = begins
+        raws.append(Raw(row, row["epoch"] + 1, timed or begins))
+    for row in taken:
+        found.passed[row["priority"]] = row["ready_seq"]
+    if raws:
+        got = await read(tx.connection, tx.plans, raws)
+        found.tasks, found.unreadable = got.tasks, got.unreadable
+    return found
+
+
+def _alone(pending: Sequence[Row], *, others: bool) -> Sequence[Row]:
+    """Return as many as may go together: a task that may kill its Schedulers goes alone."""
+    doubtful = next((n for n, row in enumerate(pending) if row["lost"] >= MOST_LOST), None)
+    if doubtful is None:
+        return pending
+    if doubtful == 0:
+        return () if others else pending[:1]
+    return pending[:doubtful]
+
+
+async def _pending(tx: Transaction, limit: int, floors: Floors) -> list[Row]:
+    swept = floors.due("pending")
+    found = await _look(tx, limit, [-1] * len(PRIORITIES) if swept else _floors(floors))
+    if not found and not swept and floors.due("pending", empty=True):
+        found = await _look(tx, limit, [-1] * len(PRIORITIES))
+    return found
+
+
+def _floors(floors: Floors) -> list[int]:
+    return [int(floors.floor(("pending", priority))) for priority in PRIORITIES]
+
+
+async def _look(tx: Transaction, limit: int, begin: list[int]) -> list[Row]:
+    found = await tx.rows(PENDING, PRIORITIES, begin, limit)
+    found.sort(key=lambda row: (-row["priority"], row["ready_seq"]))
+    return found

@@ -1,0 +1,191 @@
+"""A Scheduler's batch: fences, claims, and the search for a Decision whose values the database refuses.
+
+Without a claim the batch is one statement and one round trip. With a claim it is an explicit transaction: find and lock
+the tasks, read them, decide, write everything with the same one statement, COMMIT. When the database refuses a value, the
+whole is done again with savepoints, and the guilty task is found by bisection; it is put to error, since the same Decision
+would be refused for ever.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from makegood.decision import Decision
+from makegood.errors import StoreError
+from makegood.store import rows
+from makegood.store.postgres import claim
+from makegood.store.postgres.faults import is_data
+from makegood.store.postgres.floors import Floors
+from makegood.store.postgres.transaction import Transaction, within
+from makegood.store.postgres.writing import Writing
+from makegood.store.records import Batch, Committed
+from makegood.task import Held
+
+_STATE = "select state from makegood.task where id = $1 for no key update"
+_TO_ERROR = """
+update makegood.task set state = 'error', goal = case goal when 'undo' then 'undo' else 'hold' end, cause = $2,
+    locked_by = null, epoch = epoch + 1, undo_by = null
+where id = $1
+"""
+_IN_DOUBT = """
+update makegood.step set
+    flags = case when state = 'running' then flags | $2 else flags end,
+    state = case state when 'running' then 'in_doubt' when 'undoing' then 'undo_failed' else 'waiting' end
+where task = $1 and state in ('running', 'undoing', 'ready')
+"""
+_CLEAR = "delete from makegood.request where task = $1"
+_CONSUMED = "delete from makegood.inbox where task = $1 and ($2::bigint[] is null or seq = any ($2))"
+_ALERT = """
+insert into makegood.alert (kind, task, step, text, at)
+values ('guilty', $1, '', $2, extract(epoch from clock_timestamp())::float8)
+"""
+_EVENT = """
+insert into makegood.event (task, at, node, moves, note)
+values ($1, extract(epoch from clock_timestamp())::float8, $2, $3, '')
+"""
+
+
+@dataclass(slots=True)
+class Commit:
+    """One batch, perhaps tried several times. ``careful``: with savepoints, since a value was refused."""
+
+    batch: Batch
+    floors: Floors
+    careful: bool = False
+    done: Committed = field(default_factory=Committed)
+    written: Writing | None = None
+    passed: dict[int, int] = field(default_factory=dict)
+
+    async def work(self, tx: Transaction) -> Committed:
+        """Write the batch. May be called again after it has certainly done nothing."""
+        self.done = Committed()
+        try:
+            if self.batch.claim is None and not self.careful:
+                return await self._at_once(tx)
+            return await within(tx, self._explicit)
+        except Exception as fault:
+            if not is_data(fault) or self.careful:
+                raise
+        self.careful = True
+        tx.sent = False
+        return await self.work(tx)
+
+    async def recovered(self, _: Transaction, outcome: Sequence[int] | None) -> Committed:
+        """Return the answer of a batch that was committed while its answer was lost."""
+        if self.written is not None:
+            self.done.withdrawn += self.written.taken_back(outcome)
+        return self.done
+
+    def settled(self) -> None:
+        """Remember how far the claim looked; only once it is committed."""
+        for priority, seq in self.passed.items():
+            self.floors.passed(("pending", priority), seq)
+
+    async def _at_once(self, tx: Transaction) -> Committed:
+        decisions: Sequence[Decision] = self.batch.decisions
+        while decisions:
+            self.written = writing = Writing(self.batch.node, self.batch.local, {})
+            writing.collect(decisions)
+            tx.sent = True
+            written = await writing.write(tx, mark=True)
+            if not written.lost:
+                self.done.withdrawn = written.withdrawn
+                break
+            tx.sent = False
+            self.done.lost |= written.lost
+            decisions = [d for d in decisions if d.task.id not in written.lost]
+        return self.done
+
+    async def _explicit(self, tx: Transaction) -> Committed:
+        batch, done = self.batch, self.done
+        self.written = None
+        decided: dict[int, tuple[Held, Decision]] = {}
+        begins: dict[int, bool] = {}
+        if batch.claim is not None:
+            claims = await claim.find(tx, batch.claim, self.floors)
+            done.more, self.passed = claims.more, claims.passed
+            for task, reason in claims.unreadable:
+                await put_to_error(tx, batch.node, task, reason)
+                done.guilty.append((task, reason))
+            if claims.tasks:
+                decided = self._decide(claims)
+                begins = {task: claims.begins[task] for task in decided}
+        decisions = [*batch.decisions, *(decision for _, decision in decided.values())]
+        await self._apply(tx, decisions, begins)
+        tx.idle = not decisions and not done.guilty
+        guilty = {task for task, _ in done.guilty}
+        done.claimed = [
+            pair for task, pair in decided.items() if task not in done.lost and task not in guilty
+        ]
+        return done
+
+    def _decide(self, claims: claim.Claimed) -> dict[int, tuple[Held, Decision]]:
+        if self.batch.decide is None:
+            raise StoreError("a Batch that claims tasks needs a `decide`: it says what becomes of them")
+        decided = {pair[1].task.id: pair for pair in self.batch.decide(claims.tasks)}
+        strange = decided.keys() - {loaded.task.id for loaded in claims.tasks}
+        if strange:
+            raise StoreError(f"`decide` returned Decisions for tasks {sorted(strange)} that were not claimed")
+        return decided
+
+    async def _apply(self, tx: Transaction, decisions: Sequence[Decision], begins: dict[int, bool]) -> None:
+        """Write Decisions; losers are left out, and with ``careful`` guilty ones are put to error."""
+        while decisions:
+            if self.careful:
+                await tx.connection.execute("SAVEPOINT apart")
+            try:
+                writing = Writing(self.batch.node, self.batch.local, begins)
+                writing.collect(decisions)
+                last = not self.careful and not self.done.guilty
+                written = await writing.write(tx, mark=last)
+            except Exception as fault:
+                if not self.careful or not is_data(fault):
+                    raise
+                await tx.connection.execute("ROLLBACK TO SAVEPOINT apart")
+                await self._part(tx, decisions, begins, fault)
+                return
+            if not written.lost:
+                self.done.withdrawn += written.withdrawn
+                return
+            self.done.lost |= written.lost
+            decisions = [d for d in decisions if d.task.id not in written.lost]
+
+    async def _part(
+        self, tx: Transaction, decisions: Sequence[Decision], begins: dict[int, bool], fault: Exception
+    ) -> None:
+        if len(decisions) > 1:
+            middle = len(decisions) // 2
+            await self._apply(tx, decisions[:middle], begins)
+            await self._apply(tx, decisions[middle:], begins)
+            return
+        (decision,) = decisions
+        reason = f"the database refuses a value of its Decision: {type(fault).__name__}: {fault}"
+        if decision.task.id not in begins and not await _holds(tx, self.batch.node, decision):
+            self.done.lost.add(decision.task.id)
+            return
+        await put_to_error(tx, self.batch.node, decision.task.id, reason, seqs=decision.seqs)
+        self.done.guilty.append((decision.task.id, reason))
+
+
+async def _holds(tx: Transaction, node: int, decision: Decision) -> bool:
+    held = "select 1 from makegood.task where id = $1 and locked_by = $2 and epoch = $3 for no key update"
+    return await tx.row(held, decision.task.id, node, decision.before.epoch) is not None
+
+
+async def put_to_error(
+    tx: Transaction, node: int | None, task: int, reason: str, *, seqs: Sequence[int] | None = None
+) -> None:
+    """Put a task that cannot be decided to error, with an alert, nothing in flight and the messages ``seqs`` (None: all) gone.
+
+    Steps in flight are in doubt, for nobody will hear their replies.
+    """
+    reason = reason.replace("\0", "\\0").encode("utf-8", "backslashreplace").decode()
+    row = await tx.row(_STATE, task)
+    if row is None:
+        return
+    await tx.run(_TO_ERROR, task, reason)
+    await tx.run(_IN_DOUBT, task, rows.DOUBT)
+    await tx.run(_CLEAR, task)
+    await tx.run(_CONSUMED, task, None if seqs is None else list(seqs))
+    await tx.run(_ALERT, task, reason)
+    await tx.run(_EVENT, task, node, rows.moves([("task", row["state"], "error", reason)]))
+    tx.topics.add("ended")

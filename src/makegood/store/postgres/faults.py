@@ -1,0 +1,125 @@
+"""What went wrong, seen from outside: five kinds of faults, and words for people.
+
+*Lost*: the connection is gone; what was under way may or may not have been committed. *Passing*: the server took
+everything back by itself (deadlock, lock timeout, cancelled statement), the same again may succeed. *Away*: the server is
+there and cannot write now. *Data*: it refuses a value, and will refuse it again. Everything else is a defect, ours or of the
+installation, and is raised as it is.
+"""
+
+import asyncpg
+import msgspec
+from asyncpg import exceptions as pg
+
+from makegood.errors import ConfigError, MakegoodError, SchemaMismatchError, StoreUnavailableError
+
+LOST = (
+    OSError,
+    EOFError,
+    pg.PostgresConnectionError,
+    pg.AdminShutdownError,
+    pg.CrashShutdownError,
+    pg.CannotConnectNowError,
+    pg.DatabaseDroppedError,
+    pg.IdleInTransactionSessionTimeoutError,
+    pg.IdleSessionTimeoutError,
+    pg.InterfaceError,
+    pg.InternalClientError,
+)
+"""The connection can no longer be used. (An InterfaceError of the driver means: closed, or in a state it does not know.)"""
+
+PASSING = (
+    pg.TransactionRollbackError,
+    pg.LockNotAvailableError,
+    pg.QueryCanceledError,
+    pg.InvalidCachedStatementError,
+    pg.OutdatedSchemaCacheError,
+)
+"""Certainly rolled back, and may succeed next time."""
+
+AWAY = (pg.InsufficientResourcesError, pg.ReadOnlySQLTransactionError)
+"""Certainly rolled back: disk full, out of memory or connections, or the server is a replica now."""
+
+DATA = (
+    pg.DataError,
+    pg._base.DataError,  # noqa: SLF001 - what the driver raises for values that it cannot encode
+    pg.IntegrityConstraintViolationError,
+    pg.ProgramLimitExceededError,
+    msgspec.MsgspecError,
+    UnicodeEncodeError,
+    OverflowError,
+    TypeError,
+)
+"""The database, or the encoding, refuses a value: certainly rolled back, and it would be refused again."""
+
+_PROXIED = (pg.InvalidSQLStatementNameError, pg.DuplicatePreparedStatementError)
+
+POOLING = (
+    "the connection goes through a proxy that hands out another server session for each transaction (PgBouncer with "
+    "pool_mode=transaction): wake-ups and prepared statements do not survive that; connect to PostgreSQL itself, or use "
+    "pool_mode=session for makegood"
+)
+
+
+def is_data(fault: BaseException) -> bool:
+    """Return whether the database refused a value (and not the connection, although the driver's families overlap)."""
+    return isinstance(fault, DATA)
+
+
+def is_lost(fault: BaseException) -> bool:
+    """Return whether the connection is gone."""
+    return isinstance(fault, LOST) and not is_data(fault) and not isinstance(fault, PASSING)
+
+
+def translated(fault: BaseException, where: str, action: str = "was asked") -> Exception:
+    """Return a fault as an error of the family that names the server and the remedy; others as they are."""
+    if isinstance(fault, MakegoodError):
+        return fault
+    if isinstance(fault, _PROXIED):
+        return ConfigError(f"{where}: {POOLING}")
+    if isinstance(fault, pg.ReadOnlySQLTransactionError | pg.TargetServerAttributeNotMatched):
+        return StoreUnavailableError(
+            f"{where} is read-only (a replica, or default_transaction_read_only is on): name the primary, or wait for the "
+            "promotion; nothing was written"
+        )
+    if isinstance(fault, pg.UndefinedTableError | pg.UndefinedColumnError | pg.InvalidSchemaNameError):
+        return SchemaMismatchError(f"{where}: {fault}: run `makegood store migrate`")
+    if isinstance(fault, pg.InsufficientPrivilegeError):
+        return ConfigError(
+            f"{where}: {fault}; the role must own the schema makegood, or be granted it by its owner"
+        )
+    if is_data(fault):
+        return fault if isinstance(fault, Exception) else RuntimeError(str(fault))
+    if isinstance(fault, (*LOST, *PASSING, *AWAY, TimeoutError)):
+        return StoreUnavailableError(f"{where} {action} and failed ({_brief(fault)}); nothing was written")
+    return fault if isinstance(fault, Exception) else RuntimeError(str(fault))
+
+
+def refused(fault: BaseException, where: str) -> Exception:
+    """Return why a connection could not be made, with the remedy."""
+    if isinstance(fault, MakegoodError):
+        return fault
+    if isinstance(fault, pg.InvalidPasswordError | pg.InvalidAuthorizationSpecificationError):
+        return ConfigError(
+            f"{where} refuses this user or password ({_brief(fault)}): mend the URL, PGPASSWORD or ~/.pgpass, or the "
+            "server's pg_hba.conf"
+        )
+    if isinstance(fault, pg.InvalidCatalogNameError):
+        return ConfigError(f"{where} has no such database: create it (`createdb`), or mend the URL")
+    if isinstance(fault, asyncpg.ClientConfigurationError | ValueError):
+        return ConfigError(f"{where}: the URL or the PG* environment cannot be used: {_brief(fault)}")
+    if isinstance(fault, pg.TargetServerAttributeNotMatched | pg.ReadOnlySQLTransactionError):
+        return translated(fault, where)
+    if isinstance(fault, pg.ProtocolViolationError | pg.FeatureNotSupportedError):
+        return ConfigError(f"{where}: {_brief(fault)}; is that PostgreSQL? {POOLING}")
+    if isinstance(fault, TimeoutError):
+        return StoreUnavailableError(f"{where} does not answer: is the address right, and the way open?")
+    if isinstance(fault, ConnectionRefusedError) or "Multiple exceptions" in str(fault):
+        return StoreUnavailableError(f"{where} refuses connections: is PostgreSQL running there?")
+    if isinstance(fault, OSError | asyncpg.PostgresError | asyncpg.InterfaceError | pg.InternalClientError):
+        return StoreUnavailableError(f"{where} cannot be reached ({_brief(fault)})")
+    return fault if isinstance(fault, Exception) else RuntimeError(str(fault))
+
+
+def _brief(fault: BaseException) -> str:
+    text = str(fault).strip().splitlines()
+    return f"{type(fault).__name__}: {text[0]}" if text else type(fault).__name__

@@ -1,0 +1,224 @@
+"""One connection to the server, made ready: checked, its session set, its history compared.
+
+Every connection is asked which history it looks at (system identifier and timeline): after a promotion or a restore the
+same address may show an older state, and then the store's *generation* is raised, once, in a transaction of its own.
+"""
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import TypeAlias
+from urllib.parse import parse_qs, unquote, urlsplit
+
+import asyncpg
+from asyncpg import exceptions as pg
+
+from makegood.errors import ConfigError, StoreUnavailableError
+from makegood.store.postgres.faults import is_lost, refused
+from makegood.store.records import Identity
+
+log = logging.getLogger("makegood.store")
+
+Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
+Driver: TypeAlias = Callable[..., Awaitable[Connection]]
+"""Makes a connection: ``asyncpg.connect``, or what a test puts in its place to count or to fail."""
+
+OLDEST = 14
+_CONNECT = 10.0
+
+_SESSION = """
+select pg_backend_pid() as pid, current_setting('server_version_num')::int / 10000 as major,
+    current_setting('transaction_read_only') = 'on' as read_only,
+    set_config('plan_cache_mode', 'force_generic_plan', false),
+    set_config('enable_seqscan', 'off', false),
+    set_config('enable_hashjoin', 'off', false),
+    set_config('enable_mergejoin', 'off', false),
+    set_config('jit', 'off', false),
+    set_config('lock_timeout', '2s', false),
+    set_config('statement_timeout', '0', false),
+    set_config('idle_in_transaction_session_timeout', '10s', false),
+    set_config('client_min_messages', 'warning', false),
+    set_config('default_transaction_isolation', 'read committed', false),
+    set_config('synchronous_commit',
+        case current_setting('synchronous_commit') when 'off' then 'on' else current_setting('synchronous_commit') end, false)
+"""
+_HISTORY = """
+select (select system_identifier::text from pg_control_system()) as system_id,
+    left(pg_walfile_name(pg_current_wal_insert_lsn()), 8) as timeline
+"""
+_GENERATION = "select store_id, generation, system_id, timeline from makegood.generation"
+_RAISE = """
+update makegood.generation set generation = generation + case system_id when '' then 0 else 1 end, system_id = $1, timeline = $2
+where system_id = $3 and timeline = $4
+"""
+# Numbers that were given out in the lost stretch of history must not be given out again.
+_SKIP = """
+select setval(s, nextval(s) + 1000000) from unnest(array[
+    'makegood.ready', pg_get_serial_sequence('makegood.inbox', 'seq'), pg_get_serial_sequence('makegood.event', 'seq'),
+    pg_get_serial_sequence('makegood.alert', 'id'), pg_get_serial_sequence('makegood.node', 'id')]::regclass[]) s
+"""
+_ALERT = """
+insert into makegood.alert (kind, task, step, text, at)
+values ('generation', null, '', $1, extract(epoch from clock_timestamp())::float8)
+"""
+
+
+class Address:
+    """Where the server is: for connecting, and for messages, which never show the password."""
+
+    def __init__(self, url: str) -> None:
+        try:
+            parts = urlsplit(url)
+            query = parse_qs(parts.query)
+            hosts = parts.netloc.rpartition("@")[2] or ",".join(query.get("host", []))
+            user = unquote(parts.username or "") or ",".join(query.get("user", []))
+        except ValueError:
+            raise ConfigError(
+                "the store's URL cannot be read: write postgresql://user@host:port/database"
+            ) from None
+        database = unquote(parts.path.lstrip("/")) or ",".join(query.get("dbname", []))
+        self.url = url
+        named = hosts or "localhost (or PGHOST)"
+        if hosts and ":" not in hosts.rpartition("]")[2] and "," not in hosts and not hosts.startswith("/"):
+            named += ":5432"
+        self.where = (
+            f"PostgreSQL at {named}, database {database or '(PGDATABASE)'}, user {user or '(PGUSER)'}"
+        )
+
+    def __repr__(self) -> str:
+        return self.where
+
+
+@dataclass(slots=True, eq=False)
+class Link:
+    """A connection with what is known of it. ``doubted``: the server said that a commit may not be on its standby."""
+
+    connection: Connection
+    pid: int
+    identity: Identity | None
+    proxied: bool
+    doubted: bool = False
+
+    @property
+    def open(self) -> bool:
+        """Whether it can still be used."""
+        return not self.connection.is_closed()
+
+    def terminate(self) -> None:
+        """Drop the connection without a word: unlike a time limit of the driver it cancels nothing at the server."""
+        self.connection.terminate()
+
+    async def close(self, limit: float) -> None:
+        """Say good-bye within ``limit`` seconds, else drop it."""
+        try:
+            async with asyncio.timeout(limit):
+                await self.connection.close()
+        except (TimeoutError, *_GONE):
+            self.connection.terminate()
+
+
+_GONE = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, pg.InternalClientError)
+
+
+@dataclass(slots=True)
+class Dialer:
+    """Makes links. ``checked``: compares the history with the generation, which needs the schema."""
+
+    address: Address
+    driver: Driver
+    checked: bool = False
+    limit: float = _CONNECT
+    identity: Identity | None = None
+    pids: set[int] = field(default_factory=set)
+    warned: bool = False
+
+    async def dial(self) -> Link:
+        """Return a new link. Raises ``ConfigError``, ``StoreUnavailableError``."""
+        try:
+            connection = await self.driver(
+                self.address.url,
+                timeout=self.limit,
+                statement_cache_size=1000,
+                max_cached_statement_lifetime=0,
+                max_cacheable_statement_size=0,
+                target_session_attrs="read-write",
+            )
+        except (OSError, ValueError, ssl.SSLError, *_GONE) as fault:
+            raise refused(fault, self.address.where) from None  # a cause might show the URL
+        try:
+            async with asyncio.timeout(self.limit):
+                return await self._ready(connection)
+        except BaseException as fault:
+            connection.terminate()
+            if is_lost(fault) or isinstance(fault, TimeoutError | asyncpg.PostgresError):
+                raise refused(fault, self.address.where) from fault
+            raise
+
+    async def _ready(self, connection: Connection) -> Link:
+        row = await connection.fetchrow(_SESSION)
+        assert row is not None
+        if row["major"] < OLDEST:
+            raise ConfigError(
+                f"{self.address.where}: this is PostgreSQL {row['major']}, makegood needs {OLDEST} or later"
+            )
+        if row["read_only"]:
+            raise StoreUnavailableError(
+                f"{self.address.where} is read-only (default_transaction_read_only is on): nothing can be written"
+            )
+        # A proxy makes up process ids of its own.
+        proxied = connection.get_server_pid() != row["pid"]
+        if proxied and not self.warned:
+            self.warned = True
+            log.warning(
+                "%s: there is a proxy in between; `makegood store check` says whether it is fit",
+                self.address.where,
+            )
+        link = Link(connection, row["pid"], None, proxied)
+
+        def said(_: object, message: asyncpg.PostgresLogMessage) -> None:
+            if message.sqlstate == "01000" and "synchronous replication" in str(message):
+                log.warning("%s: %s", self.address.where, message)
+                link.doubted = True
+
+        connection.add_log_listener(said)
+        if self.checked:
+            link.identity = self.identity = await self._compared(connection)
+        self.pids.add(link.pid)
+        connection.add_termination_listener(lambda _: self.pids.discard(link.pid))
+        return link
+
+    async def _compared(self, connection: Connection) -> Identity:
+        """Return the store's identity; raise its generation when the server shows another history than it did."""
+        try:
+            seen = await connection.fetchrow(_HISTORY)
+        except (
+            pg.InsufficientPrivilegeError,
+            pg.FeatureNotSupportedError,
+            pg.UndefinedFunctionError,
+        ) as barred:
+            log.debug("the server does not tell its timeline: %s", barred)
+            seen = None
+        known = await connection.fetchrow(_GENERATION)
+        if known is None:
+            raise ConfigError(
+                f"{self.address.where}: the table makegood.generation is empty; restore a backup, this is not a makegood store"
+            )
+        if seen is None or (known["system_id"], known["timeline"]) == (seen["system_id"], seen["timeline"]):
+            return Identity(known["store_id"], known["generation"])
+        async with connection.transaction():
+            before = (known["system_id"], known["timeline"])
+            said = await connection.execute(_RAISE, seen["system_id"], seen["timeline"], *before)
+            if said == "UPDATE 1" and known["system_id"]:
+                await connection.fetch(_SKIP)
+                text = (
+                    f"the store shows another history than before (system {known['system_id']}, timeline {known['timeline']}, "
+                    f"now system {seen['system_id']}, timeline {seen['timeline']}): a promotion or a restore. The generation was "
+                    "raised; what was acknowledged shortly before may be lost"
+                )
+                await connection.execute(_ALERT, text)
+                log.warning("%s: %s", self.address.where, text)
+        after = await connection.fetchrow(_GENERATION)
+        assert after is not None
+        return Identity(after["store_id"], after["generation"])

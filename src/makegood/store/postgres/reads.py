@@ -1,0 +1,95 @@
+"""What people and handles read: tasks, their steps, their history."""
+
+from typing import Any
+
+from makegood.store import rows
+from makegood.store.postgres.link import Connection
+from makegood.store.postgres.transaction import Row
+from makegood.store.records import EventView, Filter, StepView, TaskDetail, TaskView
+from makegood.store.rows import Interner
+
+_COLUMNS = """
+id, app, workflow, key, state, goal, submission, priority, cause, failure_count, locked_by, epoch, correlation_id, created_at,
+ended_at, complete_by, result
+"""
+_STATES = {
+    "pending": "state = 'pending'",
+    "processing": "state = 'processing'",
+    "processed": "state = 'processed'",
+    "undoing": "state = 'undoing'",
+    "undone": "state = 'undone'",
+    "error": "state = 'error'",  # written out, so that the index on tasks in error is used
+}
+_TASK = f"select {_COLUMNS}, static from makegood.task where id = $1"  # noqa: S608 - our own columns
+_STEPS = """
+select idx, kind, name, agent, action, state, attempt, round, failure_count, flags, spec, result, error
+from makegood.step where task = $1 order by idx
+"""
+_REQUESTS = """
+select idx, kind, taken_by, complete_by - extract(epoch from clock_timestamp())::float8 as due from makegood.request where task = $1
+"""
+_HISTORY = (
+    "select seq, task, at, node, moves, note from makegood.event where task = $1 and seq > $2 order by seq"
+)
+
+
+async def find(connection: Connection, wanted: Filter) -> list[TaskView]:
+    """Return tasks that match, newest first."""
+    clauses = ["true"]
+    values: list[Any] = []
+    if wanted.ids:
+        values.append(list(wanted.ids))
+        clauses.append(f"id = any (${len(values)}::bigint[])")
+    if wanted.states:
+        clauses.append("(" + " or ".join(_STATES[state] for state in wanted.states) + ")")
+    for column, value in (("app", wanted.app), ("workflow", wanted.workflow), ("key", wanted.key)):
+        if value is not None:
+            values.append(value)
+            clauses.append(f"{column} = ${len(values)}")
+    if wanted.before is not None:
+        values.append(wanted.before)
+        clauses.append(f"id < ${len(values)}")
+    values.append(wanted.limit)
+    where = " and ".join(clauses)
+    sql = f"select {_COLUMNS} from makegood.task where {where} order by id desc limit ${len(values)}"  # noqa: S608 - our own clauses
+    return [TaskView(*row) for row in await connection.fetch(sql, *values)]
+
+
+async def detail(connection: Connection, plans: Interner, task: int) -> TaskDetail | None:
+    """Return one task with its steps and what is in flight of it, all as of one moment."""
+    async with connection.transaction(isolation="repeatable_read", readonly=True):
+        found = await connection.fetchrow(_TASK, task)
+        if found is None:
+            return None
+        requests: dict[int, Row] = {}
+        timers: dict[int, Row] = {}
+        for row in await connection.fetch(_REQUESTS, task):
+            (timers if row["kind"] == "timer" else requests)[row["idx"]] = row
+        steps = [
+            _step(plans, row, requests.get(row["idx"]), timers.get(row["idx"]))
+            for row in await connection.fetch(_STEPS, task)
+        ]
+    *columns, static = found
+    return TaskDetail(TaskView(*columns), steps, rows.read_static(static)[0])
+
+
+def _step(plans: Interner, row: Row, request: Row | None, timer: Row | None) -> StepView:
+    idx, kind, name, agent, action, state, attempt, round_, failures, flags, spec, result, error = row
+    plan = plans.plan(spec)
+    due = request["due"] if request is not None else None
+    if due is None and timer is not None:
+        due = timer["due"]
+    return StepView(
+        idx, kind, name, agent, action, state, attempt, round_, failures, bool(flags & rows.DOUBT),
+        plan.policy is not None and plan.policy.undoable, result, error,
+        request["kind"] if request is not None else None, timer is not None,
+        request["taken_by"] if request is not None else None, due, plan,
+    )  # fmt: skip
+
+
+async def history(connection: Connection, task: int, after: int) -> list[EventView]:
+    """Return the events of a task in order."""
+    return [
+        EventView(seq, of, at, node, rows.read_moves(moves), note)
+        for seq, of, at, node, moves, note in await connection.fetch(_HISTORY, task, after)
+    ]

@@ -1,0 +1,386 @@
+"""``PostgresStore``: every method of the protocol on a few connections.
+
+Two connections write (``lanes``), one reads, and one carries heartbeats and leases and listens for the wake-ups of other
+processes, so that neither waits behind a batch.
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import TypeVar
+
+import asyncpg
+
+from makegood.clock import Clock, SystemClock
+from makegood.errors import StoreUnavailableError
+from makegood.messages import Alert, Answer, Message, Request
+from makegood.store import migrations, records, rows
+from makegood.store.postgres import leases, load, queues, reads, supervision, take, upkeep
+from makegood.store.postgres.commit import Commit, put_to_error
+from makegood.store.postgres.faults import translated
+from makegood.store.postgres.floors import Floors
+from makegood.store.postgres.lanes import Lanes
+from makegood.store.postgres.line import Line
+from makegood.store.postgres.link import Address, Connection, Dialer, Driver
+from makegood.store.postgres.submit import recovered as submit_recovered
+from makegood.store.postgres.submit import submit
+from makegood.store.postgres.together import Together
+from makegood.store.postgres.transaction import Transaction, Work, within
+
+log = logging.getLogger("makegood.store")
+
+T = TypeVar("T")
+
+_WRITERS = 2
+_PATIENCE = 30.0
+_KEEP = 5.0
+_MOST_TOGETHER = 1000
+
+
+class PostgresStore:
+    """The store in a PostgreSQL database, in its schema ``makegood``.
+
+    ``url``: as libpq's, several hosts included. ``clock``: for pauses only; what is judged is judged by the server's clock.
+    ``patience``: seconds that a statement may take before its connection is dropped and the truth is asked on another.
+    ``driver``: makes connections, for tests that count or fail. An object belongs to the event loop on which it was opened.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        clock: Clock | None = None,
+        rng: random.Random | None = None,
+        patience: float = _PATIENCE,
+        driver: Driver = asyncpg.connect,
+    ) -> None:
+        self._address = Address(url)
+        self._clock = clock or SystemClock()
+        self._rng = rng or random.Random()
+        self._patience = patience
+        self._dialer = Dialer(self._address, driver)
+        self._lanes: Lanes | None = None
+        self._reader: Line | None = None
+        self._control: Line | None = None
+        self._keeper: asyncio.Task[None] | None = None
+        self._listeners: dict[str, list[Callable[[], None]]] = {}
+        # Slack: how many numbers (or seconds) later than its turn a transaction may commit and still be seen at once.
+        self._claims = Floors(self._clock, 2000)
+        self._messages = Floors(self._clock, 2000)
+        self._takes = Floors(self._clock, 0.25)
+        self._submits: Together[records.Draft, records.Submitted] | None = None
+        self._answers: dict[int, Together[tuple[int, Message], bool]] = {}
+
+    # Opening and closing
+
+    @property
+    def identity(self) -> records.Identity:
+        """The store's own random id and its generation, as seen by the latest connection."""
+        if self._dialer.identity is None:
+            raise self._not_open()
+        return self._dialer.identity
+
+    async def open(self, *, migrate: bool = False) -> None:
+        """Connect, verify settings and schema, listen for wake-ups."""
+        if self._lanes is not None:
+            return
+        await self._alone(partial(self._prepared, migrate=migrate))
+        dialer = self._dialer
+        dialer.checked = True
+        lanes = Lanes(dialer, self._rng, self._announce, size=_WRITERS, patience=self._patience)
+        line = partial(Line, dialer, self._rng, lanes.tasks, patience=self._patience)
+        reader, control = line(), line(heard=self._heard)
+        try:
+            await control.ask(lambda connection: connection.fetchval("select 1"))
+        except BaseException:
+            await control.close()
+            raise
+        self._lanes, self._reader, self._control = lanes, reader, control
+        self._submits = Together(lanes.tasks, self._submit, _MOST_TOGETHER)
+        self._answers = {}
+        self._keeper = asyncio.get_running_loop().create_task(control.keep(_KEEP))
+
+    async def _prepared(self, connection: Connection, *, migrate: bool) -> None:
+        if migrate:
+            await upkeep.migrate(connection, self._address.where)
+        migrations.verify("postgres", await upkeep.version(connection), self._address.where)
+        for finding in await upkeep.check(connection, self._address.where):
+            log.warning("%s", finding)
+
+    async def _alone(self, question: Callable[[Connection], Awaitable[T]]) -> T:
+        """Ask on a connection of its own, whatever the state of the schema."""
+        link = await Dialer(self._address, self._dialer.driver).dial()
+        try:
+            return await question(link.connection)
+        except Exception as fault:
+            raise translated(fault, self._address.where) from fault
+        finally:
+            await link.close(1.0)
+
+    async def close(self) -> None:
+        """Finish what is under way, for some seconds, and let go of the connections."""
+        lanes, reader, control, keeper = self._lanes, self._reader, self._control, self._keeper
+        self._lanes = self._reader = self._control = self._keeper = self._submits = None
+        self._answers = {}
+        if keeper is not None:
+            keeper.cancel()
+            await asyncio.gather(keeper, return_exceptions=True)
+        if lanes is not None:
+            await lanes.close(5.0)
+        for line in (reader, control):
+            if line is not None:
+                await line.close()
+
+    def _not_open(self) -> StoreUnavailableError:
+        return StoreUnavailableError(
+            f"{self._address.where}: the store is not open; `await store.open()` first"
+        )
+
+    def _writing(self) -> Lanes:
+        if self._lanes is None:
+            raise self._not_open()
+        return self._lanes
+
+    async def _write(self, work: Work[T], term: records.Grant | None = None) -> T:
+        """Run an explicit transaction; its answer is known before its commit is sent, so nothing has to be recovered."""
+        answer: list[T] = []
+
+        async def run(tx: Transaction) -> T:
+            async def keep(tx: Transaction) -> T:
+                answer[:] = [await work(tx)]
+                return answer[0]
+
+            return await within(tx, keep, term)
+
+        async def recover(_: Transaction, __: Sequence[int] | None) -> T:
+            return answer[0]
+
+        return await self._writing().write(run, recover)
+
+    async def _read(self, question: Callable[[Connection], Awaitable[T]]) -> T:
+        if self._reader is None:
+            raise self._not_open()
+        return await self._reader.ask(question)
+
+    async def _ask(self, question: Callable[[Connection], Awaitable[T]]) -> T:
+        if self._control is None:
+            raise self._not_open()
+        return await self._control.ask(question)
+
+    # Wake-ups
+
+    def subscribe(self, topic: str, ring: Callable[[], None]) -> Callable[[], None]:
+        """Call ``ring`` when something may have come for ``topic``; returns what ends that."""
+        self._listeners.setdefault(topic, []).append(ring)
+
+        def end() -> None:
+            rings = self._listeners.get(topic, [])
+            if ring in rings:
+                rings.remove(ring)
+            if not rings:
+                self._listeners.pop(topic, None)
+
+        return end
+
+    def _announce(self, topics: set[str]) -> None:
+        for topic in topics:
+            for ring in tuple(self._listeners.get(topic, ())):
+                ring()
+
+    def _heard(self, topic: str | None) -> None:
+        self._announce(set(self._listeners) if topic is None else {topic})
+
+    # Tasks
+
+    async def submit(self, drafts: Sequence[records.Draft]) -> list[records.Submitted]:
+        """Insert tasks with all their steps."""
+        if self._submits is None:
+            raise self._not_open()
+        return await self._submits.ask(drafts)
+
+    async def _submit(self, drafts: Sequence[records.Draft]) -> list[records.Submitted]:
+        return await self._writing().write_here(
+            lambda tx: submit(tx, drafts), lambda tx, outcome: submit_recovered(tx, drafts, outcome)
+        )
+
+    async def commit(self, batch: records.Batch) -> records.Committed:
+        """Write Decisions, claim tasks, and write what ``decide`` makes of them."""
+        commit = Commit(batch, self._claims)
+        done = await self._writing().write(commit.work, commit.recovered)
+        commit.settled()
+        return done
+
+    async def load(self, node: int, tasks: Sequence[int]) -> list[records.Loaded]:
+        """Return tasks that ``node`` still holds."""
+        plans = self._writing().plans
+        found = await self._read(lambda connection: load.load(connection, plans, node, tasks))
+        await self._put_to_error(node, found.unreadable)
+        return found.tasks
+
+    async def _put_to_error(self, node: int | None, unreadable: Sequence[tuple[int, str]]) -> None:
+        for task, reason in unreadable:
+            await self._write(partial(put_to_error, node=node, task=task, reason=reason))
+
+    async def find(self, wanted: records.Filter) -> list[records.TaskView]:
+        """Return tasks that match, newest first."""
+        return await self._read(partial(reads.find, wanted=wanted))
+
+    async def detail(self, task: int) -> records.TaskDetail | None:
+        """Return one task with its steps."""
+        return await self._read(partial(reads.detail, plans=self._writing().plans, task=task))
+
+    async def history(self, task: int, after: int = 0) -> list[records.EventView]:
+        """Return the events of a task in order."""
+        return await self._read(partial(reads.history, task=task, after=after))
+
+    # Queues
+
+    async def inbox(self, node: int, limit: int) -> records.Inbox:
+        """Return messages for the tasks of ``node``, and unlocked tasks at rest that have some."""
+        return await self._read(partial(queues.inbox, node=node, limit=limit, floors=self._messages))
+
+    async def post(self, task: int, message: Message) -> None:
+        """Leave an operator's act in a task's inbox."""
+        await self._write(partial(queues.post, task=task, message=message))
+
+    async def answers(self, acts: Sequence[str]) -> dict[str, Answer]:
+        """Return what became of acts."""
+        return await self._read(partial(queues.answers, acts=acts))
+
+    async def take(self, node: int, offers: Sequence[records.Offer], *, alone: bool = False) -> list[Request]:
+        """Give waiting requests to ``node``."""
+        found = await self._writing().write(
+            lambda tx: take.take(tx, node, offers, self._takes, alone=alone),
+            lambda tx, _: take.recovered(tx, node),
+        )
+        requests, unreadable = take.read(found)
+        for task, reason in unreadable:
+            await self._write(partial(put_to_error, node=None, task=task, reason=reason, seqs=()))
+        return requests
+
+    async def answer(self, node: int, replies: Sequence[tuple[int, Message]]) -> list[bool]:
+        """Leave replies in the tasks' inboxes; True for each that came in time."""
+        together = self._answers.get(node)
+        if together is None:
+            tasks = self._writing().tasks
+            together = self._answers[node] = Together(tasks, partial(self._answer, node), _MOST_TOGETHER)
+        return await together.ask(replies)
+
+    async def _answer(self, node: int, replies: Sequence[tuple[int, Message]]) -> list[bool]:
+        made = [queues.Reply(node, task, message, rows.message(message)) for task, message in replies]
+        verdicts = await self._writing().write_here(
+            lambda tx: queues.answer(tx, node, made),
+            lambda tx, outcome: queues.answered(tx, made, outcome),
+        )
+        missed = [n for n, in_time in enumerate(verdicts) if not in_time]
+        if missed:
+            doubtful = [made[n] for n in missed]
+            second = await self._write(partial(queues.late, node=node, replies=doubtful))
+            for n, in_time in zip(missed, second, strict=True):
+                verdicts[n] = in_time
+        return verdicts
+
+    async def extend(self, node: int, task: int, idx: int, attempt: int, seconds: float) -> bool:
+        """Move an attempt's complete-by to ``seconds`` from now, never earlier."""
+        key = (task, idx, attempt)
+        return await self._ask(partial(queues.extend, node=node, key=key, seconds=seconds))
+
+    async def give_back(self, node: int, requests: Sequence[tuple[int, int, int]]) -> None:
+        """Make requests that were taken but not begun available again."""
+        if requests:
+            await self._write(partial(queues.give_back, node=node, requests=requests))
+
+    # Supervision
+
+    async def judge(self, term: records.Grant, grace: float, limit: int) -> records.Judged:
+        """Judge requests past complete-by."""
+        return await self._write(partial(supervision.judge, grace=grace, limit=limit), term)
+
+    async def release_dead(self, term: records.Grant, limit: int) -> list[int]:
+        """Free tasks held by dead nodes."""
+        return await self._write(partial(supervision.release_dead, limit=limit), term)
+
+    async def release_deaf(self, term: records.Grant, older: float, limit: int) -> list[int]:
+        """Free tasks whose Scheduler leaves ``expired`` unanswered."""
+        return await self._write(partial(supervision.release_deaf, older=older, limit=limit), term)
+
+    async def expire_tasks(self, term: records.Grant, limit: int) -> list[int]:
+        """Tell tasks that their complete-by has passed; alert late undos."""
+        return await self._write(partial(supervision.expire_tasks, limit=limit), term)
+
+    async def starved(self, term: records.Grant, after: float, limit: int) -> list[int]:
+        """Raise one alert per request that nobody takes."""
+        return await self._write(partial(supervision.starved, after=after, limit=limit), term)
+
+    async def horizon(self, grace: float, most: float) -> float:
+        """Return seconds until something may have to be judged."""
+        return await self._ask(partial(supervision.horizon, grace=grace, most=most))
+
+    # Leases
+
+    async def acquire(self, name: str, holder: str, nonce: str, ttl: float) -> records.Grant | None:
+        """Take a free or expired lease."""
+        return await self._ask(partial(leases.acquire, name=name, holder=holder, nonce=nonce, ttl=ttl))
+
+    async def renew(self, grant: records.Grant) -> bool:
+        """Extend a lease that is still held."""
+        return await self._ask(partial(leases.renew, grant=grant))
+
+    async def release(self, grant: records.Grant) -> None:
+        """Free a lease that is still this grant's."""
+        await self._ask(partial(leases.release, grant=grant))
+
+    async def read(self, name: str) -> records.LeaseView | None:
+        """Return who holds a lease."""
+        return await self._ask(partial(leases.read, name=name))
+
+    # Upkeep
+
+    async def now(self) -> float:
+        """Return the server's clock."""
+
+        async def ask(connection: Connection) -> float:
+            now: float = await connection.fetchval(upkeep.NOW)
+            return now
+
+        return await self._ask(ask)
+
+    async def register(self, info: records.NodeInfo) -> int:
+        """Insert a node row with its first heartbeat."""
+        return await self._write(partial(upkeep.register, info=info))
+
+    async def heartbeat(self, node: int, info: records.NodeInfo) -> bool:
+        """Extend the node's life; False: it was declared dead."""
+        return await self._ask(partial(upkeep.heartbeat, node=node, info=info))
+
+    async def unregister(self, node: int) -> None:
+        """Mark the node as stopped in good order."""
+        await self._ask(partial(upkeep.unregister, node=node))
+
+    async def nodes(self) -> list[records.NodeView]:
+        """Return nodes alive or ended within the last hour."""
+        return await self._read(upkeep.nodes)
+
+    async def alert(self, alerts: Sequence[Alert]) -> None:
+        """Write alerts that belong to no Decision."""
+        if alerts:
+            await self._write(partial(upkeep.alert, alerts=alerts))
+
+    async def alerts(self, limit: int = 100, task: int | None = None) -> list[records.AlertView]:
+        """Return alerts, newest first."""
+        return await self._read(partial(upkeep.alerts, limit=limit, task=task))
+
+    async def schema(self) -> records.SchemaStatus:
+        """Return where the schema stands; works on a store that needs migrating."""
+        return await self._alone(upkeep.schema)
+
+    async def migrate(self) -> list[str]:
+        """Apply missing migrations under a lock."""
+        return await self._alone(partial(upkeep.migrate, where=self._address.where))
+
+    async def check(self) -> list[str]:
+        """Verify settings, schema and the way to the server."""
+        findings = await self._alone(partial(upkeep.check, where=self._address.where))
+        return findings + await upkeep.pooled(Dialer(self._address, self._dialer.driver))

@@ -1,0 +1,210 @@
+"""What the leading Supervisor finds and writes, under its term's epoch.
+
+Each is an explicit transaction whose last statement locks the lease row FOR SHARE, so that no other term can begin before
+its commit. Tasks are locked first and in order, as a Scheduler's commit does it; one that is locked by a commit under way
+is passed over and found in the next pass, so a stuck transaction never holds up the Supervisor.
+"""
+
+from collections.abc import Sequence
+
+from makegood.messages import Message
+from makegood.store import rows
+from makegood.store.postgres.link import Connection
+from makegood.store.postgres.queues import leave
+from makegood.store.postgres.transaction import Row, Transaction
+from makegood.store.postgres.writing import columns
+from makegood.store.records import Judged
+
+OVERDUE = """
+select task, idx, attempt from makegood.request
+where complete_by < extract(epoch from clock_timestamp())::float8 - $1::float8 and kind <> 'timer' and not answered
+order by complete_by limit $2
+"""
+_LOCK = "select id, state from makegood.task where id = any ($1::bigint[]) order by id for no key update skip locked"
+JUDGE = """
+with gone as (
+    delete from makegood.request r using unnest($1::bigint[], $2::int[], $3::int[]) as x (task, idx, attempt)
+    where r.task = x.task and r.idx = x.idx and r.attempt = x.attempt and r.kind <> 'timer' and not r.answered
+        and r.complete_by < extract(epoch from clock_timestamp())::float8 - $4::float8
+    returning r.task, r.idx, r.attempt, r.kind, r.taken_by
+),
+failed as (
+    update makegood.task t set failure_count = t.failure_count + g.n
+    from (select task, count(*) as n from gone group by task) g where t.id = g.task
+)
+update makegood.step s set failure_count = s.failure_count + 1
+from gone where s.task = gone.task and s.idx = gone.idx
+returning s.task, s.idx, gone.attempt, gone.kind, s.failure_count as failures, coalesce((
+    select n.dead or n.alive_until <= extract(epoch from clock_timestamp())::float8 from makegood.node n where n.id = gone.taken_by
+), true) as died
+"""
+
+_DEAD = """
+update makegood.node set dead = true
+where not dead and stopped_at is null and alive_until <= extract(epoch from clock_timestamp())::float8
+returning id
+"""
+# The holders of locks, one step through the index for each, and those of them that do not live.
+HOLDERS = """
+with recursive holder (id) as (
+    (select locked_by from makegood.task where locked_by is not null order by locked_by limit 1)
+    union all
+    select (select t.locked_by from makegood.task t where t.locked_by > holder.id order by t.locked_by limit 1)
+    from holder where holder.id is not null
+)
+select holder.id from holder left join makegood.node n on n.id = holder.id
+where holder.id is not null
+    and (n.id is null or n.dead or n.stopped_at is not null or n.alive_until <= extract(epoch from clock_timestamp())::float8)
+"""
+HELD_BY = "select id, state from makegood.task where locked_by = any ($1::bigint[]) limit $2 for no key update skip locked"
+DEAF = """
+select t.id, t.state from makegood.inbox i join makegood.task t on t.id = i.task
+where i.kind = 'expired' and i.at < extract(epoch from clock_timestamp())::float8 - $1::float8 and t.locked_by is not null
+order by i.at limit $2 for no key update of t skip locked
+"""
+_FREE = """
+update makegood.task set locked_by = null, state = 'pending', lost = lost + 1, failure_count = failure_count + 1,
+    ready_seq = nextval('makegood.ready')
+where id = any ($1::bigint[])
+"""
+_EVENT = """
+insert into makegood.event (task, at, node, moves, note)
+select x.task, extract(epoch from clock_timestamp())::float8, null, x.moves, ''
+from unnest($1::bigint[], $2::bytea[]) as x (task, moves)
+"""
+
+PAST = """
+select id from makegood.task
+where complete_by < extract(epoch from clock_timestamp())::float8 and goal = 'forward' and not task_expired and ended_at is null
+order by complete_by limit $1 for no key update skip locked
+"""
+_TOLD = "update makegood.task set task_expired = true where id = any ($1::bigint[])"
+LATE_UNDO = """
+select id from makegood.task where undo_by < extract(epoch from clock_timestamp())::float8
+order by undo_by limit $1 for no key update skip locked
+"""
+_UNDO_TOLD = "update makegood.task set undo_by = null where id = any ($1::bigint[])"
+
+# One step through the index of waiting requests for each agent, then the oldest of each priority.
+STARVED = """
+with recursive waiting (agent) as (
+    (select agent from makegood.request where taken_by is null and kind <> 'timer' order by agent limit 1)
+    union all
+    select (select r.agent from makegood.request r
+        where r.taken_by is null and r.kind <> 'timer' and r.agent > waiting.agent order by r.agent limit 1)
+    from waiting where waiting.agent is not null
+)
+select r.task, r.idx, r.attempt, s.name, r.agent, r.action
+from waiting cross join generate_series(0, 9) as p cross join lateral (
+        select * from makegood.request r
+        where r.taken_by is null and r.kind <> 'timer' and r.agent = waiting.agent and r.priority = p
+            and r.sent_at < extract(epoch from clock_timestamp())::float8 - $1::float8 and not r.starved
+        order by r.sent_at limit $2 for no key update skip locked
+    ) r join makegood.step s on s.task = r.task and s.idx = r.idx
+where waiting.agent is not null limit $2
+"""
+_STARVED_TOLD = """
+update makegood.request r set starved = true from unnest($1::bigint[], $2::int[], $3::int[]) as x (task, idx, attempt)
+where r.task = x.task and r.idx = x.idx and r.attempt = x.attempt
+"""
+ALERT = """
+insert into makegood.alert (kind, task, step, text, at)
+select x.kind, x.task, x.step, x.text, extract(epoch from clock_timestamp())::float8
+from unnest($1::text[], $2::bigint[], $3::text[], $4::text[]) as x (kind, task, step, text)
+"""
+
+HORIZON = """
+select least(
+    (select r.complete_by + $1::float8 from makegood.request r where r.complete_by is not null and r.kind <> 'timer' and not r.answered
+        order by r.complete_by limit 1),
+    (select complete_by from makegood.task where complete_by is not null and goal = 'forward' and not task_expired and ended_at is null
+        order by complete_by limit 1),
+    (select alive_until from makegood.node where not dead and stopped_at is null order by alive_until limit 1)
+) - extract(epoch from clock_timestamp())::float8
+"""
+
+
+async def judge(tx: Transaction, grace: float, limit: int) -> Judged:
+    """Judge requests whose complete-by passed more than ``grace`` ago without an answer."""
+    overdue = await tx.rows(OVERDUE, grace, limit)
+    if not overdue:
+        tx.idle = True
+        return Judged([])
+    locked = {row["id"] for row in await tx.rows(_LOCK, sorted({row["task"] for row in overdue}))}
+    keys = sorted(tuple(row) for row in overdue if row["task"] in locked)
+    found: list[Row] = await tx.rows(JUDGE, *columns(keys, 3), grace) if keys else []
+    messages: list[tuple[int, Message]] = []
+    for task, idx, attempt, kind, failures, died in found:
+        expired = Message("expired", idx=idx, doing=kind, attempt=attempt, failures=failures, died=died)
+        messages.append((task, expired))
+    await leave(tx, messages)
+    tx.idle = not found
+    judged = [(row["task"], row["idx"], row["attempt"], row["failures"]) for row in found]
+    return Judged(judged, full=len(overdue) >= limit)
+
+
+async def release_dead(tx: Transaction, limit: int) -> list[int]:
+    """Free tasks held by nodes whose heartbeat has run out; marks the nodes."""
+    marked = await tx.rows(_DEAD)
+    holders = [row["id"] for row in await tx.rows(HOLDERS)]
+    found: list[Row] = await tx.rows(HELD_BY, holders, limit) if holders else []
+    tx.idle = not (marked or found)
+    return await _free(tx, found, "the heartbeat of its scheduler ran out")
+
+
+async def release_deaf(tx: Transaction, older: float, limit: int) -> list[int]:
+    """Free tasks whose Scheduler has not answered an ``expired`` message for more than ``older`` seconds."""
+    found = {row["id"]: row for row in await tx.rows(DEAF, older, limit)}
+    tx.idle = not found
+    return await _free(tx, list(found.values()), "its scheduler does not answer")
+
+
+async def _free(tx: Transaction, found: Sequence[Row], why: str) -> list[int]:
+    if not found:
+        return []
+    ids: list[int] = sorted(row["id"] for row in found)
+    await tx.run(_FREE, ids)
+    events = [(row["id"], rows.moves([("task", row["state"], "pending", why)])) for row in found]
+    await tx.run(_EVENT, *columns(events, 2))
+    tx.topics.add("pending")
+    return ids
+
+
+async def expire_tasks(tx: Transaction, limit: int) -> list[int]:
+    """Leave ``task_expired`` for forward tasks past their complete-by; alert undos that take too long. Once each."""
+    past: list[int] = [row["id"] for row in await tx.rows(PAST, limit)]
+    if past:
+        await tx.run(_TOLD, past)
+        await leave(tx, [(task, Message("task_expired")) for task in past])
+    late: list[int] = [row["id"] for row in await tx.rows(LATE_UNDO, limit)]
+    if late:
+        await tx.run(_UNDO_TOLD, late)
+        text = "the undo has not finished within undo_within; it goes on"
+        await tx.run(ALERT, *columns([("late_undo", task, "", text) for task in late], 4))
+    tx.idle = not (past or late)
+    return past
+
+
+async def starved(tx: Transaction, after: float, limit: int) -> list[int]:
+    """Raise one alert per request that no agent has taken for ``after`` seconds."""
+    found = await tx.rows(STARVED, after, limit)
+    tx.idle = not found
+    if found:
+        await tx.run(_STARVED_TOLD, *columns([tuple(row)[:3] for row in found], 3))
+        alerts = [
+            (
+                "starved",
+                row["task"],
+                row["name"],
+                f"no process has taken {row['agent']}.{row['action']} for {after:g} s: start an agent that has it",
+            )
+            for row in found
+        ]
+        await tx.run(ALERT, *columns(alerts, 4))
+    return [row["task"] for row in found]
+
+
+async def horizon(connection: Connection, grace: float, most: float) -> float:
+    """Return seconds until something may have to be judged, between 0 and ``most``."""
+    left: float | None = await connection.fetchval(HORIZON, grace)
+    return most if left is None else min(most, max(0.0, left))

@@ -1,0 +1,106 @@
+"""What a write works with: a connection, its lane's row and number, and the topics to ring for when it is committed."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import asyncpg
+
+from makegood.errors import FencedOffError
+from makegood.store.postgres.link import Connection
+from makegood.store.records import Grant
+from makegood.store.rows import Interner
+
+T = TypeVar("T")
+Row = asyncpg.Record
+
+CHANNEL = "makegood"
+
+_MARK = """
+update makegood.writer set number = $3, outcome = null, at = extract(epoch from clock_timestamp())::float8
+where id = $1 and number = $2
+returning (select count(pg_notify('makegood', topic)) from unnest($4::text[]) topic)
+"""
+_TERM = """
+select 1 from makegood.lease
+where name = $1 and nonce = $2 and epoch = $3 and holder is not null
+    and expires_at > extract(epoch from clock_timestamp())::float8
+for share
+"""
+
+
+class LaneGoneError(Exception):
+    """The lane's row is not as its connection left it: nothing was written; the lane needs a new row."""
+
+
+@dataclass(slots=True)
+class Transaction:
+    """One write under way. ``before`` and ``number``: the lane's number so far, and the one this write carries.
+
+    ``topics``: to ring for once it is committed. ``sent``: what commits has been sent, so its fate is open should the
+    connection be lost now. ``marked``: the number is written. ``idle``: there was nothing to write.
+    """
+
+    connection: Connection
+    plans: Interner
+    lane: int
+    before: int
+    number: int
+    topics: set[str] = field(default_factory=set)
+    sent: bool = False
+    marked: bool = False
+    idle: bool = False
+
+    async def rows(self, sql: str, *values: Any) -> list[Row]:
+        """Execute one statement; returns all its rows."""
+        return await self.connection.fetch(sql, *values)
+
+    async def row(self, sql: str, *values: Any) -> Row | None:
+        """Execute one statement; returns its first row."""
+        return await self.connection.fetchrow(sql, *values)
+
+    async def run(self, sql: str, *values: Any) -> int:
+        """Execute one statement; returns the number of rows that it changed."""
+        said = await self.connection.execute(sql, *values)
+        return int(said.rpartition(" ")[2])
+
+    async def mark(self) -> None:
+        """Write the number into the lane's row and notify other processes. The last write before the commit."""
+        if await self.row(_MARK, self.lane, self.before, self.number, sorted(self.topics)) is None:
+            raise LaneGoneError
+        self.marked = True
+
+    async def fence(self, term: Grant) -> None:
+        """Refuse a write whose term is over; holds the term until the commit. Raises ``FencedOffError``."""
+        if await self.row(_TERM, term.name, term.nonce, term.epoch) is None:
+            raise FencedOffError(
+                f"the term {term.epoch} of {term.holder} over {term.name!r} is over: nothing was written",
+                epoch=term.epoch,
+            )
+
+
+Work = Callable[[Transaction], Awaitable[T]]
+"""A write. It may be tried again, so it has no effects but those on the database, and none before it returns."""
+
+Recover = Callable[[Transaction, Sequence[int] | None], Awaitable[T]]
+"""Makes a write's answer from the lane's ``outcome``, once it is known that the write was committed and its answer lost."""
+
+
+async def within(tx: Transaction, work: Work[T], term: Grant | None = None) -> T:
+    """Run ``work`` in an explicit transaction; with ``term``, under that lease. It may have marked the number itself."""
+    connection = tx.connection
+    await connection.execute("BEGIN")
+    try:
+        value = await work(tx)
+        if not (tx.marked or tx.idle):
+            await tx.mark()
+        if term is not None:
+            await tx.fence(term)
+    except Exception:
+        if not connection.is_closed():
+            await connection.execute("ROLLBACK")
+        raise
+    tx.sent = tx.marked
+    if await connection.execute("COMMIT") != "COMMIT":
+        raise LaneGoneError  # a statement had failed unnoticed, and the server rolled back
+    return value

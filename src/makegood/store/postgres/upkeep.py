@@ -1,0 +1,206 @@
+"""Nodes, alerts, the schema."""
+
+import secrets
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from asyncpg import exceptions as pg
+
+from makegood.errors import ConfigError
+from makegood.messages import Alert
+from makegood.store import migrations
+from makegood.store.postgres.faults import POOLING
+from makegood.store.postgres.link import Connection, Dialer
+from makegood.store.postgres.supervision import ALERT
+from makegood.store.postgres.transaction import Transaction
+from makegood.store.postgres.writing import columns
+from makegood.store.records import AlertView, NodeInfo, NodeView, SchemaStatus
+
+_STOPPED_SHOWN = 3600.0
+_MIGRATION_LOCK = 0x6D616B65676F6F64
+
+NOW = "select extract(epoch from clock_timestamp())::float8"
+_REGISTER = """
+insert into makegood.node (name, roles, host, pid, started_at, alive_until, dead, info)
+select $1, $2, $3, $4, now, now + $5::float8, false, $6 from (select extract(epoch from clock_timestamp())::float8 as now) c
+returning id
+"""
+_HEARTBEAT = """
+update makegood.node set alive_until = extract(epoch from clock_timestamp())::float8 + $2::float8, info = $3
+where id = $1 and not dead and stopped_at is null
+returning 1
+"""
+_UNREGISTER = """
+update makegood.node set stopped_at = extract(epoch from clock_timestamp())::float8,
+    alive_until = extract(epoch from clock_timestamp())::float8
+where id = $1 and stopped_at is null
+"""
+_NODES = """
+select id, info, started_at, alive_until - extract(epoch from clock_timestamp())::float8, stopped_at is not null, dead
+from makegood.node where coalesce(stopped_at, alive_until) > extract(epoch from clock_timestamp())::float8 - $1::float8 order by id
+"""
+_DEPTHS = (
+    "select agent, count(*) from makegood.request where taken_by is null and kind <> 'timer' group by agent"
+)
+_ALERTS = """
+select id, kind, task, step, text, at from makegood.alert order by id desc limit $1
+"""
+_ALERTS_OF = """
+select id, kind, task, step, text, at from makegood.alert where task = $2 order by id desc limit $1
+"""
+_TABLES = """
+select c.relname from pg_class c join pg_namespace n on n.oid = c.relnamespace
+where n.nspname = 'makegood' and c.relkind in ('r', 'p') order by c.relname
+"""
+_VERSION = "select coalesce(max(version), 0) from makegood.schema_version"
+_APPLIED = """
+insert into makegood.schema_version (version, name, applied_at)
+values ($1, $2, extract(epoch from clock_timestamp())::float8)
+"""
+_SETTINGS = "select name, setting from pg_settings where name = any ($1::text[])"
+_BROKEN = """
+select c.relname from pg_index i join pg_class c on c.oid = i.indexrelid join pg_namespace n on n.oid = c.relnamespace
+where n.nspname = 'makegood' and not (i.indisvalid and i.indisready)
+"""
+_MISSED = """
+select count(*) from makegood.task t
+where t.state in ('processing', 'undoing') and t.locked_by is null
+    and not exists (select 1 from makegood.request r where r.task = t.id)
+"""
+
+_info = msgspec.json.Decoder(NodeInfo).decode
+
+
+async def register(tx: Transaction, info: NodeInfo) -> int:
+    """Insert a node with its first heartbeat; returns its number."""
+    roles = f" {' '.join(info.roles)} "
+    row = await tx.row(_REGISTER, info.name, roles, info.host, info.pid, info.ttl, msgspec.json.encode(info))
+    assert row is not None
+    number: int = row["id"]
+    return number
+
+
+async def heartbeat(connection: Connection, node: int, info: NodeInfo) -> bool:
+    """Extend a node's life; False when it was declared dead or has stopped."""
+    return await connection.fetchrow(_HEARTBEAT, node, info.ttl, msgspec.json.encode(info)) is not None
+
+
+async def unregister(connection: Connection, node: int) -> None:
+    """Mark a node as stopped in good order."""
+    await connection.execute(_UNREGISTER, node)
+
+
+async def nodes(connection: Connection) -> list[NodeView]:
+    """Return nodes that live or ended within the last hour."""
+    depths: dict[str, int] = {agent: count for agent, count in await connection.fetch(_DEPTHS)}  # noqa: C416 - records, not pairs
+    found: list[NodeView] = []
+    for number, data, started, remaining, stopped, dead in await connection.fetch(_NODES, _STOPPED_SHOWN):
+        info = _info(data)
+        waiting = {a.agent: depths.get(a.agent, 0) for a in info.agents}
+        found.append(NodeView(number, info, started, remaining, stopped, dead, waiting))
+    return found
+
+
+async def alert(tx: Transaction, alerts: Sequence[Alert]) -> None:
+    """Write alerts that belong to no Decision."""
+    await tx.run(ALERT, *columns([(a.kind, a.task or None, a.step, a.text) for a in alerts], 4))
+
+
+async def alerts(connection: Connection, limit: int, task: int | None) -> list[AlertView]:
+    """Return alerts, newest first."""
+    found = await (
+        connection.fetch(_ALERTS, limit) if task is None else connection.fetch(_ALERTS_OF, limit, task)
+    )
+    return [AlertView(*row) for row in found]
+
+
+async def version(connection: Connection) -> int:
+    """Return the schema version of a database, 0 when makegood has no tables in it."""
+    if await connection.fetchval("select to_regclass('makegood.schema_version')") is None:
+        return 0
+    found: int = await connection.fetchval(_VERSION)
+    return found
+
+
+async def schema(connection: Connection) -> SchemaStatus:
+    """Return where the schema of a database stands, and its rows per table."""
+    stands = await version(connection)
+    counts: dict[str, int] = {}
+    for (table,) in await connection.fetch(_TABLES):
+        counts[table] = await connection.fetchval(f'select count(*) from makegood."{table}"')
+    missing = [migration.name for migration in migrations.plan("postgres", stands)]
+    return SchemaStatus("postgres", stands, migrations.needed("postgres"), missing, counts)
+
+
+async def migrate(connection: Connection, where: str) -> list[str]:
+    """Apply missing migrations, all in one transaction, under a lock; returns their names."""
+    async with connection.transaction():
+        await connection.execute("set local lock_timeout = '60s'")
+        await connection.fetch("select pg_advisory_xact_lock($1)", _MIGRATION_LOCK)
+        stands = await version(connection)
+        if stands > migrations.needed("postgres"):
+            migrations.verify("postgres", stands, where)
+        applied = migrations.plan("postgres", stands)
+        for migration in applied:
+            try:
+                await connection.execute(migration.sql)
+            except pg.InsufficientPrivilegeError as barred:
+                raise ConfigError(
+                    f"{where}: {barred}; migrating needs the right to create in this database: "
+                    "`grant create on database ... to ...`, or apply `makegood store migrate --sql` as its owner"
+                ) from barred
+            await connection.execute(_APPLIED, migration.version, migration.name)
+    return [migration.name for migration in applied]
+
+
+async def check(connection: Connection, where: str) -> list[str]:
+    """Verify the settings that durability needs, and the schema; returns findings."""
+    findings: list[str] = []
+    settings: dict[str, str] = {}
+    for name, value in await connection.fetch(_SETTINGS, ["fsync", "full_page_writes"]):
+        settings[name] = value
+    for name, value in settings.items():
+        if value != "on":
+            findings.append(
+                f"{where}: {name} is {value}: a crash of the machine loses what was acknowledged, or damages the database; set "
+                f"{name} = on"
+            )
+    stands, wanted = await version(connection), migrations.needed("postgres")
+    if stands != wanted:
+        findings.append(
+            f"{where}: schema version {stands}, this makegood works with {wanted}: see `makegood store migrate`"
+        )
+    if not stands:
+        return findings
+    findings += [
+        f"{where}: the index makegood.{name} is not valid: `reindex index makegood.{name}`"
+        for (name,) in await connection.fetch(_BROKEN)
+    ]
+    missed: int = await connection.fetchval(_MISSED)
+    if missed:
+        findings.append(
+            f"{where}: {missed} tasks are under way without a scheduler and without a request; see `makegood doctor`"
+        )
+    return findings
+
+
+async def pooled(dialer: Dialer) -> list[str]:
+    """Find out whether sessions are shared: what one connection sets must not be seen by another."""
+    first = await dialer.dial()
+    second = await dialer.dial()
+    try:
+        secret = secrets.token_hex(8)
+        setting = "select set_config('makegood.session', $1, false)"
+        reading = "select current_setting('makegood.session', true)"
+        await first.connection.fetchval(setting, secret)
+        leaked: Any = await second.connection.fetchval(reading)
+        kept: Any = await first.connection.fetchval(reading)
+        if leaked == secret or kept != secret:
+            return [f"{dialer.address.where}: {POOLING}"]
+        return []
+    except pg.PostgresError as fault:
+        return [f"{dialer.address.where}: {POOLING} ({fault})"] if first.proxied else []
+    finally:
+        await first.close(1.0)
+        await second.close(1.0)

@@ -1,0 +1,189 @@
+"""A batch of Decisions as rows, part by part, ready for the statement that writes them."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from makegood.decision import Decision
+from makegood.states import TaskState
+from makegood.store import rows
+from makegood.store.postgres.statement import PARTS, statement
+from makegood.store.postgres.transaction import LaneGoneError, Transaction
+
+ENDED: tuple[TaskState, ...] = ("processed", "undone")
+AT_REST: tuple[TaskState, ...] = ("processed", "undone", "error")
+
+_KEEP, _CLEAR, _SET = 0, 1, 2
+
+Key = tuple[int, int, int]
+
+
+@dataclass(slots=True)
+class Writing:
+    """The rows of some Decisions. ``claimed``: tasks locked by this very transaction, mapped to whether their time begins now."""
+
+    node: int
+    local: set[Key]
+    claimed: dict[int, bool]
+    fences: list[tuple[int, int]] = field(default_factory=list)
+    consumed: list[Key] = field(default_factory=list)
+    parts: dict[str, list[tuple[Any, ...]]] = field(default_factory=dict)
+    topics: set[str] = field(default_factory=set)
+
+    def collect(self, decisions: Iterable[Decision]) -> None:
+        """Turn Decisions into rows, in order of task, so that two batches lock in the same order."""
+        for decision in sorted(decisions, key=lambda d: d.task.id):
+            self._one(decision)
+
+    def _add(self, part: str, *values: Any) -> None:
+        if (found := self.parts.get(part)) is None:
+            self.parts[part] = [values]
+        else:
+            found.append(values)
+
+    def _one(self, decision: Decision) -> None:
+        id_ = decision.task.id
+        if id_ not in self.claimed:
+            self.fences.append((id_, decision.before.epoch))
+        for idx, attempt in decision.consumed:
+            self.consumed.append((id_, idx, attempt))
+        counted = decision.counted
+        for idx, s in decision.steps.items():
+            bits = rows.flags(s)
+            if s.round == 1 and not (
+                bits or s.asked or s.deaths or s.late is not None or s.error is not None or idx in counted
+            ):
+                self._add("step", id_, idx, s.state, s.attempt, s.result)
+            else:
+                reset, more = counted.get(idx, (False, 0))
+                self._add(
+                    "full_step", id_, idx, s.state, s.attempt, s.result, s.round, s.asked, s.deaths, bits, s.late, s.error, reset,
+                    more,
+                )  # fmt: skip
+        for r in decision.requests:
+            agent = rows.address(r.app, r.agent)
+            if (id_, r.idx, r.attempt) in self.local:
+                taken_by, body = self.node, None
+            else:
+                taken_by, body = None, rows.request(r)
+                self.topics.add(f"agent:{agent}")
+            self._add(
+                "request", id_, r.idx, r.attempt, r.doing, agent, r.action, r.priority, r.isolate, taken_by, r.within, body
+            )  # fmt: skip
+        if decision.moves or decision.stale:
+            self._add("event", id_, self.node, rows.moves(decision.moves), rows.note(decision.stale))
+        for seq in decision.seqs:
+            if seq:
+                self._add("read", seq, id_)
+        self._rare(decision)
+        self._task(decision)
+
+    def _rare(self, decision: Decision) -> None:
+        """Collect what most Decisions do not have."""
+        id_ = decision.task.id
+        for idx, (reset, more) in decision.counted.items():
+            if idx not in decision.steps:
+                self._add("count", id_, idx, reset, more)
+        for s in decision.added:
+            plan = s.plan
+            self._add(
+                "added", id_, plan.idx, plan.kind, plan.name, plan.agent, plan.action, s.state, s.attempt, s.round, s.failures,
+                s.asked, s.deaths, rows.flags(s), rows.spec(plan), s.result, s.late, s.error,
+            )  # fmt: skip
+        for idx in decision.dropped:
+            if idx not in decision.timers:  # set anew in the same Decision: one row may be touched only once
+                self._add("dropped", id_, idx)
+        for idx, attempt in decision.withdraw:
+            self._add("withdraw", id_, idx, attempt, len(self.parts.get("withdraw", ())))
+        for idx, wait in decision.timers.items():
+            self._add("timer", id_, idx, wait)
+        for a in decision.alerts:
+            self._add("alert", a.kind, a.task or id_, a.step, a.text)
+        for answer in decision.answers:
+            act = answer.act
+            self._add(
+                "audit",
+                act.id,
+                id_,
+                answer.kind,
+                act.who,
+                act.why,
+                answer.verdict,
+                answer.reason,
+                answer.state,
+            )
+            self.topics.add("answers")
+
+    def _task(self, decision: Decision) -> None:
+        """Collect the task's own row, if anything of it changes."""
+        before, task = decision.before, decision.task
+        failures = sum(more for _, more in decision.counted.values()) if decision.counted else 0
+        same = task is before or (
+            task.state == before.state
+            and task.goal == before.goal
+            and task.cause == before.cause
+            and task.submission == before.submission
+            and task.lost == before.lost
+            and task.result == before.result
+        )
+        if same and not (
+            task.id in self.claimed or failures or decision.release or decision.clear_complete_by
+        ):
+            return
+        state, was = task.state, before.state
+        draws, undo = False, _KEEP
+        ends = _KEEP if state == was else _SET if state in ENDED else _CLEAR
+        if state in AT_REST:
+            undo = _CLEAR
+            if decision.release:
+                self._add("rested", task.id)
+            if state != was:
+                self.topics.add("ended")
+        elif state == "pending":
+            draws = was != "pending"
+            self.topics.add("pending")
+        elif state == "undoing" and was != "undoing" and not (was == "pending" and before.goal == "undo"):
+            undo = _SET
+        complete = _CLEAR if decision.clear_complete_by else _SET if self.claimed.get(task.id) else _KEEP
+        self._add(
+            "task", task.id, state, task.goal, task.cause, task.submission, failures, task.lost, task.result,
+            None if decision.release else self.node, before.epoch, ends, draws, complete, undo,
+        )  # fmt: skip
+
+    async def write(self, tx: Transaction, *, mark: bool) -> "Written":
+        """Write everything, or nothing when a fence does not hold; ``mark``: with the lane's number, as the last write."""
+        names = tuple(name for name in PARTS if name in self.parts)
+        values: list[list[Any]] = [*columns(self.fences, 2), *columns(self.consumed, 3)]
+        for name in names:
+            values += columns(self.parts[name], 0)
+        row = await tx.row(
+            statement(names), tx.lane, tx.before, tx.number, sorted(self.topics), self.node, mark, *values
+        )
+        assert row is not None
+        if not row["lane"]:
+            raise LaneGoneError
+        if not row["ok"]:
+            held, there = set(row["held"]), {tuple(key) for key in row["there"]}
+            lost = {task for task, _ in self.fences if task not in held}
+            return Written(lost | {key[0] for key in self.consumed if key not in there}, [])
+        tx.marked = tx.marked or mark
+        tx.topics |= self.topics
+        return Written(set(), self.taken_back(row["withdrawn"]))
+
+    def taken_back(self, positions: Sequence[int] | None) -> list[Key]:
+        """Return the requests at these positions among those to be withdrawn."""
+        wanted = self.parts.get("withdraw", ())
+        return [(task, idx, attempt) for task, idx, attempt, n in wanted if n in set(positions or ())]
+
+
+@dataclass(slots=True)
+class Written:
+    """What came of it: tasks that lost their race (then nothing was written), or the requests taken back."""
+
+    lost: set[int]
+    withdrawn: list[Key]
+
+
+def columns(of: Sequence[tuple[Any, ...]], count: int) -> list[list[Any]]:
+    """Return rows turned into columns, for ``unnest``; ``count`` of them when there are no rows."""
+    return list(map(list, zip(*of, strict=True))) if of else [[] for _ in range(count)]
