@@ -218,9 +218,10 @@ class Agents:
         offers = [Offer(s.address, tuple(s.actions), s.free) for s in self.slots.values() if s.free > 0]
         if not offers:
             return False
+        # Alone: nothing runs, and no slot is lent to the Scheduler for a commit under way.
+        alone = self._beside and all(s.free == s.size for s in self.slots.values())
         for offer in offers:
             self.slots[offer.agent].free = 0
-        alone = self._beside and not self._running
         node, began = self.node, self._clock.monotonic()
         taken: list[Request] = []
         self._taking = True
