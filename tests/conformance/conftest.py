@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from makegood.store.protocol import Store
-from tests.conformance.worlds import SQLiteWorld, World
+from tests.conformance.worlds import Counts, SQLiteWorld, World
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -46,6 +46,21 @@ def world(request: pytest.FixtureRequest, tmp_path: Path, runner: asyncio.Runner
 def store(world: World, runner: asyncio.Runner) -> Iterator[Store]:
     """An open store."""
     made = world.store()
+    runner.run(made.open(migrate=True))
+    yield made
+    runner.run(made.close())
+
+
+@pytest.fixture
+def counts() -> Counts:
+    """What has gone through the driver of ``counted``."""
+    return Counts()
+
+
+@pytest.fixture
+def counted(world: World, counts: Counts, runner: asyncio.Runner) -> Iterator[Store]:
+    """An open store whose commits and statements are counted."""
+    made = world.counted(counts)
     runner.run(made.open(migrate=True))
     yield made
     runner.run(made.close())

@@ -8,13 +8,15 @@ everything that is recorded so many seconds older, which is the same thing seen 
 import asyncio
 import sqlite3
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from makegood.store.protocol import Store
 from makegood.store.sqlite import SQLiteStore
+from makegood.store.sqlite.connection import connect
 
 TIMES = {
     "task": ("complete_by", "undo_by", "created_at", "ended_at"),
@@ -67,10 +69,33 @@ class Raw(ABC):
         """Execute a statement; ``{step}`` and so on stand for the tables, ``?`` for values."""
 
 
+@dataclass
+class Counts:
+    """What went through the driver: commits that wrote, and statements sent. ``shares``: the store has one writer, so that
+    operations of one moment share a commit whatever they are.
+    """
+
+    commits: int = 0
+    statements: int = 0
+    shares: bool = True
+
+    def reset(self) -> None:
+        """Count anew."""
+        self.commits = self.statements = 0
+
+    def sharing(self, operations: int) -> int:
+        """Return the most commits that so many operations of one moment may cost."""
+        return 1 if self.shares else operations
+
+
 class World(ABC):
     """One empty database."""
 
     dialect: str
+
+    @abstractmethod
+    def counted(self, counts: Counts) -> Store:
+        """Return a store whose traffic is counted."""
 
     @abstractmethod
     def store(self) -> Store:
@@ -100,6 +125,39 @@ class _SQLiteRaw(Raw):
         return self.connection.execute(sql.format_map(names), values).fetchall()
 
 
+def counting(counts: Counts) -> Callable[[str], sqlite3.Connection]:
+    """Return an opener of connections whose statements are counted."""
+
+    class Counting(sqlite3.Connection):
+        """Counts calls, not rows: ``executemany`` compiles once and stays inside the driver. Commits are counted where
+        SQLite itself executes them.
+        """
+
+        changes = 0
+
+        def execute(self, sql: str, *values: Any) -> sqlite3.Cursor:
+            counts.statements += self.in_transaction and sql not in ("commit", "rollback")
+            return super().execute(sql, *values)
+
+        def executemany(self, sql: str, values: Any) -> sqlite3.Cursor:
+            counts.statements += 1
+            return super().executemany(sql, values)
+
+        def seen(self, sql: str) -> None:
+            """Count a commit that has something to write."""
+            if sql.lower() == "commit":
+                counts.commits += self.total_changes != self.changes
+                self.changes = self.total_changes
+
+    def opened(uri: str) -> sqlite3.Connection:
+        connection = connect(uri, factory=Counting)
+        assert isinstance(connection, Counting)
+        connection.set_trace_callback(connection.seen)
+        return connection
+
+    return opened
+
+
 class SQLiteWorld(World):
     """A file in a temporary folder."""
 
@@ -112,6 +170,10 @@ class SQLiteWorld(World):
     def store(self) -> SQLiteStore:
         """Return a store on the file; it never polls."""
         return SQLiteStore(self.path, clock=self.clock, poll=None)
+
+    def counted(self, counts: Counts) -> SQLiteStore:
+        """Return a store whose connections count."""
+        return SQLiteStore(self.path, clock=self.clock, poll=None, open_connection=counting(counts))
 
     async def elapse(self, seconds: float) -> None:
         """Move the clock."""

@@ -93,6 +93,8 @@ class Bell:
             try:
                 self._folder.mkdir(mode=0o700, exist_ok=True)
                 self._examine()
+                if any(found.name.partition(".")[0] == self._stem for found in self._folder.iterdir()):
+                    continue
                 self._listening.bind(str(self._folder / f"{self._stem}."))
                 return
             except FileNotFoundError:  # somebody has just removed the folder, which was empty

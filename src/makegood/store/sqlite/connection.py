@@ -34,7 +34,7 @@ _REMOTE = frozenset(
 )
 
 
-def connect(uri: str) -> sqlite3.Connection:
+def connect(uri: str, *, factory: type[sqlite3.Connection] = sqlite3.Connection) -> sqlite3.Connection:
     """Open ``uri`` without any transaction handling by the driver; locks are waited for up to 5 s."""
     return sqlite3.connect(
         uri,
@@ -43,6 +43,7 @@ def connect(uri: str) -> sqlite3.Connection:
         isolation_level=None,
         check_same_thread=False,
         cached_statements=_STATEMENTS,
+        factory=factory,
     )
 
 
@@ -134,6 +135,11 @@ def is_broken(error: sqlite3.Error) -> bool:
         sqlite3.SQLITE_CANTOPEN,
         sqlite3.SQLITE_MISUSE,
     )
+
+
+def is_damaged(error: sqlite3.Error) -> bool:
+    """Whether the file's own structure is broken."""
+    return _primary(error) == sqlite3.SQLITE_CORRUPT
 
 
 def _primary(error: sqlite3.Error) -> int:

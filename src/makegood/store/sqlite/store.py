@@ -19,6 +19,7 @@ from makegood.store.sqlite.connection import (
     connect,
     examine,
     fsync_folder,
+    is_damaged,
     set_up,
     translated,
     uri_of,
@@ -80,6 +81,11 @@ class SQLiteStore:
         self._writer = self._line("writer", loop, busy=0.0, bell=bell)
         self._reader = self._line("reader", loop, busy=_BUSY, bell=None)
         self._bell = bell
+        try:  # their connections are opened now, not when they are first needed
+            await asyncio.gather(self._writer.ask(_nothing), self._reader.ask(_nothing))
+        except BaseException:
+            await self.close()
+            raise
         watched = bell.open()
         if watched is not None:
             loop.add_reader(watched, bell.answer)
@@ -379,13 +385,23 @@ class SQLiteStore:
 
         def look() -> list[str]:
             examine(self._path)
-            connection = self._opened()
+            connection = self._connect(uri_of(self._path, create=False))
             try:
+                set_up(connection, self._path, busy=_BUSY)
                 return upkeep.check(connection, self._path)
+            except sqlite3.DatabaseError as failure:
+                if not is_damaged(failure):
+                    raise
+                return [str(translated(failure, self._path))]
             finally:
                 connection.close()
 
         return await self._apart(look)
+
+
+def _nothing(tx: Transaction) -> None:
+    """Do nothing, on an open connection."""
+    assert tx.connection is not None
 
 
 def _data_version(tx: Transaction) -> int:

@@ -1,0 +1,171 @@
+"""Commits and statements, counted at the driver: their number does not grow with the batch."""
+
+import asyncio
+
+from makegood.messages import Message
+from makegood.store.protocol import Store
+from makegood.store.records import Filter
+from tests.conformance.builders import (
+    Hand,
+    agent,
+    begin,
+    done,
+    draft,
+    hand,
+    offer,
+    reply,
+    running,
+    steps,
+    term,
+    to_state,
+)
+from tests.conformance.worlds import Counts, World
+
+MOST_STATEMENTS = 12
+"""More than any one operation needs, between its begin and its commit."""
+
+
+async def end_of(scheduler: Hand, *tasks: int) -> None:
+    """Commit the last step and the end of tasks."""
+    await scheduler.commit(*(to_state(scheduler[n], "processed", done(scheduler[n], 0)) for n in tasks))
+
+
+async def test_a_submission_is_one_commit_and_500_are_as_many_statements(
+    counted: Store, counts: Counts
+) -> None:
+    counts.reset()
+    await counted.submit([draft(1)])
+    assert counts.commits == 1
+    one = counts.statements
+    assert one <= MOST_STATEMENTS
+    counts.reset()
+    await counted.submit([draft(n, steps=steps(10)) for n in range(2, 502)])
+    assert (counts.commits, counts.statements) == (1, one)
+
+
+async def test_submissions_of_the_same_moment_share_a_commit(counted: Store, counts: Counts) -> None:
+    await counted.submit([draft(1)])
+    counts.reset()
+    await asyncio.gather(*(counted.submit([draft(n)]) for n in range(2, 502)))
+    assert counts.commits == 1
+    assert counts.statements <= MOST_STATEMENTS
+
+
+async def test_a_step_done_and_the_next_sent_is_one_commit_for_1_and_for_500(
+    counted: Store, counts: Counts
+) -> None:
+    scheduler = await running(counted, *range(1, 502))
+    await counted.now()
+    counts.reset()
+    await scheduler.commit(begin(scheduler[1], 1, done(scheduler[1], 0)))
+    assert counts.commits == 1
+    one = counts.statements
+    assert one <= MOST_STATEMENTS
+    counts.reset()
+    await scheduler.commit(*(begin(scheduler[n], 1, done(scheduler[n], 0)) for n in range(2, 502)))
+    assert (counts.commits, counts.statements) == (1, one)
+
+
+async def test_claim_and_first_dispatch_are_one_commit_for_1_and_for_500(
+    counted: Store, counts: Counts
+) -> None:
+    scheduler = await hand(counted)
+    await counted.submit([draft(n) for n in range(1, 502)])
+    counts.reset()
+    await scheduler.claim(1)
+    assert counts.commits == 1
+    one = counts.statements
+    assert one <= MOST_STATEMENTS
+    counts.reset()
+    assert len(await scheduler.claim(500)) == 500
+    assert (counts.commits, counts.statements) == (1, one)
+
+
+async def test_the_end_of_1_and_of_500_tasks_is_one_commit(counted: Store, counts: Counts) -> None:
+    scheduler = await running(counted, *range(1, 502))
+    counts.reset()
+    await end_of(scheduler, 1)
+    assert counts.commits == 1
+    one = counts.statements
+    counts.reset()
+    await end_of(scheduler, *range(2, 502))
+    assert (counts.commits, counts.statements) == (1, one)
+
+
+async def test_a_sequence_of_n_steps_costs_n_and_one_scheduler_commits(
+    counted: Store, counts: Counts
+) -> None:
+    for n in (1, 3, 10):
+        await counted.submit([draft(n, steps=steps(n))])
+        scheduler = await hand(counted)
+        counts.reset()
+        await scheduler.claim(1, local=True)
+        for idx in range(n):
+            decision = done(scheduler[n], idx)
+            if idx + 1 < n:
+                begin(scheduler[n], idx + 1, decision)
+                await scheduler.commit(decision, local=[(n, idx + 1, 1)])
+            else:
+                await scheduler.commit(to_state(scheduler[n], "processed", decision))
+        assert counts.commits == n + 1
+
+
+async def test_operations_of_the_same_moment_share_a_commit(counted: Store, counts: Counts) -> None:
+    scheduler = await running(counted, 1, 2)
+    payments = await agent(counted)
+    (first, _) = await counted.take(payments, [offer()])
+    counts.reset()
+    await asyncio.gather(
+        scheduler.commit(begin(scheduler[2], 1)),
+        counted.submit([draft(3)]),
+        counted.answer(payments, [reply(first)]),
+        counted.post(2, Message("cancel")),
+    )
+    assert counts.commits <= counts.sharing(4)
+
+
+async def test_taking_and_answering_do_not_grow_with_the_batch(counted: Store, counts: Counts) -> None:
+    await running(counted, *range(1, 401))
+    payments = await agent(counted)
+    costs = []
+    for slots in (1, 300):
+        counts.reset()
+        taken = await counted.take(payments, [offer(slots)])
+        assert len(taken) == slots
+        assert all(await counted.answer(payments, [reply(r) for r in taken]))
+        assert counts.commits == 2
+        costs.append(counts.statements)
+    assert costs[0] == costs[1]
+
+
+async def test_a_supervisors_pass_does_not_grow_with_what_it_finds(
+    world: World, counted: Store, counts: Counts
+) -> None:
+    grant = await term(counted, ttl=1e6)
+    costs = []
+    for count in (1, 300):
+        scheduler = await hand(counted)
+        held = len(await counted.find(Filter(limit=1000)))  # freed by the pass before
+        await counted.submit([draft(n, within=20.0) for n in range(held + 1, count + 1)])
+        assert len(await scheduler.claim(1000)) == count
+        await counted.take(await agent(counted), [offer(count)])
+        await world.elapse(100)
+        counts.reset()
+        assert len((await counted.judge(grant, 0, 1000)).requests) == count
+        assert len(await counted.release_dead(grant, 1000)) == count
+        assert len(await counted.expire_tasks(grant, 1000)) == count - held
+        assert counts.commits == 3
+        costs.append(counts.statements)
+    assert costs[0] == costs[1]
+
+
+async def test_looking_writes_nothing(counted: Store, counts: Counts) -> None:
+    scheduler = await running(counted, 1)
+    counts.reset()
+    await counted.inbox(scheduler.node, 100)
+    await counted.detail(1)
+    await counted.history(1)
+    await counted.load(scheduler.node, [1])
+    await counted.horizon(2, 5)
+    await counted.nodes()
+    assert counts.commits == 0

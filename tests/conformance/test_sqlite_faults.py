@@ -1,0 +1,252 @@
+"""SQLite only: what the database does when it fails, put in from outside through the connections."""
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from makegood.errors import StoreError, StoreUnavailableError
+from makegood.messages import Message
+from makegood.store.records import Batch, Claim, Filter
+from makegood.store.sqlite import SQLiteStore, threads
+from makegood.store.sqlite.connection import connect
+from tests.conformance.builders import agent, begin, draft, hand, offer, running
+from tests.conformance.worlds import SQLiteWorld, still_waits
+
+
+def failure(code: int, text: str) -> sqlite3.OperationalError:
+    """Return an error of SQLite's."""
+    made = sqlite3.OperationalError(text)
+    made.sqlite_errorcode = code
+    return made
+
+
+BUSY = failure(sqlite3.SQLITE_BUSY, "database is locked")
+FULL = failure(sqlite3.SQLITE_FULL, "database or disk is full")
+IOERR = failure(sqlite3.SQLITE_IOERR | 4 << 8, "disk I/O error")
+
+
+class Faults:
+    """Makes statements fail: ``arm("commit", error, times)`` for those that begin like this."""
+
+    def __init__(self) -> None:
+        self.armed: dict[str, list[Exception]] = {}
+        self.opened = 0
+
+    def arm(self, start: str, error: Exception, times: int = 1) -> None:
+        """Let the next statements that begin with ``start`` fail."""
+        self.armed[start] = [error] * times
+
+    def connect(self, uri: str) -> sqlite3.Connection:
+        """Open a connection whose statements may fail."""
+        faults = self
+        faults.opened += 1
+
+        class Failing(sqlite3.Connection):
+            def execute(self, sql: str, *values: Any) -> sqlite3.Cursor:
+                faults.look(sql)
+                return super().execute(sql, *values)
+
+            def executemany(self, sql: str, values: Any) -> sqlite3.Cursor:
+                faults.look(sql)
+                return super().executemany(sql, values)
+
+        return connect(uri, factory=Failing)
+
+    def look(self, sql: str) -> None:
+        """Fail, if this statement is to."""
+        for start, errors in self.armed.items():
+            if errors and sql.strip().startswith(start):
+                raise errors.pop()
+
+
+@pytest.fixture
+def faults() -> Faults:
+    """Faults, none armed."""
+    return Faults()
+
+
+@asynccontextmanager
+async def opened(folder: Path, faults: Faults) -> AsyncIterator[SQLiteStore]:
+    """Open a store whose connections may fail."""
+    made = SQLiteStore(
+        folder / "store.db", clock=SQLiteWorld(folder).clock, poll=None, open_connection=faults.connect
+    )
+    await made.open(migrate=True)
+    try:
+        yield made
+    finally:
+        await made.close()
+
+
+async def test_a_lock_held_by_another_is_asked_for_again(tmp_path: Path, faults: Faults) -> None:
+    async with opened(tmp_path, faults) as store:
+        faults.arm("begin immediate", BUSY, times=25)
+        await store.submit([draft(1)])
+        assert len(await store.find(Filter())) == 1
+
+
+async def test_a_lock_that_never_gets_free_is_an_outage(
+    tmp_path: Path, faults: Faults, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(threads, "_BUSY_TRIES", 5)
+    async with opened(tmp_path, faults) as store:
+        faults.arm("begin immediate", BUSY, times=5)
+        with pytest.raises(StoreUnavailableError, match="lock"):
+            await store.submit([draft(1)])
+        await store.submit([draft(2)])
+        assert [t.id for t in await store.find(Filter())] == [2]
+
+
+async def test_a_commit_waits_for_somebody_elses_transaction_and_reading_does_not(tmp_path: Path) -> None:
+    world = SQLiteWorld(tmp_path)
+    store = world.store()
+    await store.open(migrate=True)
+    async with world.raw():
+        going = asyncio.create_task(store.submit([draft(1)]))
+        assert await still_waits(going)
+        assert await store.find(Filter()) == []
+    await going
+    await store.close()
+
+
+@pytest.mark.parametrize(
+    ("where", "error", "told"),
+    [
+        ("insert into makegood_step", FULL, "disk is full"),
+        ("commit", FULL, "disk is full"),
+        ("commit", IOERR, "disk failed"),
+        ("insert into makegood_task", IOERR, "disk failed"),
+    ],
+)
+async def test_a_failing_disk_is_an_outage_and_nothing_is_written(
+    tmp_path: Path, faults: Faults, where: str, error: Exception, told: str
+) -> None:
+    async with opened(tmp_path, faults) as store:
+        await store.submit([draft(1)])
+        faults.arm(where, error)
+        with pytest.raises(StoreUnavailableError, match=told):
+            await store.submit([draft(2), draft(3)])
+        await store.submit([draft(4)])
+        assert [t.id for t in await store.find(Filter())] == [4, 1]
+        assert (await store.schema()).rows["step"] == 6
+
+
+async def test_after_a_disk_error_the_file_is_opened_anew(tmp_path: Path, faults: Faults) -> None:
+    async with opened(tmp_path, faults) as store:
+        before = faults.opened
+        faults.arm("commit", IOERR)
+        with pytest.raises(StoreUnavailableError):
+            await store.submit([draft(1)])
+        await store.submit([draft(2)])
+        assert faults.opened == before + 1
+
+
+async def test_all_who_share_a_failed_commit_are_told(tmp_path: Path, faults: Faults) -> None:
+    async with opened(tmp_path, faults) as store:
+        await store.submit([draft(1)])
+        faults.arm("commit", FULL)
+        results = await asyncio.gather(
+            store.submit([draft(2)]),
+            store.post(1, Message("cancel")),
+            store.submit([draft(3)]),
+            return_exceptions=True,
+        )
+        assert [type(r) for r in results] == [StoreUnavailableError] * 3
+        assert (await store.schema()).rows["task"] == 1
+
+
+async def test_a_defect_in_one_operation_leaves_those_of_the_same_moment_alone(
+    tmp_path: Path, faults: Faults
+) -> None:
+    async with opened(tmp_path, faults) as store:
+        scheduler = await hand(store)
+        await store.submit([draft(1)])
+
+        def broken(_: object) -> Any:
+            raise ZeroDivisionError("a defect")
+
+        results = await asyncio.gather(
+            store.submit([draft(2)]),
+            store.commit(Batch(scheduler.node, claim=Claim(5), decide=broken)),
+            store.register((await store.nodes())[0].info),
+            return_exceptions=True,
+        )
+        assert isinstance(results[1], ZeroDivisionError)
+        assert (await store.schema()).rows == {**(await store.schema()).rows, "task": 2, "node": 2}
+        assert len(await scheduler.claim(5)) == 2
+
+
+@pytest.mark.parametrize("ending", [SystemExit, KeyboardInterrupt, StopIteration, GeneratorExit])
+async def test_nothing_raised_inside_a_transaction_ends_the_thread(
+    tmp_path: Path, faults: Faults, ending: type[BaseException]
+) -> None:
+    async with opened(tmp_path, faults) as store:
+        scheduler = await hand(store)
+        await store.submit([draft(1)])
+
+        def broken(_: object) -> Any:
+            raise ending
+
+        with pytest.raises(StoreError, match=ending.__name__):
+            await store.commit(Batch(scheduler.node, claim=Claim(5), decide=broken))
+        assert await scheduler.claim(5) == [1]
+
+
+async def test_a_failing_read_is_an_outage_and_the_next_one_works(tmp_path: Path, faults: Faults) -> None:
+    async with opened(tmp_path, faults) as store:
+        await store.submit([draft(1)])
+        faults.arm("select", IOERR)
+        with pytest.raises(StoreUnavailableError, match="disk failed"):
+            await store.find(Filter())
+        assert len(await store.find(Filter())) == 1
+
+
+async def test_a_defective_batch_says_what_it_lacks(tmp_path: Path, faults: Faults) -> None:
+    async with opened(tmp_path, faults) as store:
+        scheduler = await running(store, 1)
+        await store.submit([draft(2)])
+        with pytest.raises(StoreError, match="decide"):
+            await store.commit(Batch(scheduler.node, claim=Claim(5)))
+        made: Callable[..., Any] = lambda _: [(None, begin(scheduler[1], 1))]  # noqa: E731
+        with pytest.raises(StoreError, match="not claimed"):
+            await store.commit(Batch(scheduler.node, claim=Claim(5), decide=made))
+
+
+@pytest.mark.parametrize("table", ["inbox", "step", "task"])
+async def test_a_held_task_whose_rows_cannot_be_read_goes_to_error(tmp_path: Path, table: str) -> None:
+    world = SQLiteWorld(tmp_path)
+    store = world.store()
+    await store.open(migrate=True)
+    scheduler = await running(store, 1, 2)
+    await store.post(1, Message("cancel"))
+    async with world.raw() as raw:
+        statement = {
+            "inbox": "update {inbox} set body = ? where task = 1",
+            "step": "update {step} set spec = ? where task = 1",
+            "task": "update {task} set static = ? where id = 1",
+        }
+        await raw.run(statement[table], b"{")
+    assert [loaded.task.id for loaded in await store.load(scheduler.node, [1, 2])] == [2]
+    (found,) = await store.find(Filter(states=("error",)))
+    assert (found.id, found.locked_by) == (1, None)
+    assert [a.kind for a in await store.alerts()] == ["guilty"]
+    await store.close()
+
+
+async def test_a_request_that_cannot_be_read_puts_its_task_to_error_and_the_others_are_given(
+    tmp_path: Path,
+) -> None:
+    world = SQLiteWorld(tmp_path)
+    store = world.store()
+    await store.open(migrate=True)
+    await running(store, 1, 2)
+    async with world.raw() as raw:
+        await raw.run("update {request} set body = ? where task = 1", b"{")
+    assert [r.task for r in await store.take(await agent(store), [offer()])] == [2]
+    assert [t.id for t in await store.find(Filter(states=("error",)))] == [1]
+    await store.close()

@@ -1,0 +1,202 @@
+"""SQLite only: where a store can be, what is verified at open, and what the messages tell people to do."""
+
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from makegood.errors import ConfigError, SchemaMismatchError, StoreUnavailableError
+from makegood.store import open_store
+from makegood.store.records import Filter
+from makegood.store.sqlite import SQLiteStore
+from makegood.store.sqlite import store as facade
+from makegood.store.sqlite.connection import connect, examine, filesystem
+from tests.conformance.builders import draft, running
+from tests.conformance.worlds import SQLiteWorld
+
+MOUNTS = """\
+22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw
+40 22 0:30 / /mnt/share rw,relatime shared:9 - nfs4 server:/share rw,vers=4.2
+41 40 0:31 / /mnt/share/local rw - tmpfs tmpfs rw
+42 22 0:32 / /mnt/with\\040space rw - cifs //server/x rw
+"""
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> SQLiteWorld:
+    """A folder for a store, without the clocks of the suite."""
+    return SQLiteWorld(tmp_path)
+
+
+def altered(execute: Callable[[sqlite3.Connection, str], Any]) -> Callable[[str], sqlite3.Connection]:
+    """Return an opener of connections whose ``execute`` may answer in SQLite's stead (anything but None)."""
+
+    class Altered(sqlite3.Connection):
+        def execute(self, sql: str, *values: Any) -> Any:
+            answer = execute(self, sql)
+            return super().execute(sql, *values) if answer is None else answer
+
+    return lambda uri: connect(uri, factory=Altered)
+
+
+async def test_a_missing_folder_is_named(place: SQLiteWorld) -> None:
+    made = SQLiteStore(place.path.parent / "no" / "store.db")
+    for call in (made.open(migrate=True), made.migrate(), made.schema(), made.check()):
+        with pytest.raises(ConfigError, match=r"folder .*/no does not exist"):
+            await call
+
+
+async def test_a_folder_is_no_store(place: SQLiteWorld) -> None:
+    with pytest.raises(ConfigError, match="is a folder"):
+        await SQLiteStore(place.path.parent).open(migrate=True)
+
+
+async def test_a_file_that_is_no_database_is_refused_and_left_alone(place: SQLiteWorld) -> None:
+    text = b"Dear diary, today I was mistaken for a database. " * 50
+    place.path.write_bytes(text)
+    made = place.store()
+    for call in (made.open(), made.open(migrate=True), made.migrate(), made.schema()):
+        with pytest.raises(ConfigError, match="not a SQLite database"):
+            await call
+    assert place.path.read_bytes() == text
+
+
+async def test_opening_without_migrate_creates_no_file(place: SQLiteWorld) -> None:
+    with pytest.raises(SchemaMismatchError, match="no such file yet"):
+        await place.store().open()
+    assert (await place.store().schema()).version == 0
+    assert not place.path.exists()
+
+
+async def test_a_read_only_file_is_an_outage_with_its_remedy(place: SQLiteWorld) -> None:
+    made = place.store()
+    await made.open(migrate=True)
+    await made.close()
+
+    def read_only(uri: str) -> sqlite3.Connection:
+        return connect(uri.replace("mode=rw", "mode=ro"))
+
+    with pytest.raises(StoreUnavailableError, match="read-only: give this user write access"):
+        await SQLiteStore(place.path, open_connection=read_only).open()
+
+
+async def test_without_a_write_ahead_log_nothing_is_opened(place: SQLiteWorld) -> None:
+    def refuse(connection: sqlite3.Connection, sql: str) -> Any:
+        return (
+            sqlite3.Connection.execute(connection, "select 'delete'") if "journal_mode = wal" in sql else None
+        )
+
+    with pytest.raises(ConfigError, match="write-ahead log"):
+        await SQLiteStore(place.path, open_connection=altered(refuse)).open(migrate=True)
+
+
+async def test_weaker_durability_than_full_is_refused(place: SQLiteWorld) -> None:
+    def weaken(connection: sqlite3.Connection, sql: str) -> Any:
+        weak = "pragma synchronous = normal"
+        return sqlite3.Connection.execute(connection, weak) if "synchronous = full" in sql else None
+
+    with pytest.raises(ConfigError, match=r"must be 2 \(FULL\)"):
+        await SQLiteStore(place.path, open_connection=altered(weaken)).open(migrate=True)
+
+
+async def test_every_connection_writes_through_to_the_disk(place: SQLiteWorld) -> None:
+    opened: list[sqlite3.Connection] = []
+
+    def remember(uri: str) -> sqlite3.Connection:
+        opened.append(connect(uri))
+        return opened[-1]
+
+    made = SQLiteStore(place.path, open_connection=remember)
+    await made.open(migrate=True)
+    await made.submit([draft(1)])
+    living = 0
+    for connection in opened:
+        try:
+            settings = [
+                connection.execute(f"pragma {name}").fetchone()[0] for name in ("synchronous", "journal_mode")
+            ]
+        except sqlite3.ProgrammingError:  # closed after the opening
+            continue
+        assert settings == [2, "wal"]
+        living += 1
+    assert living == 2
+    await made.close()
+
+
+async def test_the_name_of_a_new_file_is_made_durable(
+    place: SQLiteWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[Path] = []
+    monkeypatch.setattr(facade, "fsync_folder", synced.append)
+    made = place.store()
+    await made.open(migrate=True)
+    await made.close()
+    await made.open(migrate=True)
+    await made.close()
+    assert synced == [place.path]
+
+
+def test_the_type_of_a_file_system_is_that_of_the_innermost_mount() -> None:
+    kinds = {
+        "/home/me/shop.db": "ext4",
+        "/mnt/share/shop.db": "nfs4",
+        "/mnt/share/local/shop.db": "tmpfs",
+        "/mnt/shared.db": "ext4",
+        "/mnt/with space/shop.db": "cifs",
+    }
+    assert {path: filesystem(Path(path), MOUNTS) for path in kinds} == kinds
+    assert filesystem(Path("/x"), "") == ""
+
+
+def test_a_network_file_system_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = f"40 22 0:30 / {tmp_path} rw - nfs4 server:/share rw"
+    monkeypatch.setattr(Path, "read_text", lambda *_, **__: table)
+    with pytest.raises(ConfigError, match="network file system"):
+        examine(tmp_path / "shop.db")
+
+
+async def test_a_users_tables_live_beside_ours(place: SQLiteWorld) -> None:
+    with sqlite3.connect(place.path) as connection:
+        connection.execute("create table orders (id integer primary key)")
+    made = place.store()
+    assert (await made.schema()).version == 0
+    await made.open(migrate=True)
+    await running(made, 1)
+    assert "orders" not in (await made.schema()).rows
+    await made.close()
+
+
+async def test_a_url_names_the_file(place: SQLiteWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(place.path.parent)
+    for url in ("sqlite:///shop.db", f"sqlite:////{place.path.parent.relative_to('/')}/shop.db"):
+        made = open_store(url)
+        await made.open(migrate=True)
+        await made.submit([draft(1)])
+        assert len(await made.find(Filter())) == 1
+        await made.close()
+    assert (place.path.parent / "shop.db").exists()
+
+
+async def test_damage_is_found_by_check_and_told(place: SQLiteWorld) -> None:
+    made = place.store()
+    await made.open(migrate=True)
+    await made.submit([draft(n) for n in range(1, 200)])
+    assert await made.check() == []
+    await made.close()
+    data = bytearray(place.path.read_bytes())
+    data[4096 * 30 : 4096 * 31] = b"\x55" * 4096
+    place.path.write_bytes(bytes(data))
+    findings = await made.check()
+    assert findings
+    assert "restore a backup" in findings[0]
+
+
+async def test_check_names_a_schema_that_does_not_fit(place: SQLiteWorld) -> None:
+    made = place.store()
+    await made.migrate()
+    async with place.raw() as raw:
+        await raw.run("delete from {schema_version}")
+    (finding,) = await made.check()
+    assert "makegood store migrate" in finding

@@ -1,0 +1,65 @@
+"""SQLite only: what is asked for often is found by an index, whatever the number of ended tasks."""
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from makegood.store.migrations import migrations
+from makegood.store.sqlite import claim, commit, load, queues, submit, supervision, upkeep
+
+STATEMENTS = {
+    "claim": (claim.PENDING, "makegood_task_claim"),
+    "take": (queues.WAITING, "makegood_request_take"),
+    "judge": (supervision.OVERDUE, "makegood_request_judge"),
+    "dead nodes": (supervision.DEAD, "makegood_node_alive"),
+    "holders": (supervision.HOLDERS, "makegood_task_held"),
+    "held by": (supervision.HELD_BY, "makegood_task_held"),
+    "deaf": (supervision.DEAF, "makegood_inbox_expired"),
+    "past complete-by": (supervision.PAST, "makegood_task_complete_by"),
+    "late undo": (supervision.LATE_UNDO, "makegood_task_undo_by"),
+    "starved": (supervision.STARVED, "makegood_request_starved"),
+    "next request": (supervision.NEXT_REQUEST, "makegood_request_judge"),
+    "next task": (supervision.NEXT_TASK, "makegood_task_complete_by"),
+    "next node": (supervision.NEXT_NODE, "makegood_node_alive"),
+    "by key": (submit._BY_KEY, "makegood_task_key"),
+    "inserted": (submit._OURS, "makegood_task_claim"),
+    "epochs": (commit._EPOCHS, "INTEGER PRIMARY KEY"),
+    "requests": (commit._THERE, "PRIMARY KEY"),
+    "steps": (load._STEPS, "PRIMARY KEY"),
+    "messages": (load._INBOX, "makegood_inbox_task"),
+    "depths": (upkeep._DEPTHS, "makegood_request_take"),
+}
+MAY_SORT = {"messages"}  # those of a few tasks
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> sqlite3.Connection:
+    """An empty database with the schema."""
+    connection = sqlite3.connect(tmp_path / "s.db")
+    for migration in migrations("sqlite"):
+        connection.executescript(migration.sql)
+    return connection
+
+
+@pytest.mark.parametrize("name", STATEMENTS)
+def test_the_plan_goes_by_an_index(database: sqlite3.Connection, name: str) -> None:
+    sql, index = STATEMENTS[name]
+    sql = sql.format(marks="?,?,?")
+    plan = [row[3] for row in database.execute(f"explain query plan {sql}", [1] * sql.count("?"))]
+    assert any(index in step for step in plan), plan
+    scans = [
+        step for step in plan if step.startswith("SCAN") and "CONSTANT" not in step and "holder" not in step
+    ]
+    assert all(index in step and index.startswith("makegood_") for step in scans), (
+        plan
+    )  # in its order, to a limit
+    assert name in MAY_SORT or not any("TEMP B-TREE" in step for step in plan), plan
+
+
+def test_the_inbox_is_read_in_the_order_in_which_it_came(database: sqlite3.Connection) -> None:
+    """It holds only what waits; sorting it, or looking at each held task, would cost more."""
+    plan = [row[3] for row in database.execute(f"explain query plan {queues.INBOX}", (1, 1))]
+    assert plan[0] == "SCAN i"
+    assert "SEARCH t USING INTEGER PRIMARY KEY" in plan[1]
+    assert not any("TEMP B-TREE" in step for step in plan)

@@ -1,0 +1,51 @@
+"""The list of migrations, their text, and which stores are refused."""
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from makegood.errors import SchemaMismatchError, StoreError
+from makegood.store import migrations
+from makegood.store.sqlite import upkeep
+
+
+def test_the_plan_lists_what_a_store_lacks() -> None:
+    everything = migrations.migrations("sqlite")
+    assert [m.version for m in everything] == list(range(1, len(everything) + 1))
+    assert migrations.plan("sqlite", 0) == everything
+    assert migrations.plan("sqlite", everything[-1].version) == []
+    assert everything[0].name == "0001_initial"
+
+
+def test_the_script_makes_a_store_that_is_up_to_date() -> None:
+    connection = sqlite3.connect(":memory:", isolation_level=None)
+    connection.executescript(migrations.script("sqlite"))
+    assert upkeep.version(connection) == migrations.needed("sqlite")
+    assert migrations.script("sqlite", migrations.needed("sqlite")) == ""
+
+
+@pytest.mark.parametrize(
+    ("version", "told"),
+    [
+        (0, "empty: run `makegood store migrate`"),
+        (-1, "needs 1: run `makegood store migrate`"),
+        (99, "newer makegood"),
+    ],
+)
+def test_a_schema_that_does_not_fit_is_refused_with_the_remedy(version: int, told: str) -> None:
+    with pytest.raises(SchemaMismatchError, match=told) as caught:
+        migrations.verify("sqlite", version, "shop.db")
+    assert str(caught.value).startswith("shop.db")
+    migrations.verify("sqlite", migrations.needed("sqlite"), "shop.db")
+
+
+def test_a_missing_file_of_the_installation_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sqlite").mkdir()
+    for name in ("0001_initial.sql", "0003_later.sql", "notes.txt"):
+        (tmp_path / "sqlite" / name).write_text("select 1;")
+    monkeypatch.setattr(migrations, "files", lambda _: tmp_path)
+    with pytest.raises(StoreError, match="without gaps"):
+        migrations.migrations("sqlite")
