@@ -18,6 +18,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import copy_context
 from dataclasses import dataclass, field
+from typing import Any
 
 from makegood.call import Call, calling
 from makegood.channels.protocol import Channel
@@ -51,7 +52,7 @@ class Slots:
     """One agent of this process: its actions by every name they go or went by, its slots, and what it has seen."""
 
     address: str
-    actions: Mapping[str, Action]
+    actions: Mapping[str, Action[..., Any]]
     size: int
     free: int = 0
     calls: int = 0
@@ -283,7 +284,7 @@ class Agents:
             return
         self.resend(attempt.node, attempt.request.task, message)
 
-    async def _tries(self, attempt: Running, action: Action) -> Message | None:
+    async def _tries(self, attempt: Running, action: Action[..., Any]) -> Message | None:
         """Return the answer of one attempt, or None for silence."""
         request = attempt.request
         try:
@@ -317,12 +318,16 @@ class Agents:
             attempt.work.cancel()
 
     async def _once(
-        self, attempt: Running, action: Action, fn: Callable[..., object], kwargs: Mapping[str, object]
+        self,
+        attempt: Running,
+        action: Action[..., Any],
+        fn: Callable[..., object],
+        kwargs: Mapping[str, object],
     ) -> Message | None:
         """Run the function once; return its answer, None for silence."""
         request = attempt.request
         try:
-            with calling(self._call(attempt)):
+            with calling(self._call(attempt, action)):
                 if inspect.iscoroutinefunction(fn):
                     value = await fn(**kwargs)
                 else:
@@ -354,7 +359,7 @@ class Agents:
             )
             return self._message(request, "gave_up", error=_words(failed))
 
-    def _answered(self, attempt: Running, action: Action, value: object) -> Message:
+    def _answered(self, attempt: Running, action: Action[..., Any], value: object) -> Message:
         request = attempt.request
         if request.doing == "undo":
             return self._message(request, "done")
@@ -370,12 +375,12 @@ class Agents:
             PayloadError
         ) as unfit:  # it was done, and its result is lost: in doubt, no retry, undone with result None
             return self._message(request, "gave_up", error=f"the result cannot be kept: {unfit}", final=True)
-        return self._message(request, kind, value=encoded)  # type: ignore[arg-type]
+        return self._message(request, kind, value=encoded)
 
     def _message(self, request: Request, kind: str, **fields: object) -> Message:
         return Message(kind, request.idx, request.doing, request.attempt, **fields)  # type: ignore[arg-type]
 
-    def _call(self, attempt: Running) -> Call:
+    def _call(self, attempt: Running, action: Action[..., Any]) -> Call:
         request, identity = attempt.request, self._identity()
 
         async def extend(more: float) -> bool:
@@ -389,8 +394,9 @@ class Agents:
             return True
 
         return Call(
-            request, identity.store_id, identity.generation, lambda: attempt.deadline, self._clock, extend
-        )
+            request, identity.store_id, identity.generation, lambda: attempt.deadline, self._clock,
+            extend=extend, decoded=action.decoded,
+        )  # fmt: skip
 
     # -- answering -------------------------------------------------------------------------------------------------------
 

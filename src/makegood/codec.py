@@ -1,16 +1,223 @@
 """Payloads: JSON bytes, and the holes in them.
 
+``encode`` and ``decode`` turn values into JSON and back, through msgspec: dataclasses, attrs classes, TypedDicts, Structs,
+named tuples, enums, datetimes, Decimal, UUID, bytes; and pydantic models, which are known by their methods, so that nobody
+pays for an import. Never pickle. NaN and infinity, which JSON does not have, are refused instead of becoming null.
+
 ``fill`` splices values into a template: where a whole value goes into a hole this is one join of bytes, so nothing that a
 user wrote is decoded, let alone changed, on its way from one step to the next. Where a hole takes *part* of a value, only
 the path down to it is decoded; what is found there is passed on as it was written.
 """
 
+import math
 from collections.abc import Callable
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from makegood.errors import MissingValueError
+from makegood.errors import DefinitionError, MakegoodError, MissingValueError, PayloadError
+
+PAYLOAD_LIMIT = 1 << 20
+"""Default limit of one payload (an input, the arguments of a step, a result) as JSON, in bytes."""
+
+_KINDS = (
+    "dataclasses, attrs classes, TypedDicts, msgspec Structs, pydantic models and what JSON has can be kept"
+)
+_HOLE = msgspec.Raw(b"\0")  # JSON never holds this byte: in texts it is escaped
+
+
+def encode(value: object, *, limit: int = PAYLOAD_LIMIT, what: str = "the value") -> bytes:
+    """Return ``value`` as JSON; ``what`` names it in messages.
+
+    >>> encode({"id": "o-1", "cents": 250})
+    b'{"id":"o-1","cents":250}'
+
+    Raises ``PayloadError`` for what JSON cannot hold, NaN included, and when the JSON has more than ``limit`` bytes.
+    """
+    try:
+        data = _encode(value)
+    except Exception as wrong:  # a model's own serializer may raise anything
+        raise _unfit(wrong, what) from wrong
+    if b"null" in data:
+        _refuse_nan(value, what)
+    return sized(data, limit, what)
+
+
+def canonical(value: object, *, what: str = "the value") -> bytes:
+    """Return ``value`` as JSON that is the same whatever the order of its dicts and sets; raises ``PayloadError``."""
+    try:
+        return _encode_sorted(value)
+    except Exception as wrong:
+        raise _unfit(wrong, what) from wrong
+
+
+def sized(data: bytes, limit: int, what: str) -> bytes:
+    """Return ``data``; raises ``PayloadError`` when it has more than ``limit`` bytes."""
+    if len(data) > limit:
+        raise PayloadError(
+            f"{what} has {len(data):,} bytes as JSON, the limit is {limit:,}: keep the data elsewhere and pass its address on, "
+            f"or raise the limit with App(payload_limit=...)",
+            size=len(data),
+            limit=limit,
+        )
+    return data
+
+
+H = TypeVar("H")
+
+
+def encode_with_holes(
+    value: object, hole: Callable[[object], H | None], *, what: str = "the value"
+) -> tuple[tuple[str, ...], tuple[H, ...]]:
+    """Return ``value`` as JSON with holes: the text around them, and what ``hole`` returned for each.
+
+    ``hole`` is asked about every object that JSON does not know; None means that it is none, and may be a model. What it
+    raises is passed on. Raises ``PayloadError`` as ``encode`` does.
+    """
+    found: list[H] = []
+
+    def hook(other: object) -> object:
+        filling = hole(other)
+        if filling is None:
+            return _plain(other)
+        found.append(filling)
+        return _HOLE
+
+    try:
+        data = msgspec.json.encode(value, enc_hook=hook)
+        parts = tuple(data.decode().split("\0"))
+    except MakegoodError:
+        raise
+    except Exception as wrong:
+        raise _unfit(wrong, what) from wrong
+    if len(parts) != len(found) + 1:
+        raise PayloadError(f"{what} cannot be kept: a msgspec.Raw in it is not JSON")
+    if b"null" in data:
+        _refuse_nan(value, what)
+    return parts, tuple(found)
+
+
+def objects_in(value: object) -> list[object]:
+    """Return the objects in ``value`` that JSON does not know, in the order of its JSON."""
+    found: list[object] = []
+
+    def hook(other: object) -> None:
+        found.append(other)
+
+    msgspec.to_builtins(value, enc_hook=hook)
+    return found
+
+
+def decode(data: bytes, annotation: Any, what: str = "the value") -> Any:
+    """Return the value of a JSON text as ``annotation`` says; None or ``Any``: whatever JSON makes of it.
+
+    >>> decode(b"[1,2]", tuple[int, int])
+    (1, 2)
+
+    Nothing is converted that was not written so (no "3" for an int). Raises ``PayloadError`` that names ``what`` and the place
+    in it, ``DefinitionError`` for an annotation that no JSON can be decoded to.
+    """
+    try:
+        return msgspec.json.decode(data, type=Any if annotation is None else annotation, dec_hook=_rebuilt)
+    except msgspec.MsgspecError as wrong:
+        raise PayloadError(f"{what} does not fit {shown(annotation)}: {wrong}") from wrong
+    except (TypeError, NotImplementedError) as wrong:
+        raise DefinitionError(f"{what} cannot be decoded to {shown(annotation)}: {wrong}") from wrong
+
+
+def decoder(annotation: Any, what: str) -> Callable[[bytes], Any]:
+    """Return a function that decodes like ``decode``, prepared once; it raises ``msgspec.MsgspecError``.
+
+    Raises ``DefinitionError`` for an annotation that no JSON can be decoded to; ``what`` names it.
+    """
+    try:
+        return msgspec.json.Decoder(annotation, dec_hook=_rebuilt).decode
+    except Exception as wrong:  # msgspec looks into the user's classes, whose annotations may raise anything
+        raise DefinitionError(f"{what}: JSON cannot be decoded to {shown(annotation)}: {wrong}") from wrong
+
+
+def shown(annotation: Any) -> str:
+    """Return an annotation the way people write it."""
+    return annotation.__name__ if isinstance(annotation, type) else str(annotation).replace("typing.", "")
+
+
+def _plain(value: object) -> object:
+    """Return what to write for an object that msgspec does not know: a pydantic model, a text or number of a class of its own."""
+    if callable(getattr(type(value), "model_dump", None)) and hasattr(type(value), "model_validate_json"):
+        return value.model_dump(mode="json", by_alias=True)  # type: ignore[attr-defined]  # asked just before
+    for base, exact in _EXACT:
+        if isinstance(value, base):
+            return exact(value)
+    raise TypeError(f"{type(value).__qualname__} is not known to JSON: {_KINDS}")
+
+
+_EXACT: tuple[tuple[type, Callable[[Any], object]], ...] = (
+    (str, str.__str__),
+    (int, int.__int__),
+    (float, float.__float__),
+)
+
+
+def _rebuilt(annotation: Any, value: object) -> object:
+    """Return an instance of a class that msgspec does not know; what this raises, msgspec wraps with the place."""
+    if callable(validate := getattr(annotation, "model_validate_json", None)):
+        return _validated(validate, msgspec.json.encode(value))
+    bases = [base for base, _ in _EXACT if base in getattr(annotation, "__mro__", ())]
+    if any(isinstance(value, base) for base in bases):
+        rebuilt: object = annotation(value)
+        return rebuilt
+    raise TypeError(f"{shown(annotation)} cannot be made of {type(value).__name__}: {_KINDS}")
+
+
+def _validated(validate: Callable[[bytes], object], data: bytes) -> object:
+    """Return the pydantic model of a JSON text; its error is retold without the values: they do not belong into logs."""
+    try:
+        return validate(data)
+    except ValueError as wrong:
+        if not callable(errors := getattr(wrong, "errors", None)):
+            raise
+        told = [f"{'.'.join(map(str, error['loc'])) or 'the model'}: {error['msg']}" for error in errors()]
+        raise ValueError("; ".join(told)) from None
+
+
+_encode = msgspec.json.Encoder(enc_hook=_plain).encode
+_encode_sorted = msgspec.json.Encoder(enc_hook=_plain, order="deterministic").encode
+
+
+def _unfit(wrong: Exception, what: str) -> PayloadError:
+    told = (
+        f"it is nested too deeply, or holds itself ({wrong})"
+        if isinstance(wrong, RecursionError)
+        else str(wrong)
+    )
+    if told.startswith(("Encoding objects of type", "Only dicts with")):
+        told = f"{told}: {_KINDS}"
+    return PayloadError(f"{what} cannot be kept as JSON: {told}")
+
+
+def _refuse_nan(value: object, what: str) -> None:
+    """Raise ``PayloadError`` when there is a NaN or an infinity in ``value``, of which msgspec makes null."""
+
+    def hook(other: object) -> object:
+        try:
+            return _plain(other)
+        except TypeError:
+            return None  # what fills a hole
+
+    open_: list[object] = [msgspec.to_builtins(value, enc_hook=hook)]
+    while open_:
+        part = open_.pop()
+        if isinstance(part, dict):
+            open_.extend(part.values())
+        elif isinstance(part, list | tuple):
+            open_.extend(part)
+        elif isinstance(part, float) and not math.isfinite(part):
+            raise PayloadError(
+                f"{what} cannot be kept as JSON: it holds {part!r}, which JSON does not have; use None, or a text"
+            )
+
+
+# -- holes -------------------------------------------------------------------------------------------------------------
 
 
 class Hole(Protocol):
@@ -22,11 +229,11 @@ class Hole(Protocol):
         ...
 
 
-H = TypeVar("H", bound=Hole)
-H_co = TypeVar("H_co", bound=Hole, covariant=True)
+R = TypeVar("R", bound=Hole)
+R_co = TypeVar("R_co", bound=Hole, covariant=True)
 
 
-class Holed(Protocol[H_co]):
+class Holed(Protocol[R_co]):
     """JSON with holes: ``parts[0] + value(refs[0]) + parts[1] + ...``, one more part than refs."""
 
     @property
@@ -35,7 +242,7 @@ class Holed(Protocol[H_co]):
         ...
 
     @property
-    def refs(self) -> tuple[H_co, ...]:
+    def refs(self) -> tuple[R_co, ...]:
         """What goes into the holes."""
         ...
 
@@ -44,7 +251,7 @@ _members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _elements = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 
-def fill(template: Holed[H], lookup: Callable[[H], bytes]) -> bytes:
+def fill(template: Holed[R], lookup: Callable[[R], bytes]) -> bytes:
     """Return the template's JSON with each hole filled: ``lookup`` gives the whole value that a ref names.
 
     Raises ``MissingValueError`` when a value has nothing at the ref's path, and whatever ``lookup`` raises.

@@ -1,0 +1,43 @@
+"""Words that declarations are made with: NOTHING, and what a probe answers."""
+
+import enum
+from dataclasses import dataclass
+from typing import Final, Generic, TypeVar
+
+R_co = TypeVar("R_co", covariant=True)
+
+
+class Nothing(enum.Enum):
+    """The type of ``NOTHING``."""
+
+    NOTHING = "nothing"
+
+    def __repr__(self) -> str:
+        return "mg.NOTHING"
+
+
+class NotHappened(enum.Enum):
+    """The type of ``NOT_HAPPENED``, for annotations: ``-> mg.Happened[str] | mg.NotHappened``."""
+
+    NOT_HAPPENED = "not happened"
+
+    def __repr__(self) -> str:
+        return "mg.NOT_HAPPENED"
+
+
+NOTHING: Final = Nothing.NOTHING
+"""``undo=mg.NOTHING``: a read, or a harmless effect, which is listed when it stands."""
+
+NOT_HAPPENED: Final = NotHappened.NOT_HAPPENED
+"""What a probe answers when the service knows nothing of the key."""
+
+
+@dataclass(frozen=True, slots=True)
+class Happened(Generic[R_co]):
+    """What a probe answers when it happened, with what the action would have returned.
+
+    >>> Happened("pay-7").result
+    'pay-7'
+    """
+
+    result: R_co

@@ -1,0 +1,238 @@
+"""``current_call()``: what an action may ask about the call it runs in.
+
+The call is kept in a context variable, which the agent carries into the threads of ``def`` actions, so that it is right there
+too. It is what a remote service must be told: the key, which is the same for every attempt; the token, which rises with every
+attempt; and how many seconds are left.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Generator
+from contextvars import ContextVar
+from contextvars import Token as Reset
+from types import TracebackType
+from typing import Any, NamedTuple
+
+from makegood import durations, ids
+from makegood.clock import Clock
+from makegood.codec import decode
+from makegood.errors import CompleteByPassed, DefinitionError
+from makegood.messages import Request
+
+_SLACK = 1.0  # seconds that a thread waits for an extension beyond its deadline
+
+
+class Token(NamedTuple):
+    """What a service compares to refuse what is older: the store's generation, then the attempt. Written "2.5".
+
+    >>> Token(1, 12) > Token(1, 3), str(Token(1, 12))
+    (True, '1.12')
+    """
+
+    generation: int
+    attempt: int
+
+    def __str__(self) -> str:
+        return f"{self.generation}.{self.attempt}"
+
+
+class Call:
+    """One attempt of a step, as the action, undo or probe that runs it sees it.
+
+    ``deadline`` returns the complete-by on ``clock``; ``extend`` asks the store for more seconds from now on, and says whether
+    it agreed; ``decoded`` turns a result's JSON into the action's type.
+    """
+
+    __slots__ = (
+        "_clock", "_deadline", "_decoded", "_extend", "_generation", "_loop", "_request", "_store_id",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        request: Request,
+        store_id: str,
+        generation: int,
+        deadline: Callable[[], float],
+        clock: Clock,
+        *,
+        extend: Callable[[float], Coroutine[Any, Any, bool]],
+        decoded: Callable[[bytes], Any] | None = None,
+    ) -> None:
+        self._request = request
+        self._store_id = store_id
+        self._generation = generation
+        self._deadline = deadline
+        self._clock = clock
+        self._extend = extend
+        self._decoded = decoded
+        self._loop = _running_loop()
+
+    def __repr__(self) -> str:
+        return f"<call {self.key} attempt {self.attempt}>"
+
+    # -- what a service is told ------------------------------------------------------------------------------------------
+
+    @property
+    def key(self) -> str:
+        """The idempotency key: the same for every attempt. Undo has its own; a probe has that of what it asks about."""
+        return self._key("undo" if self._request.doing == "undo" else "do")
+
+    @property
+    def undoes(self) -> str | None:
+        """In an undo and a probe: the key that the action was done under. None in an action."""
+        return None if self._request.doing == "do" else self._key("do")
+
+    @property
+    def token(self) -> Token:
+        """(generation, attempt): rises with every attempt of action, probe and undo alike, within one ``scope``."""
+        return Token(self._generation, self._request.attempt)
+
+    @property
+    def scope(self) -> str:
+        """Within which tokens are compared: one for a step, over all its keys."""
+        return ids.scope(self._store_id, self._request.task, self._request.step)
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """All of it as HTTP headers: Idempotency-Key, Makegood-Token, -Scope, -Undoes, -Remaining (seconds), traceparent."""
+        headers = {
+            "Idempotency-Key": self.key,
+            "Makegood-Token": str(self.token),
+            "Makegood-Scope": self.scope,
+            "Makegood-Remaining": f"{self.remaining():.3f}",
+        }
+        if (undoes := self.undoes) is not None:
+            headers["Makegood-Undoes"] = undoes
+        if self._request.trace is not None:
+            headers["traceparent"] = self._request.trace
+        return headers
+
+    def _key(self, direction: str) -> str:
+        request = self._request
+        return ids.key(self._store_id, request.task, request.step, request.round, direction)
+
+    # -- where it stands ---------------------------------------------------------------------------------------------------
+
+    @property
+    def task_id(self) -> str:
+        """The task's id, as people see it."""
+        return ids.show(self._request.task)
+
+    @property
+    def step(self) -> str:
+        """The step's name, unique in its task."""
+        return self._request.step
+
+    @property
+    def attempt(self) -> int:
+        """How often this step was asked for anything, this time included; tries within an attempt are not counted."""
+        return self._request.attempt
+
+    @property
+    def in_doubt(self) -> bool:
+        """In an undo and a probe: whether it is unknown if the action happened. Then an undo's ``result`` is None."""
+        return self._request.in_doubt
+
+    @property
+    def late_result(self) -> Any:
+        """In an undo: what the action returned in a reply that came too late to count, None when there was none.
+
+        Raises ``PayloadError`` when it does not fit the action's return type.
+        """
+        late = self._request.late
+        if late is None:
+            return None
+        return decode(late, Any, "the late result") if self._decoded is None else self._decoded(late)
+
+    # -- time --------------------------------------------------------------------------------------------------------------
+
+    def remaining(self) -> float:
+        """Return the seconds left until complete-by, 0 when it has passed: the timeout to give to a service."""
+        return max(0.0, self._deadline() - self._clock.monotonic())
+
+    def check(self) -> None:
+        """Raise ``CompleteByPassed`` when complete-by has passed: for long loops, which nobody can stop from outside."""
+        if self.remaining() <= 0:
+            raise CompleteByPassed(f"complete-by of step {self.step} of task {self.task_id} has passed")
+
+    def extend(self, seconds: durations.Duration) -> Awaitable[None]:
+        """Move complete-by to so many seconds (or "2m") from now, never to an earlier time, at most to the agent's cap.
+
+        ``await call.extend("2m")`` in an ``async def`` action; in a ``def`` action ``call.extend("2m")`` waits by itself. Raises
+        ``CompleteByPassed`` when it is refused: the attempt was judged, or has had all it may have.
+        """
+        asked = self._extended(durations.seconds(seconds, name="seconds", least=0.001))
+        here = _running_loop()
+        if here is not None and here is self._loop:
+            return here.create_task(asked)
+        if self._loop is None:
+            asyncio.run(asked)
+        else:
+            future = asyncio.run_coroutine_threadsafe(asked, self._loop)
+            try:
+                future.result(self.remaining() + _SLACK)
+            except TimeoutError:
+                future.cancel()
+                raise self._refused() from None
+        return _Done()
+
+    async def _extended(self, wanted: float) -> None:
+        if not await self._extend(wanted):
+            raise self._refused()
+
+    def _refused(self) -> CompleteByPassed:
+        return CompleteByPassed(
+            f"complete-by of step {self.step} of task {self.task_id} can be moved no further: stop now; for more time declare a "
+            f"longer complete_within"
+        )
+
+
+class _Done:
+    """Awaited in vain, as everything was done before."""
+
+    def __await__(self) -> Generator[None, None, None]:
+        return
+        yield
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
+
+_CALL: ContextVar[Call | None] = ContextVar("makegood_call", default=None)
+
+
+class calling:  # noqa: N801 - reads as what it does: `with calling(call): ...`
+    """While the ``with`` block runs, ``current_call()`` returns this call, in this task or thread."""
+
+    __slots__ = ("_call", "_reset")
+
+    def __init__(self, call: Call) -> None:
+        self._call = call
+        self._reset: Reset[Call | None] | None = None
+
+    def __enter__(self) -> Call:
+        self._reset = _CALL.set(self._call)
+        return self._call
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._reset is not None:
+            _CALL.reset(self._reset)
+
+
+def current_call() -> Call:
+    """Return the call that the running action, undo or probe is part of.
+
+    Raises ``DefinitionError`` anywhere else, and in threads that the action started itself without its context.
+    """
+    call = _CALL.get()
+    if call is None:
+        raise DefinitionError(
+            "mg.current_call() is known only while an agent runs an action, an undo or a probe; a thread that the action starts "
+            "knows it when run with contextvars.copy_context().run(...), as asyncio.to_thread does"
+        )
+    return call

@@ -1,0 +1,113 @@
+"""An action, its undo and its probe fitted together by their annotations, and what decodes arguments and results for them.
+
+Done once per action, as early as its annotations can be evaluated: with the decorator when it can be, else when the action is
+first used. What does not fit is refused with what to write instead.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, NotRequired, TypedDict
+
+from makegood.answers import Happened, NotHappened
+from makegood.codec import decoder, shown
+from makegood.errors import DefinitionError
+from makegood.parameters import Parameters, hints, members, signature, takes
+
+Function = Callable[..., Any]
+Arguments = Callable[[bytes], dict[str, Any]]
+"""Decodes the arguments of a step to those that a function takes, by name; raises ``msgspec.MsgspecError``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """What an action needs to run. ``returns`` is the result's annotation, ``Any`` without one."""
+
+    returns: Any
+    result: Callable[[bytes], Any]
+    args: Arguments
+    undo: Arguments | None
+    probe: Arguments | None
+
+
+class Fitting:
+    """The functions of one action: ``where`` and ``name`` name it in messages."""
+
+    def __init__(self, fn: Function, parameters: Parameters, *, where: str, name: str) -> None:
+        self.fn = fn
+        self.undo: Function | None = None
+        self.probe: Function | None = None
+        self._parameters = parameters
+        self._where = where
+        self._name = name
+
+    def evaluates(self, names: Mapping[str, Any] | None) -> bool:
+        """Return whether all annotations can be evaluated by now; ``names``: see ``parameters.hints``."""
+        try:
+            for fn in (self.fn, self.undo, self.probe):
+                if fn is not None:
+                    hints(fn, names, self._where)
+        except DefinitionError:
+            return False
+        return True
+
+    def fit(self, names: Mapping[str, Any] | None = None) -> Fitted:
+        """Compare the annotations and prepare the decoders.
+
+        Raises ``DefinitionError`` for annotations that cannot be evaluated, be decoded to, or do not fit together.
+        """
+        own = hints(self.fn, names, self._where)
+        returns = own.get("return", Any)
+        undo = probe = None
+        if self.undo is not None:
+            where = f"the undo of {self._where}"
+            found = hints(self.undo, names, where)
+            self._compare(found, own, where)
+            self._compare_result(found.get("result", Any), returns, where)
+            undo = self._arguments(own, set(signature(self.undo, where).parameters) - {"result"})
+        if self.probe is not None:
+            where = f"the probe of {self._where}"
+            found = hints(self.probe, names, where)
+            self._compare(found, own, where)
+            _compare_answer(found.get("return", Any), returns, where)
+            probe = self._arguments(own, set(signature(self.probe, where).parameters))
+        result = decoder(returns, f"the result of {self._where}")
+        return Fitted(returns, result, self._arguments(own, set(self._parameters.names)), undo, probe)
+
+    def _arguments(self, own: Mapping[str, Any], wanted: set[str]) -> Arguments:
+        """Return what decodes the wanted arguments; those with a default may be missing, others are passed over."""
+        fields: dict[str, Any] = {}
+        for name in self._parameters.names:
+            if name in wanted:
+                annotation = own.get(name, Any)
+                decoder(annotation, f"the parameter {name} of {self._where}")  # names it when it cannot be
+                fields[name] = NotRequired[annotation] if name in self._parameters.defaults else annotation
+        make: Any = TypedDict
+        return decoder(make(self._name, fields), self._where)
+
+    def _compare(self, wanted: Mapping[str, Any], given: Mapping[str, Any], where: str) -> None:
+        for name, annotation in wanted.items():
+            if name in given and name != "return" and not takes(annotation, given[name]):
+                raise DefinitionError(
+                    f"{where} takes {name}: {shown(annotation)}, but {self._name} takes {name}: {shown(given[name])}: "
+                    f"annotate both alike"
+                )
+
+    def _compare_result(self, wanted: Any, returns: Any, where: str) -> None:
+        if not takes(wanted, returns) or not takes(wanted, None):
+            always = "" if None in (returns, wanted) else " | None"
+            raise DefinitionError(
+                f"{where} takes result: {shown(wanted)}, but {self._name} returns {shown(returns)}, and None is passed when it is in "
+                f"doubt: annotate `result: {shown(returns)}{always}`"
+            )
+
+
+def _compare_answer(answer: Any, returns: Any, where: str) -> None:
+    """Raise ``DefinitionError`` when a probe's return annotation is not ``Happened[R] | NotHappened``."""
+    for member in members(answer):
+        if member in (Any, NotHappened, Happened):
+            continue
+        if getattr(member, "__origin__", None) is not Happened or not takes(returns, member.__args__[0]):
+            raise DefinitionError(
+                f"{where} returns {shown(answer)}: it answers mg.Happened(result) or mg.NOT_HAPPENED, so annotate "
+                f"`-> mg.Happened[{shown(returns)}] | mg.NotHappened`"
+            )

@@ -1,0 +1,173 @@
+"""What a function takes and returns, as far as a plan can carry it.
+
+Arguments of actions travel as one JSON object by parameter name, hence no ``*args``, no ``**kwargs``, nothing that can be passed
+by position only. Annotations say what the JSON is decoded to; parameters without one get what JSON makes of it.
+"""
+
+import inspect
+import sys
+import typing
+from collections.abc import Callable, Mapping
+from types import NoneType, UnionType
+from typing import Any
+
+from makegood.errors import DefinitionError
+
+EMPTY = inspect.Parameter.empty
+_OURS = (__name__, "makegood.declaration", "makegood.workflow")
+
+
+class Parameters:
+    """The parameters of a function, for binding calls of it fast.
+
+    ``names`` in order, the first ``positional`` of which may be passed by position; ``defaults`` by name.
+    ``where`` names the function in messages.
+    """
+
+    __slots__ = ("_signature", "_values", "defaults", "names", "positional", "where")
+
+    def __init__(self, fn: Callable[..., object], where: str) -> None:
+        self.where = where
+        self._signature = signature(fn, where)
+        found = self._signature.parameters.values()
+        for p in found:
+            _refuse_kind(p, where)
+        self.names = tuple(p.name for p in found)
+        self.positional = sum(p.kind is p.POSITIONAL_OR_KEYWORD for p in found)
+        self.defaults: Mapping[str, object] = {p.name: p.default for p in found if p.default is not EMPTY}
+
+    def __str__(self) -> str:
+        return str(self._signature)
+
+    def bind(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> dict[str, object]:
+        """Return the arguments of a call by name, defaults filled in, in the order of the parameters.
+
+        Raises ``DefinitionError`` for a call that does not fit.
+        """
+        if not kwargs and len(args) == len(self.names) == self.positional:
+            return dict(zip(self.names, args, strict=True))
+        try:
+            bound = self._signature.bind(*args, **kwargs)
+        except TypeError as wrong:
+            raise DefinitionError(f"{self.where}{self._signature}: {wrong}") from None
+        bound.apply_defaults()
+        return bound.arguments
+
+
+def signature(fn: Callable[..., object], where: str) -> inspect.Signature:
+    """Return a function's signature; raises ``DefinitionError`` for what is none, and for a generator."""
+    if isinstance(fn, type) or not callable(fn):
+        raise DefinitionError(f"{where} is declared with {fn!r}: decorate a function, def or async def")
+    if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
+        raise DefinitionError(f"{where} has a yield in it: return the result, it is kept as a whole")
+    try:
+        return inspect.signature(fn)
+    except (TypeError, ValueError) as wrong:
+        raise DefinitionError(f"{where}: its parameters cannot be read ({wrong}): wrap it in a def") from None
+
+
+def _refuse_kind(p: inspect.Parameter, where: str) -> None:
+    if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD):
+        raise DefinitionError(
+            f"{where} takes {'*' if p.kind is p.VAR_POSITIONAL else '**'}{p.name}: arguments are kept by name, so write each "
+            f"parameter out; for many values take one list or dict"
+        )
+    if p.kind is p.POSITIONAL_ONLY:
+        raise DefinitionError(
+            f"{where}: {p.name} can be passed by position only, but arguments are kept by name: remove the '/'"
+        )
+
+
+def hints(fn: Callable[..., object], names: Mapping[str, Any] | None, where: str) -> dict[str, Any]:
+    """Return a function's annotations by parameter name and "return", evaluated.
+
+    ``names``: of a function that encloses it, for what its module does not know. Raises ``DefinitionError`` when a name in them
+    is not known (yet).
+    """
+    bare = inspect.unwrap(fn)
+    try:
+        try:
+            return typing.get_type_hints(bare, include_extras=True)
+        except NameError:
+            if names is None:
+                raise
+            return typing.get_type_hints(bare, None, names, include_extras=True)
+    except NameError as unknown:
+        raise DefinitionError(
+            f"{where}: an annotation cannot be evaluated ({unknown}): define or import that name where the module's own code "
+            f"sees it (not under `if TYPE_CHECKING:`, not inside another function)"
+        ) from None
+    except Exception as wrong:
+        raise DefinitionError(f"{where}: an annotation cannot be evaluated: {wrong}") from wrong
+
+
+def members(annotation: Any) -> tuple[Any, ...]:
+    """Return the members of a union, or the annotation alone; ``Annotated`` and ``NewType`` are looked through.
+
+    >>> members(int | None)
+    (<class 'int'>, <class 'NoneType'>)
+    """
+    bare = plain(annotation)
+    if typing.get_origin(bare) in (typing.Union, UnionType):
+        return tuple(plain(member) for member in typing.get_args(bare))
+    return (NoneType if bare is None else bare,)
+
+
+def plain(annotation: Any) -> Any:
+    """Return an annotation without ``Annotated`` and ``NewType`` around it.
+
+    >>> plain(typing.Annotated[int, "positive"])
+    <class 'int'>
+    """
+    while True:
+        if typing.get_origin(annotation) in (typing.Annotated, typing.Required, typing.NotRequired):
+            annotation = typing.get_args(annotation)[0]
+        elif isinstance(annotation, typing.NewType):
+            annotation = annotation.__supertype__
+        else:
+            return annotation
+
+
+def takes(wanted: Any, given: Any) -> bool:
+    """Return whether a parameter annotated ``wanted`` surely fits values annotated ``given``; what cannot be told is True.
+
+    >>> takes(str | None, str), takes(str, str | None), takes(str, typing.Any)
+    (True, False, True)
+    """
+    wants = members(wanted)
+    return any(want in (Any, object) for want in wants) or all(
+        any(_takes(want, one) for want in wants) for one in members(given)
+    )
+
+
+def _takes(want: Any, given: Any) -> bool:
+    if (
+        want == given
+        or Any in (want, given)
+        or isinstance(want, typing.TypeVar)
+        or isinstance(given, typing.TypeVar)
+    ):
+        return True
+    if want is float and given is int:
+        return True
+    left, right = typing.get_origin(want) or want, typing.get_origin(given) or given
+    if not isinstance(left, type) or not isinstance(right, type):
+        return True
+    if not issubclass(right, left):
+        return typing.is_typeddict(left) or typing.is_typeddict(right) or _protocol(left)
+    arguments = (typing.get_args(want), typing.get_args(given))
+    if left is not right or not all(arguments) or len(arguments[0]) != len(arguments[1]):
+        return True
+    return all(a is ... or b is ... or takes(a, b) for a, b in zip(*arguments, strict=True))
+
+
+def _protocol(cls: type) -> bool:
+    return bool(getattr(cls, "_is_protocol", False))
+
+
+def names_around() -> Mapping[str, Any]:
+    """Return the names that the user's code sees where it called us: classes local to a function are found by them."""
+    frame = sys._getframe(1)  # noqa: SLF001 - the documented way in CPython to see where a decorator stands
+    while frame.f_back is not None and frame.f_globals.get("__name__") in _OURS:
+        frame = frame.f_back
+    return frame.f_locals
