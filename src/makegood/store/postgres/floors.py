@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from makegood.clock import Clock
 
 _EVERY = 1.0
-_AT_MOST_EVERY = 0.05
 
 
 @dataclass(slots=True)
@@ -28,7 +27,7 @@ class Floors:
         """Return whether to sweep now, and note it. ``empty``: a look from the floor found nothing."""
         now = self.clock.monotonic()
         last = self._swept.get(group)
-        if last is not None and now - last < (_AT_MOST_EVERY if empty else _EVERY):
+        if last is not None and now - last < _EVERY and not empty:
             return False
         self._swept[group] = now
         return True
