@@ -93,7 +93,7 @@ class _Folding:
         self.claim = False
         if work.task.state != "pending" or work.out.clear_complete_by:
             return
-        work.task = replace(work.task, timed=True)
+        work.task = _timed(work.task)
         if work.task.goal == "undo":
             work.move_task("undoing", "claimed")
         else:
@@ -148,6 +148,11 @@ class _Folding:
                 work.out.answers.append(Answer(message.act, message.kind, verdict, why, task.state))
 
 
+def _timed(task: Task) -> Task:
+    """A claim sets the task's complete-by when it has a limit and none is set."""
+    return task if task.timed or task.within is None else replace(task, timed=True)
+
+
 def _poison(work: Work, message: Message) -> None:
     """The task may be what kills its Schedulers: nothing new is begun, what is in flight is awaited, then error."""
     text = message.error or f"it lost its Scheduler {work.task.lost} times in a row"
@@ -180,7 +185,7 @@ def put_to_error(held: Held, messages: Sequence[Message], alert: Alert) -> Decis
     work = Work(held)
     work.alert(alert)
     if work.task.state == "pending":
-        work.task = replace(work.task, timed=True)
+        work.task = _timed(work.task)
         work.move_task("undoing" if work.task.goal == "undo" else "processing", "claimed")
     for message in messages:
         if message.seq:

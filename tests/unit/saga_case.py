@@ -1,0 +1,129 @@
+"""One task, driven by hand: what the tests of the rules write their cases with."""
+
+from typing import Any
+
+from makegood import saga
+from makegood.decision import Decision
+from makegood.messages import Act, Message, Request
+from makegood.policy import Policy
+from makegood.task import Held, Ref, Step, StepPlan, Task, Template
+
+ADA = Act("act-1", "ada", "wrong address")
+
+
+def template(*parts: str | Ref) -> Template:
+    """Return a template from text and refs in turn: text first and last."""
+    texts = tuple(p for p in parts if isinstance(p, str))
+    return Template(texts, tuple(p for p in parts if isinstance(p, Ref)))
+
+
+def result_of(index: int, *path: str | int) -> Ref:
+    """Return a ref to (part of) a step's result."""
+    return Ref("step", index, path)
+
+
+def action(idx: int, *after: int, args: Template | None = None, guards: Any = (), **policy: Any) -> StepPlan:
+    """Return an action called "s<idx>" that comes after others; keyword arguments make its policy."""
+    declared = Policy(**{"within": 30.0, "undo_within": 10.0, **policy})
+    return StepPlan(
+        idx,
+        name=f"s{idx}",
+        agent="bank",
+        action="charge",
+        args=args,
+        after=after,
+        guards=guards,
+        policy=declared,
+    )
+
+
+class Case:
+    """A task that is held; ``say`` folds messages into one Decision and takes it for committed."""
+
+    def __init__(self, *plans: StepPlan, claim: bool = True, **task: Any) -> None:
+        record = Task(**{"id": 7, "app": "shop", "workflow": "order", "within": 3600.0, **task})
+        self.held: Held = saga.hold(record, [Step(plan) for plan in plans])
+        self.last = Decision(record, record)
+        if claim:
+            self.say(Message("claim"))
+
+    def say(self, *messages: Message) -> Decision:
+        """Decide and commit."""
+        before = (list(self.held.steps), list(self.held.open), self.held.left, self.held.task)
+        self.last = decision = saga.decide(self.held, messages)
+        assert before == (self.held.steps, self.held.open, self.held.left, self.held.task)
+        saga.apply(self.held, decision)
+        again = saga.hold(self.held.task, self.held.steps)
+        assert (again.open, again.left) == (self.held.open, self.held.left)
+        assert [sorted(f) for f in again.followers] == [sorted(f) for f in self.held.followers]
+        return decision
+
+    def reply(self, idx: int, kind: str, **fields: Any) -> Message:
+        """Return an answer to the request that a step has in flight."""
+        step = self.held.steps[idx]
+        assert step.doing is not None, f"nothing of {step.name} is in flight"
+        return Message(kind, idx, step.doing, step.attempt, **fields)  # type: ignore[arg-type]
+
+    def answer(self, idx: int, kind: str = "done", **fields: Any) -> Decision:
+        """Let the request that a step has in flight be answered."""
+        return self.say(self.reply(idx, kind, **fields))
+
+    def done(self, *indices: int) -> Decision:
+        """Let steps be done, one after another, each with the result {"of": its index}."""
+        for idx in indices:
+            self.answer(idx, value=b'{"of":%d}' % idx)
+        return self.last
+
+    def silence(self, idx: int, **fields: Any) -> Decision:
+        """Let the Supervisor judge the request that a step has in flight."""
+        return self.answer(idx, "expired", **{"failures": self.held.steps[idx].failures + 1, **fields})
+
+    def due(self, idx: int) -> Decision:
+        """Let a step's timer fire."""
+        return self.say(Message("retry", idx))
+
+    def act(self, kind: str, idx: int = -1, settled: str = "", value: bytes | None = None) -> tuple[str, str]:
+        """Let an operator act; returns the verdict and its reason."""
+        self.say(Message(kind, idx, settled=settled, value=value, act=ADA))  # type: ignore[arg-type]
+        (answer,) = self.last.answers
+        assert answer.state == self.task.state
+        return answer.verdict, answer.reason
+
+    @property
+    def task(self) -> Task:
+        """The task as it is now."""
+        return self.held.task
+
+    def step(self, idx: int) -> Step:
+        """A step as it is now."""
+        return self.held.steps[idx]
+
+    @property
+    def states(self) -> str:
+        """The steps' states, in order, with spaces between."""
+        return " ".join(s.state for s in self.held.steps)
+
+    @property
+    def asked(self) -> list[tuple[int, str]]:
+        """What the last Decision asks agents for: (index, do | probe | undo)."""
+        return [(q.idx, q.doing) for q in self.last.requests]
+
+    @property
+    def request(self) -> Request:
+        """The one request of the last Decision."""
+        (request,) = self.last.requests
+        return request
+
+    @property
+    def alerts(self) -> list[str]:
+        """The kinds of the last Decision's alerts."""
+        return [alert.kind for alert in self.last.alerts]
+
+
+def failing(*plans: StepPlan, **task: Any) -> Case:
+    """Return a task whose last step has just been refused for certain."""
+    case = Case(*plans, **task)
+    for idx in range(len(plans) - 1):
+        case.done(idx)
+    case.answer(len(plans) - 1, "permanent", error="card refused")
+    return case

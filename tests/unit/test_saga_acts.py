@@ -1,0 +1,258 @@
+"""Operators' acts: when they are lawful, what they change, and what they are answered."""
+
+import pytest
+
+from makegood.messages import Message
+from makegood.task import Condition, StepPlan
+from tests.unit.saga_case import Case, action, failing, template
+
+
+def pending() -> Case:
+    return Case(action(0), claim=False)
+
+
+def processing() -> Case:
+    return Case(action(0), action(1, 0))
+
+
+def draining() -> Case:
+    case = Case(action(0), action(1), on_failure="hold")
+    case.answer(1, "permanent", error="no")
+    return case
+
+
+def past_return() -> Case:
+    case = Case(action(0, no_return=True), action(1, 0))
+    case.done(0)
+    return case
+
+
+def undoing() -> Case:
+    return failing(action(0), action(1, 0))
+
+
+def processed() -> Case:
+    case = Case(action(0))
+    case.done(0)
+    return case
+
+
+def undone() -> Case:
+    case = undoing()
+    case.answer(0)
+    return case
+
+
+def held() -> Case:
+    case = failing(action(0), action(1, 0), on_failure="hold")
+    assert case.task.state == "error"
+    return case
+
+
+def incomplete() -> Case:
+    case = undoing()
+    case.answer(0, "permanent", error="gone")
+    assert case.task.state == "error"
+    return case
+
+
+TABLE = [
+    (pending, "cancel", "applied", "undone", "nothing had been done"),
+    (processing, "cancel", "applied", "undoing", "being undone"),
+    (draining, "cancel", "applied", "undoing", "being undone"),
+    (past_return, "cancel", "refused", "processing", "s0 cannot be undone"),
+    (undoing, "cancel", "noop", "undoing", "being undone already"),
+    (processed, "cancel", "refused", "processed", "the task had ended: processed"),
+    (undone, "cancel", "refused", "undone", "the task had ended: undone"),
+    (held, "cancel", "applied", "undoing", "being undone"),
+    (incomplete, "cancel", "applied", "undoing", "being undone"),
+    (pending, "undo", "refused", "pending", "cancel it"),
+    (processing, "undo", "refused", "processing", "cancel it"),
+    (draining, "undo", "applied", "undoing", "being undone"),
+    (undoing, "undo", "noop", "undoing", "being undone already"),
+    (processed, "undo", "applied", "undoing", "being undone"),
+    (undone, "undo", "noop", "undone", "undone already"),
+    (held, "undo", "applied", "undoing", "being undone"),
+    (incomplete, "undo", "applied", "undoing", "being undone"),
+    (pending, "resubmit", "refused", "pending", "only one in error or undone"),
+    (processing, "resubmit", "refused", "processing", "only one in error or undone"),
+    (undoing, "resubmit", "refused", "undoing", "only one in error or undone"),
+    (processed, "resubmit", "refused", "processed", "only one in error or undone"),
+    (undone, "resubmit", "applied", "pending", "submission 2"),
+    (held, "resubmit", "applied", "pending", "forward again"),
+    (incomplete, "resubmit", "refused", "error", "the undo of s0 has failed"),
+]
+
+
+@pytest.mark.parametrize(
+    ("made", "kind", "verdict", "state", "reason"),
+    TABLE,
+    ids=[f"{row[1]}-{row[0].__name__}" for row in TABLE],
+)
+def test_an_act_in_every_state(made: object, kind: str, verdict: str, state: str, reason: str) -> None:
+    """Each act is applied, refused or without effect as the table of states says, and answers in words."""
+    case = made()  # type: ignore[operator]
+    said, why = case.act(kind)
+    assert (said, case.task.state) == (verdict, state)
+    assert reason in why
+
+
+def test_a_task_at_rest_is_let_go_after_a_refused_act() -> None:
+    """It was claimed for this decision only."""
+    case = processed()
+    case.act("resubmit")
+    assert case.last.release
+    assert case.last.moves == []
+
+
+def test_the_cause_names_who_and_why() -> None:
+    """A cancel gives the task its cause."""
+    case = processing()
+    case.act("cancel")
+    assert case.task.cause == "cancelled by ada: wrong address"
+    case = processing()
+    case.say(Message("cancel"))
+    assert case.task.cause == "cancelled"
+
+
+def test_the_first_cause_stays() -> None:
+    """An operator who undoes a failed task does not hide why it failed."""
+    case = held()
+    case.act("undo")
+    assert case.task.cause == "s1: card refused"
+    case = processed()
+    case.act("undo")
+    assert case.task.cause == "undone by ada: wrong address"
+
+
+def test_undo_tries_a_failed_undo_again() -> None:
+    """undo_failed to undoing: with counts at 0 and the next attempt."""
+    case = incomplete()
+    case.act("undo")
+    assert case.asked == [(0, "undo")]
+    assert case.step(0).failures == 0
+    case.answer(0)
+    assert case.task.state == "undone"
+
+
+# -- resubmit ----------------------------------------------------------------------------------------------------------
+
+
+def test_resubmission_of_an_undone_task() -> None:
+    """Rounds + 1 where the effect is known to be gone, attempts go on, time and counts begin anew."""
+    case = failing(action(0), action(1, 0, undoable=False), action(2, 1), within=9.0)
+    case.answer(0)
+    assert case.states == "undone kept failed"
+    case.act("resubmit")
+    decision, task = case.last, case.task
+    assert case.states == "waiting waiting waiting"
+    assert [s.round for s in case.held.steps] == [2, 2, 2]
+    assert [s.attempt for s in case.held.steps] == [2, 1, 1]
+    assert all(s.result is None and s.error is None and not s.doubt for s in case.held.steps)
+    assert (task.submission, task.goal, task.cause, task.timed) == (2, "forward", "", False)
+    assert decision.clear_complete_by
+    assert decision.release
+    case.say(Message("claim"))
+    assert (case.request.attempt, case.request.round) == (3, 2)
+
+
+def test_resubmission_of_a_held_task_keeps_what_is_done_and_the_keys_of_doubts() -> None:
+    """Done keeps its result, in doubt its key, failed begins a new round; the submission stays."""
+    case = Case(action(0), action(1), action(2), on_failure="hold")
+    case.done(0)
+    case.silence(1)
+    case.answer(2, "permanent")
+    assert case.states == "done in_doubt failed"
+    case.act("resubmit")
+    assert case.states == "done in_doubt waiting"
+    assert [s.round for s in case.held.steps] == [1, 1, 2]
+    assert case.step(1).failures == 0
+    assert case.task.submission == 1
+    case.say(Message("claim"))
+    assert sorted(case.asked) == [(1, "do"), (2, "do")]
+    assert case.step(1).round == 1
+
+
+def test_a_doubt_is_probed_first_when_resubmitted() -> None:
+    """The probe is asked anew, although it was asked before."""
+    case = Case(action(0, never=True, probe=True, fences=True, threshold=0))
+    for _ in range(2):
+        case.silence(0)
+    assert case.task.state == "error"
+    assert case.act("resubmit")[0] == "applied"
+    case.say(Message("claim"))
+    assert case.asked == [(0, "probe")]
+
+
+def test_resubmission_is_barred_by_an_unsettled_doubt_without_keys() -> None:
+    """retry=mg.NEVER without a fencing probe: settle it first."""
+    case = Case(action(0, never=True))
+    case.silence(0)
+    assert case.act("resubmit") == ("refused", "s0 is in doubt and must not be repeated: settle it first")
+    assert case.act("settle", 0, "failed")[0] == "applied"
+    assert case.act("resubmit")[0] == "applied"
+
+
+# -- settle ------------------------------------------------------------------------------------------------------------
+
+
+def doubtful() -> Case:
+    case = Case(action(0), action(1), on_failure="hold")
+    case.silence(0)
+    case.answer(1, "permanent")
+    assert (case.states, case.task.state) == ("in_doubt failed", "error")
+    return case
+
+
+@pytest.mark.parametrize(
+    ("idx", "settled", "verdict", "reason"),
+    [
+        (0, "done", "applied", "s0 is done"),
+        (0, "failed", "applied", "s0 is failed"),
+        (0, "undone", "refused", "it can be settled as done or failed"),
+        (1, "done", "applied", "s1 is done"),
+        (1, "failed", "noop", "failed already"),
+        (1, "undone", "refused", "it can be settled as done"),
+        (9, "done", "refused", "no such step"),
+    ],
+)
+def test_settle_in_a_held_task(idx: int, settled: str, verdict: str, reason: str) -> None:
+    """in_doubt to done or failed, failed to done: nothing else."""
+    said, why = doubtful().act("settle", idx, settled)
+    assert said == verdict
+    assert reason in why
+
+
+def test_everything_settled_by_hand_ends_a_held_task() -> None:
+    """From error to processed, with the result put together."""
+    case = doubtful()
+    case.act("settle", 0, "done", b'"by hand"')
+    assert case.step(0).result == b'"by hand"'
+    assert not case.step(0).doubt
+    assert not case.last.moves[1:]
+    case.act("settle", 1, "done")
+    assert case.task.state == "processed"
+    assert case.step(1).result == b"null"
+
+
+def test_the_last_one_settled_by_hand_ends_an_undo() -> None:
+    """From error to undone; a failed step cannot be called done when the task is not held."""
+    case = incomplete()
+    assert case.act("settle", 1, "done")[0] == "refused"
+    assert case.act("settle", 0, "undone") == ("applied", "s0 is undone")
+    assert case.task.state == "undone"
+
+
+def test_settle_only_in_error() -> None:
+    """A step in doubt of a running task is none of the operator's business yet."""
+    case = Case(action(0))
+    case.silence(0)
+    assert case.act("settle", 0, "done")[0] == "refused"
+
+
+def test_control_steps_cannot_be_settled() -> None:
+    """They have no effect anywhere."""
+    when = StepPlan(0, "when", name="w", condition=Condition("true", template("7")))
+    case = Case(when, action(1, 0), on_failure="hold")
+    case.answer(1, "permanent")
+    assert case.act("settle", 0, "failed") == ("refused", "w is no action: it has no effect to settle")
