@@ -39,7 +39,7 @@ def test_options_are_handed_on_and_the_exit_code_comes_back(
     assert shop.call(*words).exit_code == 1
     assert shop.call("demo", "--postgres").exit_code == 1
     assert heard == [
-        ["--orders", "7", "--schedulers", "2", "--seed", "3", "--store", "sqlite:///d.db", "--json"],
+        ["--orders", "7", "--seed", "3", "--schedulers", "2", "--store", "sqlite:///d.db", "--json"],
         ["--postgres"],
     ]
     assert str(examples()) in sys.path

@@ -12,30 +12,28 @@ from makegood.errors import ConfigError
 
 
 @click.command()
-@click.option("--orders", type=click.IntRange(1, 100_000), metavar="N", help="How many orders.")
+@click.option("--orders", type=click.IntRange(1), metavar="N", help="How many orders.")
+@click.option("--kills", type=click.IntRange(0), metavar="N", help="How many processes to kill.")
+@click.option("--schedulers", type=click.IntRange(1), metavar="N", help="How many scheduler processes.")
+@click.option("--agents", type=click.IntRange(1), metavar="N", help="How many agent processes.")
+@click.option("--supervisors", type=click.IntRange(1), metavar="N", help="How many supervisor processes.")
+@click.option("--seed", type=int, metavar="N", help="What is ordered, fails and is killed; default: chance.")
 @click.option("--postgres", is_flag=True, help="On a private PostgreSQL, started for the demo.")
-@click.option("--schedulers", type=click.IntRange(1, 16), metavar="N", help="How many scheduler processes.")
-@click.option("--seed", type=int, metavar="N", help="Chance, for repeating a run.")
+@click.option("--keep", is_flag=True, help="Keep the folder with store, books and logs.")
 @common
 @pass_cli
-def demo(
-    cli: Cli, /, *, orders: int | None, postgres: bool, schedulers: int | None, seed: int | None
-) -> None:
+def demo(cli: Cli, /, *, postgres: bool, keep: bool, **numbers: int | None) -> None:
     """Run the order example: schedulers, agents and supervisors as processes of their own, some of them killed on the way;
     then an audit of the services' own books. Exits with 1 when they do not balance.
     """
     if postgres and "store" in cli.flags:
         raise click.UsageError("--store URL or --postgres, not both")
     arguments: list[str] = []
-    for name, value in (
-        ("orders", orders),
-        ("schedulers", schedulers),
-        ("seed", seed),
-        ("store", cli.flags.get("store")),
-    ):
+    for name, value in (*numbers.items(), ("store", cli.flags.get("store"))):
         if value is not None:
             arguments += [f"--{name}", str(value)]
-    arguments += ["--postgres"] * postgres + ["--json"] * cli.json
+    for name, wanted in (("postgres", postgres), ("keep", keep), ("json", cli.json)):
+        arguments += [f"--{name}"] * wanted
     folder = str(examples())
     if folder not in sys.path:
         sys.path.insert(0, folder)

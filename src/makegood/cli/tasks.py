@@ -21,7 +21,7 @@ from makegood.cli.watch import event_lines, ladder
 from makegood.client import AT_REST, STANDING, Client, TaskHandle
 from makegood.codec import decode
 from makegood.durations import seconds
-from makegood.errors import WaitExpiredError
+from makegood.errors import PayloadError, WaitExpiredError
 from makegood.states import TaskState
 from makegood.store.records import Filter, TaskDetail, TaskView
 from makegood.workflow import Workflow
@@ -203,8 +203,8 @@ def _members(text: str) -> dict[str, msgspec.Raw]:
 def _converted(value: bytes, hint: Any, name: str) -> Any:
     try:
         return decode(value, hint, f"the input {name}")
-    except msgspec.DecodeError as wrong:
-        raise click.UsageError(f"the input {name} is not what it should be: {wrong}") from wrong
+    except PayloadError as wrong:
+        raise click.UsageError(str(wrong)) from wrong
 
 
 # -- list, show, history -----------------------------------------------------------------------------------------------
