@@ -7,11 +7,15 @@ absent), a private server in a temporary folder; else the tests are skipped alou
 
 import asyncio
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from makegood.errors import MakegoodError
 from makegood.store.protocol import Store
+from tests.conformance.builders import info
 from tests.conformance.worlds import Counts, SQLiteWorld, World
 
 
@@ -33,13 +37,34 @@ def runner() -> Iterator[asyncio.Runner]:
         yield made
 
 
+@pytest.fixture(scope="session")
+def databases() -> Iterator[Any]:
+    """The PostgreSQL server of the run, or the reason why there is none."""
+    pytest.importorskip("asyncpg", reason="postgres: asyncpg is not installed")
+    from tests.conformance import postgres  # noqa: PLC0415 - asyncpg is an extra
+
+    with ExitStack() as stack:
+        try:
+            found: object = stack.enter_context(postgres.databases())
+        except MakegoodError as reason:
+            found = str(reason)
+        yield found
+
+
 @pytest.fixture(params=["sqlite", "postgres"])
 def world(request: pytest.FixtureRequest, tmp_path: Path, runner: asyncio.Runner) -> Iterator[World]:
     """An empty database of each kind."""
     if request.param == "sqlite":
         yield SQLiteWorld(tmp_path)
         return
-    pytest.skip("postgres: the store is not written yet")
+    databases = request.getfixturevalue("databases")
+    if isinstance(databases, str):
+        pytest.skip(f"postgres: {databases}")
+    from tests.conformance.postgres import PostgresWorld  # noqa: PLC0415 - asyncpg is an extra
+
+    url = runner.run(databases.create())
+    yield PostgresWorld(url)
+    runner.run(databases.drop(url))
 
 
 @pytest.fixture
@@ -51,19 +76,31 @@ def store(world: World, runner: asyncio.Runner) -> Iterator[Store]:
     runner.run(made.close())
 
 
-@pytest.fixture
-def counts() -> Counts:
-    """What has gone through the driver of ``counted``."""
-    return Counts()
+async def warm(store: Store) -> None:
+    """Have all connections opened, so that what is counted is no preparation."""
+    await asyncio.gather(*(store.register(info()) for _ in range(8)))
 
 
 @pytest.fixture
-def counted(world: World, counts: Counts, runner: asyncio.Runner) -> Iterator[Store]:
-    """An open store whose commits and statements are counted."""
-    made = world.counted(counts)
+def counting(world: World, runner: asyncio.Runner) -> Iterator[tuple[Store, Counts]]:
+    """An open store, and what goes through its driver."""
+    made, counts = world.counted()
     runner.run(made.open(migrate=True))
-    yield made
+    runner.run(warm(made))
+    yield made, counts
     runner.run(made.close())
+
+
+@pytest.fixture
+def counted(counting: tuple[Store, Counts]) -> Store:
+    """An open store whose commits and statements are counted."""
+    return counting[0]
+
+
+@pytest.fixture
+def counts(counting: tuple[Store, Counts]) -> Counts:
+    """What has gone through the driver of ``counted``."""
+    return counting[1]
 
 
 @pytest.fixture

@@ -40,13 +40,6 @@ async def test_at_most_limit_are_claimed_and_more_tells_of_the_others(store: Sto
     assert await scheduler.claim(2) == []
 
 
-async def test_a_claim_of_nothing_still_tells_whether_tasks_wait(store: Store) -> None:
-    await store.submit([draft(1)])
-    scheduler = await hand(store)
-    assert await scheduler.claim(0) == []
-    assert scheduler.committed.more
-
-
 async def test_a_claimed_task_is_locked_under_a_raised_epoch_and_shown_as_it_was(store: Store) -> None:
     await store.submit([draft(1)])
     scheduler = await hand(store)

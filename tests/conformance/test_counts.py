@@ -33,21 +33,22 @@ async def end_of(scheduler: Hand, *tasks: int) -> None:
 async def test_a_submission_is_one_commit_and_500_are_as_many_statements(
     counted: Store, counts: Counts
 ) -> None:
-    counts.reset()
+    await counts.reset()
     await counted.submit([draft(1)])
-    assert counts.commits == 1
+    assert await counts.commits() == 1
     one = counts.statements
     assert one <= MOST_STATEMENTS
-    counts.reset()
+    await counts.reset()
     await counted.submit([draft(n, steps=steps(10)) for n in range(2, 502)])
-    assert (counts.commits, counts.statements) == (1, one)
+    assert await counts.commits() == 1
+    assert counts.statements <= one
 
 
 async def test_submissions_of_the_same_moment_share_a_commit(counted: Store, counts: Counts) -> None:
     await counted.submit([draft(1)])
-    counts.reset()
+    await counts.reset()
     await asyncio.gather(*(counted.submit([draft(n)]) for n in range(2, 502)))
-    assert counts.commits == 1
+    assert await counts.commits() == 1
     assert counts.statements <= MOST_STATEMENTS
 
 
@@ -56,14 +57,15 @@ async def test_a_step_done_and_the_next_sent_is_one_commit_for_1_and_for_500(
 ) -> None:
     scheduler = await running(counted, *range(1, 502))
     await counted.now()
-    counts.reset()
+    await counts.reset()
     await scheduler.commit(begin(scheduler[1], 1, done(scheduler[1], 0)))
-    assert counts.commits == 1
+    assert await counts.commits() == 1
     one = counts.statements
     assert one <= MOST_STATEMENTS
-    counts.reset()
+    await counts.reset()
     await scheduler.commit(*(begin(scheduler[n], 1, done(scheduler[n], 0)) for n in range(2, 502)))
-    assert (counts.commits, counts.statements) == (1, one)
+    assert await counts.commits() == 1
+    assert counts.statements <= one
 
 
 async def test_claim_and_first_dispatch_are_one_commit_for_1_and_for_500(
@@ -71,25 +73,27 @@ async def test_claim_and_first_dispatch_are_one_commit_for_1_and_for_500(
 ) -> None:
     scheduler = await hand(counted)
     await counted.submit([draft(n) for n in range(1, 502)])
-    counts.reset()
+    await counts.reset()
     await scheduler.claim(1)
-    assert counts.commits == 1
+    assert await counts.commits() == 1
     one = counts.statements
     assert one <= MOST_STATEMENTS
-    counts.reset()
+    await counts.reset()
     assert len(await scheduler.claim(500)) == 500
-    assert (counts.commits, counts.statements) == (1, one)
+    assert await counts.commits() == 1
+    assert counts.statements <= one
 
 
 async def test_the_end_of_1_and_of_500_tasks_is_one_commit(counted: Store, counts: Counts) -> None:
     scheduler = await running(counted, *range(1, 502))
-    counts.reset()
+    await counts.reset()
     await end_of(scheduler, 1)
-    assert counts.commits == 1
+    assert await counts.commits() == 1
     one = counts.statements
-    counts.reset()
+    await counts.reset()
     await end_of(scheduler, *range(2, 502))
-    assert (counts.commits, counts.statements) == (1, one)
+    assert await counts.commits() == 1
+    assert counts.statements <= one
 
 
 async def test_a_sequence_of_n_steps_costs_n_and_one_scheduler_commits(
@@ -98,7 +102,7 @@ async def test_a_sequence_of_n_steps_costs_n_and_one_scheduler_commits(
     for n in (1, 3, 10):
         await counted.submit([draft(n, steps=steps(n))])
         scheduler = await hand(counted)
-        counts.reset()
+        await counts.reset()
         await scheduler.claim(1, local=True)
         for idx in range(n):
             decision = done(scheduler[n], idx)
@@ -107,21 +111,21 @@ async def test_a_sequence_of_n_steps_costs_n_and_one_scheduler_commits(
                 await scheduler.commit(decision, local=[(n, idx + 1, 1)])
             else:
                 await scheduler.commit(to_state(scheduler[n], "processed", decision))
-        assert counts.commits == n + 1
+        assert await counts.commits() == n + 1
 
 
 async def test_operations_of_the_same_moment_share_a_commit(counted: Store, counts: Counts) -> None:
     scheduler = await running(counted, 1, 2)
     payments = await agent(counted)
     (first, _) = await counted.take(payments, [offer()])
-    counts.reset()
+    await counts.reset()
     await asyncio.gather(
         scheduler.commit(begin(scheduler[2], 1)),
         counted.submit([draft(3)]),
         counted.answer(payments, [reply(first)]),
         counted.post(2, Message("cancel")),
     )
-    assert counts.commits <= counts.sharing(4)
+    assert await counts.commits() <= counts.sharing(4)
 
 
 async def test_taking_and_answering_do_not_grow_with_the_batch(counted: Store, counts: Counts) -> None:
@@ -129,13 +133,13 @@ async def test_taking_and_answering_do_not_grow_with_the_batch(counted: Store, c
     payments = await agent(counted)
     costs = []
     for slots in (1, 300):
-        counts.reset()
+        await counts.reset()
         taken = await counted.take(payments, [offer(slots)])
         assert len(taken) == slots
         assert all(await counted.answer(payments, [reply(r) for r in taken]))
-        assert counts.commits == 2
+        assert await counts.commits() == 2
         costs.append(counts.statements)
-    assert costs[0] == costs[1]
+    assert costs[1] <= costs[0]
 
 
 async def test_a_supervisors_pass_does_not_grow_with_what_it_finds(
@@ -150,22 +154,22 @@ async def test_a_supervisors_pass_does_not_grow_with_what_it_finds(
         assert len(await scheduler.claim(1000)) == count
         await counted.take(await agent(counted), [offer(count)])
         await world.elapse(100)
-        counts.reset()
+        await counts.reset()
         assert len((await counted.judge(grant, 0, 1000)).requests) == count
         assert len(await counted.release_dead(grant, 1000)) == count
         assert len(await counted.expire_tasks(grant, 1000)) == count - held
-        assert counts.commits == 3
+        assert await counts.commits() == 3
         costs.append(counts.statements)
-    assert costs[0] == costs[1]
+    assert costs[1] <= costs[0]
 
 
 async def test_looking_writes_nothing(counted: Store, counts: Counts) -> None:
     scheduler = await running(counted, 1)
-    counts.reset()
+    await counts.reset()
     await counted.inbox(scheduler.node, 100)
     await counted.detail(1)
     await counted.history(1)
     await counted.load(scheduler.node, [1])
     await counted.horizon(2, 5)
     await counted.nodes()
-    assert counts.commits == 0
+    assert await counts.commits() == 0

@@ -104,7 +104,7 @@ async def test_at_most_limit_are_judged_the_longest_overdue_first(store: Store, 
     await world.elapse(100)
     grant = await term(store)
     judged = await store.judge(grant, 0, 3)
-    assert ([r[0] for r in judged.requests], judged.full) == ([4, 2, 3], True)
+    assert ({r[0] for r in judged.requests}, judged.full) == ({4, 2, 3}, True)
     judged = await store.judge(grant, 0, 3)
     assert ([r[0] for r in judged.requests], judged.full) == ([1], False)
 

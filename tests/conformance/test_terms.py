@@ -4,10 +4,11 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
+from msgspec.structs import replace
 
 from makegood.errors import FencedOffError
 from makegood.store.protocol import Store
-from makegood.store.records import Filter, Grant
+from makegood.store.records import Filter, Grant, StepView
 from tests.conformance.builders import agent, offer, running, term, to_state
 from tests.conformance.worlds import World, still_waits
 
@@ -33,12 +34,18 @@ async def ripe(store: Store, world: World) -> None:
     await world.elapse(100)
 
 
+async def steps_of(store: Store, task: int) -> list[StepView]:
+    """Return the steps of a task."""
+    found = await store.detail(task)
+    return [] if found is None else found.steps
+
+
 async def snapshot(store: Store) -> object:
     """Return all that a Supervisor could have changed."""
     tasks = await store.find(Filter())
     return (
         tasks,
-        [await store.detail(t.id) for t in tasks],
+        [replace(step, due=None) for t in tasks for step in await steps_of(store, t.id)],
         (await store.schema()).rows,
         await store.alerts(),
         [(n.id, n.dead) for n in await store.nodes()],

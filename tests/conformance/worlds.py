@@ -10,7 +10,6 @@ import sqlite3
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -69,19 +68,23 @@ class Raw(ABC):
         """Execute a statement; ``{step}`` and so on stand for the tables, ``?`` for values."""
 
 
-@dataclass
-class Counts:
+class Counts(ABC):
     """What went through the driver: commits that wrote, and statements sent. ``shares``: the store has one writer, so that
     operations of one moment share a commit whatever they are.
     """
 
-    commits: int = 0
-    statements: int = 0
-    shares: bool = True
+    shares = True
 
-    def reset(self) -> None:
+    def __init__(self) -> None:
+        self.statements = 0
+
+    @abstractmethod
+    async def reset(self) -> None:
         """Count anew."""
-        self.commits = self.statements = 0
+
+    @abstractmethod
+    async def commits(self) -> int:
+        """Return the commits that wrote since the last reset."""
 
     def sharing(self, operations: int) -> int:
         """Return the most commits that so many operations of one moment may cost."""
@@ -94,8 +97,8 @@ class World(ABC):
     dialect: str
 
     @abstractmethod
-    def counted(self, counts: Counts) -> Store:
-        """Return a store whose traffic is counted."""
+    def counted(self) -> tuple[Store, Counts]:
+        """Return a store that is not open yet, whose traffic is counted."""
 
     @abstractmethod
     def store(self) -> Store:
@@ -125,7 +128,23 @@ class _SQLiteRaw(Raw):
         return self.connection.execute(sql.format_map(names), values).fetchall()
 
 
-def counting(counts: Counts) -> Callable[[str], sqlite3.Connection]:
+class SQLiteCounts(Counts):
+    """Calls of the driver, and commits as SQLite executes them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.committed = 0
+
+    async def reset(self) -> None:
+        """Count anew."""
+        self.statements = self.committed = 0
+
+    async def commits(self) -> int:
+        """Return the commits that wrote since the last reset."""
+        return self.committed
+
+
+def counting(counts: SQLiteCounts) -> Callable[[str], sqlite3.Connection]:
     """Return an opener of connections whose statements are counted."""
 
     class Counting(sqlite3.Connection):
@@ -146,7 +165,7 @@ def counting(counts: Counts) -> Callable[[str], sqlite3.Connection]:
         def seen(self, sql: str) -> None:
             """Count a commit that has something to write."""
             if sql.lower() == "commit":
-                counts.commits += self.total_changes != self.changes
+                counts.committed += self.total_changes != self.changes
                 self.changes = self.total_changes
 
     def opened(uri: str) -> sqlite3.Connection:
@@ -171,9 +190,10 @@ class SQLiteWorld(World):
         """Return a store on the file; it never polls."""
         return SQLiteStore(self.path, clock=self.clock, poll=None)
 
-    def counted(self, counts: Counts) -> SQLiteStore:
+    def counted(self) -> tuple[SQLiteStore, SQLiteCounts]:
         """Return a store whose connections count."""
-        return SQLiteStore(self.path, clock=self.clock, poll=None, open_connection=counting(counts))
+        counts = SQLiteCounts()
+        return SQLiteStore(self.path, clock=self.clock, poll=None, open_connection=counting(counts)), counts
 
     async def elapse(self, seconds: float) -> None:
         """Move the clock."""

@@ -1,0 +1,166 @@
+"""The PostgreSQL that the suite runs on: the one that was named, the one of this machine, or a private one."""
+
+import asyncio
+import itertools
+import os
+import re
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+import asyncpg
+
+from makegood.store.postgres import PostgresStore
+from makegood.testing.postgres import PrivateServer
+from tests.conformance.worlds import TIMES, Counts, Raw, World
+
+LOCAL = "postgresql://postgres@127.0.0.1:5432/postgres"
+TABLES = (*TIMES, "step", "schema_version")
+# Nothing here survives a crash of the machine, nor shall it: the suite asks what the store does, not what a disk does.
+FAST = {"fsync": "off", "full_page_writes": "off", "autovacuum": "off"}
+
+
+async def _answers(url: str) -> bool:
+    try:
+        connection = await asyncpg.connect(url, timeout=3)
+        may = await connection.fetchval(
+            "select rolcreatedb or rolsuper from pg_roles where rolname = current_user"
+        )
+        await connection.close()
+    except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError):
+        return False
+    return bool(may)
+
+
+class Databases:
+    """Makes empty databases on one server, and drops them."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self._numbers = itertools.count()
+
+    async def _run(self, sql: str) -> None:
+        connection = await asyncpg.connect(self.url)
+        try:
+            await connection.execute(sql)
+        finally:
+            await connection.close()
+
+    async def create(self) -> str:
+        """Create an empty database; returns its URL."""
+        name = f"makegood_test_{os.getpid()}_{next(self._numbers)}"
+        await self._run(f'create database "{name}" template template0')
+        return urlunsplit(urlsplit(self.url)._replace(path=f"/{name}"))
+
+    async def drop(self, url: str) -> None:
+        """Drop a database, whoever is connected to it."""
+        await self._run(f'drop database if exists "{urlsplit(url).path.lstrip("/")}" with (force)')
+
+
+@contextmanager
+def databases() -> Iterator[Databases]:
+    """Find a server. Raises ``MakegoodError`` that says what to install when there is none."""
+    named = os.environ.get("MAKEGOOD_TEST_POSTGRES")
+    if named:
+        yield Databases(named)
+    elif asyncio.run(_answers(LOCAL)):
+        yield Databases(LOCAL)
+    else:
+        with PrivateServer(settings=FAST) as server:
+            yield Databases(server.url)
+
+
+WRITES = re.compile(r"\b(insert into|update makegood|delete from)\b")
+
+
+class PostgresCounts(Counts):
+    """Statements as asyncpg sends them, and commits: explicit ones, and statements that write outside of a transaction."""
+
+    shares = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.committed = 0
+
+    async def reset(self) -> None:
+        """Count anew."""
+        self.statements = self.committed = 0
+
+    async def commits(self) -> int:
+        """Return the commits that wrote since the last reset."""
+        return self.committed
+
+    async def driver(self, *args: Any, **options: Any) -> Any:
+        """Connect, and count what is sent."""
+        connection = await asyncpg.connect(*args, **options)
+        inside = wrote = False
+
+        def sent(record: Any) -> None:
+            nonlocal inside, wrote
+            text = record.query.lower()
+            if text in ("begin", "begin;"):
+                inside, wrote = True, False
+            elif text in ("commit", "rollback", "commit;", "rollback;"):
+                self.committed += wrote and text.startswith("commit")
+                inside = False
+            else:
+                self.statements += 1
+                wrote = wrote or WRITES.search(text) is not None
+                self.committed += not inside and WRITES.search(text) is not None
+
+        connection.add_query_logger(sent)
+        return connection
+
+
+class _PostgresRaw(Raw):
+    for_share = " for share"
+
+    def __init__(self, connection: Any) -> None:
+        self.connection = connection
+
+    async def run(self, sql: str, *values: Any) -> list[Sequence[Any]]:
+        text = sql.format_map({table: f"makegood.{table}" for table in TABLES})
+        for number in range(1, len(values) + 1):
+            text = text.replace("?", f"${number}", 1)
+        return list(await self.connection.fetch(text, *values))
+
+
+class PostgresWorld(World):
+    """A database of its own."""
+
+    dialect = "postgres"
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+
+    def store(self) -> PostgresStore:
+        """Return a store on the database."""
+        return PostgresStore(self.url)
+
+    def counted(self) -> tuple[PostgresStore, PostgresCounts]:
+        """Return a store whose traffic is counted."""
+        counts = PostgresCounts()
+        driver: Callable[..., Any] = counts.driver
+        return PostgresStore(self.url, driver=driver), counts
+
+    async def elapse(self, seconds: float) -> None:
+        """Make everything recorded so much older."""
+        connection = await asyncpg.connect(self.url)
+        try:
+            for table, columns in TIMES.items():
+                changes = ", ".join(f"{column} = {column} - $1" for column in columns)
+                await connection.execute(f"update makegood.{table} set {changes}", seconds)
+        finally:
+            await connection.close()
+
+    @asynccontextmanager
+    async def raw(self) -> AsyncIterator[Raw]:
+        """Lock all tasks as a commit does."""
+        connection = await asyncpg.connect(self.url)
+        try:
+            async with connection.transaction():
+                await connection.fetch("select 1 from makegood.task for no key update")
+                yield _PostgresRaw(connection)
+        finally:
+            await connection.close()
