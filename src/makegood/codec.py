@@ -10,7 +10,7 @@ the path down to it is decoded; what is found there is passed on as it was writt
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
 import msgspec
@@ -248,12 +248,19 @@ class Holed(Protocol[R_co]):
 
 
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-_elements = msgspec.json.Decoder(list[msgspec.Raw]).decode
+read_list: Callable[[bytes], Sequence[msgspec.Raw]] = msgspec.json.Decoder(list[msgspec.Raw]).decode
+"""Split a JSON array into its elements, each as it was written."""
 
 
-def fill(template: Holed[R], lookup: Callable[[R], bytes]) -> bytes:
+def fill(
+    template: Holed[R],
+    lookup: Callable[[R], bytes],
+    *,
+    lists: Callable[[bytes], Sequence[msgspec.Raw]] = read_list,
+) -> bytes:
     """Return the template's JSON with each hole filled: ``lookup`` gives the whole value that a ref names.
 
+    ``lists`` splits arrays on the way down a path; who fills many holes from one long array may remember what it read.
     Raises ``MissingValueError`` when a value has nothing at the ref's path, and whatever ``lookup`` raises.
     """
     parts = template.parts
@@ -262,12 +269,17 @@ def fill(template: Holed[R], lookup: Callable[[R], bytes]) -> bytes:
     pieces = [parts[0].encode()]
     for ref, part in zip(template.refs, parts[1:], strict=True):
         value = lookup(ref)
-        pieces.append(walk(value, ref.path) if ref.path else value)
+        pieces.append(walk(value, ref.path, lists=lists) if ref.path else value)
         pieces.append(part.encode())
     return b"".join(pieces)
 
 
-def walk(value: bytes, path: tuple[str | int, ...]) -> bytes:
+def walk(
+    value: bytes,
+    path: tuple[str | int, ...],
+    *,
+    lists: Callable[[bytes], Sequence[msgspec.Raw]] = read_list,
+) -> bytes:
     """Return the part of a JSON value that ``path`` leads to, as it was written there.
 
     >>> walk(b'{"a": [1, 2.50]}', ("a", 1))
@@ -277,7 +289,7 @@ def walk(value: bytes, path: tuple[str | int, ...]) -> bytes:
     """
     for depth, key in enumerate(path):
         try:
-            value = bytes(_elements(value)[key] if isinstance(key, int) else _members(value)[key])
+            value = bytes(lists(value)[key] if isinstance(key, int) else _members(value)[key])
         except (msgspec.DecodeError, KeyError, IndexError):
             walked = "".join(f"[{k!r}]" for k in path[:depth])
             raise MissingValueError(
@@ -289,7 +301,7 @@ def walk(value: bytes, path: tuple[str | int, ...]) -> bytes:
 def elements(value: bytes) -> list[bytes]:
     """Return the elements of a JSON array, each as it was written; raises ``MissingValueError`` for anything else."""
     try:
-        return [bytes(element) for element in _elements(value)]
+        return [bytes(element) for element in read_list(value)]
     except msgspec.DecodeError:
         raise MissingValueError(f"a list was expected, the value is {_kind(value)}") from None
 

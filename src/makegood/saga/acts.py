@@ -152,9 +152,9 @@ def _decided_anew(work: Work, anew: set[int]) -> set[int]:
 
 def _settle(work: Work, message: Message) -> Said:
     task = work.task
-    if not work.known(message.idx):
+    step, settled = work.find(message.idx), message.settled
+    if step is None:
         return "refused", "the task has no such step"
-    step, settled = work.step(message.idx), message.settled
     if rules.is_control(step.plan):
         return "refused", f"{step.name} is no action: it has no effect to settle"
     if step.state == settled:

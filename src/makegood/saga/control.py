@@ -84,7 +84,7 @@ def items_of(work: Work, each: int) -> list[list[int]]:
 
 def _each(work: Work, step: Step) -> bytes:
     plan = step.plan
-    found = work.arguments(step) if plan.args is not None else NULL
+    found = NULL if plan.args is None else work.fill(plan.args)
     wanted = len(codec.elements(found))
     if wanted > plan.limit:
         raise MissingValueError(

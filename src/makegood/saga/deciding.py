@@ -95,6 +95,7 @@ class _Folding:
             return
         work.task = _timed(work.task)
         if work.task.goal == "undo":
+            work.everything = True
             work.move_task("undoing", "claimed")
         else:
             work.move_task("processing", "claimed")
@@ -192,7 +193,7 @@ def put_to_error(held: Held, messages: Sequence[Message], alert: Alert) -> Decis
             work.out.seqs.append(message.seq)
         if message.act is not None:
             work.out.answers.append(Answer(message.act, message.kind, "refused", alert.text, work.task.state))
-        step = work.step(message.idx) if work.known(message.idx) else None
+        step = work.find(message.idx)
         if step is None or step.doing is None or not rules.current(step, message):
             continue
         if message.kind not in ("expired", "withdrawn"):

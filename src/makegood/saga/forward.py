@@ -84,7 +84,7 @@ def dispatch(work: Work) -> None:
     for idx, doing in wanted:
         step = work.step(idx)
         try:
-            filled.append((step, doing, work.arguments(step)))
+            filled.append((step, doing, work.fill(step.plan.args)))
         except MissingValueError as missing:
             _unfit(work, step, str(missing))
     if work.task.goal != "forward":

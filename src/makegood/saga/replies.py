@@ -31,7 +31,7 @@ _SILENT = {
 def reply(work: Work, message: Message) -> None:
     """Fold in an answer, a verdict on silence, or a request taken back."""
     kind = message.kind
-    step = work.step(message.idx) if work.known(message.idx) else None
+    step = work.find(message.idx)
     answers = _ANSWERS[message.doing]
     if step is None or kind not in answers or not rules.current(step, message):
         late(work, message)
@@ -42,6 +42,7 @@ def reply(work: Work, message: Message) -> None:
         )
     if kind in REPLIES:
         work.use(message)
+    work.touched.append(message.idx)
     answers[kind](work, replace(step, doing=None), message)
     if step.again and message.doing != "undo":
         work.put(replace(work.step(message.idx), again=False))
@@ -54,7 +55,7 @@ def late(work: Work, message: Message) -> None:
     work.out.stale.append(message)
     if message.kind not in ("done", "late") or message.doing != "do" or message.value is None:
         return
-    step = work.step(message.idx) if work.known(message.idx) else None
+    step = work.find(message.idx)
     wanted = step is not None and step.state in ("running", "in_doubt", "ready", "undoing", "undo_failed")
     if step is not None and wanted and rules.late_of_this_round(step, message.attempt):
         work.put(replace(step, late=message.value))
@@ -62,11 +63,12 @@ def late(work: Work, message: Message) -> None:
 
 def retry(work: Work, message: Message) -> None:
     """A step's timer is due."""
-    step = work.step(message.idx) if work.known(message.idx) else None
+    step = work.find(message.idx)
     if step is None or not step.waiting:
         return
     step = work.drop_timer(step)
     work.due.add(message.idx)
+    work.touched.append(message.idx)
     if step.state == "ready":
         work.ready.append(message.idx)
     elif step.state == "in_doubt":

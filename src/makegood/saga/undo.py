@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from makegood.errors import MissingValueError
 from makegood.messages import Alert
 from makegood.saga import rules
+from makegood.saga.held import predecessors
 from makegood.saga.work import Work
 from makegood.task import Doing, Step, standing
 
@@ -30,6 +31,7 @@ def begin_undo(work: Work, cause: str, why: str) -> None:
     """Set the task to undo. Counts start at 0, doubts may be probed again, and stuck undos are tried again."""
     work.task = replace(work.task, goal="undo", cause=cause)
     work.move_task("undoing", why)
+    work.everything = True
     clear(work)
     for step in work.steps():
         changes: dict[str, Any] = {}
@@ -48,13 +50,38 @@ def begin_undo(work: Work, cause: str, why: str) -> None:
 
 
 def backward(work: Work) -> None:
-    """Undo what can be undone now. Settling one step may free those before it, hence the repetition."""
-    more = True
-    while more:
-        more = False
-        for step in reversed(work.steps()):
-            if rules.idle(step) and (step.state == "undoing" or rules.to_be_undone(step)):
-                more = _take_back(work, step) or more
+    """Undo what can be undone now: look at everything when the undo begins, later at what was touched and may be freed."""
+    todo = list(range(work.size())) if work.everything else []
+    for idx in work.touched:
+        if work.step(idx).state in rules.SETTLED:
+            todo.extend(_before(work, idx))
+        else:
+            todo.append(idx)
+    while todo:
+        idx = todo.pop()
+        step = work.step(idx)
+        if (
+            rules.idle(step)
+            and (step.state == "undoing" or rules.to_be_undone(step))
+            and _take_back(work, step)
+        ):
+            todo.extend(_before(work, idx))
+
+
+def _before(work: Work, idx: int) -> list[int]:
+    """Return what came before a step; what was skipped passes the question on."""
+    found: list[int] = []
+    seen, todo = {idx}, [idx]
+    while todo:
+        plan = work.step(todo.pop()).plan
+        before = list(predecessors(plan))
+        if plan.kind == "gather":
+            before += [i for i in work.followers(plan.of) if rules.owner(work.step(i).plan) == plan.of]
+        for other in before:
+            if other not in seen:
+                seen.add(other)
+                (todo if work.step(other).state == "skipped" else found).append(other)
+    return found
 
 
 def _take_back(work: Work, step: Step) -> bool:
@@ -65,7 +92,7 @@ def _take_back(work: Work, step: Step) -> bool:
     if step.stuck or barred(work, step.plan.idx):
         return False
     if rules.nothing_to_undo(step):
-        work.move(step, "kept", "nothing to undo" if not rules.policy(step).no_return else "past return")
+        work.move(step, "kept", "past return" if rules.policy(step).no_return else "nothing to undo")
         return True
     if step.state == "in_doubt":
         if rules.can_probe(step):
@@ -112,7 +139,7 @@ def _settle(work: Work, step: Step) -> None:
 def _ask(work: Work, step: Step, doing: Doing) -> None:
     """Ask the action or its probe for a definite answer."""
     try:
-        args = work.arguments(step)
+        args = work.fill(step.plan.args)
     except MissingValueError as missing:
         _stuck(work, step, str(missing))
         return
@@ -123,7 +150,7 @@ def _ask(work: Work, step: Step, doing: Doing) -> None:
 
 def _ask_undo(work: Work, step: Step, why: str) -> None:
     try:
-        args = work.arguments(step)
+        args = work.fill(step.plan.args)
     except MissingValueError as missing:
         undo_failed(work, work.move(step, "undoing", why), str(missing))
         return
@@ -146,28 +173,22 @@ def undo_failed(work: Work, step: Step, text: str) -> None:
 
 def rest_when_drained(work: Work) -> None:
     """A held task is handed to an operator once nothing of it is in flight."""
-    steps = work.steps()
-    if any(step.doing is not None for step in steps):
+    if work.any(lambda step: step.doing is not None):
         return
     work.move_task("error", "held, and nothing in flight")
-    work.alert(Alert("held", text=f"held for an operator: {work.task.cause}; {_listed(steps)}"))
+    work.alert(Alert("held", text=f"held for an operator: {work.task.cause}; {_listed(work.steps())}"))
 
 
 def rest_when_undone(work: Work) -> None:
     """An undo ends when nothing is left to undo, or when what is left is stuck."""
-    steps = work.steps()
-    if not all(rules.idle(step) for step in steps):
+    if work.any(lambda step: not rules.idle(step)):
         return
-    if all(step.state in rules.SETTLED for step in steps):
+    if not work.any(lambda step: step.state not in rules.SETTLED):
         work.move_task("undone", "nothing left to undo")
-    else:
-        work.move_task("error", "an undo is stuck, and nothing in flight or due")
-        work.alert(
-            Alert(
-                "undo_incomplete",
-                text=f"the undo could not be completed ({work.task.cause}); {_listed(steps)}",
-            )
-        )
+        return
+    work.move_task("error", "an undo is stuck, and nothing in flight or due")
+    what = f"the undo could not be completed ({work.task.cause}); {_listed(work.steps())}"
+    work.alert(Alert("undo_incomplete", text=what))
 
 
 def _listed(steps: list[Step]) -> str:

@@ -6,9 +6,10 @@ table of lawful moves is asked. It also keeps the counters up to date (``open``:
 done nor skipped), so that the next steps are found by counting and never by scanning.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
 from makegood import codec
@@ -19,28 +20,32 @@ from makegood.saga import rules
 from makegood.states import CONTROL_MOVES, STEP_MOVES, StepState, TaskState, check_step, check_task
 from makegood.task import Doing, Held, Ref, Step, StepPlan, Task, Template
 
-NULL = b"null"
+NULL, EMPTY = b"null", b"{}"
 
 
 class Work:
     """One Decision in the making; see the module's text.
 
     ``free``: steps whose last predecessor has passed, to be looked at. ``ready``: actions to be dispatched. ``doubts``:
-    steps in doubt to be followed up when the task goes forward. ``due``: steps whose timer has fired.
+    steps in doubt to be followed up when the task goes forward. ``due``: steps whose timer has fired. ``touched``: steps that
+    something was said about; ``everything``: the undo begins, or is claimed, so all steps are to be looked at.
     """
 
     __slots__ = (
         "_count",
         "_links",
+        "_lists",
         "_open",
         "doubts",
         "due",
+        "everything",
         "free",
         "held",
         "left",
         "out",
         "ready",
         "task",
+        "touched",
     )
 
     def __init__(self, held: Held) -> None:
@@ -51,9 +56,12 @@ class Work:
         self.ready: list[int] = []
         self.doubts: list[int] = []
         self.due: set[int] = set()
+        self.touched: list[int] = []
+        self.everything = False
         self.left = held.left
         self._count = len(held.steps)
         self._open: dict[int, int] = {}
+        self._lists: dict[int, tuple[bytes, Sequence[msgspec.Raw]]] = {}
         self._links: dict[int, list[int]] = {}
 
     # -- reading -------------------------------------------------------------------------------------------------------
@@ -62,9 +70,14 @@ class Work:
         """Return the number of steps."""
         return self._count + len(self.out.added)
 
-    def known(self, idx: int) -> bool:
-        """Whether there is such a step."""
-        return 0 <= idx < self.size()
+    def find(self, idx: int) -> Step | None:
+        """Return a step as it is now, None when there is none of this index."""
+        changed = self.out.steps.get(idx)
+        if changed is not None:
+            return changed
+        if 0 <= idx < self._count:
+            return self.held.steps[idx]
+        return self.out.added[idx - self._count] if 0 <= idx < self.size() else None
 
     def step(self, idx: int) -> Step:
         """Return a step as it is now."""
@@ -80,6 +93,15 @@ class Work:
             return self.held.steps + self.out.added
         return [changed.get(i) or s for i, s in enumerate(self.held.steps)] + self.out.added
 
+    def any(self, matches: Callable[[Step], bool]) -> bool:
+        """Whether any step matches; those that changed are asked first."""
+        changed = self.out.steps
+        return (
+            any(map(matches, changed.values()))
+            or any(map(matches, self.out.added))
+            or any(matches(s) for i, s in enumerate(self.held.steps) if i not in changed)
+        )
+
     def followers(self, idx: int) -> Sequence[int]:
         """Return the steps that wait for this one."""
         known: Sequence[int] = self.held.followers[idx] if idx < self._count else ()
@@ -94,21 +116,24 @@ class Work:
 
     def lookup(self, ref: Ref) -> bytes:
         """Return the whole value that a ref names: a workflow input, or the result of a step."""
-        index = ref.index
-        if ref.of == "step" and 0 <= index < self.size():
-            return self.step(index).result or NULL
-        if ref.of == "input" and 0 <= index < len(self.task.inputs):
-            return self.task.inputs[index]
+        if ref.of == "step":
+            step = self.find(ref.index)
+            if step is not None:
+                return step.result or NULL
+        elif ref.of == "input" and 0 <= ref.index < len(self.task.inputs):
+            return self.task.inputs[ref.index]
         raise MissingValueError(f"there is no {ref.of} {ref.index}")
 
-    def fill(self, template: Template) -> bytes:
+    def fill(self, template: Template | None) -> bytes:
         """Return a template's JSON with its holes filled; raises ``MissingValueError``."""
-        return codec.fill(template, self.lookup)
+        return EMPTY if template is None else codec.fill(template, self.lookup, lists=self._list)
 
-    def arguments(self, step: Step) -> bytes:
-        """Return a step's arguments as one JSON object; raises ``MissingValueError``."""
-        template = step.plan.args
-        return b"{}" if template is None else codec.fill(template, self.lookup)
+    def _list(self, value: bytes) -> Sequence[msgspec.Raw]:
+        """Split an array once per Decision: each of a thousand items takes its part of the same one."""
+        found = self._lists.get(id(value))
+        if found is None or found[0] is not value:
+            found = self._lists[id(value)] = (value, codec.read_list(value))
+        return found[1]
 
     # -- writing -------------------------------------------------------------------------------------------------------
 
@@ -127,8 +152,7 @@ class Work:
         self._note(step.plan, before, state, why)
         moved = self.put(replace(step, state=state, **changes))
         if state in rules.PASSED:
-            if before not in rules.PASSED:
-                self._pass(moved.plan.idx)
+            self._pass(moved.plan.idx)
         elif before in rules.PASSED:
             self._block(moved.plan.idx)
         return moved
