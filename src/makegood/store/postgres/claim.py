@@ -49,9 +49,9 @@ async def find(tx: Transaction, claim: Claim, floors: Floors) -> Claimed:
     rest: list[Row] = []
     if claim.at_rest:
         rest = await tx.rows(_AT_REST, list(claim.at_rest))
-    pending = await _pending(tx, claim.limit, floors) if claim.limit > 0 else []
-    taken = _alone(pending, others=bool(rest))
-    found = Claimed(more=len(taken) < len(pending) or 0 < claim.limit <= len(pending))
+    pending = await _pending(tx, max(0, claim.limit) + 1, floors)
+    taken = _alone(pending[: max(0, claim.limit)], others=bool(rest))
+    found = Claimed(more=len(taken) < len(pending))
     raws: list[Raw] = []
     for row in (*rest, *taken):
         timed = row["complete_by"] is not None

@@ -96,27 +96,40 @@ def translated(fault: BaseException, where: str, action: str = "was asked") -> E
 
 def refused(fault: BaseException, where: str) -> Exception:
     """Return why a connection could not be made, with the remedy."""
-    if isinstance(fault, MakegoodError):
-        return fault
-    if isinstance(fault, pg.InvalidPasswordError | pg.InvalidAuthorizationSpecificationError):
-        return ConfigError(
-            f"{where} refuses this user or password ({_brief(fault)}): mend the URL, PGPASSWORD or ~/.pgpass, or the "
-            "server's pg_hba.conf"
-        )
-    if isinstance(fault, pg.InvalidCatalogNameError):
-        return ConfigError(f"{where} has no such database: create it (`createdb`), or mend the URL")
-    if isinstance(fault, asyncpg.ClientConfigurationError | ValueError):
-        return ConfigError(f"{where}: the URL or the PG* environment cannot be used: {_brief(fault)}")
+    brief = _brief(fault)
     if isinstance(fault, pg.TargetServerAttributeNotMatched | pg.ReadOnlySQLTransactionError):
         return translated(fault, where)
-    if isinstance(fault, pg.ProtocolViolationError | pg.FeatureNotSupportedError):
-        return ConfigError(f"{where}: {_brief(fault)}; is that PostgreSQL? {POOLING}")
-    if isinstance(fault, TimeoutError):
-        return StoreUnavailableError(f"{where} does not answer: is the address right, and the way open?")
-    if isinstance(fault, ConnectionRefusedError) or "Multiple exceptions" in str(fault):
-        return StoreUnavailableError(f"{where} refuses connections: is PostgreSQL running there?")
-    if isinstance(fault, OSError | asyncpg.PostgresError | asyncpg.InterfaceError | pg.InternalClientError):
-        return StoreUnavailableError(f"{where} cannot be reached ({_brief(fault)})")
+    for kinds, error, text in (
+        (
+            (pg.InvalidPasswordError, pg.InvalidAuthorizationSpecificationError),
+            ConfigError,
+            f"refuses this user or password ({brief}): mend the URL, PGPASSWORD or ~/.pgpass, or the server's pg_hba.conf",
+        ),
+        (
+            pg.InvalidCatalogNameError,
+            ConfigError,
+            "has no such database: create it (`createdb`), or mend the URL",
+        ),
+        (
+            (asyncpg.ClientConfigurationError, ValueError),
+            ConfigError,
+            f"cannot be used: {brief}; mend the URL or the PG* environment",
+        ),
+        (
+            (pg.ProtocolViolationError, pg.FeatureNotSupportedError),
+            ConfigError,
+            f"does not speak as PostgreSQL does ({brief}); or {POOLING}",
+        ),
+        (TimeoutError, StoreUnavailableError, "does not answer: is the address right, and the way open?"),
+        (ConnectionRefusedError, StoreUnavailableError, "refuses connections: is PostgreSQL running there?"),
+        (
+            (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, pg.InternalClientError),
+            StoreUnavailableError,
+            f"cannot be reached ({brief}): is PostgreSQL running there, and is the address right?",
+        ),
+    ):
+        if isinstance(fault, kinds):
+            return error(f"{where} {text}")
     return fault if isinstance(fault, Exception) else RuntimeError(str(fault))
 
 

@@ -152,9 +152,9 @@ class Lanes:
     async def _write(self, lane: Lane, work: Work[T], recover: Recover[T]) -> T:
         pauses = Pauses(self._rng)
         last: BaseException = StoreUnavailableError(f"{self.where} took nothing of this write")
-        for _ in range(_TRIES):
+        for n in range(_TRIES):
             link = await self._linked(lane)
-            tx = Transaction(link.connection, self.plans, lane.id, lane.number, lane.number + 1)
+            tx = Transaction(link.connection, self.plans, lane.id, lane.number, lane.number + 1, again=n > 0)
             impatience = asyncio.get_running_loop().call_later(self._patience, self._give_up, link)
             try:
                 value = await work(tx)

@@ -98,7 +98,7 @@ class PostgresStore:
             await control.close()
             raise
         self._lanes, self._reader, self._control = lanes, reader, control
-        self._submits = Together(lanes.tasks, self._submit, _MOST_TOGETHER)
+        self._submits = Together(lanes.tasks, partial(_submit, lanes), _MOST_TOGETHER)
         self._answers = {}
         self._keeper = asyncio.get_running_loop().create_task(control.keep(_KEEP))
 
@@ -144,20 +144,8 @@ class PostgresStore:
         return self._lanes
 
     async def _write(self, work: Work[T], term: records.Grant | None = None) -> T:
-        """Run an explicit transaction; its answer is known before its commit is sent, so nothing has to be recovered."""
-        answer: list[T] = []
-
-        async def run(tx: Transaction) -> T:
-            async def keep(tx: Transaction) -> T:
-                answer[:] = [await work(tx)]
-                return answer[0]
-
-            return await within(tx, keep, term)
-
-        async def recover(_: Transaction, __: Sequence[int] | None) -> T:
-            return answer[0]
-
-        return await self._writing().write(run, recover)
+        lanes = self._writing()
+        return await asyncio.shield(lanes.tasks.start(_explicit(lanes, work, term)))
 
     async def _read(self, question: Callable[[Connection], Awaitable[T]]) -> T:
         if self._reader is None:
@@ -199,11 +187,6 @@ class PostgresStore:
         if self._submits is None:
             raise self._not_open()
         return await self._submits.ask(drafts)
-
-    async def _submit(self, drafts: Sequence[records.Draft]) -> list[records.Submitted]:
-        return await self._writing().write_here(
-            lambda tx: submit(tx, drafts), lambda tx, outcome: submit_recovered(tx, drafts, outcome)
-        )
 
     async def commit(self, batch: records.Batch) -> records.Committed:
         """Write Decisions, claim tasks, and write what ``decide`` makes of them."""
@@ -262,25 +245,13 @@ class PostgresStore:
 
     async def answer(self, node: int, replies: Sequence[tuple[int, Message]]) -> list[bool]:
         """Leave replies in the tasks' inboxes; True for each that came in time."""
+        lanes = self._writing()
         together = self._answers.get(node)
         if together is None:
-            tasks = self._writing().tasks
-            together = self._answers[node] = Together(tasks, partial(self._answer, node), _MOST_TOGETHER)
+            together = self._answers[node] = Together(
+                lanes.tasks, partial(_answer, lanes, node), _MOST_TOGETHER
+            )
         return await together.ask(replies)
-
-    async def _answer(self, node: int, replies: Sequence[tuple[int, Message]]) -> list[bool]:
-        made = [queues.Reply(node, task, message, rows.message(message)) for task, message in replies]
-        verdicts = await self._writing().write_here(
-            lambda tx: queues.answer(tx, node, made),
-            lambda tx, outcome: queues.answered(tx, made, outcome),
-        )
-        missed = [n for n, in_time in enumerate(verdicts) if not in_time]
-        if missed:
-            doubtful = [made[n] for n in missed]
-            second = await self._write(partial(queues.late, node=node, replies=doubtful))
-            for n, in_time in zip(missed, second, strict=True):
-                verdicts[n] = in_time
-        return verdicts
 
     async def extend(self, node: int, task: int, idx: int, attempt: int, seconds: float) -> bool:
         """Move an attempt's complete-by to ``seconds`` from now, never earlier."""
@@ -384,3 +355,42 @@ class PostgresStore:
         """Verify settings, schema and the way to the server."""
         findings = await self._alone(partial(upkeep.check, where=self._address.where))
         return findings + await upkeep.pooled(Dialer(self._address, self._dialer.driver))
+
+
+async def _explicit(lanes: Lanes, work: Work[T], term: records.Grant | None = None) -> T:
+    """Run an explicit transaction; its answer is known before its commit is sent, so nothing has to be recovered."""
+    answer: list[T] = []
+
+    async def keep(tx: Transaction) -> T:
+        answer[:] = [await work(tx)]
+        return answer[0]
+
+    async def run(tx: Transaction) -> T:
+        return await within(tx, keep, term)
+
+    async def recover(_: Transaction, __: Sequence[int] | None) -> T:
+        return answer[0]
+
+    return await lanes.write_here(run, recover)
+
+
+async def _submit(lanes: Lanes, drafts: Sequence[records.Draft]) -> list[records.Submitted]:
+    """Write what several callers submit."""
+    return await lanes.write_here(
+        lambda tx: submit(tx, drafts), lambda tx, outcome: submit_recovered(tx, drafts, outcome)
+    )
+
+
+async def _answer(lanes: Lanes, node: int, replies: Sequence[tuple[int, Message]]) -> list[bool]:
+    """Write replies; those that did not come in time are looked at in a transaction of their own."""
+    made = [queues.Reply(node, task, message, rows.message(message)) for task, message in replies]
+    verdicts = await lanes.write_here(
+        lambda tx: queues.answer(tx, node, made), lambda tx, outcome: queues.answered(tx, made, outcome)
+    )
+    missed = [n for n, in_time in enumerate(verdicts) if not in_time]
+    if missed:
+        doubtful = [made[n] for n in missed]
+        second = await _explicit(lanes, partial(queues.late, node=node, replies=doubtful))
+        for n, in_time in zip(missed, second, strict=True):
+            verdicts[n] = in_time
+    return verdicts

@@ -1,11 +1,12 @@
 """What the leading Supervisor finds and writes, under its term's epoch.
 
-Each is an explicit transaction whose last statement locks the lease row FOR SHARE, so that no other term can begin before
-its commit. Tasks are locked first and in order, as a Scheduler's commit does it; one that is locked by a commit under way
-is passed over and found in the next pass, so a stuck transaction never holds up the Supervisor.
+Each is an explicit transaction whose last statement locks the lease row FOR SHARE, so that no other term can begin before its commit. Tasks are locked first and in order, as a Scheduler's commit does it. A task that is locked by a commit under way
+is waited for; but when that takes longer than the lock timeout, locked ones are passed over and found in the next pass, so
+that a stuck transaction does not hold up the Supervisor.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 from makegood.messages import Message
 from makegood.store import rows
@@ -20,7 +21,7 @@ select task, idx, attempt from makegood.request
 where complete_by < extract(epoch from clock_timestamp())::float8 - $1::float8 and kind <> 'timer' and not answered
 order by complete_by limit $2
 """
-_LOCK = "select id, state from makegood.task where id = any ($1::bigint[]) order by id for no key update skip locked"
+_LOCK = "select id, state from makegood.task where id = any ($1::bigint[]) order by id for no key update"
 JUDGE = """
 with gone as (
     delete from makegood.request r using unnest($1::bigint[], $2::int[], $3::int[]) as x (task, idx, attempt)
@@ -56,11 +57,11 @@ select holder.id from holder left join makegood.node n on n.id = holder.id
 where holder.id is not null
     and (n.id is null or n.dead or n.stopped_at is not null or n.alive_until <= extract(epoch from clock_timestamp())::float8)
 """
-HELD_BY = "select id, state from makegood.task where locked_by = any ($1::bigint[]) limit $2 for no key update skip locked"
+HELD_BY = "select id, state from makegood.task where locked_by = any ($1::bigint[]) order by id limit $2 for no key update"
 DEAF = """
 select t.id, t.state from makegood.inbox i join makegood.task t on t.id = i.task
 where i.kind = 'expired' and i.at < extract(epoch from clock_timestamp())::float8 - $1::float8 and t.locked_by is not null
-order by i.at limit $2 for no key update of t skip locked
+order by i.at limit $2 for no key update of t
 """
 _FREE = """
 update makegood.task set locked_by = null, state = 'pending', lost = lost + 1, failure_count = failure_count + 1,
@@ -76,12 +77,12 @@ from unnest($1::bigint[], $2::bytea[]) as x (task, moves)
 PAST = """
 select id from makegood.task
 where complete_by < extract(epoch from clock_timestamp())::float8 and goal = 'forward' and not task_expired and ended_at is null
-order by complete_by limit $1 for no key update skip locked
+order by complete_by limit $1 for no key update
 """
 _TOLD = "update makegood.task set task_expired = true where id = any ($1::bigint[])"
 LATE_UNDO = """
 select id from makegood.task where undo_by < extract(epoch from clock_timestamp())::float8
-order by undo_by limit $1 for no key update skip locked
+order by undo_by limit $1 for no key update
 """
 _UNDO_TOLD = "update makegood.task set undo_by = null where id = any ($1::bigint[])"
 
@@ -124,13 +125,18 @@ select least(
 """
 
 
+async def _locked(tx: Transaction, sql: str, *values: Any) -> list[Row]:
+    """Return rows locked by ``sql``; when that was tried before in vain, those that can be had at once."""
+    return await tx.rows(sql + " skip locked" if tx.again else sql, *values)
+
+
 async def judge(tx: Transaction, grace: float, limit: int) -> Judged:
     """Judge requests whose complete-by passed more than ``grace`` ago without an answer."""
     overdue = await tx.rows(OVERDUE, grace, limit)
     if not overdue:
         tx.idle = True
         return Judged([])
-    locked = {row["id"] for row in await tx.rows(_LOCK, sorted({row["task"] for row in overdue}))}
+    locked = {row["id"] for row in await _locked(tx, _LOCK, sorted({row["task"] for row in overdue}))}
     keys = sorted(tuple(row) for row in overdue if row["task"] in locked)
     found: list[Row] = await tx.rows(JUDGE, *columns(keys, 3), grace) if keys else []
     messages: list[tuple[int, Message]] = []
@@ -139,7 +145,9 @@ async def judge(tx: Transaction, grace: float, limit: int) -> Judged:
         messages.append((task, expired))
     await leave(tx, messages)
     tx.idle = not found
+    order = {tuple(row): n for n, row in enumerate(overdue)}
     judged = [(row["task"], row["idx"], row["attempt"], row["failures"]) for row in found]
+    judged.sort(key=lambda one: order[one[:3]])
     return Judged(judged, full=len(overdue) >= limit)
 
 
@@ -147,14 +155,14 @@ async def release_dead(tx: Transaction, limit: int) -> list[int]:
     """Free tasks held by nodes whose heartbeat has run out; marks the nodes."""
     marked = await tx.rows(_DEAD)
     holders = [row["id"] for row in await tx.rows(HOLDERS)]
-    found: list[Row] = await tx.rows(HELD_BY, holders, limit) if holders else []
+    found: list[Row] = await _locked(tx, HELD_BY, holders, limit) if holders else []
     tx.idle = not (marked or found)
     return await _free(tx, found, "the heartbeat of its scheduler ran out")
 
 
 async def release_deaf(tx: Transaction, older: float, limit: int) -> list[int]:
     """Free tasks whose Scheduler has not answered an ``expired`` message for more than ``older`` seconds."""
-    found = {row["id"]: row for row in await tx.rows(DEAF, older, limit)}
+    found = {row["id"]: row for row in await _locked(tx, DEAF, older, limit)}
     tx.idle = not found
     return await _free(tx, list(found.values()), "its scheduler does not answer")
 
@@ -172,11 +180,11 @@ async def _free(tx: Transaction, found: Sequence[Row], why: str) -> list[int]:
 
 async def expire_tasks(tx: Transaction, limit: int) -> list[int]:
     """Leave ``task_expired`` for forward tasks past their complete-by; alert undos that take too long. Once each."""
-    past: list[int] = [row["id"] for row in await tx.rows(PAST, limit)]
+    past: list[int] = [row["id"] for row in await _locked(tx, PAST, limit)]
     if past:
         await tx.run(_TOLD, past)
         await leave(tx, [(task, Message("task_expired")) for task in past])
-    late: list[int] = [row["id"] for row in await tx.rows(LATE_UNDO, limit)]
+    late: list[int] = [row["id"] for row in await _locked(tx, LATE_UNDO, limit)]
     if late:
         await tx.run(_UNDO_TOLD, late)
         text = "the undo has not finished within undo_within; it goes on"

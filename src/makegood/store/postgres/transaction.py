@@ -39,6 +39,7 @@ class Transaction:
 
     ``topics``: to ring for once it is committed. ``sent``: what commits has been sent, so its fate is open should the
     connection be lost now. ``marked``: the number is written. ``idle``: there was nothing to write.
+    ``again``: it was tried before and gave way, perhaps to a lock that somebody holds for long.
     """
 
     connection: Connection
@@ -50,6 +51,7 @@ class Transaction:
     sent: bool = False
     marked: bool = False
     idle: bool = False
+    again: bool = False
 
     async def rows(self, sql: str, *values: Any) -> list[Row]:
         """Execute one statement; returns all its rows."""
