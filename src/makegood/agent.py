@@ -394,9 +394,14 @@ class Agents:
             return True
 
         return Call(
-            request, identity.store_id, identity.generation, lambda: attempt.deadline, self._clock,
-            extend=extend, decoded=action.decoded,
-        )  # fmt: skip
+            request,
+            identity.store_id,
+            identity.generation,
+            lambda: attempt.deadline,
+            self._clock,
+            extend=extend,
+            decoded=action.decoded,
+        )
 
     # -- answering -------------------------------------------------------------------------------------------------------
 
