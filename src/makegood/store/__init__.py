@@ -27,7 +27,10 @@ def open_store(url: str | None = None, *, clock: Clock | None = None) -> Store:
     Raises ``ConfigError`` for a URL that names no store, or when the extra for it is not installed.
     """
     wanted = store_url(url)
-    parts = urlsplit(wanted)
+    try:
+        parts = urlsplit(wanted)
+    except ValueError as unreadable:
+        raise ConfigError(f"the store's URL cannot be read: {unreadable}") from None
     clock = clock or SystemClock()
     if parts.scheme == "sqlite":
         path = wanted.partition("://")[2]

@@ -6,6 +6,8 @@ there and cannot write now. *Data*: it refuses a value, and will refuse it again
 installation, and is raised as it is.
 """
 
+from typing import NoReturn
+
 import asyncpg
 import msgspec
 from asyncpg import exceptions as pg
@@ -70,7 +72,7 @@ def is_lost(fault: BaseException) -> bool:
     return isinstance(fault, LOST) and not is_data(fault) and not isinstance(fault, PASSING)
 
 
-def translated(fault: BaseException, where: str, action: str = "was asked") -> Exception:
+def translated(fault: BaseException, where: str) -> Exception:
     """Return a fault as an error of the family that names the server and the remedy; others as they are."""
     if isinstance(fault, MakegoodError):
         return fault
@@ -90,8 +92,16 @@ def translated(fault: BaseException, where: str, action: str = "was asked") -> E
     if is_data(fault):
         return fault if isinstance(fault, Exception) else RuntimeError(str(fault))
     if isinstance(fault, (*LOST, *PASSING, *AWAY, TimeoutError)):
-        return StoreUnavailableError(f"{where} {action} and failed ({_brief(fault)}); nothing was written")
+        return StoreUnavailableError(f"{where} did not do it ({_brief(fault)}); nothing was written")
     return fault if isinstance(fault, Exception) else RuntimeError(str(fault))
+
+
+def give_up(fault: Exception, where: str) -> NoReturn:
+    """Raise a fault as an error of the family."""
+    error = translated(fault, where)
+    if error is fault:
+        raise fault
+    raise error from fault
 
 
 def refused(fault: BaseException, where: str) -> Exception:
@@ -111,7 +121,7 @@ def refused(fault: BaseException, where: str) -> Exception:
             "has no such database: create it (`createdb`), or mend the URL",
         ),
         (
-            (asyncpg.ClientConfigurationError, ValueError),
+            (asyncpg.ClientConfigurationError, ValueError, OverflowError),
             ConfigError,
             f"cannot be used: {brief}; mend the URL or the PG* environment",
         ),

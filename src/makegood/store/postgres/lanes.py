@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 from asyncpg import exceptions as pg
 
 from makegood.errors import MakegoodError, StoreError, StoreUnavailableError
-from makegood.store.postgres.faults import AWAY, PASSING, is_lost, translated
+from makegood.store.postgres.faults import AWAY, PASSING, give_up, is_lost
 from makegood.store.postgres.link import Dialer, Link
 from makegood.store.postgres.transaction import LaneGoneError, Recover, Transaction, Work
 from makegood.store.rows import Interner
@@ -151,7 +151,7 @@ class Lanes:
 
     async def _write(self, lane: Lane, work: Work[T], recover: Recover[T]) -> T:
         pauses = Pauses(self._rng)
-        last: BaseException = StoreUnavailableError(f"{self.where} took nothing of this write")
+        last: Exception = StoreUnavailableError(f"{self.where} took nothing of this write")
         for n in range(_TRIES):
             link = await self._linked(lane)
             tx = Transaction(link.connection, self.plans, lane.id, lane.number, lane.number + 1, again=n > 0)
@@ -164,7 +164,7 @@ class Lanes:
             except Exception as fault:
                 last = fault
                 if not (is_lost(fault) or isinstance(fault, (*PASSING, *AWAY))):
-                    raise translated(fault, self.where) from fault
+                    give_up(fault, self.where)
                 if is_lost(fault) or isinstance(fault, pg.ReadOnlySQLTransactionError):
                     link.terminate()
                 if is_lost(fault) and tx.sent:
@@ -181,7 +181,7 @@ class Lanes:
                 await self._confirm(lane)
             self._announce(tx.topics)
             return value
-        raise translated(last, self.where, "was asked to write") from last
+        give_up(last, self.where)
 
     async def _recovered(
         self, lane: Lane, tx: Transaction, outcome: list[int] | None, recover: Recover[T]
@@ -290,7 +290,7 @@ class Lanes:
                 await self._bounded(link, partial(link.connection.execute, _OPEN, drawn))
                 await self._bounded(link, partial(link.connection.execute, _FORGET))
             except Exception as fault:
-                raise translated(fault, self.where) from fault
+                give_up(fault, self.where)
             lane.id, lane.number = drawn, 0
         return link
 

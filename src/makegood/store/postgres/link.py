@@ -145,16 +145,23 @@ class Dialer:
                 max_cacheable_statement_size=0,
                 target_session_attrs="read-write",
             )
-        except (OSError, ValueError, ssl.SSLError, *_GONE) as fault:
-            raise refused(fault, self.address.where) from None  # a cause might show the URL
+        except (OSError, ValueError, OverflowError, ssl.SSLError, *_GONE) as fault:
+            raise self._refused(fault) from None  # a cause might show the URL
         try:
             async with asyncio.timeout(self.limit):
                 return await self._ready(connection)
         except BaseException as fault:
             connection.terminate()
             if is_lost(fault) or isinstance(fault, TimeoutError | asyncpg.PostgresError):
-                raise refused(fault, self.address.where) from fault
+                raise self._refused(fault) from fault
             raise
+
+    def _refused(self, fault: BaseException) -> Exception:
+        """Return why there is no connection; one that could be made before is awaited, whatever the reason now."""
+        error = refused(fault, self.address.where)
+        if self.identity is not None and isinstance(error, ConfigError):
+            return StoreUnavailableError(str(error))
+        return error
 
     async def _ready(self, connection: Connection) -> Link:
         row = await connection.fetchrow(_SESSION)
