@@ -35,7 +35,6 @@ from makegood.errors import (
     StoreUnavailableError,
 )
 from makegood.messages import Message, Request
-from makegood.policy import NEVER
 from makegood.store.records import AgentInfo, Identity, Offer
 from makegood.threads import DaemonThreads
 
@@ -68,7 +67,10 @@ class Slots:
 
 @dataclass(slots=True, eq=False)
 class Running:
-    """An attempt under way. ``deadline`` is on the local clock; ``node`` is the process's number when it was taken."""
+    """An attempt under way. ``deadline`` is on the local clock; ``node`` is the process's number when it was taken.
+
+    ``halts``: it can be stopped at its deadline, and is to be.
+    """
 
     request: Request
     node: int
@@ -76,7 +78,7 @@ class Running:
     last: float
     began: float
     unclear: bool = False
-    timer: asyncio.TimerHandle | None = None
+    halts: bool = False
     work: "asyncio.Task[None] | None" = None
 
 
@@ -120,6 +122,9 @@ class Agents:
         self._draining = False
         self._alone = False
         self._taking = False
+        self._async: dict[Callable[..., object], bool] = {}
+        self._alarm: asyncio.TimerHandle | None = None
+        self._alarm_at = 0.0
         self._threads = DaemonThreads(max(1, sum(s.size for s in slots.values())), "action")
         for each in slots.values():
             each.free = each.size
@@ -180,6 +185,8 @@ class Agents:
         finally:
             for stop in stops:
                 stop()
+            if self._alarm is not None:
+                self._alarm.cancel()
             for attempt in list(self._running):
                 if attempt.work is not None:
                     attempt.work.cancel()
@@ -263,8 +270,6 @@ class Agents:
         except asyncio.CancelledError:
             log.debug("step %s of task %d: halted at complete-by", request.step, request.task)
         finally:
-            if attempt.timer is not None:
-                attempt.timer.cancel()
             self._running.discard(attempt)
             slots.free += 1
             slots.calls += 1
@@ -293,42 +298,63 @@ class Agents:
             return self._message(
                 request, "gave_up", error=f"arguments do not fit {request.action}: {unreadable}", final=True
             )
-        pauses = () if action.retry is NEVER or action.retry.never else action.retry.pauses()
-        if inspect.iscoroutinefunction(fn):
-            self._arm(attempt)
-        for n in range(len(pauses) + 1):
-            message = await self._once(attempt, action, fn, kwargs)
-            if message is None or message.kind != "gave_up" or message.final or n == len(pauses):
+        attempt.halts = self._is_async(fn)
+        if attempt.halts:
+            self._arm(attempt.deadline)
+        message = await self._once(attempt, action, fn, kwargs)
+        if message is None or message.kind != "gave_up" or message.final or action.retry.never:
+            return message
+        for pause in action.retry.pauses():
+            jittered = pause * self._rng.uniform(0.5, 1.5)
+            if self._clock.monotonic() + jittered >= attempt.deadline:
                 return message
+            await asyncio.sleep(jittered)
             attempt.unclear = True
-            pause = pauses[n] * self._rng.uniform(0.5, 1.5)
-            if self._clock.monotonic() + pause >= attempt.deadline:
+            message = await self._once(attempt, action, fn, kwargs)
+            if message is None or message.kind != "gave_up" or message.final:
                 return message
-            await asyncio.sleep(pause)
-        return None
+        return message
 
-    def _arm(self, attempt: Running) -> None:
-        left = attempt.deadline - self._clock.monotonic()
-        attempt.timer = asyncio.get_running_loop().call_later(max(0.0, left), self._halt, attempt)
+    def _is_async(self, fn: Callable[..., object]) -> bool:
+        known = self._async.get(fn)
+        if known is None:
+            known = self._async[fn] = inspect.iscoroutinefunction(fn)
+        return known
 
-    def _halt(self, attempt: Running) -> None:
-        if attempt.deadline > self._clock.monotonic():  # extended, or the timer came early
-            self._arm(attempt)
-        elif attempt.work is not None:
-            attempt.work.cancel()
+    def _arm(self, deadline: float) -> None:
+        """See to it that ``_halt`` runs at the earliest deadline: one timer for all attempts, as most end long before theirs."""
+        if self._alarm is None or deadline < self._alarm_at:
+            if self._alarm is not None:
+                self._alarm.cancel()
+            self._alarm_at = deadline
+            left = max(0.0, deadline - self._clock.monotonic())
+            self._alarm = asyncio.get_running_loop().call_later(left, self._halt)
+
+    def _halt(self) -> None:
+        """Cancel the attempts whose complete-by has passed; a ``def`` action cannot be stopped and keeps its slot."""
+        self._alarm = None
+        now = self._clock.monotonic()
+        for attempt in list(self._running):
+            if attempt.halts and attempt.deadline <= now:
+                attempt.halts = False
+                if attempt.work is not None:
+                    attempt.work.cancel()
+        waiting = [attempt.deadline for attempt in self._running if attempt.halts]
+        if waiting:
+            self._arm(min(waiting))
 
     async def _once(
         self,
         attempt: Running,
         action: Action[..., Any],
-        fn: Callable[..., object],
+        fn: Callable[..., Any],
         kwargs: Mapping[str, object],
     ) -> Message | None:
         """Run the function once; return its answer, None for silence."""
         request = attempt.request
         try:
             with calling(self._call(attempt, action)):
-                if inspect.iscoroutinefunction(fn):
+                if self._is_async(fn):
                     value = await fn(**kwargs)
                 else:
                     context = copy_context()
