@@ -6,8 +6,6 @@ there and cannot write now. *Data*: it refuses a value, and will refuse it again
 installation, and is raised as it is.
 """
 
-from typing import NoReturn
-
 import asyncpg
 import msgspec
 from asyncpg import exceptions as pg
@@ -96,12 +94,9 @@ def translated(fault: BaseException, where: str) -> Exception:
     return fault if isinstance(fault, Exception) else RuntimeError(str(fault))
 
 
-def give_up(fault: Exception, where: str) -> NoReturn:
-    """Raise a fault as an error of the family."""
-    error = translated(fault, where)
-    if error is fault:
-        raise fault
-    raise error from fault
+def cause(fault: Exception) -> Exception | None:
+    """Return what ``translated`` shall be raised from: an error of the family is its own reason."""
+    return None if isinstance(fault, MakegoodError) else fault
 
 
 def refused(fault: BaseException, where: str) -> Exception:

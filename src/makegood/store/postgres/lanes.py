@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 from asyncpg import exceptions as pg
 
 from makegood.errors import MakegoodError, StoreError, StoreUnavailableError
-from makegood.store.postgres.faults import AWAY, PASSING, give_up, is_lost
+from makegood.store.postgres.faults import AWAY, PASSING, cause, is_lost, translated
 from makegood.store.postgres.link import Dialer, Link
 from makegood.store.postgres.transaction import LaneGoneError, Recover, Transaction, Work
 from makegood.store.rows import Interner
@@ -164,7 +164,7 @@ class Lanes:
             except Exception as fault:
                 last = fault
                 if not (is_lost(fault) or isinstance(fault, (*PASSING, *AWAY))):
-                    give_up(fault, self.where)
+                    raise translated(fault, self.where) from cause(fault)
                 if is_lost(fault) or isinstance(fault, pg.ReadOnlySQLTransactionError):
                     link.terminate()
                 if is_lost(fault) and tx.sent:
@@ -181,7 +181,7 @@ class Lanes:
                 await self._confirm(lane)
             self._announce(tx.topics)
             return value
-        give_up(last, self.where)
+        raise translated(last, self.where) from cause(last)
 
     async def _recovered(
         self, lane: Lane, tx: Transaction, outcome: list[int] | None, recover: Recover[T]
@@ -290,7 +290,7 @@ class Lanes:
                 await self._bounded(link, partial(link.connection.execute, _OPEN, drawn))
                 await self._bounded(link, partial(link.connection.execute, _FORGET))
             except Exception as fault:
-                give_up(fault, self.where)
+                raise translated(fault, self.where) from cause(fault)
             lane.id, lane.number = drawn, 0
         return link
 

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from makegood.errors import ConfigError, MakegoodError, StoreUnavailableError
-from makegood.store.postgres.faults import PASSING, give_up, is_lost
+from makegood.store.postgres.faults import PASSING, cause, is_lost, translated
 from makegood.store.postgres.lanes import Pauses, Tasks
 from makegood.store.postgres.link import Connection, Dialer, Link
 from makegood.store.postgres.transaction import CHANNEL
@@ -65,11 +65,11 @@ class Line:
                     if is_lost(fault):
                         link.terminate()
                     elif not isinstance(fault, PASSING):
-                        give_up(fault, self._dialer.address.where)
+                        raise translated(fault, self._dialer.address.where) from cause(fault)
                 finally:
                     impatience.cancel()
                 await asyncio.sleep(pauses.draw())
-            give_up(last, self._dialer.address.where)
+            raise translated(last, self._dialer.address.where) from cause(last)
 
     async def _connected(self) -> Link:
         if self._link is None or not self._link.open:
@@ -93,7 +93,7 @@ class Line:
                 await link.connection.add_listener(CHANNEL, notified)
         except Exception as fault:
             link.terminate()
-            give_up(fault, self._dialer.address.where)
+            raise translated(fault, self._dialer.address.where) from cause(fault)
         heard(None)
 
     async def keep(self, every: float) -> None:

@@ -19,7 +19,7 @@ from makegood.messages import Alert, Answer, Message, Request
 from makegood.store import migrations, records, rows
 from makegood.store.postgres import leases, load, queues, reads, supervision, take, upkeep
 from makegood.store.postgres.commit import Commit, put_to_error
-from makegood.store.postgres.faults import give_up
+from makegood.store.postgres.faults import cause, translated
 from makegood.store.postgres.floors import Floors
 from makegood.store.postgres.lanes import Lanes
 from makegood.store.postgres.line import Line
@@ -115,7 +115,7 @@ class PostgresStore:
         try:
             return await question(link.connection)
         except Exception as fault:
-            give_up(fault, self._address.where)
+            raise translated(fault, self._address.where) from cause(fault)
         finally:
             await link.close(1.0)
 
