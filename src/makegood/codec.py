@@ -104,7 +104,10 @@ def objects_in(value: object) -> list[object]:
     def hook(other: object) -> None:
         found.append(other)
 
-    msgspec.to_builtins(value, enc_hook=hook)
+    try:
+        msgspec.to_builtins(value, enc_hook=hook)
+    except (TypeError, ValueError, RecursionError):  # it cannot be kept at all: said where somebody tries to
+        return found
     return found
 
 

@@ -1,0 +1,132 @@
+"""Steps of a plan in the making, and the sequences they are recorded in; see ``recording``."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+from makegood.declaration import Action
+from makegood.errors import PromiseError
+from makegood.promise import Origin, Scope
+from makegood.task import Condition, Kind, StepPlan, Template, inside
+
+
+class Draft(Origin):
+    """A step of a plan in the making: ``StepPlan`` with drafts instead of indices."""
+
+    __slots__ = (
+        "action",
+        "after",
+        "args",
+        "at_once",
+        "body",
+        "condition",
+        "guards",
+        "kind",
+        "limit",
+        "of",
+        "sides",
+    )
+
+    def __init__(
+        self, plan: object, name: str, kind: Kind, *, depth: int, position: int, serial: int
+    ) -> None:
+        super().__init__(plan, name, depth=depth, position=position, serial=serial)
+        self.kind = kind
+        self.action: Action[..., Any] | None = None
+        self.args: Template | None = None
+        self.after: tuple[Draft, ...] = ()
+        self.guards: tuple[tuple[Draft, bool], ...] = ()
+        self.condition: Condition | None = None
+        self.sides: tuple[Template, ...] = ()
+        self.limit = 1000
+        self.at_once = 0
+        self.body: list[Draft] = []
+        self.of: Draft | None = None
+
+
+@dataclasses.dataclass(slots=True)
+class Unit:
+    """A stretch of a sequence, see ``recording``. ``first`` and ``last`` are serials, ``start`` the frontier before it,
+    ``result`` the step whose promise stands for it.
+    """
+
+    first: int
+    last: int
+    start: tuple[Draft, ...]
+    heads: tuple[Draft, ...]
+    ends: tuple[Draft, ...]
+    needs: list[int]
+    result: Draft | None
+
+    def holds(self, serials: set[int]) -> bool:
+        """Return whether one of these steps is part of it."""
+        return any(self.first <= serial <= self.last for serial in serials)
+
+
+@dataclasses.dataclass(slots=True)
+class Flow:
+    """The sequence that is being recorded, and where: in which body, under which guards, in which scope."""
+
+    scope: Scope
+    body: list[Draft]
+    depth: int = 0
+    guards: tuple[tuple[Draft, bool], ...] = ()
+    frontier: tuple[Draft, ...] = ()
+    units: list[Unit] = dataclasses.field(default_factory=list)
+
+
+def step_plan(draft: Draft) -> StepPlan:
+    """Return a step as the plan keeps it: indices instead of drafts."""
+    action = draft.action
+    if action is not None and not draft.guards and draft.depth == 0:
+        return StepPlan(
+            draft.position,
+            "action",
+            draft.name,
+            action.agent.name,
+            action.name,
+            draft.args,
+            tuple([before.position for before in draft.after]),
+            policy=action.policy,
+        )
+    return StepPlan(
+        idx=_own_index(draft),
+        kind=draft.kind,
+        name=draft.name,
+        agent="" if action is None else action.agent.name,
+        action="" if action is None else action.name,
+        args=draft.args,
+        after=tuple(map(_own_index, draft.after)),
+        guards=tuple((_own_index(when), side) for when, side in draft.guards),
+        policy=None if action is None else action.policy,
+        condition=draft.condition,
+        sides=draft.sides,
+        limit=draft.limit,
+        at_once=draft.at_once,
+        body=tuple(map(step_plan, draft.body)),
+        of=-1 if draft.of is None else _own_index(draft.of),
+    )
+
+
+def _own_index(draft: Draft) -> int:
+    """Return what names a step among those of the same body."""
+    return draft.position if draft.depth == 0 else inside(draft.position)
+
+
+def check_part(segment: Sequence[Unit], lowest: int) -> None:
+    """Raise ``PromiseError`` when a part of ``parallel`` needs another part, or holds what belongs to no part."""
+    wanted = set(segment[-1].needs)
+    for unit in reversed(segment[:-1]):
+        if not unit.holds(wanted):
+            name = unit.heads[0].name
+            raise PromiseError(
+                f"mg.parallel: {name} was recorded between its steps, but none of them uses its result: call it before, or write "
+                f"mg.branches(lambda: ..., lambda: ...)"
+            )
+        wanted.update(unit.needs)
+    if any(lowest <= serial < segment[0].first for serial in wanted):
+        result = segment[-1].result
+        raise PromiseError(
+            f"mg.parallel: {result.name if result else 'a step'} uses the result of another of its steps, so it must wait for it: "
+            f"write them one after the other"
+        )

@@ -1,0 +1,439 @@
+"""A plan in the making: what calls of actions, ``parallel``, ``branches``, ``when`` and ``each`` record.
+
+The workflow function runs once, from top to bottom, and each step is recorded after the one before: a *sequence*, whose
+*frontier* is what the next step waits for. ``when`` and ``branches`` run each of their functions as a sequence of its own and
+join the frontiers; ``each`` runs its body once, into a list of steps of its own (a *body*), which is a template for every item.
+
+``parallel`` finds its steps recorded already, one after the other, and must put them side by side afterwards. Therefore a
+sequence is remembered as *units* (an action; a ``when`` with all that is in it; ...), each with the steps that wait for the
+frontier before it (``heads``), the frontier after it (``ends``) and the steps whose results it uses (``needs``).
+"""
+
+import dataclasses
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import NoneType
+from typing import Any
+
+import msgspec
+
+from makegood import members
+from makegood.codec import encode, encode_with_holes, objects_in, sized
+from makegood.declaration import Action, Shared
+from makegood.drafts import Draft, Flow, Unit, check_part, step_plan
+from makegood.errors import DefinitionError, PayloadError, PromiseError
+from makegood.promise import Condition, Origin, Promise, Promised, Scope, as_condition, promised
+from makegood.task import Condition as PlanCondition
+from makegood.task import Kind, Ref, StepPlan, Template, inside
+
+_PLAIN = (str, int, bool, NoneType)
+PLAN_PAYLOADS = 16
+"""The texts of a whole plan may be so many times the limit of one payload."""
+
+
+class Recording:
+    """The plan that one run of a workflow function makes. ``where`` names the workflow, ``inputs`` are its inputs in order."""
+
+    def __init__(self, shared: Shared, where: str, inputs: Sequence[object]) -> None:
+        self.shared = shared
+        self.where = where
+        self.closed = False
+        self.referred: set[int] = set()
+        self._inputs = {id(value): n for n, value in enumerate(inputs)}
+        self._thread = threading.get_ident()
+        self._strays: list[str] = []
+        self._flow = Flow(Scope(f"workflow {where}", None), [])
+        self._count = 0
+        self._written = 0
+        self._needs: list[int] = []
+        self._names: dict[str, int] = {}
+
+    # -- what is recorded --------------------------------------------------------------------------------------------------
+
+    def action(
+        self, action: Action[..., Any], args: tuple[object, ...], kwargs: Mapping[str, object]
+    ) -> Promise:
+        """Record a step; return the promise of its result. Raises ``DefinitionError`` and its kind, ``PayloadError``."""
+        self.enter(action.address)
+        if action.agent.shared is not self.shared:
+            raise DefinitionError(
+                f"{self.where} calls {action.address}, an action of another app: a task is of one app; submit a task of that app "
+                f"from an action, or declare the agent on {self.shared.app}"
+            )
+        if not action.made_good:
+            raise DefinitionError(
+                f"{action.address} does not say how it is made good: add @{action.name}.undo, or undo=mg.NOTHING (a read, a harmless "
+                f"effect) or no_return=True to its declaration"
+            )
+        needs = len(self._needs)
+        name = self._name(action.name)
+        template = self._arguments(action.parameters.bind(args, kwargs), f"step {name} of {self.where}")
+        draft = self._draft("action", name)
+        draft.action, draft.args = action, template
+        self._unit(draft, self._count - 1, needs)
+        return Promise(Promised(draft, action.fitted().returns, self._flow.scope))
+
+    def when(self, condition: object, then: Callable[[], Any], otherwise: Callable[[], Any] | None) -> object:
+        """Record a decision and both its sides; return the promise of what the side that is taken returns."""
+        self.enter("mg.when")
+        for fn in (then, otherwise):
+            if fn is not None:
+                _check_function(fn, "mg.when(condition, then=..., otherwise=...)")
+        decided = as_condition(condition, "mg.when")
+        if isinstance(decided, bool):
+            chosen = then if decided else otherwise
+            return None if chosen is None else chosen()
+        flow, first, needs = self._flow, self._count, len(self._needs)
+        start, recorded = flow.frontier, self._condition(decided)
+        when = self._draft("when", self._name("when"))
+        when.condition = recorded
+        ends: tuple[Draft, ...] = ()
+        kinds: list[Any] = []
+        sides: list[Template] = []
+        for side, fn in ((True, then), (False, otherwise)):
+            name = f"{'then' if side else 'otherwise'} of {when.name}"
+            guards = (*flow.guards, (when, side))
+            scope = Scope(f"the {name}", flow.scope)
+            with self._inside(Flow(scope, flow.body, flow.depth, guards, (when,))) as inner:
+                value = None if fn is None else fn()
+                sides.append(self._template(value, f"what {name} returns"))
+            ends += tuple(end for end in inner.frontier if end is not when)
+            kinds.append(_annotation(value))
+        flow.frontier = ends or (when,)
+        merge = self._draft("merge", self._name("merge"))
+        merge.of, merge.sides = when, tuple(sides)
+        self._unit(merge, first, needs, start=start, heads=(when,))
+        return Promise(Promised(merge, _either(*kinds), flow.scope))
+
+    def each(self, items: object, body: Callable[[Any], Any], limit: int, at_once: int | None) -> object:
+        """Record a body for every item of a list; return the promise of the list of what it returns, or the list itself when
+        the items are known now.
+        """
+        self.enter("mg.each")
+        for name, value in (("limit", limit), ("at_once", 1 if at_once is None else at_once)):
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise DefinitionError(f"mg.each({name}={value!r}): a whole number from 1")
+        _check_function(body, "mg.each(items, body)")
+        if not isinstance(items, Promise):
+            return self._each_now(items, body, limit, at_once)
+        what = promised(items)
+        element = members.elements(what.annotation)
+        if element is None:
+            raise PromiseError(f"mg.each({what}, ...): it will be no list; pass the promise of a list")
+        flow, first, needs, start = self._flow, self._count, len(self._needs), self._flow.frontier
+        args = self._template(items, "the items")
+        each = self._draft("each", self._name("each"))
+        each.args, each.limit, each.at_once = args, limit, at_once or 0
+        scope = Scope(f"the body of {each.name}", flow.scope)
+        with self._inside(Flow(scope, each.body, flow.depth + 1)):
+            value = body(Promise(Promised(each, element, scope, item=True)))
+            side = self._template(value, f"what the body of {each.name} returns")
+        flow.frontier = (each,)
+        gather = self._draft("gather", self._name("gather"))
+        gather.of, gather.sides = each, (side,)
+        self._unit(gather, first, needs, start=start, heads=(each,))
+        return Promise(Promised(gather, list[_annotation(value)], flow.scope))  # type: ignore[misc]  # made at run time
+
+    def _each_now(self, items: Any, body: Callable[[Any], Any], limit: int, at_once: int | None) -> list[Any]:
+        known = list(items)
+        if len(known) > limit:
+            raise DefinitionError(
+                f"mg.each: the list has {len(known)} items, the limit is {limit}: raise mg.each(limit=...)"
+            )
+        calls = [(f"item {n} of mg.each", lambda value=value: body(value)) for n, value in enumerate(known)]
+        return self._side_by_side(calls, at_once or len(known))
+
+    def branches(self, functions: Sequence[Callable[[], Any]]) -> tuple[Any, ...]:
+        """Record each function as a sequence of its own, side by side; return what they return."""
+        self.enter("mg.branches")
+        for fn in functions:
+            _check_function(fn, "mg.branches(fn, fn, ...)")
+        calls = [(f"branch {n} of mg.branches", fn) for n, fn in enumerate(functions, 1)]
+        return tuple(self._side_by_side(calls, len(calls)))
+
+    def _side_by_side(self, calls: Sequence[tuple[str, Callable[[], Any]]], lanes: int) -> list[Any]:
+        """Record sequences side by side, at most ``lanes`` at once: further ones wait for one before."""
+        flow, first, needs, start = self._flow, self._count, len(self._needs), self._flow.frontier
+        fronts = [start] * max(1, lanes)
+        heads: tuple[Draft, ...] = ()
+        values: list[Any] = []
+        for n, (name, fn) in enumerate(calls):
+            front = fronts[n % len(fronts)]
+            scope = Scope(name, flow.scope)
+            with self._inside(Flow(scope, flow.body, flow.depth, flow.guards, front)) as inner:
+                values.append(self._released(fn(), scope, flow.scope))
+            if inner.units and front is start:
+                heads += inner.units[0].heads
+            fronts[n % len(fronts)] = inner.frontier
+        ends = tuple(dict.fromkeys(end for front in fronts if front is not start for end in front))
+        if ends:
+            flow.units.append(Unit(first, self._count - 1, start, heads, ends, self._needs[needs:], None))
+            flow.frontier = ends
+        return values
+
+    def _released(self, value: Any, scope: Scope, outer: Scope) -> Any:
+        """Return what a branch returns, its promises known outside from now on."""
+        if value is None or isinstance(value, str | int | float):
+            return value
+        for found in [value] if isinstance(value, Promise) else objects_in(value):
+            if isinstance(found, Promise):
+                what = promised(found)
+                self._visible(what, scope)
+                if what.scope is scope:
+                    what.scope = outer
+        return value
+
+    def parallel(self, steps: Sequence[object]) -> None:
+        """Put steps side by side that were just recorded one after the other.
+
+        Raises ``PromiseError`` when that cannot be done without changing what the workflow function says.
+        """
+        self.enter("mg.parallel")
+        units = self._flow.units
+        found = [self._position(step) for step in steps if not self._is_known(step)]
+        if not found:
+            return
+        if found != sorted(set(found)) or found[-1] != len(units) - 1:
+            raise PromiseError(
+                "mg.parallel: write the calls inside its parentheses, mg.parallel(a(...), b(...)): it takes steps in the order in "
+                "which they were recorded, each once, with no step after them"
+            )
+        start, lowest = units[found[0]].start, units[found[0]].first
+        heads: tuple[Draft, ...] = ()
+        ends: tuple[Draft, ...] = ()
+        last = found[0] - 1
+        for position in found:
+            segment = units[last + 1 : position + 1]
+            check_part(segment, lowest)
+            heads += segment[0].heads
+            front = start
+            for unit in segment:
+                for head in unit.heads:
+                    head.after = front
+                front = unit.ends
+            ends += front
+            last = position
+        needs = [serial for unit in units[found[0] :] for serial in unit.needs]
+        units[found[0] :] = [Unit(lowest, self._count - 1, start, heads, ends, needs, None)]
+        self._flow.frontier = ends
+
+    def _is_known(self, step: object) -> bool:
+        """Return whether a value among the steps of ``parallel`` is no promise at all, as of a branch not taken."""
+        if isinstance(step, Promise):
+            return False
+        if callable(step) or any(isinstance(found, Promise) for found in objects_in(step)):
+            raise PromiseError(
+                "mg.parallel takes steps, mg.parallel(a(...), b(...)); for what is more than one step write mg.branches(lambda: ..., "
+                "lambda: ...)"
+            )
+        return True
+
+    def _position(self, step: Any) -> int:
+        origin = promised(step).origin
+        for n in reversed(range(len(self._flow.units))):
+            if self._flow.units[n].result is origin:
+                return n
+        raise PromiseError(
+            f"mg.parallel: {promised(step)} was not just recorded in this sequence: write the calls inside its parentheses, "
+            f"mg.parallel(a(...), b(...))"
+        )
+
+    # -- the parts of a step -------------------------------------------------------------------------------------------------
+
+    def enter(self, what: str) -> None:
+        """Check that ``what`` is called by the workflow function itself, while it runs."""
+        if self._thread == threading.get_ident() and not self.closed:
+            return
+        self.stray(what)
+        raise PromiseError(
+            f"{what} was called outside of {self.where}, in another thread or after its end: a plan is made by the workflow function "
+            f"alone; steps that need not wait for each other are written mg.parallel(...) or mg.branches(...)"
+        )
+
+    def stray(self, name: str) -> None:
+        """See ``Recorder.stray``."""
+        self._strays.append(name)
+
+    def _name(self, base: str) -> str:
+        """Return a step name that is unique in the plan: charge, charge-2, ..."""
+        count = self._names.get(base, 0) + 1
+        name = base if count == 1 else f"{base}-{count}"
+        while name in self._names and count > 1:
+            count += 1
+            name = f"{base}-{count}"
+        self._names[base] = count
+        if count > 1:
+            self._names[name] = 1
+        return name
+
+    def _draft(self, kind: Kind, name: str) -> Draft:
+        """Add a step to the sequence."""
+        flow = self._flow
+        if self._count >= self.shared.step_limit:
+            raise DefinitionError(
+                f"{self.where} has more than {self.shared.step_limit:,} steps: write mg.each(...) over the result of an action, submit "
+                f"several tasks, or raise the limit with App(step_limit=...)"
+            )
+        draft = Draft(self, name, kind, depth=flow.depth, position=len(flow.body), serial=self._count)
+        draft.after, draft.guards = flow.frontier, flow.guards
+        self._count += 1
+        flow.body.append(draft)
+        return draft
+
+    def _unit(
+        self,
+        result: Draft,
+        first: int,
+        needs: int,
+        *,
+        start: tuple[Draft, ...] | None = None,
+        heads: tuple[Draft, ...] | None = None,
+    ) -> None:
+        """End a unit of the sequence with ``result``; ``needs`` is where its needs begin."""
+        flow, ends = self._flow, (result,)
+        before = flow.frontier if start is None else start
+        flow.units.append(
+            Unit(first, self._count - 1, before, heads or ends, ends, self._needs[needs:], result)
+        )
+        flow.frontier = ends
+
+    @contextmanager
+    def _inside(self, flow: Flow) -> Iterator[Flow]:
+        """Record into another sequence for a while."""
+        outer, self._flow = self._flow, flow
+        try:
+            yield flow
+        finally:
+            self._flow = outer
+
+    # -- values ----------------------------------------------------------------------------------------------------------------
+
+    def _arguments(self, values: Mapping[str, object], what: str) -> Template:
+        """Return arguments as the template of one JSON object."""
+        parts: list[str] = []
+        refs: list[Ref] = []
+        text, comma = "{", ""
+        for name, value in values.items():
+            text += f'{comma}"{name}":'
+            comma = ","
+            template = self._template(value, f"{name} in {what}")
+            text += template.parts[0]
+            for ref, part in zip(template.refs, template.parts[1:], strict=True):
+                parts.append(text)
+                refs.append(ref)
+                text = part
+        return self._limited(Template((*parts, text + "}"), tuple(refs)), what)
+
+    def _template(self, value: object, what: str) -> Template:
+        """Return any value as a template."""
+        if type(value) is Promise:
+            return Template(("", ""), (self._ref(promised(value)),))
+        position = self._inputs.get(id(value))
+        if position is not None:
+            self.referred.add(position)
+            return Template(("", ""), (Ref("input", position),))
+        if type(value) in _PLAIN:
+            return Template((encode(value, limit=self.shared.payload_limit, what=what).decode(),))
+        return Template(*encode_with_holes(value, self._hole, what=what))
+
+    def _limited(self, template: Template, what: str) -> Template:
+        size = sum(map(len, template.parts))
+        if size * 4 > self.shared.payload_limit:  # as UTF-8 it may be as much
+            sized("".join(template.parts).encode(), self.shared.payload_limit, what)
+        self._written += size
+        limit = self.shared.payload_limit * PLAN_PAYLOADS
+        if self._written > limit:
+            raise PayloadError(
+                f"the arguments written in {self.where} have more than {limit:,} bytes together: pass on the workflow's inputs and the "
+                f"results of steps as they are, they are not stored again",
+                size=self._written,
+                limit=limit,
+            )
+        return template
+
+    def _hole(self, value: object) -> Ref | None:
+        if isinstance(value, Promise):
+            return self._ref(promised(value))
+        if isinstance(value, Condition):
+            raise PromiseError(
+                "a comparison of promises is no value that can be passed on: compare in an action, or write mg.when(condition, "
+                "then=lambda: True, otherwise=lambda: False)"
+            )
+        return None
+
+    def _ref(self, what: Promised) -> Ref:
+        self._visible(what, self._flow.scope)
+        self._needs.append(what.origin.serial)
+        return Ref("item" if what.item else "step", self._index(what.origin), what.path)
+
+    def _visible(self, what: Promised, scope: Scope) -> None:
+        """Raise ``PromiseError`` when a promise may not be used in ``scope``."""
+        if what.origin.plan is not self:
+            raise PromiseError(
+                f"{what} is a promise of another plan: what one task passes to another is an input, known when it is submitted"
+            )
+        if not scope.within(what.scope):
+            raise PromiseError(
+                f"{what} was made in {what.scope.name}, and promises do not leave their branch: return it from there, and use what "
+                f"mg.when, mg.each or mg.branches returns"
+            )
+
+    def _index(self, origin: Origin) -> int:
+        if origin.depth == 0:
+            return origin.position
+        return inside(origin.position, self._flow.depth - origin.depth)
+
+    def _condition(self, condition: object) -> PlanCondition:
+        """Return a condition as the plan keeps it."""
+        if not isinstance(condition, Condition):
+            condition = as_condition(condition, "mg.when")
+            assert isinstance(condition, Condition)  # what is known now was left out of all_of and any_of
+        if condition.op in ("all", "any", "not"):
+            return PlanCondition(condition.op, parts=tuple(map(self._condition, condition.values)))
+        left, *right = [self._template(value, "a side of a condition") for value in condition.values]
+        return PlanCondition(condition.op, left, right[0] if right else None)
+
+    # -- the end ---------------------------------------------------------------------------------------------------------------
+
+    def returned(self, value: object) -> Template:
+        """Return the template of what the workflow function returned."""
+        return self._limited(
+            self._template(value, f"what {self.where} returns"), f"what {self.where} returns"
+        )
+
+    def steps(self) -> tuple[StepPlan, ...]:
+        """Return the steps recorded. Raises ``DefinitionError`` when an action was called outside meanwhile: it may be missing."""
+        if self._strays:
+            raise DefinitionError(
+                f"while {self.where} was run, {self._strays[0]} was called in another thread: such a call records no step. Call "
+                f"actions in the workflow function itself; mg.parallel(...) lets steps run at the same time"
+            )
+        return tuple(map(step_plan, self._flow.body))
+
+
+def _check_function(given: object, form: str) -> None:
+    if isinstance(given, Promise) or not callable(given):
+        raise DefinitionError(
+            f"{form} takes functions, not {'a promise' if isinstance(given, Promise) else type(given).__name__}: write "
+            f"lambda: the_action(...), so that its steps are recorded in their place"
+        )
+
+
+def _annotation(value: object) -> Any:
+    """Return the annotation of what a branch or body returned."""
+    if isinstance(value, Promise):
+        return promised(value).annotation
+    if value is None:
+        return NoneType
+    known = isinstance(value, str | int | float | msgspec.Struct) or dataclasses.is_dataclass(value)
+    return type(value) if known else Any
+
+
+def _either(one: Any, other: Any) -> Any:
+    if one == other:
+        return one
+    if NoneType in (one, other):
+        rest = other if one is NoneType else one
+        return Any if rest is Any else rest | None
+    return Any

@@ -1,0 +1,374 @@
+"""Apps, workflows, and what a workflow function may call besides actions.
+
+``App`` is a value that users hold; it knows its agents, actions and workflows. A workflow is an ordinary ``def`` that is run
+once, with real inputs, when a task is submitted: it yields a ``Plan``. Nothing is replayed later.
+"""
+
+import functools
+import hashlib
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Generic, Literal, ParamSpec, TypeVar, TypeVarTuple, cast, overload
+
+import msgspec
+
+from makegood.codec import PAYLOAD_LIMIT, canonical, encode
+from makegood.declaration import RECORDER, Action, Agent, Shared
+from makegood.durations import Duration, seconds
+from makegood.errors import ConfigError, DefinitionError, DuplicateNameError, PromiseError, UnknownActionError
+from makegood.ids import checked_name
+from makegood.parameters import hints, names_around, signature
+from makegood.promise import Promise, all_of, any_of, not_
+from makegood.recording import Recording
+from makegood.source import check_source
+from makegood.task import OnFailure, Plan
+from makegood.terms import LEAST_WITHIN, former_names
+
+__all__ = ["App", "Workflow", "all_of", "any_of", "branches", "each", "not_", "parallel", "when"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+U = TypeVar("U")
+T1 = TypeVar("T1")
+T2 = TypeVar("T2")
+T3 = TypeVar("T3")
+T4 = TypeVar("T4")
+T5 = TypeVar("T5")
+T6 = TypeVar("T6")
+Ts = TypeVarTuple("Ts")
+
+_IMMUTABLE = (str, int, float, bool, bytes, type(None))
+
+
+# -- what a workflow function may call ------------------------------------------------------------------------------------
+
+
+def _recording(what: str) -> Recording:
+    recorder = RECORDER.get()
+    if not isinstance(recorder, Recording):
+        raise DefinitionError(
+            f"{what} belongs into a @app.workflow function, which runs when a task is submitted: no plan is being built here"
+        )
+    return recorder
+
+
+def parallel(*steps: *Ts) -> tuple[*Ts]:
+    """Let steps run at the same time: ``tracking, _ = mg.parallel(ship(order), email(order))``. Returns their promises.
+
+    The calls are written inside the parentheses; what follows waits for all of them. Calls nested in the first one's arguments
+    come before all. Raises ``PromiseError`` when the steps were not just recorded, or need each other.
+    """
+    _recording("mg.parallel").parallel(steps)
+    return steps
+
+
+@overload
+def branches(a: Callable[[], T1], b: Callable[[], T2], /) -> tuple[T1, T2]: ...
+@overload
+def branches(a: Callable[[], T1], b: Callable[[], T2], c: Callable[[], T3], /) -> tuple[T1, T2, T3]: ...
+@overload
+def branches(
+    a: Callable[[], T1], b: Callable[[], T2], c: Callable[[], T3], d: Callable[[], T4], /
+) -> tuple[T1, T2, T3, T4]: ...
+@overload
+def branches(
+    a: Callable[[], T1], b: Callable[[], T2], c: Callable[[], T3], d: Callable[[], T4], e: Callable[[], T5], /
+) -> tuple[T1, T2, T3, T4, T5]: ...
+@overload
+def branches(
+    a: Callable[[], T1], b: Callable[[], T2], c: Callable[[], T3], d: Callable[[], T4], e: Callable[[], T5],
+    f: Callable[[], T6], /,
+) -> tuple[T1, T2, T3, T4, T5, T6]: ...  # fmt: skip
+@overload
+def branches(*functions: Callable[[], T]) -> tuple[T, ...]: ...
+def branches(*functions: Callable[[], Any]) -> tuple[Any, ...]:
+    """Let sequences run at the same time: each function records one. Returns what they return, in order.
+
+    Promises do not leave their branch but by being returned. Raises ``DefinitionError`` for what is no function.
+    """
+    return _recording("mg.branches").branches(functions)
+
+
+@overload
+def when(condition: bool, *, then: Callable[[], T], otherwise: Callable[[], U]) -> T | U: ...  # noqa: FBT001
+@overload
+def when(condition: bool, *, then: Callable[[], T]) -> T | None: ...  # noqa: FBT001
+def when(
+    condition: bool,  # noqa: FBT001 - a condition, not a flag
+    *,
+    then: Callable[[], Any],
+    otherwise: Callable[[], Any] | None = None,
+) -> Any:
+    """Decide on a result: ``mg.when(risk == "high", then=lambda: review(order), otherwise=lambda: accept(order))``.
+
+    ``condition``: ``promise == x``, ``promise != x``, a promise of a bool, or these in ``mg.all_of``, ``mg.any_of``,
+    ``mg.not_``. Both functions run now and record their steps; only one side's will run. Returns the promise of what that
+    side returns (None without ``otherwise``). A bool that is known now decides now. Raises ``PromiseError``.
+    """
+    return _recording("mg.when").when(condition, then, otherwise)
+
+
+def each(
+    items: Iterable[T], body: Callable[[T], R], *, limit: int = 1000, at_once: int | None = None
+) -> list[R]:
+    """Do something for every element of a result: ``mg.each(parts(order), lambda part: reserve(part))``.
+
+    ``body`` runs once now, with a promise of an item, and records what is to be done with each. Returns the promise of the list
+    of what it returns. Items do not wait for each other, except that ``at_once`` at most are under way. A list of more than
+    ``limit`` items fails the step. Of a list that is known now, ``body`` runs for each element. Raises ``PromiseError``.
+    """
+    return cast("list[R]", _recording("mg.each").each(items, body, limit, at_once))
+
+
+_MAKERS: Mapping[object, str] = {when: "when", each: "each", parallel: "parallel"}
+
+
+# -- workflows ------------------------------------------------------------------------------------------------------------
+
+
+class Workflow(Generic[P, R]):
+    """A workflow of an app: see ``App.workflow``. Submit it with ``client.submit(workflow, *inputs)``."""
+
+    def __init__(
+        self,
+        fn: Callable[P, R],
+        shared: Shared,
+        *,
+        name: str,
+        formerly: tuple[str, ...],
+        within: float | None,
+        undo_within: float | None,
+        on_failure: OnFailure,
+    ) -> None:
+        self.name = name
+        self.formerly = formerly
+        self.address = f"{shared.app}.{name}"
+        self.within = within
+        self.undo_within = undo_within
+        self.on_failure: OnFailure = on_failure
+        self._fn = fn
+        self._shared = shared
+        self._signature = signature(fn, self.address)
+        if inspect.iscoroutinefunction(fn):
+            raise DefinitionError(
+                f"{self.address} is an async def: a workflow function is a plain def; it calls actions without await, and its inputs "
+                f"are fetched before it is submitted"
+            )
+        check_source(fn, _MAKERS, self.address)
+        self._names = names_around()
+        self._returns: Any = None
+        functools.update_wrapper(self, fn, updated=())
+
+    def __repr__(self) -> str:
+        return f"<workflow {self.address}>"
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Inside another workflow: record its steps there. Anywhere else: raise ``DefinitionError``."""
+        recorder = RECORDER.get()
+        if not isinstance(recorder, Recording):
+            raise DefinitionError(
+                f"{self.address} was called outside a workflow: submit it with client.submit({self.name}, ...), or look at its steps "
+                f"with {self.name}.plan(...)"
+            )
+        recorder.enter(self.address)
+        return self._fn(*args, **kwargs)
+
+    @property
+    def fn(self) -> Callable[P, R]:
+        """The function that was decorated."""
+        return self._fn
+
+    def plan(self, *args: P.args, **kwargs: P.kwargs) -> Plan[R]:
+        """Run the workflow function with these inputs and return its plan; nothing is submitted.
+
+        Raises ``DefinitionError`` or ``PromiseError`` for what a plan cannot hold, ``PayloadError`` for inputs that cannot be kept
+        or are too large, and whatever the function itself raises.
+        """
+        try:
+            bound = self._signature.bind(*args, **kwargs)
+        except TypeError as wrong:
+            raise DefinitionError(f"{self.address}{self._signature}: {wrong}") from None
+        bound.apply_defaults()
+        inputs = [*bound.args, *bound.kwargs.values()]
+        encoded = tuple([self._encoded(n, value) for n, value in enumerate(inputs)])
+        fingerprint = self._fingerprint(inputs)
+        recording = Recording(self._shared, self.address, inputs)
+        reset = RECORDER.set(recording)
+        self._shared.plans.add(recording)
+        try:
+            value = self._fn(*bound.args, **bound.kwargs)
+            if inspect.iscoroutine(value):
+                value.close()
+                raise DefinitionError(
+                    f"{self.address} returned a coroutine: a workflow function is a plain def, without await"
+                )
+            returns = recording.returned(value)
+        finally:
+            recording.closed = True
+            self._shared.plans.discard(recording)
+            RECORDER.reset(reset)
+        steps = recording.steps()
+        for n in recording.referred:
+            if type(inputs[n]) not in _IMMUTABLE and self._encoded(n, inputs[n]) != encoded[n]:
+                raise DefinitionError(
+                    f"{self.address} changed its input {self._input(n)} and passed it on: make a copy and pass that, inputs are kept "
+                    f"as they were submitted"
+                )
+        return Plan(
+            self._shared.app, self.name, steps, encoded, returns, fingerprint, self.within, self.undo_within, self.on_failure,
+            returns_type=self._returned(),
+        )  # fmt: skip
+
+    def _encoded(self, n: int, value: object) -> bytes:
+        what = f"the input {self._input(n)} of {self.address}"
+        if isinstance(value, Promise):
+            raise PromiseError(
+                f"{what} is a promise: call {self.name}(...) itself to make its steps part of this plan"
+            )
+        return encode(value, limit=self._shared.payload_limit, what=what)
+
+    def _input(self, n: int) -> str:
+        names = list(self._signature.parameters)
+        return names[n] if n < len(names) else str(n)
+
+    def _fingerprint(self, inputs: list[object]) -> bytes:
+        """Return what stands for the workflow and its inputs, whatever the order of dicts and sets in them."""
+        parts = [self._shared.app, self.name, *(msgspec.Raw(canonical(value)) for value in inputs)]
+        return hashlib.blake2b(msgspec.json.encode(parts), digest_size=16).digest()
+
+    def _returned(self) -> Any:
+        """Return the annotation that the result is decoded to, ``Any`` without one."""
+        if self._returns is None:
+            self._returns = hints(self._fn, self._names, self.address).get("return", Any)
+            self._names = {}
+        return self._returns
+
+
+# -- apps -----------------------------------------------------------------------------------------------------------------
+
+
+class App:
+    """A set of agents and workflows: ``shop = mg.App("shop")``.
+
+    ``payload_limit``: bytes that an input, the arguments of a step or a result may have as JSON. ``step_limit``: steps of a plan.
+    ``agents`` and ``workflows`` are known by name. Raises ``DefinitionError`` for a name that is not allowed.
+    """
+
+    def __init__(self, name: str, *, payload_limit: int = PAYLOAD_LIMIT, step_limit: int = 10_000) -> None:
+        self.name = checked_name(name, "app")
+        for option, value in (("payload_limit", payload_limit), ("step_limit", step_limit)):
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise DefinitionError(f"App({name!r}, {option}={value!r}): a whole number from 1")
+        self.agents: dict[str, Agent] = {}
+        self.workflows: dict[str, Workflow[..., Any]] = {}
+        self._shared = Shared(name, payload_limit=payload_limit, step_limit=step_limit)
+
+    def __repr__(self) -> str:
+        return f"<app {self.name}>"
+
+    def agent(self, name: str, *, concurrency: int = 10) -> Agent:
+        """Declare an agent: what wraps one remote service. ``concurrency``: calls at once in one process that runs it.
+
+        Raises ``DuplicateNameError`` when the app has one of this name.
+        """
+        if name in self.agents:
+            raise DuplicateNameError(
+                f"app {self.name} has an agent {name!r} already: use that one, or name this one otherwise"
+            )
+        agent = self.agents[name] = Agent(name, self._shared, concurrency=concurrency)
+        return agent
+
+    @overload
+    def workflow(self, fn: Callable[P, R], /) -> Workflow[P, R]: ...
+    @overload
+    def workflow(
+        self,
+        *,
+        complete_within: Duration | None = None,
+        on_failure: Literal["undo", "hold"] = "undo",
+        undo_within: Duration | None = None,
+        name: str | None = None,
+        formerly: Iterable[str] = (),
+    ) -> Callable[[Callable[P, R]], Workflow[P, R]]: ...
+    def workflow(
+        self,
+        fn: Any = None,
+        *,
+        complete_within: Duration | None = None,
+        on_failure: Any = "undo",
+        undo_within: Duration | None = None,
+        name: str | None = None,
+        formerly: Iterable[str] = (),
+    ) -> Any:
+        """Declare a workflow: ``@shop.workflow(complete_within="2h")`` above a ``def``.
+
+        - ``complete_within``: from the first claim to the task's complete-by, after which it is undone or held; None: no limit.
+        - ``on_failure``: when a step fails for good: "undo" the task, or "hold" it for an operator.
+        - ``undo_within``: an undo that takes longer raises an alert.
+        - ``name``: instead of the function's; ``formerly``: names it had.
+
+        Raises ``DefinitionError``, saying what to write instead.
+        """
+
+        def declare(fn: Any) -> Any:
+            called = name if name is not None else getattr(fn, "__name__", "")
+            where = f"{self.name}.{called}"
+            if isinstance(fn, Workflow | Action):
+                raise DefinitionError(
+                    f"{where} is declared already: one function is one action or one workflow"
+                )
+            if on_failure not in ("undo", "hold"):
+                raise DefinitionError(f'{where}: on_failure={on_failure!r}: "undo" or "hold"')
+            workflow: Workflow[..., Any] = Workflow(
+                fn,
+                self._shared,
+                name=checked_name(called, "workflow"),
+                formerly=former_names(formerly),
+                within=_limit(complete_within, "complete_within", where),
+                undo_within=_limit(undo_within, "undo_within", where),
+                on_failure=on_failure,
+            )
+            for known in (workflow.name, *workflow.formerly):
+                if self.find_workflow(known) is not None:
+                    raise DuplicateNameError(
+                        f'app {self.name} has two workflows named {known!r}: rename one, or pass name="..."'
+                    )
+            self.workflows[workflow.name] = workflow
+            return workflow
+
+        return declare if fn is None else declare(fn)
+
+    def find_workflow(self, name: str) -> Workflow[..., Any] | None:
+        """Return the workflow that has or had this name, None when there is none."""
+        found = self.workflows.get(name)
+        return found or next((w for w in self.workflows.values() if name in w.formerly), None)
+
+    def find_action(self, agent: str, name: str) -> Action[..., Any]:
+        """Return the action that has or had this name. Raises ``UnknownActionError``."""
+        declared = self.agents.get(agent)
+        found = declared.find(name) if declared is not None else None
+        if found is None:
+            raise UnknownActionError(
+                f"app {self.name} declares no action {agent}/{name}: declare it again, or pass formerly=({name!r},) to the action that "
+                f"took its place"
+            )
+        return found
+
+    def addresses(self) -> dict[str, Action[..., Any]]:
+        """Return every action by its address, "app/agent/action", former names included: what waiting steps may ask for."""
+        return {
+            f"{self.name}/{agent.name}/{name}": action
+            for agent in self.agents.values()
+            for action in agent.actions.values()
+            for name in (action.name, *action.formerly)
+        }
+
+
+def _limit(value: Duration | None, option: str, where: str) -> float | None:
+    if value is None:
+        return None
+    try:
+        return seconds(value, name=option, least=LEAST_WITHIN)
+    except ConfigError as wrong:
+        raise DefinitionError(f"{where}: {wrong}") from None
