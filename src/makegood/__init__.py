@@ -1,1 +1,112 @@
-"""Multi-step tasks across remote services that end whole: every step done, or every effect undone."""
+"""makegood: multi-step tasks across remote services that end whole.
+
+Every step done, or every effect undone, or in an operator's hands with the standing effects listed; never half done
+and forgotten, whatever crashes. The Scheduler-Agent-Supervisor pattern on one SQLite file or on PostgreSQL.
+
+    import makegood as mg
+
+    shop = mg.App("shop")
+    payments = shop.agent("payments")
+
+    @payments.action(complete_within="30s")
+    def charge(order: Order) -> str: ...
+
+    @charge.undo
+    def refund(order: Order, *, result: str | None) -> None: ...
+
+    @shop.workflow(complete_within="2h")
+    def place_order(order: Order) -> str:
+        return charge(order)
+"""
+
+from makegood.call import Call, current_call
+from makegood.client import Client, TaskHandle
+from makegood.declaration import NOT_HAPPENED, NOTHING, Happened, NotHappened
+from makegood.errors import (
+    ActRefusedError,
+    CompleteByPassed,
+    ConfigError,
+    DefinitionError,
+    DuplicateNameError,
+    FencedOffError,
+    IllegalTransitionError,
+    KeyConflict,
+    Later,
+    MakegoodError,
+    PayloadError,
+    Permanent,
+    PromiseError,
+    Refused,
+    SchemaMismatchError,
+    StaleWriteError,
+    StoreError,
+    StoreUnavailableError,
+    SubmissionError,
+    TaskInError,
+    TaskNotFoundError,
+    TaskOutcome,
+    TaskUndone,
+    UnknownActionError,
+    Verdict,
+    WaitExpiredError,
+)
+from makegood.node import Node
+from makegood.options import Options
+from makegood.policy import NEVER, Recover, Retry
+from makegood.sync import SyncClient, SyncNode, SyncTaskHandle
+from makegood.task import Plan
+from makegood.workflow import App, all_of, any_of, branches, each, not_, parallel, when
+
+__all__ = [
+    "NEVER",
+    "NOTHING",
+    "NOT_HAPPENED",
+    "ActRefusedError",
+    "App",
+    "Call",
+    "Client",
+    "CompleteByPassed",
+    "ConfigError",
+    "DefinitionError",
+    "DuplicateNameError",
+    "FencedOffError",
+    "Happened",
+    "IllegalTransitionError",
+    "KeyConflict",
+    "Later",
+    "MakegoodError",
+    "Node",
+    "NotHappened",
+    "Options",
+    "PayloadError",
+    "Permanent",
+    "Plan",
+    "PromiseError",
+    "Recover",
+    "Refused",
+    "Retry",
+    "SchemaMismatchError",
+    "StaleWriteError",
+    "StoreError",
+    "StoreUnavailableError",
+    "SubmissionError",
+    "SyncClient",
+    "SyncNode",
+    "SyncTaskHandle",
+    "TaskHandle",
+    "TaskInError",
+    "TaskNotFoundError",
+    "TaskOutcome",
+    "TaskUndone",
+    "UnknownActionError",
+    "Verdict",
+    "WaitExpiredError",
+    "all_of",
+    "any_of",
+    "branches",
+    "current_call",
+    "each",
+    "not_",
+    "parallel",
+    "when",
+]

@@ -120,6 +120,7 @@ class Client:
     async def submit(
         self,
         workflow: Callable[[Unpack[Ts]], R],
+        /,
         *inputs: *Ts,
         key: str | None = None,
         priority: int | None = None,
@@ -130,6 +131,7 @@ class Client:
     async def submit(
         self,
         workflow: Plan[R],
+        /,
         *,
         key: str | None = None,
         priority: int | None = None,
@@ -139,6 +141,7 @@ class Client:
     async def submit(
         self,
         workflow: Any,
+        /,
         *inputs: Any,
         key: str | None = None,
         priority: int | None = None,

@@ -138,6 +138,7 @@ class SyncClient:
     def submit(
         self,
         workflow: Callable[[Unpack[Ts]], R],
+        /,
         *inputs: *Ts,
         key: str | None = None,
         priority: int | None = None,
@@ -148,13 +149,14 @@ class SyncClient:
     def submit(
         self,
         workflow: Plan[R],
+        /,
         *,
         key: str | None = None,
         priority: int | None = None,
         correlation_id: str | None = None,
     ) -> "SyncTaskHandle[R]": ...
 
-    def submit(self, workflow: Any, *inputs: Any, **options: Any) -> "SyncTaskHandle[Any]":
+    def submit(self, workflow: Any, /, *inputs: Any, **options: Any) -> "SyncTaskHandle[Any]":
         """Submit a task: see ``Client.submit``."""
         return SyncTaskHandle(
             self._run(lambda client: client.submit(workflow, *inputs, **options)), self._run
@@ -237,7 +239,7 @@ class SyncNode:
     """``Node`` for blocking code: ``with SyncNode(app, url) as node: node.client.submit(...)``."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
-        self._make = lambda: Node(*args, **options)
+        self._make: Callable[[], Node] = lambda: Node(*args, **options)
         self._loop = Loop()
         self._node: Node | None = None
 

@@ -1,0 +1,92 @@
+"""How many no-op steps a second one process carries, running and completed states both durable.
+
+    .venv/bin/python benchmarks/throughput.py --store sqlite:////tmp/bench.db --flight 500 --seconds 5
+
+Each of ``--flight`` callers submits a 3-step task, waits for its result, and goes on. Prints one JSON object: tasks and steps
+per second, CPU microseconds per step of this process, latency percentiles.
+"""
+
+import argparse
+import asyncio
+import json
+import tempfile
+import time
+from pathlib import Path
+
+import makegood as mg
+
+app = mg.App("bench")
+desk = app.agent("desk", concurrency=2000)
+
+
+@desk.action(complete_within="1m", undo=mg.NOTHING)
+async def first(order: str) -> str:
+    """Do nothing."""
+    return order
+
+
+@desk.action(complete_within="1m", undo=mg.NOTHING)
+async def second(order: str, before: str) -> str:
+    """Do nothing."""
+    return before
+
+
+@desk.action(complete_within="1m", undo=mg.NOTHING)
+async def third(order: str, before: str) -> str:
+    """Do nothing."""
+    return before
+
+
+@app.workflow(complete_within="10m")
+def three(order: str) -> str:
+    """Three steps in sequence."""
+    return third(order, second(order, first(order)))
+
+
+async def measure(store: str, flight: int, seconds: float) -> dict[str, float]:
+    """Run ``flight`` callers for ``seconds`` and return the figures."""
+    latencies: list[float] = []
+    async with mg.Node(app, store, roles=("scheduler", "agent", "supervisor")) as node:
+
+        async def caller(number: int) -> None:
+            count = 0
+            while time.perf_counter() < end:
+                begun = time.perf_counter()
+                task = await node.client.submit(three, f"{number}-{count}")
+                await task.result(timeout="1m")
+                latencies.append(time.perf_counter() - begun)
+                count += 1
+
+        end = time.perf_counter() + min(1.0, seconds / 4)  # warm-up
+        await asyncio.gather(*(caller(n) for n in range(flight)))
+        latencies.clear()
+        begun, cpu = time.perf_counter(), time.process_time()
+        end = begun + seconds
+        await asyncio.gather(*(caller(n) for n in range(flight)))
+        took, cpu = time.perf_counter() - begun, time.process_time() - cpu
+    latencies.sort()
+    done = len(latencies)
+    return {
+        "flight": flight,
+        "tasks_per_second": round(done / took),
+        "steps_per_second": round(3 * done / took),
+        "cpu_us_per_step": round(cpu / done / 3 * 1e6, 1),
+        "p50_ms": round(latencies[done // 2] * 1000, 2),
+        "p99_ms": round(latencies[int(done * 0.99)] * 1000, 2),
+    }
+
+
+def main() -> None:
+    """Parse the command line, measure, print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--store", help="store URL (default: a SQLite file in a temporary folder)")
+    parser.add_argument("--flight", type=int, default=500, help="tasks in flight")
+    parser.add_argument("--seconds", type=float, default=5.0)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        store = options.store or f"sqlite:///{Path(folder) / 'bench.db'}"
+        print(json.dumps(asyncio.run(measure(store, options.flight, options.seconds))))
+
+
+if __name__ == "__main__":
+    main()
