@@ -60,11 +60,12 @@ def world(request: pytest.FixtureRequest, tmp_path: Path, runner: asyncio.Runner
     databases = request.getfixturevalue("databases")
     if isinstance(databases, str):
         pytest.skip(f"postgres: {databases}")
-    from tests.conformance.postgres import PostgresWorld  # noqa: PLC0415 - asyncpg is an extra
+    from tests.conformance.postgres import one_of  # noqa: PLC0415 - asyncpg is an extra
 
-    url = runner.run(databases.create())
-    yield PostgresWorld(url)
-    runner.run(databases.drop(url))
+    fresh = {"store", "counting"}.isdisjoint(request.fixturenames)
+    lent = one_of(databases, fresh=fresh)
+    yield runner.run(lent.__aenter__())
+    runner.run(lent.__aexit__(None, None, None))
 
 
 @pytest.fixture

@@ -5,12 +5,13 @@ import itertools
 import os
 import re
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
 
+from makegood.store.migrations import needed
 from makegood.store.postgres import PostgresStore
 from makegood.testing.postgres import PrivateServer
 from tests.conformance.worlds import TIMES, Counts, Raw, World
@@ -38,6 +39,7 @@ class Databases:
 
     def __init__(self, url: str) -> None:
         self.url = url
+        self.shared = ""
         self._numbers = itertools.count()
 
     async def _run(self, sql: str) -> None:
@@ -61,14 +63,28 @@ class Databases:
 @contextmanager
 def databases() -> Iterator[Databases]:
     """Find a server. Raises ``MakegoodError`` that says what to install when there is none."""
-    named = os.environ.get("MAKEGOOD_TEST_POSTGRES")
-    if named:
-        yield Databases(named)
-    elif asyncio.run(_answers(LOCAL)):
-        yield Databases(LOCAL)
-    else:
-        with PrivateServer(settings=FAST) as server:
-            yield Databases(server.url)
+    with ExitStack() as stack:
+        url = os.environ.get("MAKEGOOD_TEST_POSTGRES")
+        if not url and asyncio.run(_answers(LOCAL)):
+            url = LOCAL
+        made = Databases(url or stack.enter_context(PrivateServer(settings=FAST)).url)
+        yield made
+        if made.shared:
+            asyncio.run(made.drop(made.shared))
+
+
+@asynccontextmanager
+async def one_of(made: Databases, *, fresh: bool) -> AsyncIterator["PostgresWorld"]:
+    """Give a test its database: a fresh, empty one, or the one with the schema that tests share one after another."""
+    if fresh:
+        world = PostgresWorld(await made.create())
+        yield world
+        await made.drop(world.url)
+        return
+    made.shared = made.shared or await made.create()
+    world = PostgresWorld(made.shared)
+    yield world
+    await world.clean()
 
 
 WRITES = re.compile(r"\b(insert into|update makegood|delete from)\b")
@@ -143,6 +159,19 @@ class PostgresWorld(World):
         counts = PostgresCounts()
         driver: Callable[..., Any] = counts.driver
         return PostgresStore(self.url, driver=driver), counts
+
+    async def clean(self) -> None:
+        """Empty all tables, which is quicker than a new database."""
+        connection = await asyncpg.connect(self.url)
+        try:
+            found = await connection.fetch("select tablename from pg_tables where schemaname = 'makegood'")
+            tables = {row["tablename"] for row in found} - {"generation", "schema_version"}
+            wanted = needed("postgres")
+            sql = ";".join(f"delete from makegood.{table}" for table in sorted(tables))
+            await connection.execute(sql)
+            await connection.execute("delete from makegood.schema_version where version > $1", wanted)
+        finally:
+            await connection.close()
 
     async def elapse(self, seconds: float) -> None:
         """Make everything recorded so much older."""
