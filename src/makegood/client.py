@@ -138,7 +138,7 @@ class Client:
         correlation_id: str | None = None,
     ) -> "TaskHandle[R]": ...
 
-    async def submit(
+    async def submit(  # type: ignore[misc]  # mypy takes *Ts and *Any for different
         self,
         workflow: Any,
         /,

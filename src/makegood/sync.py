@@ -156,7 +156,7 @@ class SyncClient:
         correlation_id: str | None = None,
     ) -> "SyncTaskHandle[R]": ...
 
-    def submit(self, workflow: Any, /, *inputs: Any, **options: Any) -> "SyncTaskHandle[Any]":
+    def submit(self, workflow: Any, /, *inputs: Any, **options: Any) -> "SyncTaskHandle[Any]":  # type: ignore[misc]  # mypy takes *Ts and *Any for different
         """Submit a task: see ``Client.submit``."""
         return SyncTaskHandle(
             self._run(lambda client: client.submit(workflow, *inputs, **options)), self._run
