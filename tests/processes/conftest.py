@@ -1,0 +1,88 @@
+"""A world for each test and store, and what a failed test prints: logs, traces, tables, books.
+
+PostgreSQL: one private server for each test process, in a temporary folder, with a database for each test; a test that
+stops its server or spoils it starts one of its own. Without server programs those tests are skipped aloud, which in CI is
+a failure.
+"""
+
+import asyncio
+import itertools
+import tempfile
+from collections.abc import Generator, Iterator
+from pathlib import Path
+
+import pytest
+
+from makegood import MakegoodError
+from makegood.testing.postgres import PrivateServer
+from tests.processes.world import World
+
+STORES = ("sqlite", "postgres")
+_NUMBERS = itertools.count(1)
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder that every user of the machine may enter: some tests run processes of a plain user."""
+    with tempfile.TemporaryDirectory(prefix="makegood-") as made:
+        Path(made).chmod(0o755)
+        yield Path(made)
+
+
+def started() -> PrivateServer:
+    """Return a running server, or skip the test."""
+    pytest.importorskip("asyncpg", reason="postgres: asyncpg is not installed")
+    try:
+        server = PrivateServer()
+        server.start()
+    except MakegoodError as why:
+        pytest.skip(f"postgres: {why}")
+    return server
+
+
+@pytest.fixture(scope="session")
+def shared_server() -> Iterator[PrivateServer]:
+    """The server for all tests of this process that leave it alone."""
+    server = started()
+    yield server
+    server.discard()
+
+
+@pytest.fixture
+def server() -> Iterator[PrivateServer]:
+    """A server of the test's own, to be stopped, started and spoilt."""
+    server = started()
+    yield server
+    server.discard()
+
+
+@pytest.fixture(params=STORES)
+def world(request: pytest.FixtureRequest, folder: Path) -> Iterator[World]:
+    """A world on each store."""
+    if request.param == "sqlite":
+        made = World(folder, f"sqlite:///{folder}/store.db")
+    else:
+        shared: PrivateServer = request.getfixturevalue("shared_server")
+        made = World(folder, shared.create_database(f"test_{next(_NUMBERS)}"))
+    yield made
+    made.end()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Add what is known of the worlds to the report of a failed test."""
+    report = yield
+    if report.when == "call" and report.failed:
+        for made in World.of_test:
+            report.sections.append(("the world", asyncio.run(made.report())))
+    return report
+
+
+@pytest.fixture(autouse=True)
+def new_worlds() -> Iterator[None]:
+    """Forget the worlds of the test before."""
+    World.of_test.clear()
+    yield
+    World.of_test.clear()

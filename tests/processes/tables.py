@@ -1,0 +1,20 @@
+"""Reads makegood's tables past the engine: what a test asserts about rows must not rest on the code under test."""
+
+import contextlib
+import importlib
+import sqlite3
+from typing import Any
+
+
+async def rows(url: str, table: str) -> list[dict[str, Any]]:
+    """Return all rows of one of makegood's tables."""
+    if url.startswith("sqlite:///"):
+        with contextlib.closing(sqlite3.connect(url.removeprefix("sqlite:///"), timeout=10)) as connection:
+            connection.row_factory = sqlite3.Row
+            return [dict(row) for row in connection.execute(f"select * from makegood_{table}")]
+    asyncpg = importlib.import_module("asyncpg")
+    connection = await asyncpg.connect(url, timeout=10)
+    try:
+        return [dict(row) for row in await connection.fetch(f"select * from makegood.{table}")]
+    finally:
+        await connection.close()

@@ -1,0 +1,230 @@
+"""Supervisors that die in mid-pass, freeze past their lease, and what they find: poison, starved steps, slots that hang."""
+
+from tests.processes import floor
+from tests.processes.test_agents import ALL_STAND, CHARGED_AGAIN
+from tests.processes.world import Child, World
+
+
+async def test_supervisor_killed_in_mid_pass(world: World) -> None:
+    """What it had judged stays judged and is counted once; what it had not come to is done by its successor."""
+    async with world:
+        scheduler = world.start("scheduler-1", "scheduler", fault="dispatched:kill")
+        agent = world.start("till-1", "agent", agents=["till"])
+        others = world.start("others", "agent", agents=["shelf", "van"])
+        await world.started(scheduler, agent, others)
+        task = await world.submit(floor.fill, "a", {"charge": ["kill before"]})
+        await world.dies(scheduler, "dispatched")
+        await world.dies(agent)
+        await overdue(world)
+        first = world.start("supervisor-1", "supervisor", fault="judged:kill")
+        await world.dies(first, "judged")
+        view = await world.view(task)
+        assert (view.failure_count, view.locked_by) == (1, scheduler.number())
+        assert await world.rows("request") == []
+        assert [row["kind"] for row in await world.rows("inbox")] == ["expired"]
+        assert first.trace("freed") == []
+        second = world.start("supervisor-2", "supervisor")
+        world.start("scheduler-2", "scheduler")
+        world.start("till-2", "agent", agents=["till"])
+        view = await world.ended(task, "processed")
+        assert (view.failure_count, view.epoch) == (2, 2)
+        assert await world.steps(task) == CHARGED_AGAIN
+        assert [e["requests"] for e in first.trace("judged")] == [[[task.number, 1, 1, 1]]]
+        assert second.trace("judged") == []
+        assert [(e["tasks"], e["epoch"]) for e in second.trace("freed")] == [([task.number], 2)]
+        assert (await world.epoch(), await world.leader()) == (2, "supervisor-2")
+        assert await world.left_over() == []
+        world.audit({"a": ALL_STAND})
+
+
+async def test_two_supervisors_one_stopped_past_its_lease_and_resumed(world: World) -> None:
+    """The old leader wakes in the middle of a pass with something to judge: its epoch is refused, one failure is counted."""
+    async with world:
+        scheduler = world.start("scheduler", "scheduler")
+        agent = world.start("till-1", "agent", agents=["till"])
+        others = world.start("others", "agent", agents=["shelf", "van"])
+        sleeper = world.start("sleeper", "supervisor", fault="judging:stop:when-armed")
+        await world.started(scheduler, agent, others, sleeper)
+        await world.until(lambda: sleeper.trace("pass"), "the first supervisor leads and judges", sleeper)
+        second = world.start("second", "supervisor", every=2.5)
+        await world.started(second)
+        task = await world.submit(floor.fill, "a", {"charge": ["kill before"]})
+        await world.dies(agent)
+        sleeper.arm()
+        await world.stops(sleeper, "judging")
+        await leads(world, second, 2)
+        await overdue(world)
+        assert second.trace("judged") == []
+        sleeper.resume()
+        fenced = await world.until(lambda: sleeper.trace("fenced off"), "the old leader is refused", sleeper)
+        assert [entry["epoch"] for entry in fenced] == [1]
+        assert second.trace("judged") == [], "the test came too late: the new leader judged first"
+        assert (await world.view(task)).failure_count == 0
+        world.start("till-2", "agent", agents=["till"])
+        view = await world.ended(task, "processed")
+        assert (view.failure_count, view.epoch) == (1, 1)
+        assert await world.steps(task) == CHARGED_AGAIN
+        assert sleeper.trace("judged") == []
+        assert [(e["epoch"], e["requests"]) for e in second.trace("judged")] == [
+            (2, [[task.number, 1, 1, 1]])
+        ]
+        assert (await world.epoch(), await world.leader(), sleeper.alive()) == (2, "second", True)
+        assert await world.left_over() == []
+        world.audit({"a": ALL_STAND})
+
+
+async def overdue(world: World) -> None:
+    """Wait until the request in flight may be judged."""
+    (request,) = await world.rows("request")
+    due = float(request["complete_by"]) + 0.35
+
+    async def past() -> bool:
+        return await world.client.store.now() > due
+
+    await world.until(past, "the request is overdue")
+
+
+async def leads(world: World, child: Child, epoch: int) -> None:
+    """Wait until a process leads in the term ``epoch``."""
+
+    async def so() -> bool:
+        return await world.leader() == child.name and await world.epoch() == epoch
+
+    await world.until(so, f"{child.name} leads in term {epoch}", child)
+
+
+async def test_poison_that_kills_the_agents_process_each_time(world: World) -> None:
+    """Each death counts once, the third ends it: undone, alerted; other tasks are not harmed."""
+    async with world:
+        await world.started(
+            world.start("scheduler", "scheduler"),
+            world.start("supervisor", "supervisor"),
+            world.start("others", "agent", agents=["shelf", "van", "till"]),
+        )
+        task = await world.submit(floor.poison, "a", {"brew": ["kill before"] * 9})
+        innocent = await world.submit(floor.fill, "b")
+        for n in (1, 2, 3):
+            victim = world.start(f"still-{n}", "agent", agents=["still"])
+            await world.dies(victim)
+            ((_, idx, attempt, doing, isolated),) = victim.trace("take")[-1]["requests"]
+            assert (idx, attempt, doing, isolated) == (1, n, "do", n == 3)
+        world.start("still-4", "agent", agents=["still"])
+        view = await world.ended(task, "undone")
+        assert view.failure_count == 3
+        assert await world.steps(task) == {"hold": ("undone", 2, 1, 0), "brew": ("undone", 4, 1, 0)}
+        assert world.service.arrivals("brew") == 3
+        assert [entry["requests"][0][3] for entry in world.children["supervisor"].trace("judged")] == [
+            1,
+            2,
+            3,
+        ]
+        assert await world.alerts() == ["step_failed"]
+        assert (await world.ended(innocent, "processed")).failure_count == 0
+        assert await world.left_over() == []
+        world.audit({"a": {"hold": 0, "brew": 0}, "b": ALL_STAND})
+
+
+async def test_poison_in_a_process_that_runs_everything(world: World) -> None:
+    """Where no process runs agents alone, the third try runs with nothing beside it; a task that has cost three Schedulers
+    in a row goes to error, and an operator can still undo it.
+    """
+    async with world:
+        await world.started(world.start("supervisor", "supervisor"))
+        task = await world.submit(floor.poison, "a", {"brew": ["kill before"] * 9})
+        victims = []
+        for n in (1, 2, 3):
+            victim = world.start(f"all-{n}", "scheduler", "agent")
+            victims.append(victim)
+            await world.dies(victim)
+            if n == 1:
+                innocent = await world.submit(floor.fill, "b")
+        assert [(e["requests"], e["alone"]) for e in victims[2].trace("take")] == [
+            ([[task.number, 1, 3, "do", True]], True)
+        ]
+        world.start("all-4", "scheduler", "agent")
+        view = await world.ended(task, "error")
+        assert view.failure_count == 6  # three silences, three Schedulers
+        assert await world.steps(task) == {"hold": ("done", 1, 1, 0), "brew": ("in_doubt", 3, 1, 3)}
+        assert world.service.arrivals("brew") == 3
+        assert await world.alerts(task) == ["poison"]
+        await world.ended(innocent, "processed")
+        await task.undo(why="it kills", who="the test")
+        await world.ended(task, "undone")
+        assert await world.left_over() == []
+        world.audit({"a": {"hold": 0, "brew": 0}, "b": ALL_STAND})
+
+
+async def test_action_deployed_nowhere(world: World) -> None:
+    """The step starves: one alert, no failure, no time used up; once an agent has the action it is done at once."""
+    async with world:
+        supervisor = world.start("supervisor", "supervisor", starve=1.0, every=0.3)
+        await world.started(
+            world.start("scheduler", "scheduler"),
+            supervisor,
+            world.start("others", "agent", agents=["shelf", "mill"]),
+        )
+        task = await world.submit(floor.explore, "a")
+
+        async def alerted() -> bool:
+            return bool(await world.alerts())
+
+        await world.until(alerted, "the alert is raised", supervisor)
+        passes = len(supervisor.trace("pass"))
+        await world.until(lambda: len(supervisor.trace("pass")) > passes + 4, "more passes", supervisor)
+        assert await world.alerts(task) == ["starved"]
+        assert [e["starved"] for e in supervisor.trace("pass") if e["starved"]] == [[task.number]]
+        assert (await world.view(task)).failure_count == 0
+        assert (await world.steps(task))["land"] == ("running", 1, 1, 0)
+        (request,) = await world.rows("request")
+        assert (request["taken_by"], request["complete_by"]) == (None, None)
+        world.start("moon", "agent", agents=["moon"])
+        view = await world.ended(task, "processed")
+        assert view.failure_count == 0
+        assert await world.steps(task) == {"hold": ("done", 1, 1, 0), "land": ("done", 1, 1, 0)}
+        assert await world.alerts() == ["starved"]
+        assert supervisor.trace("judged") == []
+        assert await world.left_over() == []
+        world.audit({"a": {"hold": 1, "land": 1}})
+
+
+async def test_def_action_that_ignores_its_deadline(world: World) -> None:
+    """It cannot be stopped: its slot stays accounted for until it returns, and what it then says is refused."""
+    async with world:
+        agent = world.start("mill", "agent", agents=["mill"])
+        supervisor = world.start("supervisor", "supervisor")
+        others = world.start("others", "agent", agents=["shelf"])
+        await world.started(world.start("scheduler", "scheduler"), supervisor, agent, others)
+        task = await world.submit(floor.process, "a", {"grind": ["hang after"]})
+        await world.until(lambda: supervisor.trace("judged"), "its silence is judged", supervisor, agent)
+
+        async def asked_again() -> bool:
+            return [(r["attempt"], r["kind"]) for r in await world.rows("request")] == [(2, "do")]
+
+        await world.until(asked_again, "the step is asked for again", agent)
+        passes = len(supervisor.trace("pass"))
+        await world.until(
+            lambda: len(supervisor.trace("pass")) >= passes + 3, "time passes", supervisor, agent
+        )
+        (request,) = await world.rows("request")
+        assert (request["attempt"], request["taken_by"]) == (2, None)
+        (node,) = [n for n in await world.client.store.nodes() if n.info.name == "mill"]
+        assert [(a.agent, a.slots, a.used) for a in node.info.agents] == [("floor/mill", 1, 1)]
+        assert not node.dead
+        (world.folder / "free").touch()
+        view = await world.ended(task, "processed")
+        assert view.failure_count == 1
+        assert await world.steps(task) == {"hold": ("done", 1, 1, 0), "grind": ("done", 2, 1, 1)}
+        assert [(e["replies"][0][4], e["accepted"]) for e in agent.trace("answer")] == [
+            (1, [False]),
+            (2, [True]),
+        ]
+        assert "done came too late for the do of step 1, attempt 1" in await world.notes(task)
+        assert world.service.calls("grind") == ["done", "repeated"]
+
+        async def slot_free() -> bool:
+            (now,) = [n for n in await world.client.store.nodes() if n.info.name == "mill"]
+            return now.info.agents[0].used == 0
+
+        await world.until(slot_free, "the slot is free again", agent)
+        assert await world.left_over() == []
+        world.audit({"a": {"hold": 1, "grind": 1}})

@@ -1,0 +1,355 @@
+"""The world of one fault test: a state store, the service's books, processes that may be killed and stopped, a client.
+
+Everything is waited for by a condition with a deadline; what is not reached in time fails the test, and the report of
+a failure (see ``conftest``) shows the processes' logs and traces, the tables and the books.
+"""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, ClassVar, Self
+
+from makegood import Client, TaskHandle, ids
+from makegood.store.records import EventView, TaskView
+from tests.processes import books, floor, tables
+
+ROOT = Path(__file__).resolve().parents[2]
+PATIENCE = 15.0
+QUICK: Mapping[str, object] = {
+    "every": 0.5,
+    "lease": 2.0,
+    "grace": 0.3,
+    "starve": 60.0,
+    "heartbeat": 0.2,
+    "life": 1.5,
+    "poll": 0.5,
+    "drain": 10.0,
+}
+"""Options of the processes: everything that lasts seconds in earnest lasts fractions here."""
+
+
+class NotReachedError(AssertionError):
+    """A condition did not come true in time."""
+
+
+@dataclass(slots=True)
+class Child:
+    """A process of the test. ``trace``, ``struck``: what ``points`` wrote."""
+
+    name: str
+    folder: Path
+    process: "subprocess.Popen[bytes]"
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self.process.pid
+
+    def alive(self) -> bool:
+        """Whether it has not ended."""
+        return self.process.poll() is None
+
+    def killed(self) -> bool:
+        """Whether it has died of SIGKILL."""
+        return self.process.poll() == -signal.SIGKILL
+
+    def halted(self) -> bool:
+        """Whether it is stopped by SIGSTOP, as the system says."""
+        if self.process.returncode is not None:
+            return False
+        found = os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT | os.WEXITED)
+        return found is not None and found.si_code == os.CLD_STOPPED
+
+    def struck(self) -> str:
+        """Return which point struck, "" for none yet."""
+        sign = self.folder / f"{self.name}.struck"
+        return sign.read_text(encoding="utf-8").rpartition(" ")[0] if sign.exists() else ""
+
+    def arm(self) -> None:
+        """Let a fault that waits to be armed strike from now on."""
+        (self.folder / f"{self.name}.arm").touch()
+
+    def go_on(self) -> None:
+        """End the wait of a fault that waits."""
+        (self.folder / f"{self.name}.go").touch()
+
+    def kill(self) -> None:
+        """Kill it with SIGKILL and see that it died of that."""
+        assert self.alive(), f"{self.name} had ended before it was killed:\n{self.log()}"
+        self.process.send_signal(signal.SIGKILL)
+        assert self.process.wait(5) == -signal.SIGKILL
+
+    def stop(self) -> None:
+        """Stop it with SIGSTOP and see that it stopped."""
+        self.process.send_signal(signal.SIGSTOP)
+        end = time.monotonic() + 5
+        while not self.halted():
+            assert time.monotonic() < end, f"{self.name} does not stop"
+            time.sleep(0.005)
+
+    def resume(self) -> None:
+        """Let a stopped process go on, from where it stood."""
+        assert self.halted(), f"{self.name} was to be resumed but is not stopped"
+        self.process.send_signal(signal.SIGCONT)
+
+    def terminate(self) -> None:
+        """Ask it to end in good order."""
+        self.process.send_signal(signal.SIGTERM)
+
+    def log(self) -> str:
+        """Return what it printed."""
+        file = self.folder / f"{self.name}.log"
+        return file.read_text(encoding="utf-8", errors="replace") if file.exists() else ""
+
+    def number(self) -> int | None:
+        """Return the first number of its node, once it has started."""
+        for line in self.log().splitlines():
+            if line.startswith("started "):
+                return int(line.split()[1])
+        return None
+
+    def trace(self, what: str | None = None) -> list[dict[str, Any]]:
+        """Return what it did with its store, in order."""
+        file = self.folder / f"{self.name}.trace"
+        lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
+        found: list[dict[str, Any]] = [json.loads(line) for line in lines if line.endswith("}")]
+        return [entry for entry in found if what is None or entry["what"] == what]
+
+
+@dataclass(slots=True)
+class World:
+    """See the module's text. ``url``: the state store's. Use it with ``async with``."""
+
+    folder: Path
+    url: str
+    children: dict[str, Child] = field(default_factory=dict)
+    environment: dict[str, str] = field(default_factory=dict)
+    _client: Client | None = None
+
+    of_test: ClassVar[list["World"]] = []
+    """The worlds of the running test, for its report."""
+
+    def __post_init__(self) -> None:
+        World.of_test.append(self)
+
+    @property
+    def service(self) -> books.Books:
+        """The remote service's books."""
+        return books.Books(self.folder / "books.db")
+
+    @property
+    def client(self) -> Client:
+        """The client of the test's own process."""
+        assert self._client is not None
+        return self._client
+
+    async def __aenter__(self) -> Self:
+        """Make the books and the schema, open the client."""
+        self.service.create()
+        self._client = Client(self.url, poll=0.1, migrate=True)
+        await self._client.open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End every process, let go of the store."""
+        self.end()
+        if self._client is not None:
+            await self._client.close()
+
+    def end(self) -> None:
+        """Kill what still runs."""
+        for child in self.children.values():
+            if child.alive():
+                child.process.kill()
+            child.process.wait()
+
+    # -- processes -------------------------------------------------------------------------------------------------------
+
+    def launch(
+        self, name: str, command: Iterable[str], *, plain_user: bool = False, **settings: str
+    ) -> Child:
+        """Start a process on the leash: ``python -m`` with ``command``."""
+        assert name not in self.children, f"there has been a {name} already"
+        environment = {k: v for k, v in os.environ.items() if not k.startswith(("MAKEGOOD_", "COLUMNS"))}
+        environment |= {"PYTHONPATH": os.pathsep.join([str(ROOT), str(self.folder)]), "PYTHONUNBUFFERED": "1"}
+        environment |= {"FLOOR_FOLDER": str(self.folder), "PYTHONDONTWRITEBYTECODE": "1"}
+        environment |= self.environment | settings
+        leash = [sys.executable, "-m", "tests.processes.leash", *(["--plain-user"] if plain_user else [])]
+        with (self.folder / f"{name}.log").open("wb") as log:
+            process = subprocess.Popen(
+                [*leash, *command],
+                cwd=self.folder,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=environment,
+                process_group=0,
+            )
+        child = self.children[name] = Child(name, self.folder, process)
+        return child
+
+    def start(
+        self,
+        name: str,
+        *roles: str,
+        fault: str = "",
+        agents: Iterable[str] = (),
+        plain_user: bool = False,
+        url: str = "",
+        **options: object,
+    ) -> Child:
+        """Start a Node of the given roles; ``options`` beside ``QUICK``."""
+        command = ["tests.processes.child", ",".join(roles), "--store", url or self.url, "--name", name]
+        command += ["--folder", str(self.folder), "--options", json.dumps({**QUICK, **options})]
+        if fault:
+            command += ["--fault", fault]
+        if agents:
+            command += ["--agents", ",".join(agents)]
+        return self.launch(name, command, plain_user=plain_user)
+
+    async def started(self, *children: Child) -> None:
+        """Wait until the roles of these processes run."""
+        for child in children:
+            await self.until(lambda child=child: child.number() is not None, f"{child.name} runs", child)
+
+    # -- waiting ---------------------------------------------------------------------------------------------------------
+
+    async def until(
+        self,
+        condition: Callable[[], object | Awaitable[object]],
+        what: str,
+        *living: Child,
+        limit: float = PATIENCE,
+    ) -> Any:
+        """Wait until ``condition`` holds and return what it said; the processes ``living`` must not end before."""
+        end = time.monotonic() + limit
+        while True:
+            said = condition()
+            found = await said if isinstance(said, Awaitable) else said
+            if found:
+                return found
+            for child in living:
+                if not child.alive():
+                    raise NotReachedError(f"{child.name} ended ({child.process.returncode}) before {what}")
+            if time.monotonic() > end:
+                raise NotReachedError(f"not reached within {limit:g} s: {what}")
+            await asyncio.sleep(0.02)
+
+    async def dies(self, child: Child, point: str = "") -> None:
+        """Wait until a process has killed itself, at the point where it should."""
+        await self.until(lambda: not child.alive(), f"{child.name} kills itself")
+        assert child.killed(), f"{child.name} ended with {child.process.returncode}, not by SIGKILL"
+        if point:
+            assert child.struck() == f"{point} kill"
+
+    async def stops(self, child: Child, point: str = "") -> None:
+        """Wait until a process has stopped itself, at the point where it should."""
+        await self.until(child.halted, f"{child.name} stops itself", child)
+        if point:
+            assert child.struck() == f"{point} stop"
+
+    async def ends(self, child: Child, limit: float = PATIENCE) -> int:
+        """Wait until a process has ended by itself; return its exit code."""
+        await self.until(lambda: not child.alive(), f"{child.name} ends", limit=limit)
+        return int(child.process.returncode)
+
+    async def ended(self, task: TaskHandle[Any], state: str, limit: float = PATIENCE) -> TaskView:
+        """Wait until a task is at rest, and see that it is in ``state``."""
+
+        async def at_rest() -> TaskView | None:
+            view = await self.view(task)
+            return view if view.state in ("processed", "undone", "error") else None
+
+        view: TaskView = await self.until(at_rest, f"task {task.id} is {state}", limit=limit)
+        assert view.state == state, f"task {task.id} is {view.state} ({view.cause}), not {state}"
+        return view
+
+    # -- the state store -------------------------------------------------------------------------------------------------
+
+    async def submit(
+        self, workflow: Any, ref: str, faults: Mapping[str, list[str]] | None = None
+    ) -> TaskHandle[Any]:
+        """Submit an order."""
+        return await self.client.submit(workflow, floor.Order(ref, dict(faults or {})))
+
+    async def view(self, task: TaskHandle[Any]) -> TaskView:
+        """Return the task as it stands."""
+        return (await task.status()).task
+
+    async def steps(self, task: TaskHandle[Any]) -> dict[str, tuple[str, int, int, int]]:
+        """Return step -> (state, attempt, round, failures in this direction)."""
+        return {s.name: (s.state, s.attempt, s.round, s.failures) for s in (await task.status()).steps}
+
+    async def history(self, task: TaskHandle[Any]) -> list[EventView]:
+        """Return the events of a task."""
+        return await self.client.store.history(task.number)
+
+    async def moves(self, task: TaskHandle[Any], who: str) -> list[str]:
+        """Return the states that the task (``who`` = "task") or a step went through, with the first one."""
+        found = [move for event in await self.history(task) for move in event.moves if move[0] == who]
+        return [found[0][1], *(after for _, _, after, _ in found)] if found else []
+
+    async def notes(self, task: TaskHandle[Any]) -> str:
+        """Return the notes in a task's history: late replies and the like."""
+        return "; ".join(event.note for event in await self.history(task) if event.note)
+
+    async def alerts(self, task: TaskHandle[Any] | None = None) -> list[str]:
+        """Return the kinds of the alerts, oldest first."""
+        found = await self.client.store.alerts(1000, None if task is None else task.number)
+        return [alert.kind for alert in reversed(found)]
+
+    async def epoch(self) -> int:
+        """Return the epoch of the Supervisors' lease, 0 when it was never taken."""
+        lease = await self.client.store.read("makegood/supervisor")
+        return lease.epoch if lease is not None else 0
+
+    async def leader(self) -> str | None:
+        """Return who holds the Supervisors' lease."""
+        lease = await self.client.store.read("makegood/supervisor")
+        return lease.holder if lease is not None and lease.remaining > 0 else None
+
+    async def rows(self, table: str) -> list[dict[str, Any]]:
+        """Return the rows of one of makegood's tables, read past the engine."""
+        return await tables.rows(self.url, table)
+
+    async def left_over(self) -> list[str]:
+        """Return what should not be left when all tasks are at rest: requests, messages, locks."""
+        found = [f"request {row}" for row in await self.rows("request")]
+        found += [f"message {row}" for row in await self.rows("inbox")]
+        found += [f"lock of {ids.show(row['id'])}" for row in await self.rows("task") if row["locked_by"]]
+        return found
+
+    def audit(self, expected: Mapping[str, Mapping[str, int]]) -> None:
+        """See that the service's books are right: order -> step -> effects that stand."""
+        wrong = books.audit(self.service, expected)
+        assert not wrong, "\n".join(wrong)
+
+    # -- the report ------------------------------------------------------------------------------------------------------
+
+    async def report(self) -> str:
+        """Return everything that is known, for a failed test."""
+        parts = [f"store {self.url}", "books:\n" + books.show(self.service)]
+        for table in ("task", "step", "request", "inbox", "event", "alert", "node", "lease"):
+            try:
+                rows = await self.rows(table)
+            except Exception as unreadable:
+                parts.append(f"{table}: cannot be read: {unreadable!r}")
+            else:
+                parts.append(f"{table}:\n" + "\n".join(f"  {row}" for row in rows))
+        for child in self.children.values():
+            trace = "\n".join(f"  {json.dumps(entry)}" for entry in child.trace())
+            parts.append(
+                f"== {child.name} (pid {child.pid}, exit {child.process.returncode})\n{child.log()[-6000:]}"
+            )
+            parts.append(f"trace of {child.name}:\n{trace[-6000:]}")
+        return "\n\n".join(parts)
