@@ -1,0 +1,107 @@
+"""A value that was read and is passed on says the same: defaults that JSON did not name are not lost on the way."""
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import attrs
+import msgspec
+import pytest
+
+from makegood.codec import decode, decoder, encode
+
+
+@dataclass
+class Item:
+    """What is ordered."""
+
+    sku: str
+    count: int = 1
+
+
+@dataclass(frozen=True)
+class Order:
+    """With defaults of every kind, and what has defaults inside."""
+
+    id: str
+    items: list[Item] = field(default_factory=list)
+    gift: Item | None = None
+    by_name: dict[str, Item] = field(default_factory=dict)
+    card: str = "good"
+
+
+@dataclass(slots=True)
+class Slotted:
+    """It holds its defaults by itself."""
+
+    id: str
+    item: Item = field(default_factory=lambda: Item("lamp"))
+
+
+class Packed(msgspec.Struct):
+    """A Struct with a dataclass in it."""
+
+    item: Item
+
+
+@attrs.define
+class Drawn:
+    """An attrs class with a dataclass in it."""
+
+    item: Item
+
+
+class Pair(NamedTuple):
+    """A named tuple with a dataclass in it."""
+
+    item: Item
+    n: int = 2
+
+
+class Chain(msgspec.Struct):
+    """It holds another of its kind."""
+
+    item: Item | None = None
+    next: "Chain | None" = None
+
+
+@pytest.mark.parametrize(
+    "reader", [decode, lambda data, kind: decoder(kind, "it")(data)], ids=["decode", "decoder"]
+)
+@pytest.mark.parametrize(
+    ("kind", "text", "whole"),
+    [
+        (Item, b'{"sku":"a"}', b'{"sku":"a","count":1}'),
+        (
+            Order,
+            b'{"id":"o","items":[{"sku":"a"}],"gift":{"sku":"b"},"by_name":{"x":{"sku":"c"}}}',
+            (
+                b'{"id":"o","items":[{"sku":"a","count":1}],"gift":{"sku":"b","count":1},'
+                b'"by_name":{"x":{"sku":"c","count":1}},"card":"good"}'
+            ),
+        ),
+        (Slotted, b'{"id":"o","item":{"sku":"a"}}', b'{"id":"o","item":{"sku":"a","count":1}}'),
+        (Packed, b'{"item":{"sku":"a"}}', b'{"item":{"sku":"a","count":1}}'),
+        (Drawn, b'{"item":{"sku":"a"}}', b'{"item":{"sku":"a","count":1}}'),
+        (tuple[Item, int], b'[{"sku":"a"},2]', b'[{"sku":"a","count":1},2]'),
+        (Pair, b'[{"sku":"a"}]', b'[{"sku":"a","count":1},2]'),
+        (Any, b'{"sku":"a"}', b'{"sku":"a"}'),
+    ],
+)
+def test_defaults_are_written_again(reader: Any, kind: Any, text: bytes, whole: bytes) -> None:
+    """Read and written again, a value has every member that one made by hand has."""
+    assert encode(reader(text, kind)) == whole
+
+
+def test_a_class_that_holds_itself_can_be_read() -> None:
+    """The look at the types ends, and finds what lies behind."""
+    assert (
+        encode(decoder(Chain, "it")(b'{"next":{"item":{"sku":"a"}}}'))
+        == b'{"item":null,"next":{"item":{"sku":"a","count":1},"next":null}}'
+    )
+
+
+def test_only_readers_that_need_it_pay() -> None:
+    """Types without such classes are read by msgspec alone."""
+    for kind in (dict[str, int], Slotted.__annotations__["id"], list[str], str, Any):
+        assert isinstance(getattr(decoder(kind, "it"), "__self__", None), msgspec.json.Decoder)
+    assert not hasattr(decoder(list[Item], "it"), "__self__")
