@@ -13,35 +13,17 @@ from makegood.task import Condition, Kind, StepPlan, Template, inside
 class Draft(Origin):
     """A step of a plan in the making: ``StepPlan`` with drafts instead of indices."""
 
-    __slots__ = (
-        "action",
-        "after",
-        "args",
-        "at_once",
-        "body",
-        "condition",
-        "guards",
-        "kind",
-        "limit",
-        "of",
-        "sides",
-    )
-
-    def __init__(
-        self, plan: object, name: str, kind: Kind, *, depth: int, position: int, serial: int
-    ) -> None:
-        super().__init__(plan, name, depth=depth, position=position, serial=serial)
-        self.kind = kind
-        self.action: Action[..., Any] | None = None
-        self.args: Template | None = None
-        self.after: tuple[Draft, ...] = ()
-        self.guards: tuple[tuple[Draft, bool], ...] = ()
-        self.condition: Condition | None = None
-        self.sides: tuple[Template, ...] = ()
-        self.limit = 1000
-        self.at_once = 0
-        self.body: list[Draft] = []
-        self.of: Draft | None = None
+    kind: Kind = "action"
+    action: Action[..., Any] | None = None
+    args: Template | None = None
+    after: "tuple[Draft, ...]" = ()
+    guards: "tuple[tuple[Draft, bool], ...]" = ()
+    condition: Condition | None = None
+    sides: tuple[Template, ...] = ()
+    limit = 1000
+    at_once = 0
+    body: "Sequence[Draft]" = ()
+    of: "Draft | None" = None
 
 
 @dataclasses.dataclass(slots=True)

@@ -68,7 +68,7 @@ class Recording:
             )
         needs = len(self._needs)
         name = self._name(action.name)
-        template = self._arguments(action.parameters.bind(args, kwargs), f"step {name} of {self.where}")
+        template = self._arguments(action.parameters.bind(args, kwargs), name)
         draft = self._draft("action", name)
         draft.action, draft.args = action, template
         self._unit(draft, self._count - 1, needs)
@@ -126,9 +126,11 @@ class Recording:
         each = self._draft("each", self._name("each"))
         each.args, each.limit, each.at_once = args, limit, at_once or 0
         scope = Scope(f"the body of {each.name}", flow.scope)
-        with self._inside(Flow(scope, each.body, flow.depth + 1)):
+        body_steps: list[Draft] = []
+        with self._inside(Flow(scope, body_steps, flow.depth + 1)):
             value = body(Promise(Promised(each, element, scope, item=True)))
             side = self._template(value, f"what the body of {each.name} returns")
+        each.body = body_steps
         flow.frontier = (each,)
         gather = self._draft("gather", self._name("gather"))
         gather.of, gather.sides = each, (side,)
@@ -275,8 +277,8 @@ class Recording:
                 f"{self.where} has more than {self.shared.step_limit:,} steps: write mg.each(...) over the result of an action, submit "
                 f"several tasks, or raise the limit with App(step_limit=...)"
             )
-        draft = Draft(self, name, kind, depth=flow.depth, position=len(flow.body), serial=self._count)
-        draft.after, draft.guards = flow.frontier, flow.guards
+        draft = Draft(self, name, depth=flow.depth, position=len(flow.body), serial=self._count)
+        draft.kind, draft.after, draft.guards = kind, flow.frontier, flow.guards
         self._count += 1
         flow.body.append(draft)
         return draft
@@ -309,30 +311,46 @@ class Recording:
 
     # -- values ----------------------------------------------------------------------------------------------------------------
 
-    def _arguments(self, values: Mapping[str, object], what: str) -> Template:
-        """Return arguments as the template of one JSON object."""
+    def _arguments(self, values: Mapping[str, object], step: str) -> Template:
+        """Return the arguments of a step as the template of one JSON object."""
         parts: list[str] = []
         refs: list[Ref] = []
         text, comma = "{", ""
         for name, value in values.items():
             text += f'{comma}"{name}":'
             comma = ","
-            template = self._template(value, f"{name} in {what}")
-            text += template.parts[0]
-            for ref, part in zip(template.refs, template.parts[1:], strict=True):
+            if type(value) is Promise:  # nearly always this, or an input
+                ref: Ref | None = self._ref(promised(value))
+            else:
+                ref = self._input(value)
+            if ref is not None:
                 parts.append(text)
                 refs.append(ref)
+                text = ""
+                continue
+            template = self._template(value, f"{name} in step {step} of {self.where}")
+            text += template.parts[0]
+            for inner, part in zip(template.refs, template.parts[1:], strict=True):
+                parts.append(text)
+                refs.append(inner)
                 text = part
-        return self._limited(Template((*parts, text + "}"), tuple(refs)), what)
+        parts.append(text + "}")
+        return self._limited(Template(tuple(parts), tuple(refs)), f"step {step}")
+
+    def _input(self, value: object) -> Ref | None:
+        """Return what stands for a value that *is* an input of the workflow; None for any other."""
+        position = self._inputs.get(id(value))
+        if position is None:
+            return None
+        self.referred.add(position)
+        return Ref("input", position)
 
     def _template(self, value: object, what: str) -> Template:
         """Return any value as a template."""
         if type(value) is Promise:
             return Template(("", ""), (self._ref(promised(value)),))
-        position = self._inputs.get(id(value))
-        if position is not None:
-            self.referred.add(position)
-            return Template(("", ""), (Ref("input", position),))
+        if (ref := self._input(value)) is not None:
+            return Template(("", ""), (ref,))
         if type(value) in _PLAIN:
             return Template((encode(value, limit=self.shared.payload_limit, what=what).decode(),))
         return Template(*encode_with_holes(value, self._hole, what=what))
@@ -340,7 +358,7 @@ class Recording:
     def _limited(self, template: Template, what: str) -> Template:
         size = sum(map(len, template.parts))
         if size * 4 > self.shared.payload_limit:  # as UTF-8 it may be as much
-            sized("".join(template.parts).encode(), self.shared.payload_limit, what)
+            sized("".join(template.parts).encode(), self.shared.payload_limit, f"{what} of {self.where}")
         self._written += size
         limit = self.shared.payload_limit * PLAN_PAYLOADS
         if self._written > limit:

@@ -150,6 +150,8 @@ class Workflow(Generic[P, R]):
         self._fn = fn
         self._shared = shared
         self._signature = signature(fn, self.address)
+        found = self._signature.parameters.values()
+        self._plain = len(found) if all(p.kind is p.POSITIONAL_OR_KEYWORD for p in found) else -1
         if inspect.iscoroutinefunction(fn):
             raise DefinitionError(
                 f"{self.address} is an async def: a workflow function is a plain def; it calls actions without await, and its inputs "
@@ -185,19 +187,17 @@ class Workflow(Generic[P, R]):
         Raises ``DefinitionError`` or ``PromiseError`` for what a plan cannot hold, ``PayloadError`` for inputs that cannot be kept
         or are too large, and whatever the function itself raises.
         """
-        try:
-            bound = self._signature.bind(*args, **kwargs)
-        except TypeError as wrong:
-            raise DefinitionError(f"{self.address}{self._signature}: {wrong}") from None
-        bound.apply_defaults()
-        inputs = [*bound.args, *bound.kwargs.values()]
+        by_name: dict[str, Any] = {}
+        if kwargs or len(args) != self._plain:
+            args, by_name = self._bound(args, kwargs)  # type: ignore[assignment]  # as its function takes them
+        inputs = [*args, *by_name.values()]
         encoded = tuple([self._encoded(n, value) for n, value in enumerate(inputs)])
         fingerprint = self._fingerprint(inputs)
         recording = Recording(self._shared, self.address, inputs)
         reset = RECORDER.set(recording)
         self._shared.plans.add(recording)
         try:
-            value = self._fn(*bound.args, **bound.kwargs)
+            value = self._fn(*args, **by_name)
             if inspect.iscoroutine(value):
                 value.close()
                 raise DefinitionError(
@@ -219,6 +219,17 @@ class Workflow(Generic[P, R]):
             self._shared.app, self.name, steps, encoded, returns, fingerprint, self.within, self.undo_within, self.on_failure,
             returns_type=self._returned(),
         )  # fmt: skip
+
+    def _bound(
+        self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return the inputs by position and by name, defaults filled in."""
+        try:
+            bound = self._signature.bind(*args, **kwargs)
+        except TypeError as wrong:
+            raise DefinitionError(f"{self.address}{self._signature}: {wrong}") from None
+        bound.apply_defaults()
+        return bound.args, bound.kwargs
 
     def _encoded(self, n: int, value: object) -> bytes:
         what = f"the input {self._input(n)} of {self.address}"
