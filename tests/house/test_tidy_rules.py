@@ -54,6 +54,7 @@ BAD: list[tuple[Rule, str]] = [
 GOOD: list[tuple[Rule, str]] = [
     (tidy.too_long_function, "def f():\n" + "    x = 1\n" * 59),
     (tidy.too_many_positional, "class A:\n    def f(self, a, b, c, d, e, *, g, h): ..."),
+    (tidy.too_many_positional, "@overload\ndef f(a, b, c, d, e, g): ..."),
     (tidy.no_module_docstring, "'''What it is for.'''"),
     (tidy.no_public_docstring, "def _f(): ...\nclass _A:\n    def f(self): ..."),
     (
@@ -70,6 +71,7 @@ GOOD: list[tuple[Rule, str]] = [
     (tidy.own_clock_or_chance, "import random\nrng = random.Random(1)"),
     (tidy.unsafe, "subprocess.run(['ls'], shell=False)\nre.compile('x')\nast.literal_eval('1')"),
     (tidy.sql_from_values, "db.execute(f'select {COLUMNS} from {self.prefix}task where id = ?', (task_id,))"),
+    (tidy.sql_from_values, "sql = f'select * from task where id = ${len(values)}'"),
     (tidy.sql_from_values, "raise ValueError(f'{name} cannot be updated: see the table {state}')"),
     (tidy.module_state, "__all__ = ['a']\nTABLE = {'a': 1}\nnames = ('a', 'b')\nx = TABLE['a']"),
     (
@@ -120,6 +122,7 @@ def test_file_of_500_lines_passes_and_of_501_does_not() -> None:
     [
         "see " + "/wor" + "k/main/x",
         "open('" + "/tm" + "p/x')",
+        "cd /home" + "/anna/x",
         "https://pypi" + ".org/simple",
         "made by a coding " + "agent",
         "as in shared/" + "reference/x.md",
@@ -134,7 +137,7 @@ def test_ordinary_paths_are_no_traces() -> None:
     """A path inside the project, a URL's path and the word agent in our sense are all right."""
     assert not list(
         tidy.workplace(
-            "docs/work/x  https://example.com/tmp/x  $HOME/work/x  the agent's session  /usr/lib/x"
+            "docs/work/x  https://example.com/tmp/x  $HOME/work/x  /home/me/x  the /workflow  the agent's session  /usr/lib/x"
         )
     )
 

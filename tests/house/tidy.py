@@ -52,8 +52,13 @@ def too_long_function(tree: ast.Module) -> Iterator[Finding]:
 
 
 def too_many_positional(tree: ast.Module) -> Iterator[Finding]:
-    """At most five parameters may be passed by position (``self`` and ``cls`` aside); the others are keyword-only."""
+    """At most five parameters may be passed by position (``self`` and ``cls`` aside); the others are keyword-only.
+
+    Overloads are spared: they spell out what ``*args`` takes.
+    """
     for node in functions(tree):
+        if any(dotted(mark).split(".")[-1] == "overload" for mark in node.decorator_list):
+            continue
         names = [a.arg for a in (*node.args.posonlyargs, *node.args.args)]
         count = len(names) - (bool(names) and names[0] in {"self", "cls"})
         if count > MOST_POSITIONAL:
@@ -209,7 +214,7 @@ def sql_from_values(tree: ast.Module) -> Iterator[Finding]:
             for hole in holes:
                 called = hole.func if isinstance(hole, ast.Call) else hole
                 name = dotted(called).split(".")[-1]
-                if not SQL_PARTS.search(name):
+                if name != "len" and not SQL_PARTS.search(name):  # a count of parameters numbers the next: $3
                     yield node.lineno, f"puts {ast.unparse(hole)!r} into the text of a statement"
 
 
@@ -251,7 +256,7 @@ def module_state(tree: ast.Module) -> Iterator[Finding]:
 
 # Spelt so that this file does not itself say what it forbids.
 NOT_OURS = re.compile(
-    r"(?<![\w.~$}])/(work|tmp|root|home|Users)/\w+"
+    r"(?<![\w.~$}])/((work|tmp|root|Users)/|home/(?!me\b))\w+"
     r"|\b(pypi|pythonhosted|npmjs)\.(org|com)\b"
     r"|\bshared/(reference|prototypes|design)"
     r"|\b(coding|AI)[ -](agent|assistant|session)s?\b"
