@@ -15,6 +15,7 @@ _OLDEST = (3, 35, 0)  # RETURNING
 _BUSY_SECONDS = 5.0
 _STATEMENTS = 256  # more than makegood has, so that each is compiled once per connection
 _CACHE_KIB = 32 * 1024
+_CHECKPOINT_PAGES = 4000  # 16 MiB: at most so much is written twice between two looks at the main file
 _WAL_LIMIT = 64 * 1024 * 1024
 _FULL = 2
 _REMOTE = frozenset(
@@ -105,6 +106,7 @@ def set_up(connection: sqlite3.Connection, path: Path, *, busy: float) -> None:
     connection.execute("pragma checkpoint_fullfsync = on")
     connection.execute(f"pragma cache_size = -{_CACHE_KIB}")
     connection.execute(f"pragma journal_size_limit = {_WAL_LIMIT}")
+    connection.execute(f"pragma wal_autocheckpoint = {_CHECKPOINT_PAGES}")
     connection.execute("pragma temp_store = memory")
     connection.execute(f"pragma busy_timeout = {round(busy * 1000)}")
     level = connection.execute("pragma synchronous").fetchone()[0]

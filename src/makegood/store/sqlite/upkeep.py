@@ -178,9 +178,9 @@ def _statements(sql: str) -> list[str]:
     """Part a script into statements: the driver's own way of running scripts would commit first."""
     found: list[str] = []
     pending = ""
-    for line in sql.splitlines(keepends=True):
-        pending += line
-        if line.rstrip().endswith(";") and sqlite3.complete_statement(pending):
+    for piece in sql.split(";")[:-1]:
+        pending += piece + ";"
+        if sqlite3.complete_statement(pending):  # not when the semicolon stands in a comment or a text
             found.append(pending)
             pending = ""
     return found

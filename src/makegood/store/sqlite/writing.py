@@ -12,7 +12,17 @@ from makegood.store.sqlite.transaction import Row, Transaction
 ENDED: tuple[TaskState, ...] = ("processed", "undone")
 AT_REST: tuple[TaskState, ...] = ("processed", "undone", "error")
 
-TASK = """
+# The two changes of a task that nearly all tasks see, and no others: naming fewer columns spares most of the indexes.
+_CLAIMED = """
+update makegood_task set state = 'processing', locked_by = ?, epoch = ?, lost = ? where id = ?
+"""
+_CLAIMED_TIMED = """
+update makegood_task set state = 'processing', locked_by = ?, epoch = ?, lost = ?, complete_by = ? where id = ?
+"""
+_PROCESSED = """
+update makegood_task set state = 'processed', locked_by = null, result = ?, ended_at = ?, lost = ? where id = ?
+"""
+_TASK = """
 update makegood_task set state = ?, goal = ?, cause = ?, submission = ?, failure_count = failure_count + ?, lost = ?,
     result = ?, locked_by = ?, epoch = ?,
     ended_at = case when ? then ended_at else ? end,
@@ -21,6 +31,12 @@ update makegood_task set state = ?, goal = ?, cause = ?, submission = ?, failure
     undo_by = case when ? then undo_by else ? end,
     task_expired = case when ? then 0 else task_expired end
 where id = ?
+"""
+# A step that was never in trouble, which is nearly all of them.
+_PLAIN_STEP = """
+update makegood_step set state = ?, attempt = ?, result = ?,
+    round = 1, asked = 0, deaths = 0, flags = 0, late = null, error = null
+where task = ? and idx = ?
 """
 _STEP = """
 update makegood_step set state = ?, attempt = ?, round = ?, asked = ?, deaths = ?, flags = ?, result = ?, late = ?, error = ?,
@@ -71,7 +87,11 @@ class Writing:
     most: int
     ready_seq: int = 0
     withdrawn: list[tuple[int, int, int]] = field(default_factory=list)
+    claims: list[Row] = field(default_factory=list)
+    timed_claims: list[Row] = field(default_factory=list)
+    processed: list[Row] = field(default_factory=list)
     tasks: list[Row] = field(default_factory=list)
+    plain_steps: list[Row] = field(default_factory=list)
     steps: list[Row] = field(default_factory=list)
     counts: list[Row] = field(default_factory=list)
     added: list[Row] = field(default_factory=list)
@@ -88,24 +108,38 @@ class Writing:
 
     def collect(self, decision: Decision) -> None:
         """Turn one Decision into rows."""
-        id_, now = decision.task.id, self.tx.now
-        counted = decision.counted
-        for idx, s in decision.steps.items():
-            reset, more = counted.get(idx, (False, 0)) if counted else (False, 0)
-            self.steps.append(
-                (
-                    s.state, s.attempt, s.round, s.asked, s.deaths, rows.flags(s), s.result, s.late, s.error, reset, more, id_,
-                    idx,
-                )
-            )  # fmt: skip
-        for request in decision.requests:
+        d, id_ = decision, decision.task.id
+        for idx, s in d.steps.items():
+            flags = rows.flags(s) if s.doubt or s.final or s.stuck or s.again else 0
+            if (
+                flags
+                or d.counted
+                or s.round != 1
+                or s.asked
+                or s.deaths
+                or s.late is not None
+                or s.error is not None
+            ):
+                reset, more = d.counted.get(idx, (False, 0))
+                self.steps.append(
+                    (
+                        s.state, s.attempt, s.round, s.asked, s.deaths, flags, s.result, s.late, s.error, reset, more,
+                        id_, idx,
+                    )
+                )  # fmt: skip
+            else:
+                self.plain_steps.append((s.state, s.attempt, s.result, id_, idx))
+        for request in d.requests:
             self._request(request)
-        if decision.moves or decision.stale:
-            self.events.append((id_, now, self.node, rows.moves(decision.moves), rows.note(decision.stale)))
-        if decision.seqs:
-            self.consumed += [(seq, id_) for seq in decision.seqs if seq]
-        self._rare(decision)
-        self._task(decision)
+        if d.moves or d.stale:
+            note = rows.note(d.stale) if d.stale else ""
+            self.events.append((id_, self.tx.now, self.node, rows.moves(d.moves), note))
+        if d.seqs:
+            self.consumed += [(seq, id_) for seq in d.seqs if seq]
+        if d.counted or d.added or d.dropped or d.withdraw or d.timers or d.alerts or d.answers:
+            self._rare(d)
+        if d.task is not d.before or d.release or d.clear_complete_by or d.counted or id_ in self.claimed:
+            self._task(d)
 
     def _request(self, r: Request) -> None:
         agent = rows.address(r.app, r.agent)
@@ -158,16 +192,41 @@ class Writing:
         """Collect the task's own row, if anything of it changes."""
         before, task, claimed = decision.before, decision.task, decision.task.id in self.claimed
         failures = sum(more for _, more in decision.counted.values())
-        same = task is before or (
-            task.state == before.state
-            and task.goal == before.goal
+        straight = (
+            task.goal == before.goal
             and task.cause == before.cause
             and task.submission == before.submission
-            and task.lost == before.lost
-            and task.result == before.result
+            and not failures
+            and not decision.clear_complete_by
         )
-        if same and not (claimed or failures or decision.release or decision.clear_complete_by):
-            return
+        kept = decision.release is (task.state in AT_REST)
+        if straight and kept and claimed and task.state == "processing" and before.state == "pending":
+            self._claimed(decision)
+        elif straight and kept and task.state == "processed" and before.state == "processing":
+            self.processed.append((task.result, self.tx.now, task.lost, task.id))
+            self.rested.append((task.id,))
+            self.tx.topics.add("ended")
+        elif (
+            not straight
+            or claimed
+            or decision.release
+            or task.state != before.state
+            or task.lost != before.lost
+            or task.result != before.result
+        ):
+            self._changed(decision, failures)
+
+    def _claimed(self, decision: Decision) -> None:
+        task, epoch = decision.task, decision.before.epoch
+        complete_by = self.complete_by.get(task.id)
+        if complete_by is None:
+            self.claims.append((self.node, epoch, task.lost, task.id))
+        else:
+            self.timed_claims.append((self.node, epoch, task.lost, complete_by, task.id))
+
+    def _changed(self, decision: Decision, failures: int) -> None:
+        """Collect any change of a task's row."""
+        before, task = decision.before, decision.task
         state, was = task.state, before.state
         ready_seq = undo_by = None
         keep_undo_by = True
@@ -210,7 +269,11 @@ class Writing:
             self.withdrawn = [key for key in self.withdraw if key in untaken]
             tx.many(_WITHDRAW, self.withdrawn)
         tx.many(_CLEAR, self.rested)
-        tx.many(TASK, self.tasks)
+        tx.many(_CLAIMED, self.claims)
+        tx.many(_CLAIMED_TIMED, self.timed_claims)
+        tx.many(_PROCESSED, self.processed)
+        tx.many(_TASK, self.tasks)
+        tx.many(_PLAIN_STEP, self.plain_steps)
         tx.many(_STEP, self.steps)
         tx.many(_COUNT, self.counts)
         tx.many(STEP, self.added)

@@ -64,7 +64,7 @@ create index makegood_task_complete_by on makegood_task (complete_by)
 create index makegood_task_undo_by on makegood_task (undo_by) where undo_by is not null;
 create index makegood_task_error on makegood_task (state) where state = 'error';
 
--- Inserted whole at submission; no index but its key.
+-- Inserted whole at submission; no index but its key. (With rowids: its rows are too big to be a good index.)
 create table makegood_step (
     task integer not null,
     idx integer not null,
@@ -84,7 +84,7 @@ create table makegood_step (
     late blob,
     error text,
     primary key (task, idx)
-) without rowid;
+);
 
 -- Only what is in flight: what agents take and what the Supervisor scans. A timer has attempt 0 and is due at complete_by.
 create table makegood_request (
@@ -125,14 +125,14 @@ create index makegood_inbox_expired on makegood_inbox (at) where kind = 'expired
 
 -- History: one row per task and commit, listing its moves.
 create table makegood_event (
-    seq integer primary key autoincrement,
+    seq integer primary key,
     task integer not null,
     at real not null,
     node integer,
     moves blob not null,
     note text not null
 );
-create index makegood_event_task on makegood_event (task, seq);
+create index makegood_event_task on makegood_event (task);  -- and then by rowid, which is seq
 
 -- What became of operators' acts.
 create table makegood_audit (
