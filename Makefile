@@ -44,7 +44,7 @@ lint: .venv
 	@$(bin)/ruff format --check --quiet . || { echo 'makegood: the files above are not formatted; run `make format`' >&2; exit 1; }
 	@$(bin)/ruff check --quiet .
 	@$(bin)/mypy
-	@$(bin)/lint-imports
+	@$(bin)/lint-imports --no-cache
 
 .PHONY: format
 format: .venv ## bring the code into form
