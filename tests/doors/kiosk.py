@@ -57,6 +57,8 @@ def print_receipt(order: Order, note: str) -> str:
 @kiosk.workflow(complete_within="5m")
 def buy(order: Order, note: str = "") -> str:
     """Buy something: hold the goods, take the money, print a receipt."""
+    if order.cents < 0:
+        raise ValueError("cents must not be negative")
     payment = charge(order, reserve(order))
     print_receipt(order, note)
     return payment

@@ -80,4 +80,6 @@ def test_settings_reach_the_process(shop: Shop) -> None:
     result = shop.call("scheduler", MAKEGOOD_LIFE="1s", MAKEGOOD_HEARTBEAT="1s")
     assert result.exit_code == 1
     assert "at least twice" in result.stderr
-    assert shop.call("supervisor", "--every", "often").exit_code == 1
+    wrong = shop.call("supervisor", "--every", "often")
+    assert wrong.exit_code == 2
+    assert "--every='often' is not a duration" in wrong.stderr

@@ -65,20 +65,17 @@ def test_check_finds_a_file_that_is_no_store(tmp_path: Path) -> None:
 
 
 def test_check_finds_damage(shop: Shop) -> None:
-    """A store whose index lost its rows is found out: exit 1, in words and as JSON."""
-    shop.done("task", "submit", "kiosk:buy", '{"id": "o"}')
+    """A store with a broken page is found out: exit 1, in words and as JSON."""
+    for n in range(30):
+        shop.done("task", "submit", "kiosk:buy", f'{{"id": "{n}"}}')
     file = shop.folder / "kiosk.db"
     db = sqlite3.connect(file, isolation_level=None)
-    (root,) = db.execute(
-        "select rootpage from sqlite_master where type = 'index' and rootpage > 0 limit 1"
-    ).fetchone()
+    (root,) = db.execute("select rootpage from sqlite_master where name = 'makegood_step'").fetchone()
     (size,) = db.execute("pragma page_size").fetchone()
     db.execute("pragma wal_checkpoint(truncate)")
     db.close()
     data = bytearray(file.read_bytes())
-    data[(root - 1) * size : root * size] = bytes([10, 0, 0, 0, 0, size >> 8, size & 255, 0]) + bytes(
-        size - 8
-    )
+    data[root * size - size + 8 : root * size - size + 16] = b"\xff" * 8  # where its cells lie
     file.write_bytes(data)
     found = shop.json("store", "check", code=1)
     assert found["findings"]

@@ -68,6 +68,15 @@ def test_inputs_that_do_not_fit_are_usage_errors(open_shop: Shop, words: tuple[s
     assert re.search(told, result.stderr), result.stderr
 
 
+def test_what_the_workflow_function_raises_is_told_with_its_place(open_shop: Shop) -> None:
+    """The user's own error: exit 1, where it arose, and that nothing was submitted."""
+    result = open_shop.call("task", "submit", "kiosk:buy", '{"id": "x", "cents": -1}')
+    assert result.exit_code == 1
+    assert re.search(r"kiosk\.buy raised ValueError: cents must.*kiosk\.py, line \d+", result.stderr), (
+        result.stderr
+    )
+
+
 def test_the_same_key_is_the_same_task_and_other_inputs_are_a_conflict(open_shop: Shop) -> None:
     """``created`` tells; the conflict names the task that has the key."""
     first = open_shop.json("task", "submit", "kiosk:buy", ORDER, "--key", "k-1")
@@ -209,9 +218,9 @@ def test_watch_at_a_real_terminal(open_shop: Shop) -> None:
         assert watching.wait(timeout=30) == 0
     os.close(ours)
     text = drawn.decode()
-    assert "  ✓ reserve        stock  done" in text
     assert "\x1b[?25l" in text, "the cursor is hidden while it draws"
     assert "\x1b[32m" not in text
+    assert "  ✓ reserve        stock  done" in re.sub(r"\x1b\[[?\d;]*\w", "", text)
 
 
 def test_what_is_not_there_is_told(open_shop: Shop) -> None:

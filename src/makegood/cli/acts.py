@@ -12,11 +12,10 @@ import click
 import msgspec
 
 from makegood.cli import exits, shapes
-from makegood.cli.context import Cli, common, pass_cli
+from makegood.cli.context import Cli, Seconds, common, pass_cli
 from makegood.cli.preview import listed
 from makegood.cli.tasks import connect
 from makegood.client import Client, TaskHandle
-from makegood.durations import seconds
 from makegood.errors import MakegoodError
 from makegood.messages import Answer
 
@@ -28,6 +27,7 @@ who_option = click.option("--who", metavar="NAME", help="Who asks; default user@
 wait_option = click.option("--wait", is_flag=True, help="Then wait until the tasks are at rest.")
 timeout_option = click.option(
     "--timeout",
+    type=Seconds(),
     default="30s",
     show_default=True,
     metavar="DURATION",
@@ -44,7 +44,7 @@ timeout_option = click.option(
 @common
 @pass_cli
 def cancel(
-    cli: Cli, *, task_ids: tuple[str, ...], wait: bool, timeout: str, reason: str, who: str | None
+    cli: Cli, *, task_ids: tuple[str, ...], wait: bool, timeout: float, reason: str, who: str | None
 ) -> None:
     """Stop tasks and undo what they did."""
 
@@ -70,7 +70,7 @@ def undo(
     task_ids: tuple[str, ...],
     preview: bool,
     wait: bool,
-    timeout: str,
+    timeout: float,
     reason: str,
     who: str | None,
 ) -> None:
@@ -94,7 +94,7 @@ def undo(
 @common
 @pass_cli
 def resubmit(
-    cli: Cli, *, task_ids: tuple[str, ...], wait: bool, timeout: str, reason: str, who: str | None
+    cli: Cli, *, task_ids: tuple[str, ...], wait: bool, timeout: float, reason: str, who: str | None
 ) -> None:
     """Start tasks in error, or undone ones, again: what failed or was undone runs in a new round."""
 
@@ -114,7 +114,9 @@ def resubmit(
 @click.option("--undone", is_flag=True, help="Its effect was taken back by hand.")
 @click.option("--reason", required=True, metavar="TEXT", help="How you know; kept with the task.")
 @who_option
-@click.option("--timeout", default="30s", show_default=True, metavar="DURATION", help="For the answer.")
+@click.option(
+    "--timeout", type=Seconds(), default="30s", show_default=True, metavar="DURATION", help="For the answer."
+)
 @common
 @pass_cli
 def settle(
@@ -128,7 +130,7 @@ def settle(
     undone: bool,
     reason: str,
     who: str | None,
-    timeout: str,
+    timeout: float,
 ) -> None:
     """State how a step of a task in error really ended: one of --done, --not-done, --undone."""
     if (done is not None) + not_done + undone != 1:
@@ -150,15 +152,13 @@ def settle(
     _carry_out(cli, (task_id,), act, wait=None, wanted="")
 
 
-def _carry_out(cli: Cli, task_ids: Sequence[str], act: Act, *, wait: str | None, wanted: str) -> None:
+def _carry_out(cli: Cli, task_ids: Sequence[str], act: Act, *, wait: float | None, wanted: str) -> None:
     """Do an act on each task, one after the other; ``wait``: then wait so long for the end, ``wanted`` counts as success."""
-    if wait is not None:
-        seconds(wait, name="--timeout")
     code = asyncio.run(_each(cli, task_ids, act, wait, wanted))
     click.get_current_context().exit(code)
 
 
-async def _each(cli: Cli, task_ids: Sequence[str], act: Act, wait: str | None, wanted: str) -> int:
+async def _each(cli: Cli, task_ids: Sequence[str], act: Act, wait: float | None, wanted: str) -> int:
     codes: list[int] = []
     shown: list[dict[str, Any]] = []
     async with connect(cli) as client:
@@ -186,7 +186,7 @@ async def _each(cli: Cli, task_ids: Sequence[str], act: Act, wait: str | None, w
 
 
 async def _one(
-    client: Client, task_id: str, act: Act, wait: str | None, wanted: str
+    client: Client, task_id: str, act: Act, wait: float | None, wanted: str
 ) -> tuple[int, dict[str, Any]]:
     task = client.task(task_id)
     await task.status()  # raises when there is no such task

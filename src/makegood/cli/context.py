@@ -12,7 +12,9 @@ from typing import Any, TypeVar
 import click
 
 from makegood.cli.output import Output
-from makegood.cli.settings import Settings, load
+from makegood.cli.settings import KNOWN, Settings, duration, load
+from makegood.durations import seconds
+from makegood.errors import ConfigError
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -38,6 +40,35 @@ class Cli:
     def note(self, text: str) -> None:
         """Tell a person something that is no result: on stderr."""
         print(text, file=sys.stderr, flush=True)
+
+
+class Seconds(click.ParamType[float]):
+    """An option's value that is a duration; the command gets seconds."""
+
+    name = "duration"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return seconds; what is no duration is a usage error."""
+        try:
+            return seconds(duration(value, "it"), name="it")
+        except ConfigError as wrong:
+            self.fail(str(wrong), param, ctx)
+
+
+def setting(name: str, *, metavar: str, text: str) -> Callable[[Command], Command]:
+    """Return an option that sets the setting of that name for this call; a wrong value is a usage error."""
+
+    def remember(ctx: click.Context, param: click.Parameter, value: object) -> None:
+        if value is not None:
+            try:
+                KNOWN[name](value, f"--{name.replace('_', '-')}")
+            except ConfigError as wrong:
+                raise click.BadParameter(str(wrong), ctx, param) from wrong
+            ctx.ensure_object(Cli).flags[name] = value
+
+    return click.option(
+        f"--{name.replace('_', '-')}", metavar=metavar, expose_value=False, callback=remember, help=text
+    )
 
 
 def _remember(ctx: click.Context, param: click.Parameter, value: object) -> None:

@@ -66,21 +66,21 @@ def _module(name: str) -> ModuleType:
                 f"there is no module {missing.name!r} in {here} nor among what is installed; run makegood in the folder "
                 f"that holds it, or set PYTHONPATH"
             ) from missing
-        raise DefinitionError(f"{name} cannot be imported: {missing} ({_where(missing)})") from missing
+        raise DefinitionError(f"{name} cannot be imported: {missing} ({place_of(missing)})") from missing
     except MakegoodError as wrong:
-        raise type(wrong)(f"{name} ({_where(wrong)}): {wrong}") from wrong
+        raise type(wrong)(f"{name} ({place_of(wrong)}): {wrong}") from wrong
     except SystemExit as left:
         raise DefinitionError(
-            f"{name} ends the program while it is imported ({_where(left)}): put what it runs under "
+            f"{name} ends the program while it is imported ({place_of(left)}): put what it runs under "
             f'`if __name__ == "__main__":`'
         ) from left
     except Exception as wrong:
         raise DefinitionError(
-            f"{name} cannot be imported: {type(wrong).__name__}: {wrong} ({_where(wrong)})"
+            f"{name} cannot be imported: {type(wrong).__name__}: {wrong} ({place_of(wrong)})"
         ) from wrong
 
 
-def _where(error: BaseException) -> str:
+def place_of(error: BaseException) -> str:
     """Return file and line of the user's code that raised ``error``: the innermost frame in the current folder, if any."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}, line {error.lineno}"

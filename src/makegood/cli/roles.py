@@ -7,12 +7,10 @@ import asyncio
 import dataclasses
 import logging
 import sys
-from collections.abc import Callable
-from typing import Any, TypeVar
 
 import click
 
-from makegood.cli.context import Cli, common, pass_cli
+from makegood.cli.context import Cli, common, pass_cli, setting
 from makegood.cli.loading import load_app
 from makegood.cli.output import masked
 from makegood.cli.settings import LEVELS
@@ -20,27 +18,12 @@ from makegood.node import Node
 from makegood.store import open_store
 from makegood.workflow import App
 
-Command = TypeVar("Command", bound=Callable[..., Any])
-
-
-def _setting(name: str, *, metavar: str, text: str) -> Callable[[Command], Command]:
-    """Return an option that sets a setting of that name."""
-
-    def remember(ctx: click.Context, param: click.Parameter, value: object) -> None:
-        if value is not None and param.name is not None:
-            ctx.ensure_object(Cli).flags[param.name] = value
-
-    return click.option(
-        f"--{name.replace('_', '-')}", metavar=metavar, expose_value=False, callback=remember, help=text
-    )
-
-
-slots_option = _setting("slots", metavar="N", text="Slots of each agent, instead of its concurrency.")
-every_option = _setting("every", metavar="DURATION", text="The Supervisor's interval (default 5s).")
-drain_option = _setting(
+slots_option = setting("slots", metavar="N", text="Slots of each agent, instead of its concurrency.")
+every_option = setting("every", metavar="DURATION", text="The Supervisor's interval (default 5s).")
+drain_option = setting(
     "drain", metavar="DURATION", text="How long an orderly end may wait for what runs (default 30s)."
 )
-level_option = _setting("log_level", metavar="LEVEL", text=f"One of {', '.join(LEVELS)} (default info).")
+level_option = setting("log_level", metavar="LEVEL", text=f"One of {', '.join(LEVELS)} (default info).")
 
 
 @click.command()

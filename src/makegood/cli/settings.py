@@ -55,10 +55,11 @@ def _choice(*choices: str) -> Callable[[object, str], str]:
     return convert
 
 
-def _duration(value: object, name: str) -> Duration:
+def duration(value: object, name: str) -> Duration:
+    """Return a duration that was written on the command line, in the environment or in a file; raises ``ConfigError``."""
     if isinstance(value, str):
         with contextlib.suppress(ValueError):
-            value = float(value)  # in the environment everything is text
+            value = float(value)  # there, seconds are text as well
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise ConfigError(f'{name}={value!r} is not a duration: write seconds, or "200ms", "20s", "5m", "2h"')
     seconds(value, name=name)
@@ -66,7 +67,7 @@ def _duration(value: object, name: str) -> Duration:
 
 
 def _poll(value: object, name: str) -> Duration | None:
-    return None if value == "never" else _duration(value, name)
+    return None if value == "never" else duration(value, name)
 
 
 def _count(value: object, name: str) -> int:
@@ -82,14 +83,14 @@ KNOWN: Mapping[str, Callable[[object, str], object]] = {
     "color": _choice(*COLORS),
     "log_level": _choice(*LEVELS),
     "slots": _count,
-    "every": _duration,
-    "lease": _duration,
-    "grace": _duration,
-    "starve": _duration,
-    "heartbeat": _duration,
-    "life": _duration,
+    "every": duration,
+    "lease": duration,
+    "grace": duration,
+    "starve": duration,
+    "heartbeat": duration,
+    "life": duration,
     "poll": _poll,
-    "drain": _duration,
+    "drain": duration,
     "hold": _count,
     "claim": _count,
 }

@@ -14,14 +14,13 @@ import msgspec
 
 from makegood import ids
 from makegood.cli import exits, shapes
-from makegood.cli.context import Cli, common, pass_cli
-from makegood.cli.loading import load_workflow
+from makegood.cli.context import Cli, Seconds, common, pass_cli
+from makegood.cli.loading import load_workflow, place_of
 from makegood.cli.output import date_time
 from makegood.cli.watch import event_lines, ladder
 from makegood.client import AT_REST, STANDING, Client, TaskHandle
 from makegood.codec import decode
-from makegood.durations import seconds
-from makegood.errors import PayloadError, WaitExpiredError
+from makegood.errors import DefinitionError, MakegoodError, PayloadError, WaitExpiredError
 from makegood.states import TaskState
 from makegood.store.records import Filter, TaskDetail, TaskView
 from makegood.workflow import Workflow
@@ -31,7 +30,10 @@ REDRAW = 0.25
 """Seconds between two looks at a task that is drawn live."""
 
 timeout_option = click.option(
-    "--timeout", metavar="DURATION", help="Wait no longer (30, 20s, 5m); then exit 7 while the task goes on."
+    "--timeout",
+    type=Seconds(),
+    metavar="DURATION",
+    help="Wait no longer (30, 20s, 5m); then exit 7 while the task goes on.",
 )
 
 
@@ -66,7 +68,7 @@ def submit(
     inputs: tuple[str, ...],
     named: bool,
     wait: bool,
-    timeout: str | None,
+    timeout: float | None,
     **options: Any,
 ) -> None:
     """Submit a task. WORKFLOW is module:workflow, such as orders:place_order.
@@ -77,12 +79,21 @@ def submit(
     """
     loaded = load_workflow(workflow)
     values = read_inputs(loaded, inputs, named=named)
-    code = asyncio.run(_submit(cli, loaded.plan(**values), wait=wait, timeout=timeout, options=options))
+    try:
+        plan = loaded.plan(**values)
+    except MakegoodError:
+        raise
+    except Exception as wrong:
+        raise DefinitionError(
+            f"{loaded.address} raised {type(wrong).__name__}: {wrong} ({place_of(wrong)}); nothing was submitted"
+        ) from wrong
+    code = asyncio.run(_submit(cli, plan, wait=wait, timeout=timeout, options=options))
     click.get_current_context().exit(code)
 
 
-async def _submit(cli: Cli, plan: Any, *, wait: bool, timeout: str | None, options: Mapping[str, Any]) -> int:
-    limit = seconds(timeout, name="--timeout") if timeout else None
+async def _submit(
+    cli: Cli, plan: Any, *, wait: bool, timeout: float | None, options: Mapping[str, Any]
+) -> int:
     async with connect(cli) as client:
         task = await client.submit(plan, **options)
         made = {
@@ -102,7 +113,7 @@ async def _submit(cli: Cli, plan: Any, *, wait: bool, timeout: str | None, optio
             return exits.DONE
         if task.created and not cli.json:
             cli.note(f"task {task.id} submitted")
-        return await _outcome(cli, task, limit, made)
+        return await _outcome(cli, task, timeout, made)
 
 
 async def _outcome(cli: Cli, task: TaskHandle[Any], limit: float | None, made: Mapping[str, Any]) -> int:
@@ -323,14 +334,13 @@ def history(cli: Cli, /, *, task_id: str, follow: bool) -> None:
 @timeout_option
 @common
 @pass_cli
-def watch(cli: Cli, /, *, task_id: str, timeout: str | None) -> None:
+def watch(cli: Cli, /, *, task_id: str, timeout: float | None) -> None:
     """Follow a task until it is at rest; exit with its outcome: 0 processed, 5 undone, 6 in error.
 
     At a terminal it is drawn as a ladder of its steps; in a pipe each move is a line, with --json an object. Ctrl-C ends only
     the watching.
     """
-    limit = seconds(timeout, name="--timeout") if timeout else None
-    code = asyncio.run(_watch(cli, task_id, limit))
+    code = asyncio.run(_watch(cli, task_id, timeout))
     click.get_current_context().exit(code)
 
 
