@@ -1,0 +1,205 @@
+# pyright: strict
+"""What users write, as type checkers must accept it: checked by mypy --strict and pyright, never run.
+
+``assert_type`` states what each checker infers; a line that is wrong on purpose belongs into ``wrong.py``.
+"""
+
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, assert_type
+
+import makegood as mg
+
+shop = mg.App("shop")
+stock, payments, carrier = shop.agent("stock"), shop.agent("payments", concurrency=20), shop.agent("carrier")
+
+
+@dataclass
+class Order:
+    id: str
+    sku: str
+    cents: int
+
+
+@dataclass
+class Parcel:
+    no: str
+    weight: int
+    fragile: bool = False
+
+
+@stock.action(complete_within="20s")
+async def reserve(order: Order) -> str:
+    return order.sku
+
+
+@reserve.undo
+async def release(order: Order, *, result: str | None) -> None:
+    assert_type(mg.current_call().in_doubt, bool)
+
+
+@payments.action(
+    complete_within="30s",
+    retry=mg.Retry(tries=4, wait="200ms", factor=2),
+    recover=mg.Recover(threshold=3, wait="5s", extended="5m", then="undo"),
+)
+def charge(order: Order, hold: str) -> str:
+    call = mg.current_call()
+    assert_type(call, mg.Call)
+    assert_type(call.key, str)
+    assert_type(call.undoes, str | None)
+    assert_type(call.headers, dict[str, str])
+    assert_type(call.remaining(), float)
+    call.check()
+    call.extend("1m")
+    if order.cents > 100:
+        raise mg.Permanent("card refused")
+    if order.cents > 50:
+        raise mg.Later("120")
+    return hold
+
+
+@charge.probe
+def find_charge(order: Order, hold: str) -> mg.Happened[str] | mg.NotHappened:
+    return mg.Happened(hold) if order.cents else mg.NOT_HAPPENED
+
+
+@charge.undo
+def refund(order: Order, *, result: str | None) -> None: ...
+
+
+@carrier.action(complete_within=timedelta(minutes=1), settle=True)
+async def ship(order: Order, hold: str) -> Parcel:
+    await mg.current_call().extend(30)
+    return Parcel(order.id, 1)
+
+
+@ship.probe(fences=True)
+async def find_parcel(order: Order, hold: str) -> mg.Happened[Parcel] | mg.NotHappened:
+    return mg.NOT_HAPPENED
+
+
+@ship.undo(complete_within="2m", recover=mg.Recover(threshold=5))
+async def recall(*, result: Parcel | None) -> None: ...
+
+
+@carrier.action(complete_within=60, undo=mg.NOTHING, name="mail", formerly=("post",))
+def email(order: Order, payment: str, *, copy: bool = False) -> None: ...
+
+
+@carrier.action(complete_within="1m", no_return=True, retry=mg.NEVER)
+def hand_over(parcel: Parcel) -> bool:
+    return parcel.fragile
+
+
+@hand_over.probe
+def was_handed_over(parcel: Parcel) -> mg.Happened[bool] | mg.NotHappened:
+    return mg.NOT_HAPPENED
+
+
+@stock.action(complete_within="1m", undo=mg.NOTHING)
+def split(order: Order) -> list[Parcel]:
+    return []
+
+
+@stock.action(complete_within="1m", undo=mg.NOTHING)
+def measure(order: Order) -> dict[str, tuple[int, str]]:
+    return {}
+
+
+# -- the functions stay what they were, for unit tests ---------------------------------------------------------------------
+
+
+async def unit_tests(order: Order) -> None:
+    assert_type(charge.fn(order, "hold"), str)
+    assert_type(charge.fn(order, hold="hold"), str)
+    assert_type(await reserve.fn(order), str)
+    assert_type(find_charge(order, "hold"), mg.Happened[str] | mg.NotHappened)
+    assert_type(await find_parcel(order, "hold"), mg.Happened[Parcel] | mg.NotHappened)
+    refund(order, result=None)
+    await release(order, result="hold")
+    await recall(result=None)
+    find: Callable[[Order, str], Coroutine[Any, Any, mg.Happened[Parcel] | mg.NotHappened]] = find_parcel
+    await find(order, "hold")
+
+
+# -- workflows -------------------------------------------------------------------------------------------------------------
+
+
+@shop.workflow(complete_within="2h", on_failure="undo")
+def place_order(order: Order) -> str:
+    hold = reserve(order)
+    payment = charge(order, hold)
+    parcel, _ = mg.parallel(ship(order, hold), email(order, payment, copy=True))
+    assert_type(hold, str)
+    assert_type(parcel, Parcel)
+    return parcel.no
+
+
+@shop.workflow(on_failure="hold", undo_within="1h", name="gift", formerly=["present"])
+def place_gift(order: Order, wrapped: bool = False, *, note: str = "") -> list[str]:
+    one, two, three = mg.branches(
+        lambda: charge(order, reserve(order)),
+        lambda: ship(order, "hold"),
+        lambda: None,
+    )
+    assert_type(one, str)
+    assert_type(two, Parcel)
+    assert_type(three, None)
+    taken = mg.when(two.no == "x", then=lambda: ship(order, "a").weight, otherwise=lambda: charge(order, "b"))
+    assert_type(taken, int | str)
+    maybe = mg.when(hand_over(two), then=lambda: reserve(order))
+    assert_type(maybe, str | None)
+    mg.when(mg.all_of(one == "a", mg.any_of(two.weight != 3, mg.not_(two.fragile))), then=lambda: email(order, "p"))
+    assert_type(measure(order)["box"][0], int)
+    held = mg.each(split(order), lambda parcel: reserve(Order(parcel.no, "sku", 1)), limit=100, at_once=5)
+    assert_type(held, list[str])
+    mg.each(split(order), hand_over)
+    if wrapped and note:
+        assert_type(place_order(order), str)
+    return held
+
+
+@shop.workflow
+def touch(order: Order) -> None:
+    email(order, "p")
+
+
+def plans(order: Order) -> None:
+    assert_type(place_order.plan(order), mg.Plan[str])
+    assert_type(place_gift.plan(order, wrapped=True, note="for you").with_(key=order.id), mg.Plan[list[str]])
+    assert_type(touch.plan(order), mg.Plan[None])
+    print(place_order.plan(order).steps[0].name)
+    untyped: mg.Plan[object] = place_order.plan(order)
+    print(untyped)
+
+
+# -- clients ---------------------------------------------------------------------------------------------------------------
+
+
+async def submit(order: Order) -> None:
+    async with mg.Client("sqlite:///shop.db") as client:
+        task = await client.submit(place_order, order, key=order.id, priority=5, correlation_id="web-7")
+        assert_type(task, mg.TaskHandle[str])
+        try:
+            assert_type(await task.result(timeout=60), str)
+        except mg.TaskUndone as undone:
+            print(undone.cause, undone.undone, undone.standing)
+        except mg.TaskInError as error:
+            print(error.cause, error.standing)
+        gifts = await client.submit(place_gift, order, True)
+        assert_type(await gifts.result(timeout="1m"), list[str])
+        planned = await client.submit(place_gift.plan(order, note="for you"), key=order.id, priority=9)
+        assert_type(planned, mg.TaskHandle[list[str]])
+        await (await client.submit(touch, order)).result()
+    async with mg.Node(shop, "sqlite:///shop.db") as node:
+        assert_type(await (await node.client.submit(place_order, order)).result(), str)
+
+
+def submit_blocking(order: Order) -> None:
+    with mg.SyncClient("sqlite:///shop.db") as client:
+        task = client.submit(place_order, order, key=order.id)
+        assert_type(task, mg.SyncTaskHandle[str])
+        assert_type(task.result(timeout=60), str)
+        assert_type(client.submit(place_order.plan(order)), mg.SyncTaskHandle[str])
