@@ -41,8 +41,8 @@ check: .venv lint ## the quick round before a commit: form, types, layers, tidin
 
 .PHONY: lint
 lint: .venv
-	@$(bin)/ruff format --check --quiet . || { echo 'makegood: the files above are not formatted; run `make format`' >&2; exit 1; }
-	@$(bin)/ruff check --quiet .
+	@$(bin)/ruff format --check --quiet --output-format=concise . || { echo 'makegood: the files above are not formatted; run `make format`' >&2; exit 1; }
+	@$(bin)/ruff check --quiet --output-format=concise .
 	@$(bin)/mypy
 	@$(bin)/lint-imports --no-cache
 
