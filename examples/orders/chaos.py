@@ -15,7 +15,7 @@ from makegood import Client
 from makegood.errors import StoreUnavailableError
 from makegood.store.records import Filter
 
-from .processes import Place, State, Wall
+from .processes import Place, ProcessError, State, Wall
 from .world import Services
 
 LEASE: Final = "makegood/supervisor"
@@ -24,6 +24,9 @@ MUSTS: Final = ("agent", "scheduler", "leader", "services")
 OTHERS: Final = ("agent", "agent", "agent", "scheduler", "scheduler", "leader", "supervisor")
 LONGEST_HEAL: Final = 45.0
 """Seconds after which nothing is waited for any more; what is lost then shows in the books."""
+
+MOST_DEATHS: Final = 10
+"""Processes that may end of themselves and are replaced; beyond that something is wrong that no new process mends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,9 +112,14 @@ class Chaos:
                 group.create_task(self._strike(blow))
 
     def mend(self) -> None:
-        """Start new processes for those that ended of themselves. Raises nothing: the log says what they died of."""
+        """Start new processes for those that ended of themselves. Raises ``ProcessError`` when that goes on and on."""
         for place, code in self._wall.ended():
             self.score.died += 1
+            if self.score.died > MOST_DEATHS:
+                words = self._wall.last_words(place.name)
+                raise ProcessError(
+                    f"{self.score.died} processes ended of themselves, {place.name} last:\n{words}"
+                )
             self._tell(Event("died", place.name, place.pid, f"ended of itself with code {code}, see its log"))
             self._wall.start(place.name)
 

@@ -21,7 +21,6 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -32,7 +31,7 @@ from .auditor import AuditError, audit
 from .chaos import Chaos, Event, plan
 from .customers import Customers, wanted
 from .display import Scene, Screen, screen
-from .processes import ProcessError, Wall, posts
+from .processes import ProcessError, Wall, posts, private_postgres
 from .remote import SERVICES_VARIABLE
 from .report import Report, count_outcomes
 from .world import Services, ServicesError
@@ -174,11 +173,7 @@ def run(options: argparse.Namespace, folder: Path, shown: Screen) -> Report:
 def store_of(options: argparse.Namespace, folder: Path, stack: ExitStack) -> str:
     """Return the store's URL; a private PostgreSQL is started, and ends with ``stack``."""
     if options.postgres:
-        if url := os.environ.get(POSTGRES_VARIABLE):
-            return url
-        module = import_module("makegood.testing.postgres")  # its server programs are an extra
-        server: Any = stack.enter_context(module.PrivateServer())
-        return str(server.url)
+        return os.environ.get(POSTGRES_VARIABLE) or stack.enter_context(private_postgres(folder))
     return options.store or f"sqlite:///{folder / 'store.db'}"
 
 
@@ -206,15 +201,16 @@ class Play:
             for name in wall.places:
                 wall.start(name)
             await self._ready(wall, client)
-            watching = asyncio.create_task(self._watch(chaos, customers))
             try:
-                await self._orders_under_fire(chaos, customers)
-                await self._all_at_rest(customers)
+                async with asyncio.TaskGroup() as group:
+                    watching = group.create_task(self._watch(chaos, customers))
+                    await self._orders_under_fire(chaos, customers)
+                    await self._all_at_rest(customers)
+                    watching.cancel()
+            except ExceptionGroup as several:
+                raise first(several) from None
             finally:
-                watching.cancel()
                 await customers.leave()
-                with suppress(asyncio.CancelledError):
-                    await watching
             for name in await customers.without_alert():
                 self._complaints.append(f"order {name} is in error, and there is no alert of it")
             await self._draw(customers)
@@ -253,14 +249,11 @@ class Play:
         options = self._options
         prefix = "o-" if options.store is None and not options.postgres else f"{int(time.time()):x}-"
         orders = wanted(options.orders, random.Random(f"{options.seed} orders"), prefix)
-        span = max(AT_LEAST, options.orders / RATE)
+        span = max(AT_LEAST if options.kills else 0.0, options.orders / RATE)
         blows = plan(options.kills, random.Random(f"{options.seed} blows"), life=LIFE)
-        try:
-            async with asyncio.TaskGroup() as group:
-                group.create_task(customers.place(orders, span, random.Random(f"{options.seed} moments")))
-                group.create_task(chaos.run(blows, span))
-        except ExceptionGroup as several:
-            raise first(several) from None
+        async with asyncio.TaskGroup() as group:
+            group.create_task(customers.place(orders, span, random.Random(f"{options.seed} moments")))
+            group.create_task(chaos.run(blows, span))
 
     async def _all_at_rest(self, customers: Customers) -> None:
         """Wait, within bounds, until every order's end is known; complain of those that are open."""

@@ -9,7 +9,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -77,18 +78,9 @@ class Wall:
 
     def start(self, name: str) -> int:
         """Fill an empty post with a new process; return its pid. From the main thread only: see ``tether.py``."""
-        place, post = self.places[name], self._posts[name]
-        command = [sys.executable, "-m", f"{PACKAGE}.tether", "makegood", *post.arguments]
-        with self.log(name).open("ab") as log:
-            place.process = subprocess.Popen(
-                command,
-                cwd=self._folder,
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=log,
-                env=self._environment,
-                process_group=0,
-            )
+        place = self.places[name]
+        arguments = ["makegood", *self._posts[name].arguments]
+        place.process = tethered(arguments, self.log(name), self._environment)
         place.pid = place.process.pid
         place.starts += 1
         place.turn(State.RUNNING)
@@ -187,6 +179,46 @@ class Wall:
             if place.process.stdin is not None:
                 place.process.stdin.close()
             place.process = None
+
+
+def tethered(arguments: Sequence[str], log: Path, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    """Start ``python -m`` with these arguments, in a process group of its own, to end when this process does.
+
+    What it writes goes to ``log``, in whose folder it runs. From the main thread only: see ``tether.py``.
+    """
+    with log.open("ab") as output:
+        return subprocess.Popen(
+            [sys.executable, "-m", f"{PACKAGE}.tether", *arguments],
+            cwd=log.parent,
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=output,
+            env=environment,
+            process_group=0,
+        )
+
+
+@contextmanager
+def private_postgres(folder: Path, patience: float = 60.0) -> Iterator[str]:
+    """Run a PostgreSQL server of our own; yield its URL. It ends, and its files go, when we leave or end in any way.
+
+    Raises ``ProcessError`` with what it said when it does not start within ``patience`` seconds.
+    """
+    ready, log = folder / "postgres.url", folder / "postgres.log"
+    arguments = ["--gently", "makegood.testing.postgres", "--serve", "--ready-file", str(ready)]
+    process = tethered(arguments, log, environment(os.environ, {}, {}))
+    try:
+        deadline = time.monotonic() + patience
+        while not ready.exists():
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise ProcessError(f"no private PostgreSQL: {log.read_text(errors='replace').strip()}")
+            time.sleep(0.05)
+        yield ready.read_text().strip()
+    finally:
+        process.terminate()
+        process.wait()
+        if process.stdin is not None:
+            process.stdin.close()
 
 
 def environment(

@@ -2,9 +2,10 @@
 
 ``python -m orders.tether makegood scheduler --store URL``
 
-The starter holds the other end of our stdin: when it is gone, killed or not, stdin ends, and so do we, at once and
-without a word. A process that is stopped (SIGSTOP) reads nothing, so on Linux the kernel is asked as well: to kill us
-when the thread that started us ends. A starter must therefore start processes from its main thread.
+The starter holds the other end of our stdin: when it is gone, killed or not, stdin ends, and so do we: at once and
+without a word, or with SIGTERM when ``--gently`` comes first. A process that is stopped (SIGSTOP) reads nothing, so on
+Linux the kernel is asked as well: to end us when the thread that started us ends. A starter must therefore start
+processes from its main thread.
 """
 
 import ctypes
@@ -20,18 +21,26 @@ PR_SET_PDEATHSIG: Final = 1
 
 def main() -> None:
     """Run the module named by the first argument, with the others as its own."""
+    arguments = sys.argv[1:]
+    ending = signal.SIGKILL
+    if arguments[:1] == ["--gently"]:
+        ending = signal.SIGTERM
+        arguments = arguments[1:]
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, ending)
     # after that, so that a starter which ended in between is noticed as well
-    threading.Thread(target=_end_with_stdin, name="tether", daemon=True).start()
-    sys.argv = sys.argv[1:]
-    runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+    threading.Thread(target=_end_with_stdin, args=(ending,), name="tether", daemon=True).start()
+    sys.argv = arguments
+    runpy.run_module(arguments[0], run_name="__main__", alter_sys=True)
 
 
-def _end_with_stdin() -> None:
+def _end_with_stdin(ending: signal.Signals) -> None:
+    signal.pthread_sigmask(
+        signal.SIG_BLOCK, {signal.SIGTERM}
+    )  # it is for the main thread, which may wait for it
     while os.read(0, 4096):
         pass
-    os._exit(1)  # as if killed: nobody is left for whom anything should be put in order
+    os.kill(os.getpid(), ending)
 
 
 if __name__ == "__main__":

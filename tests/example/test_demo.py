@@ -1,0 +1,148 @@
+"""The demo as people run it: real processes, real kills, the audit at the end, and nothing left behind."""
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from examples.orders.world import PACKAGE, ROOT
+
+DEMO = (sys.executable, "-m", "makegood", "demo")
+FALSIFIED = f"""
+import sqlite3, sys
+from {PACKAGE} import demo
+
+honest = demo.audit
+
+def falsified(books, told):
+    with sqlite3.connect(books) as db:
+        names = "service, operation, effect, change, key, asked_by, scope, token, order_id, sku, cents, at"
+        other = names.replace(" key,", " 'another key',")
+        db.execute(
+            f"INSERT INTO entry ({{names}}) SELECT {{other}} FROM entry WHERE effect = 'charge' AND change = 1 LIMIT 1"
+        )
+    return honest(books, told)
+
+demo.audit = falsified
+sys.exit(demo.main(sys.argv[1:]))
+"""
+
+
+def run(command: Sequence[str], folder: Path, *arguments: str) -> tuple[int, list[dict[str, Any]], str]:
+    """Run the demo; return its exit code, the objects that it wrote, and what it said besides."""
+    done = subprocess.run(
+        [*command, *arguments, "--json"],
+        cwd=ROOT,
+        env={**os.environ, "TMPDIR": str(folder)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=110,
+    )
+    return done.returncode, [json.loads(line) for line in done.stdout.splitlines()], done.stderr
+
+
+def folders(inside: Path) -> list[Path]:
+    """The folders of runs of the demo that are there."""
+    return list(inside.glob("makegood-demo-*"))
+
+
+def small_run(folder: Path, *arguments: str) -> list[dict[str, Any]]:
+    """Run twenty orders and a few kills; all must be well, and nothing may be left behind."""
+    code, lines, said = run(DEMO, folder, "--orders", "20", "--kills", "5", "--seed", "5", *arguments)
+    report = lines[-1]
+    assert code == 0, (report, said)
+    assert report["event"] == "report"
+    assert report["ok"] is True
+    assert report["placed"] == 20
+    assert report["processed"] + report["undone"] + report["error"] == 20
+    assert report["processed"] > 0
+    assert report["kills_survived"] == 5
+    assert report["stopped_and_resumed"] == 1
+    assert report["died_of_themselves"] == 0, said
+    assert set(report["checks"].values()) == {0}
+    assert report["audit"]["balanced"] is True
+    assert report["complaints"] == []
+    killed = [line for line in lines if line["event"] == "killed"]
+    assert len(killed) == 5
+    assert {"services"} < {line["process"] for line in killed}
+    assert any(line["event"] == "progress" for line in lines)
+    assert folders(folder) == [], "a run that went well leaves nothing behind"
+    return lines
+
+
+def test_on_sqlite_orders_survive_the_kills_and_the_books_balance(tmp_path: Path) -> None:
+    assert small_run(tmp_path)[-1]["store"] == "sqlite"
+
+
+def test_on_postgres_orders_survive_the_kills_and_the_books_balance(tmp_path: Path) -> None:
+    assert small_run(tmp_path, "--postgres")[-1]["store"] == "postgres"
+
+
+def test_a_false_entry_in_the_books_is_found_and_the_demo_fails(tmp_path: Path) -> None:
+    """Before the audit one charge is entered a second time, as a service without keys would have done."""
+    falsified = (sys.executable, "-c", FALSIFIED)
+    code, lines, said = run(falsified, tmp_path, "--orders", "6", "--kills", "0", "--seed", "5")
+    report = lines[-1]
+    assert code == 1, (report, said)
+    assert report["ok"] is False
+    assert report["checks"]["charged twice"] == 1
+    (kept,) = folders(tmp_path)
+    assert (kept / "books.db").exists(), "the evidence is kept"
+    told = [json.loads(line) for line in (kept / "told.jsonl").read_text().splitlines()]
+    assert len(told) == 6
+
+
+@contextmanager
+def descendants(pid: int) -> Iterator[list[int]]:
+    """File descriptors of all processes that a process has started, themselves or through others."""
+    found, descriptors = [pid], []
+    for one in found:
+        for task in Path(f"/proc/{one}/task").iterdir():
+            found += map(int, (task / "children").read_text().split())
+    try:
+        descriptors += [os.pidfd_open(one) for one in found[1:]]
+        yield descriptors
+    finally:
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda n: n.name)
+def test_ended_in_the_middle_it_leaves_no_process_behind(number: signal.Signals, tmp_path: Path) -> None:
+    demo = subprocess.Popen(
+        [*DEMO, "--orders", "50", "--kills", "8", "--seed", "1", "--json"],
+        cwd=ROOT,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert demo.stdout is not None
+    try:
+        for line in demo.stdout:
+            if json.loads(line)["event"] == "stopped":  # one of its processes is stopped right now
+                break
+        with descendants(demo.pid) as started:
+            assert len(started) >= 7
+            demo.send_signal(number)
+            _, said = demo.communicate(timeout=30)
+            assert demo.returncode == (130 if number is not signal.SIGKILL else -signal.SIGKILL), said
+            deadline = time.monotonic() + 10
+            while started_alive := [fd for fd in started if not select.select([fd], [], [], 0.0)[0]]:
+                assert time.monotonic() < deadline, f"{len(started_alive)} processes outlived the demo"
+                select.select(started_alive, [], [], 0.1)
+    finally:
+        demo.kill()
+        demo.wait()
+    if number is not signal.SIGKILL:
+        assert folders(tmp_path) == []

@@ -1,0 +1,227 @@
+"""The parts of the demo that need no process: what is to come, what is seen, and what is told at the end."""
+
+import json
+import random
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from examples.orders import display, processes
+from examples.orders.auditor import Finding, Kind, Told
+from examples.orders.auditor import Report as Audit
+from examples.orders.chaos import MUSTS, Blow, Event, Score, plan
+from examples.orders.customers import wanted
+from examples.orders.demo import first, parse
+from examples.orders.processes import Place, State, environment, posts
+from examples.orders.report import CHECKS, Report, count_outcomes
+
+MONEY = {"charged": 1200, "refunded": 200, "kept": 1000}
+
+
+def report(*findings: Finding, told: tuple[str, ...] = ("processed", "undone"), orders: int = 2) -> Report:
+    """A run of two orders that went well, but for what is said."""
+    told_all = [Told(f"o-{n}", outcome) for n, outcome in enumerate(told)]
+    audit = Audit(findings, {"submitted": len(told)}, {}, MONEY)
+    score = Score({"agent": 3, "scheduler": 1}, stops=1, heals=[1.0, 3.0, 2.0])
+    return Report("sqlite", 12.3, orders, count_outcomes(told_all), score, audit, ())
+
+
+def blows(kills: int, seed: int = 1) -> list[Blow]:
+    return plan(kills, random.Random(seed), life=2.0)
+
+
+# -- what is to come ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kills", [0, 1, 4, 5, 14, 40])
+def test_the_plan_has_as_many_kills_as_asked_for_in_order_of_time(kills: int) -> None:
+    planned = blows(kills)
+    assert sum(not blow.stop for blow in planned) == kills
+    moments = [blow.at for blow in planned]
+    assert moments == sorted(moments)
+    assert all(0 < at < 1 for at in moments)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_agents_schedulers_the_leader_and_the_services_are_all_hit(seed: int) -> None:
+    killed = [blow.role for blow in blows(14, seed) if not blow.stop]
+    assert set(MUSTS) <= set(killed)
+    assert killed.count("services") == 1
+
+
+def test_the_seed_decides_the_plan() -> None:
+    assert blows(14, 3) == blows(14, 3)
+    assert blows(14, 3) != blows(14, 4)
+
+
+def test_who_is_stopped_is_stopped_for_longer_than_a_heartbeat_lasts() -> None:
+    stops = [blow for blow in blows(12) if blow.stop]
+    assert len(stops) == 3
+    assert all(blow.away > 2.0 for blow in stops)
+
+
+def test_some_orders_must_be_undone_and_no_two_have_one_id() -> None:
+    orders = wanted(200, random.Random(1))
+    assert len({order.id for order in orders}) == 200
+    assert 0 < sum(order.sku == "sold-out" for order in orders) < 30
+    assert 0 < sum(order.card == "declined" for order in orders) < 30
+    assert orders == wanted(200, random.Random(1))
+
+
+# -- the wall ----------------------------------------------------------------------------------------------------------
+
+
+def test_killing_one_agents_process_leaves_another_for_every_service() -> None:
+    agents = [set(post.arguments) for post in posts("sqlite:///x.db", agents=2) if post.role == "agent"]
+    for service in ("stock", "payments", "carrier"):
+        assert sum(service in arguments for arguments in agents) == 2
+
+
+def test_further_agents_serve_one_service_each() -> None:
+    third, fourth = [post for post in posts("sqlite:///x.db", agents=4) if post.role == "agent"][2:]
+    assert third.arguments[2:3] == ("payments",)
+    assert fourth.arguments[2:3] == ("carrier",)
+    assert third.arguments[-2:] == ("--store", "sqlite:///x.db")
+
+
+def test_a_persons_own_settings_do_not_reach_the_wall() -> None:
+    outside = {
+        "MAKEGOOD_STORE": "sqlite:///mine.db",
+        "MAKEGOOD_LEASE": "1h",
+        "PATH": "/bin",
+        "PYTHONPATH": "here",
+    }
+    inside = environment(outside, {"lease": "2s"}, {"WORLD": "far"})
+    assert "MAKEGOOD_STORE" not in inside
+    assert (inside["MAKEGOOD_LEASE"], inside["PATH"], inside["WORLD"]) == ("2s", "/bin", "far")
+    assert inside["PYTHONPATH"] == f"{processes.ROOT}:here"
+
+
+# -- what is seen ------------------------------------------------------------------------------------------------------
+
+
+def scene() -> display.Scene:
+    seen = display.Scene(10, Score({"agent": 2}, heals=[1.5]), placed=8)
+    seen.states = Counter({"processed": 4, "undone": 1, "processing": 2, "pending": 1})
+    seen.wall = [
+        Place("agent-1", "agent", 4711, State.KILLED, kills=2),
+        Place("scheduler-1", "scheduler", 4712, State.RUNNING),
+    ]
+    seen.events.append((1.0, Event("killed", "agent-1", 4711, "agent killed")))
+    return seen
+
+
+@pytest.mark.parametrize("width", [1, 7, 40, 100])
+def test_the_bar_is_as_wide_as_it_should_be_and_leaves_room_for_what_is_to_come(width: int) -> None:
+    drawn = display.bar(scene(), width).plain
+    assert len(drawn) == width
+    assert drawn.count("█") == round(width * 0.8)
+
+
+def test_the_scoreboard_counts_what_is_under_way() -> None:
+    line = display.scoreboard(scene()).plain
+    assert line.startswith(
+        "orders 8/10 · processed 4 · undone 1 · in error 0 · under way 3 · kills survived 2"
+    )
+    assert line.endswith("last heal 1.5 s")
+
+
+def test_the_drawn_screen_names_who_was_killed_and_who_runs() -> None:
+    console = Console(width=120, record=True, file=open("/dev/null", "w"))  # noqa: SIM115, PTH123 - closed with the test
+    console.print(display.drawn(scene(), 120))
+    text = console.export_text()
+    console.file.close()
+    assert "agent killed" in text
+    assert any("scheduler-1" in line and "4712" in line for line in text.splitlines())
+    assert any("agent-1" in line and "killed" in line for line in text.splitlines())
+
+
+def test_json_is_one_object_per_line_and_progress_comes_seldom(capsys: pytest.CaptureFixture[str]) -> None:
+    seen, shown = scene(), display.screen(as_json=True)
+    seen.begun -= 10.0
+    shown.event(seen, seen.events[0][1])
+    for _ in range(5):
+        shown.show(seen)
+    shown.report(report())
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line["event"] for line in lines] == ["killed", "progress", "report"]
+    assert lines[1]["under way"] == 3
+
+
+def test_in_a_pipe_lines_are_written(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = display.screen(as_json=False)
+    assert isinstance(shown, display.PlainScreen)
+    shown.event(scene(), Event("killed", "agent-1", 4711, "agent killed"))
+    shown.report(report(Finding(Kind.CHARGED_TWICE, "o-1", "charge again")))
+    said = capsys.readouterr().out
+    assert "killed   agent-1 (4711): agent killed" in said
+    assert "\x1b" not in said
+    assert "FINDING  order o-1: charged twice" in said
+    assert any(line.split() == ["charged", "twice", "1", "<--", "!"] for line in said.splitlines())
+
+
+# -- what is told at the end -------------------------------------------------------------------------------------------
+
+
+def test_a_good_run_is_well() -> None:
+    good = report()
+    assert good.well
+    assert good.as_json()["ok"] is True
+    assert good.as_json()["kills_survived"] == 4
+    assert set(good.checks().values()) == {0}
+    assert "the books balance" in good.verdict()
+
+
+@pytest.mark.parametrize("kind", Kind)
+def test_every_kind_of_finding_is_counted_and_spoils_the_run(kind: Kind) -> None:
+    bad = report(Finding(kind, "o-1", "so it is"))
+    assert not bad.well
+    assert sum(bad.checks().values()) == 1
+    assert "o-1" in bad.verdict()
+    assert [good for *_, good in bad.rows()].count(False) == 1
+
+
+def test_every_kind_of_finding_is_looked_for_once() -> None:
+    assert Counter(kind for kinds in CHECKS.values() for kind in kinds) == Counter(Kind)
+
+
+@pytest.mark.parametrize(
+    ("bad", "why"),
+    [
+        (report(told=("processed", "")), "open"),
+        (report(orders=3), "1 orders could not be placed"),
+        (replace(report(), complaints=("order o-1 is in error, and there is no alert of it",)), "no alert"),
+    ],
+)
+def test_an_open_or_missing_order_or_a_complaint_spoils_the_run(bad: Report, why: str) -> None:
+    assert not bad.well
+    assert why in bad.verdict()
+
+
+def test_an_order_in_error_that_was_listed_and_alerted_does_not() -> None:
+    assert report(told=("processed", "error")).well
+
+
+# -- the command line --------------------------------------------------------------------------------------------------
+
+
+def test_without_a_seed_chance_decides_and_the_seed_is_known() -> None:
+    assert isinstance(parse([]).seed, int)
+    assert parse(["--seed", "7"]).seed == 7
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--orders", "0"], ["--kills", "-1"], ["--postgres", "--store", "sqlite:///x.db"]]
+)
+def test_what_cannot_be_meant_is_refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as refused:
+        parse(arguments)
+    assert refused.value.code == 2
+    assert arguments[0] in capsys.readouterr().err
+
+
+def test_the_first_trouble_is_found_in_groups_of_groups() -> None:
+    trouble = ValueError("the one")
+    assert first(ExceptionGroup("", [ExceptionGroup("", [trouble, KeyError()])])) is trouble
