@@ -2,12 +2,13 @@
 
 import io
 import json
+import re
 import sys
 
 import pytest
 
 from makegood.cli import pretty
-from makegood.cli.output import Output, aligned, date_time, masked, moment, plain, shown
+from makegood.cli.output import Output, aligned, date_time, masked, moment, plain, recent, shown
 
 HEADS = ("id", "state", "n")
 ROWS = [("a1", "undone", "3"), ("b22", "error", "12")]
@@ -76,6 +77,27 @@ def test_no_color_leaves_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not Output(json=True, color="always").fancy
 
 
+def test_a_narrow_terminal_cuts_no_id_and_no_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What one copies and what one looks for stay whole, empty columns go, the last column folds."""
+    terminal = on_terminal(monkeypatch)
+    monkeypatch.setenv("COLUMNS", "60")
+    row = (
+        "0akknnn0w6528",
+        "kiosk.a_workflow_with_a_long_name",
+        "undo_failed",
+        "-",
+        "refused because " + "of this " * 9,
+    )
+    Output(color="auto").table(("id", "workflow", "state", "key", "cause"), [row], empty="none")
+    drawn = terminal.getvalue()
+    assert "0akknnn0w6528" in drawn
+    assert "undo_failed" in drawn
+    assert "…" in drawn
+    assert "key" not in drawn
+    assert drawn.count("of") == 9 + drawn.count("workflow_of")
+    assert max(len(line) for line in re.sub(r"\x1b\[[\d;]*m", "", drawn).splitlines()) <= 60
+
+
 def test_a_users_text_is_never_taken_for_markup(monkeypatch: pytest.MonkeyPatch) -> None:
     """Square brackets in a cause or an error are shown as they are."""
     terminal = on_terminal(monkeypatch)
@@ -116,6 +138,8 @@ def test_cells_moments_and_urls_are_shown_for_what_they_are() -> None:
     """Nothing is "-", a text stays on its line, a password is never shown."""
     assert (shown(None), shown(""), shown(0), shown("a\n  b")) == ("-", "-", "0", "a b")
     assert (moment(0.5), moment(None)) == ("1970-01-01T00:00:00.500Z", None)
+    assert date_time(86400.0 * 2).endswith(recent(86400.0 * 2, 86400.0 * 2 + 1))
+    assert recent(0.0, 86400.0 * 9) == date_time(0.0)[:16]
     assert (date_time(None), len(date_time(0.0))) == ("-", 19)
     assert masked("postgresql://me:se:cret@db:5432/shop?x=1") == "postgresql://me:***@db:5432/shop?x=1"
     assert masked("sqlite:///shop.db") == "sqlite:///shop.db"

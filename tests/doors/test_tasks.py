@@ -134,7 +134,7 @@ def test_list_filters_and_pages(open_shop: Shop) -> None:
         view["key"] for view in open_shop.json("task", "list", "--key", "page-1", "--workflow", "buy")
     ] == ["page-1"]
     table = open_shop.done("task", "list", "--limit", "1").splitlines()
-    assert table[0].split() == ["ID", "WORKFLOW", "STATE", "CREATED", "ENDED", "KEY", "FAILURES", "CAUSE"]
+    assert table[0].split() == ["ID", "WORKFLOW", "STATE", "CREATED", "FOR", "KEY", "FAILURES", "CAUSE"]
     assert table[1].startswith(f"{made[2]}  kiosk.buy  processed  ")
 
 

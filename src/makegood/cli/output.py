@@ -150,6 +150,12 @@ def date_time(seconds: float | None) -> str:
     return datetime.fromtimestamp(seconds, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
+def recent(seconds: float, now: float) -> str:
+    """Return a point in time for a narrow column: the local time alone when it is of today, with its date otherwise."""
+    at = date_time(seconds)
+    return at[11:] if at[:10] == date_time(now)[:10] else at[:16]
+
+
 def masked(url: str) -> str:
     """Return a store's URL without its password.
 

@@ -12,6 +12,12 @@ from rich.text import Text
 
 from makegood.cli.output import STYLES, Line, is_number
 
+CUT = 16
+"""Width of a column that may be cut, where the terminal is too narrow for the table."""
+
+PADDING = 3
+"""Blanks between two columns."""
+
 
 def _console(*, colored: bool) -> Console:
     return Console(
@@ -20,14 +26,29 @@ def _console(*, colored: bool) -> Console:
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, colored: bool) -> None:
-    """Draw a table; a cell that is the name of a state has that state's colour."""
+    """Draw a table; a cell that is the name of a state has that state's colour.
+
+    Columns without any value are left out. The first column (what one copies) is never cut, the last one (what one
+    reads) folds, those between are cut where the terminal is too narrow.
+    """
+    kept = [n for n in range(len(heads)) if n == 0 or any(row[n] != "-" for row in rows)]
+    widest = {n: max(len(heads[n]), *(len(row[n]) for row in rows)) for n in kept}
+    console = _console(colored=colored)
+    narrow = sum(widest.values()) + PADDING * len(kept) > console.width
     drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
-    for n, head in enumerate(heads):
+    for n in kept:
         right = all(is_number(row[n]) or row[n] == "-" for row in rows)
-        drawn.add_column(head, justify="right" if right else "left", no_wrap=n == 0, overflow="fold")
+        whole = n == 0 or right or STYLES.keys() & {row[n] for row in rows}
+        drawn.add_column(
+            heads[n],
+            justify="right" if right else "left",
+            no_wrap=n != kept[-1],
+            overflow="fold" if n == kept[-1] else "ellipsis",
+            max_width=min(widest[n], CUT) if narrow and not whole and n != kept[-1] else None,
+        )
     for row in rows:
-        drawn.add_row(*(Text(cell, style=STYLES.get(cell, "")) for cell in row))
-    _console(colored=colored).print(drawn)
+        drawn.add_row(*(Text(row[n], style=STYLES.get(row[n], "")) for n in kept))
+    console.print(drawn)
 
 
 def lines(drawn: Sequence[Line]) -> None:

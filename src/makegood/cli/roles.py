@@ -123,9 +123,10 @@ def _serve(cli: Cli, app: App | None, roles: tuple[str, ...], agents: tuple[str,
     """Run a node until it is told to stop."""
     _log(cli)
     node = Node(app, cli.settings.store, roles=roles, agents=agents, options=cli.settings.options)
+    names = list(agents or (app.agents if app is not None else ()))
     what = {
         "name": node.name, "roles": list(roles), "store": masked(cli.settings.store),
-        "app": None if app is None else app.name, "agents": list(agents or (app.agents if app is not None else ())),
+        "app": None if app is None else app.name, "agents": names,
     }  # fmt: skip
 
     def say(event: str) -> None:

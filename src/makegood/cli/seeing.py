@@ -11,7 +11,7 @@ from makegood.cli.context import Cli, common, pass_cli
 from makegood.cli.output import date_time
 from makegood.cli.tasks import connect
 from makegood.durations import shown
-from makegood.store.records import NodeView
+from makegood.store.records import AlertView, LeaseView, NodeView
 from makegood.supervisor import LEASE
 
 
@@ -89,18 +89,18 @@ def agent_rows(views: list[NodeView], waiting: Mapping[str, int]) -> list[tuple[
 def leader(cli: Cli) -> None:
     """Show which Supervisor leads: holder, epoch, seconds left."""
 
-    async def look() -> dict[str, object]:
+    async def look() -> LeaseView | None:
         async with connect(cli) as client:
-            return shapes.lease(await client.store.read(LEASE), LEASE)
+            return await client.store.read(LEASE)
 
-    found = asyncio.run(look())
+    view = asyncio.run(look())
     if cli.json:
-        cli.out.document(found)
-    elif found["holder"] is None:
-        last = f"; {found['last_holder']} led last, in epoch {found['epoch']}" if found["last_holder"] else ""
+        cli.out.document(shapes.lease(view, LEASE))
+    elif view is None or view.holder is None or view.remaining <= 0:
+        last = f"; {view.holder} led last, in epoch {view.epoch}" if view is not None and view.holder else ""
         cli.out.text(f"nobody leads{last}: start a supervisor with `makegood supervisor` (or `makegood run`)")
     else:
-        rows = [(found["holder"], found["epoch"], f"{found['remaining']:.1f}", found["since"])]
+        rows = [(view.holder, view.epoch, f"{view.remaining:.1f}", date_time(view.since))]
         cli.out.table(("leader", "epoch", "seconds left", "since"), rows, empty="")
 
 
@@ -115,16 +115,13 @@ def alerts(cli: Cli, /, *, task_id: str | None, limit: int) -> None:
     """Show what an operator must see, newest first."""
     number = None if task_id is None else ids.parse(task_id)
 
-    async def look() -> list[dict[str, object]]:
+    async def look() -> list[AlertView]:
         async with connect(cli) as client:
-            return [
-                shapes.alert(view) | {"time": view.at} for view in await client.store.alerts(limit, number)
-            ]
+            return await client.store.alerts(limit, number)
 
     found = asyncio.run(look())
-    times = [date_time(float(str(shape.pop("time")))) for shape in found]
     if cli.json:
-        cli.out.document(found)
+        cli.out.document([shapes.alert(view) for view in found])
         return
-    rows = [(at, s["kind"], s["task"], s["step"], s["text"]) for at, s in zip(times, found, strict=True)]
+    rows = [(date_time(v.at), v.kind, ids.show(v.task) if v.task else None, v.step, v.text) for v in found]
     cli.out.table(("at", "kind", "task", "step", "what"), rows, empty="no alerts")

@@ -16,10 +16,11 @@ from makegood import ids
 from makegood.cli import exits, shapes
 from makegood.cli.context import Cli, Seconds, common, pass_cli
 from makegood.cli.loading import load_workflow, place_of
-from makegood.cli.output import date_time
+from makegood.cli.output import date_time, recent
 from makegood.cli.watch import event_lines, ladder
 from makegood.client import AT_REST, STANDING, Client, TaskHandle
 from makegood.codec import decode
+from makegood.durations import shown
 from makegood.errors import DefinitionError, MakegoodError, PayloadError, WaitExpiredError
 from makegood.states import TaskState
 from makegood.store.records import Filter, TaskDetail, TaskView
@@ -238,22 +239,24 @@ def list_(cli: Cli, /, *, state: tuple[TaskState, ...], before: str | None, **co
     """List tasks, newest first."""
     wanted = Filter(states=state, before=None if before is None else ids.parse(before), **conditions)
 
-    async def find() -> list[TaskView]:
+    async def find() -> tuple[list[TaskView], float]:
         async with connect(cli) as client:
-            return await client.find(wanted)
+            return await client.find(wanted), await client.store.now()
 
-    found = asyncio.run(find())
+    found, now = asyncio.run(find())
     if cli.json:
         cli.out.document([shapes.task(view) for view in found])
         return
     rows = [
         (
-            ids.show(view.id), f"{view.app}.{view.workflow}", view.state, date_time(view.created), date_time(view.ended),
+            ids.show(view.id), f"{view.app}.{view.workflow}", view.state,
+            recent(view.created, now) if cli.out.fancy else date_time(view.created),
+            shown((now if view.ended is None else view.ended) - view.created),
             view.key, view.failure_count or None, view.cause,
         )
         for view in found
     ]  # fmt: skip
-    heads = ("id", "workflow", "state", "created", "ended", "key", "failures", "cause")
+    heads = ("id", "workflow", "state", "created", "for", "key", "failures", "cause")
     cli.out.table(heads, rows, empty="no task matches")
 
 
@@ -280,7 +283,8 @@ def show(cli: Cli, /, *, task_id: str) -> None:
         for name, value in _facts(found):
             cli.out.text(f"{name:<14}{value}")
         for alert in alerts:
-            cli.out.text(f"{'alert':<14}{date_time(alert.at)}  {alert.kind}  {alert.step}  {alert.text}")
+            words = (date_time(alert.at), alert.kind, alert.step, alert.text)
+            cli.out.text(f"{'alert':<14}{'  '.join(word for word in words if word)}")
 
     asyncio.run(look())
 
