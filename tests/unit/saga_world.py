@@ -231,7 +231,7 @@ class World(Checked):
             self.operate()
         elif x < 0.075 and self.task.timed and self.task.state in ("pending", "processing"):
             self.post(Message("task_expired"))
-        elif self.held is not None and x < 0.12:
+        elif self.held is not None and x < (0.3 if self._unheard() else 0.12):
             self.die()
         elif self.held is None and (self.task.state == "pending" or self.inbox):
             if r.random() < 0.5:
@@ -243,6 +243,10 @@ class World(Checked):
         elif not self._somebody():
             return self._nothing_to_do()
         return True
+
+    def _unheard(self) -> bool:
+        """Whether a request was taken back and the Scheduler has not decided on it yet: a good moment to die."""
+        return any(message.kind == "withdrawn" for message in self.memory)
 
     def _fold(self) -> None:
         """Fold in some of what has arrived, in memory and in the store."""

@@ -132,6 +132,25 @@ def test_giving_back_a_timer_that_fired() -> None:
     assert case.last.timers == {1: 5.0}
 
 
+def test_an_answered_probe_is_not_taken_for_a_withdrawn_one() -> None:
+    """The answer and ``dead`` in one batch while undoing: the next Scheduler goes on from the answer."""
+    case = Case(action(0, probe=True))
+    case.say(Message("cancel"))
+    case.silence(0)
+    case.say(case.reply(0, "not_happened"), Message("dead"))
+    assert case.last.timers == {0: 0.0}
+    assert saga.repair(case.held, []) == []
+    case.say(Message("claim"), Message("retry", 0))
+    assert case.asked == [(0, "undo")]
+
+
+def test_a_timer_of_before_does_not_fire_one_just_set() -> None:
+    """A retry that came with the Later that sets a new timer is about an earlier one."""
+    case = Case(action(0))
+    case.say(case.reply(0, "later", wait=9.0), Message("retry", 0))
+    assert (case.states, case.last.timers, case.asked) == ("ready", {0: 9.0}, [])
+
+
 def test_a_task_that_ended_is_not_given_back() -> None:
     """Ended is ended."""
     case = Case(action(0))

@@ -71,7 +71,7 @@ def test_every_row_of_the_tables_is_reached(kind: str, table: Moves[str]) -> Non
 )
 def test_the_rare_is_met(what: str) -> None:
     """The runs prove something: what is rare in life is not rare here."""
-    assert record_of_all_seeds().seen[what] >= 5, record_of_all_seeds().seen
+    assert record_of_all_seeds().seen[what] >= 3, record_of_all_seeds().seen
 
 
 @pytest.mark.parametrize("act", ["cancel", "undo", "resubmit", "settle"])

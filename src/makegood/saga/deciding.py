@@ -132,6 +132,7 @@ class _Folding:
             self._claimed()
         self._advance()
         if self.gives_back and work.task.state in ("processing", "undoing"):
+            _leave_to_the_next(work)
             work.move_task("pending", "given back by its Scheduler")
         if work.task.state == "processing" and work.task.goal == "forward":
             dispatch(work)
@@ -147,6 +148,14 @@ class _Folding:
         for message, (verdict, why) in self.said:
             if message.act is not None:
                 work.out.answers.append(Answer(message.act, message.kind, verdict, why, task.state))
+
+
+def _leave_to_the_next(work: Work) -> None:
+    """Let what was just answered about a doubt be followed up by the next Scheduler: a timer at once says that it was."""
+    for idx in work.touched:
+        step = work.step(idx)
+        if work.task.state == "undoing" and step.state == "in_doubt" and rules.idle(step):
+            work.timer(step, 0.0)
 
 
 def _timed(task: Task) -> Task:

@@ -64,8 +64,8 @@ def late(work: Work, message: Message) -> None:
 def retry(work: Work, message: Message) -> None:
     """A step's timer is due."""
     step = work.find(message.idx)
-    if step is None or not step.waiting:
-        return
+    if step is None or not step.waiting or message.idx in work.out.timers:
+        return  # none is set, or only in this Decision: the message is about an earlier one
     step = work.drop_timer(step)
     work.due.add(message.idx)
     work.touched.append(message.idx)
