@@ -27,6 +27,11 @@ DATA_FAULTS = (
 )
 """What is raised for values that the database (or the encoding) refuses; trouble with the database is never among them."""
 
+blob = bytearray
+"""What to make of bytes that go into many rows: the driver first looks for an adapter for ``bytes``, each time, and not for
+these. (For None and bool it does too: write them into the statement, or hand over 0 and 1.)
+"""
+
 _CHUNKS = (1, 8, 64, 512)
 
 

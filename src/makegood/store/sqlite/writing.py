@@ -6,8 +6,8 @@ from makegood.decision import Decision
 from makegood.messages import Request
 from makegood.states import TaskState
 from makegood.store import rows
-from makegood.store.sqlite.submit import STEP, draw_ready
-from makegood.store.sqlite.transaction import Row, Transaction
+from makegood.store.sqlite.submit import draw_ready
+from makegood.store.sqlite.transaction import Row, Transaction, blob
 
 ENDED: tuple[TaskState, ...] = ("processed", "undone")
 AT_REST: tuple[TaskState, ...] = ("processed", "undone", "error")
@@ -32,8 +32,18 @@ update makegood_task set state = ?, goal = ?, cause = ?, submission = ?, failure
     task_expired = case when ? then 0 else task_expired end
 where id = ?
 """
-# A step that was never in trouble, which is nearly all of them.
-_PLAIN_STEP = """
+# Steps that were never in trouble, which are nearly all: sent, and done.
+_SENT = """
+update makegood_step set state = ?, attempt = ?, result = null,
+    round = 1, asked = 0, deaths = 0, flags = 0, late = null, error = null
+where task = ? and idx = ?
+"""
+_DONE = """
+update makegood_step set state = ?, attempt = ?, result = ?,
+    round = 1, asked = 0, deaths = 0, flags = 0, late = null, error = null
+where task = ? and idx = ?
+"""
+_STEP = """
 update makegood_step set state = ?, attempt = ?, result = ?,
     round = 1, asked = 0, deaths = 0, flags = 0, late = null, error = null
 where task = ? and idx = ?
@@ -46,10 +56,20 @@ where task = ? and idx = ?
 _COUNT = """
 update makegood_step set failure_count = case when ? then 0 else failure_count end + ? where task = ? and idx = ?
 """
+_ADDED = """
+insert into makegood_step (task, idx, kind, name, agent, action, state, attempt, round, failure_count, asked, deaths, flags,
+    spec, result, late, error)
+values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+"""
 _REQUEST = """
 insert into makegood_request (task, idx, attempt, kind, agent, action, priority, isolate, starved, sent_at, taken_by, within,
     complete_by, answered, body)
-values (?, ?, ?, ?, ?, ?, ?, ?, 0, ?, ?, ?, ?, 0, ?)
+values (?, ?, ?, ?, ?, ?, ?, ?, 0, ?, null, ?, null, 0, ?)
+"""
+_LOCAL = """
+insert into makegood_request (task, idx, attempt, kind, agent, action, priority, isolate, starved, sent_at, taken_by, within,
+    complete_by, answered, body)
+values (?, ?, ?, ?, ?, ?, ?, ?, 0, ?, ?, ?, ?, 0, null)
 """
 _TIMER = """
 insert into makegood_request (task, idx, attempt, kind, agent, action, priority, isolate, starved, sent_at, taken_by, within,
@@ -91,11 +111,13 @@ class Writing:
     timed_claims: list[Row] = field(default_factory=list)
     processed: list[Row] = field(default_factory=list)
     tasks: list[Row] = field(default_factory=list)
-    plain_steps: list[Row] = field(default_factory=list)
+    sent: list[Row] = field(default_factory=list)
+    done: list[Row] = field(default_factory=list)
     steps: list[Row] = field(default_factory=list)
     counts: list[Row] = field(default_factory=list)
     added: list[Row] = field(default_factory=list)
     requests: list[Row] = field(default_factory=list)
+    handed: list[Row] = field(default_factory=list)
     timers: list[Row] = field(default_factory=list)
     dropped: list[Row] = field(default_factory=list)
     withdraw: list[tuple[int, int, int]] = field(default_factory=list)
@@ -127,13 +149,15 @@ class Writing:
                         id_, idx,
                     )
                 )  # fmt: skip
+            elif s.result is None:
+                self.sent.append((s.state, s.attempt, id_, idx))
             else:
-                self.plain_steps.append((s.state, s.attempt, s.result, id_, idx))
+                self.done.append((s.state, s.attempt, blob(s.result), id_, idx))
         for request in d.requests:
             self._request(request)
         if d.moves or d.stale:
             note = rows.note(d.stale) if d.stale else ""
-            self.events.append((id_, self.tx.now, self.node, rows.moves(d.moves), note))
+            self.events.append((id_, self.tx.now, self.node, blob(rows.moves(d.moves)), note))
         if d.seqs:
             self.consumed += [(seq, id_) for seq in d.seqs if seq]
         if d.counted or d.added or d.dropped or d.withdraw or d.timers or d.alerts or d.answers:
@@ -142,28 +166,28 @@ class Writing:
             self._task(d)
 
     def _request(self, r: Request) -> None:
-        agent = rows.address(r.app, r.agent)
+        agent, now = rows.address(r.app, r.agent), self.tx.now
         key = (r.task, r.idx, r.attempt)
+        isolate = 1 if r.isolate else 0
         if key in self.local:
-            taken_by, complete_by, body = self.node, self.tx.now + r.within, None
-        else:
-            taken_by, complete_by, body = None, None, rows.request(r)
-            self.agents.add(agent)
-        self.requests.append(
-            (
-                *key,
-                r.doing,
-                agent,
-                r.action,
-                r.priority,
-                r.isolate,
-                self.tx.now,
-                taken_by,
-                r.within,
-                complete_by,
-                body,
+            self.handed.append(
+                (
+                    *key,
+                    r.doing,
+                    agent,
+                    r.action,
+                    r.priority,
+                    isolate,
+                    now,
+                    self.node,
+                    r.within,
+                    now + r.within,
+                )
             )
-        )
+        else:
+            body = blob(rows.request(r))
+            self.requests.append((*key, r.doing, agent, r.action, r.priority, isolate, now, r.within, body))
+            self.agents.add(agent)
 
     def _rare(self, decision: Decision) -> None:
         """Collect what most Decisions do not have."""
@@ -202,8 +226,8 @@ class Writing:
         kept = decision.release is (task.state in AT_REST)
         if straight and kept and claimed and task.state == "processing" and before.state == "pending":
             self._claimed(decision)
-        elif straight and kept and task.state == "processed" and before.state == "processing":
-            self.processed.append((task.result, self.tx.now, task.lost, task.id))
+        elif straight and kept and task.state == "processed" and before.state == "processing" and task.result:
+            self.processed.append((blob(task.result), self.tx.now, task.lost, task.id))
             self.rested.append((task.id,))
             self.tx.topics.add("ended")
         elif (
@@ -273,11 +297,13 @@ class Writing:
         tx.many(_CLAIMED_TIMED, self.timed_claims)
         tx.many(_PROCESSED, self.processed)
         tx.many(_TASK, self.tasks)
-        tx.many(_PLAIN_STEP, self.plain_steps)
+        tx.many(_SENT, self.sent)
+        tx.many(_DONE, self.done)
         tx.many(_STEP, self.steps)
         tx.many(_COUNT, self.counts)
-        tx.many(STEP, self.added)
+        tx.many(_ADDED, self.added)
         tx.many(_REQUEST, self.requests)
+        tx.many(_LOCAL, self.handed)
         tx.many(_TIMER, self.timers)
         tx.many(_ALERT, self.alerts)
         tx.many(_AUDIT, self.audits)
