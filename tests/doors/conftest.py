@@ -26,9 +26,9 @@ BARE = {
 class Shop:
     """A folder with the module ``kiosk`` and a store in it; ``call`` runs a command on it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, url: str | None = None) -> None:
         self.folder = folder
-        self.url = f"sqlite:///{folder / 'kiosk.db'}"
+        self.url = url or f"sqlite:///{folder / 'kiosk.db'}"
         shutil.copy(HERE / "kiosk.py", folder / "kiosk.py")
         self._started: list[subprocess.Popen[str]] = []
 

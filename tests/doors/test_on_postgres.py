@@ -1,0 +1,74 @@
+"""The command line knows no store: the same verbs say the same on PostgreSQL."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from makegood.errors import MakegoodError
+from tests.doors.conftest import Shop
+
+
+@pytest.fixture
+def shop_on_postgres(tmp_path: Path) -> Iterator[Shop]:
+    """A shop whose store is an empty PostgreSQL database."""
+    pytest.importorskip("asyncpg", reason="postgres: asyncpg is not installed")
+    from tests.conformance import postgres  # noqa: PLC0415 - asyncpg is an extra
+
+    with ExitStack() as stack:
+        try:
+            databases = stack.enter_context(postgres.databases())
+        except MakegoodError as reason:
+            pytest.skip(f"postgres: {reason}")
+        url = asyncio.run(databases.create())
+        made = Shop(tmp_path, url)
+        yield made
+        made.close()
+        asyncio.run(databases.drop(url))
+
+
+def test_every_verb_works_on_postgres(shop_on_postgres: Shop) -> None:
+    """Set up, serve, submit, watch, look, undo, settle: from an empty database to a sound one."""
+    shop = shop_on_postgres
+    assert shop.call("scheduler").exit_code == 9
+    missing = shop.json("store", "status")["missing"]
+    assert shop.done("store", "migrate", "--plan").split() == missing
+    assert "create table makegood.task" in shop.done("store", "migrate", "--sql").lower()
+    shop.serve("run", "kiosk:kiosk")
+    assert shop.json("store", "status")["missing"] == []
+
+    task = shop.json("task", "submit", "kiosk:buy", '{"id": "p"}', "--wait")
+    assert (task["state"], task["result"]) == ("processed", "paid-100-for-hold-p")
+    assert shop.call("task", "watch", task["id"]).exit_code == 0
+    (preview,) = shop.json("task", "undo", "--preview", task["id"])
+    assert [step["name"] for step in preview["steps"]] == ["print_receipt", "charge", "reserve"]
+    (undone,) = shop.json("task", "undo", task["id"], "--wait")
+    assert undone["state"] == "undone"
+    moves = [move for event in shop.json("task", "history", task["id"]) for move in event["moves"]]
+    assert moves[-1] == {"step": None, "from": "undoing", "to": "undone", "why": moves[-1]["why"]}
+
+    stuck = shop.json("task", "submit", "kiosk:buy", '{"id": "s", "card": "stuck"}', "--wait", code=6)["id"]
+    assert {alert["kind"] for alert in shop.json("alerts", "--task", stuck)} >= {
+        "undo_stuck",
+        "undo_incomplete",
+    }
+    shop.done("task", "settle", stuck, "--step", "reserve", "--undone", "--reason", "by hand")
+    assert shop.json("task", "show", stuck)["state"] == "undone"
+    assert shop.call("task", "cancel", task["id"], stuck, "0000000000000").exit_code == 4
+
+    (node,) = shop.json("agents")["nodes"]
+    assert {agent["agent"] for agent in node["agents"]} == {"kiosk/stock", "kiosk/till"}
+    assert shop.json("leader")["holder"] == node["name"]
+    assert shop.json("check", "kiosk:kiosk")["stranded"] == []
+    assert shop.done("store", "check") == "nothing found: the store is sound\n"
+
+
+def test_a_password_is_never_shown(shop_on_postgres: Shop) -> None:
+    """Not in what is told of the store, and not in the error of a server that refuses us."""
+    url = "postgresql://nobody:se-cret@127.0.0.1:1/none"
+    for words in (("store", "status"), ("task", "list"), ("run", "kiosk:kiosk")):
+        result = shop_on_postgres.call(*words, "--store", url)
+        assert result.exit_code == 8
+        assert "se-cret" not in result.output
