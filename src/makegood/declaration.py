@@ -82,15 +82,9 @@ class Shared:
             plan.stray(name)
 
 
-class UndoFunction(Protocol):
-    """What undoes an action: any of the action's parameters by name, and ``result``, None when in doubt."""
-
-    def __call__(self, *args: Any, result: Any, **kwargs: Any) -> Coroutine[Any, Any, None] | None:
-        """Take the effect back."""
-        ...
-
-
-UF = TypeVar("UF", bound=UndoFunction)
+UF = TypeVar(
+    "UF", bound=Callable[..., Any]
+)  # `*, result` beside some of P cannot be said: it is checked when declared
 
 
 class ProbeDecorator(Protocol[P, R]):
@@ -296,7 +290,10 @@ class Action(Generic[P, R]):
                 return functions.fn, fitted.args(request.args)
             if request.doing == "undo" and functions.undo is not None and fitted.undo is not None:
                 kwargs = fitted.undo(request.args)
-                kwargs["result"] = None if request.result is None else fitted.result(request.result)
+                unknown = (
+                    request.result is None or request.result == b"null"
+                )  # in doubt, or settled by hand without one
+                kwargs["result"] = None if unknown else fitted.result(request.result)
                 return functions.undo, kwargs
             if request.doing == "probe" and functions.probe is not None and fitted.probe is not None:
                 return functions.probe, fitted.probe(request.args)
