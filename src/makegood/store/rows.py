@@ -37,6 +37,7 @@ class Interner:
 
     def __init__(self) -> None:
         self._known: OrderedDict[bytes, StepPlan] = OrderedDict()
+        self._untouched: OrderedDict[bytes, Step] = OrderedDict()
 
     def plan(self, spec: bytes) -> StepPlan:
         """Return the StepPlan that ``spec`` encodes."""
@@ -45,6 +46,15 @@ class Interner:
             found = self._known[spec] = _plan(spec)
             if len(self._known) > _INTERNED:
                 self._known.popitem(last=False)
+        return found
+
+    def untouched(self, spec: bytes) -> Step:
+        """Return the Step with the plan that ``spec`` encodes to which nothing has happened yet."""
+        found = self._untouched.get(spec)
+        if found is None:
+            found = self._untouched[spec] = Step(self.plan(spec))
+            if len(self._untouched) > _INTERNED:
+                self._untouched.popitem(last=False)
         return found
 
 

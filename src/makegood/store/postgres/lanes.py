@@ -161,7 +161,7 @@ class Lanes:
             except LaneGoneError:
                 lane.id = 0
                 continue
-            except Exception as fault:
+            except Exception as fault:  # noqa: BLE001 - raised below, sorted
                 last = fault
                 if not (is_lost(fault) or isinstance(fault, (*PASSING, *AWAY))):
                     raise translated(fault, self.where) from cause(fault)
@@ -289,7 +289,7 @@ class Lanes:
             try:
                 await self._bounded(link, partial(link.connection.execute, _OPEN, drawn))
                 await self._bounded(link, partial(link.connection.execute, _FORGET))
-            except Exception as fault:
+            except Exception as fault:  # noqa: BLE001 - raised below, sorted
                 raise translated(fault, self.where) from cause(fault)
             lane.id, lane.number = drawn, 0
         return link

@@ -60,7 +60,7 @@ class Line:
                 impatience = asyncio.get_running_loop().call_later(self._patience, link.terminate)
                 try:
                     return await question(link.connection)
-                except Exception as fault:
+                except Exception as fault:  # noqa: BLE001 - raised below, sorted
                     last = fault
                     if is_lost(fault):
                         link.terminate()
@@ -91,7 +91,7 @@ class Line:
         try:
             async with asyncio.timeout(self._patience):
                 await link.connection.add_listener(CHANNEL, notified)
-        except Exception as fault:
+        except Exception as fault:  # noqa: BLE001 - raised below, sorted
             link.terminate()
             raise translated(fault, self._dialer.address.where) from cause(fault)
         heard(None)

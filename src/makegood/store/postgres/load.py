@@ -65,11 +65,10 @@ def _step(plans: Interner, row: Any, doing: Any, waiting: bool) -> Step:  # noqa
     (
         _, _, _, state, attempt, round_, failures, asked, deaths, flags, result, late, error, spec, _, _,
     ) = row  # fmt: skip
-    plan = plans.plan(spec)
-    if not attempt and not flags:
-        return Step(plan, state, doing, waiting, attempt, round_, failures, asked, deaths, result=result, late=late, error=error)  # fmt: skip
+    if state == "waiting" and not attempt and round_ == 1 and not (waiting or failures or flags):
+        return plans.untouched(spec)  # shared by all tasks of one shape
     return Step(
-        plan, state, doing, waiting, attempt, round_, failures, asked, deaths,
+        plans.plan(spec), state, doing, waiting, attempt, round_, failures, asked, deaths,
         bool(flags & rows.DOUBT), bool(flags & rows.FINAL), bool(flags & rows.STUCK), bool(flags & rows.AGAIN),
         result, late, error,
     )  # fmt: skip

@@ -13,6 +13,10 @@ Every part writes only when it is ok; otherwise nothing is written, the answer n
 the batch is tried again without the losers. A request row that is judged in the very moment between ``there`` and its
 deletion (``gone``) makes the whole statement fail by a division by zero, and it is tried anew.
 
+Numbers travel as the text of an array and the index and attempt of a row in one number (its *place*): a driver looks at
+each element of an array several times, and the server stores each column of ``unnest`` by itself, so a batch costs what
+its columns cost. The usual changes have parts of their own for the same reason, with the few columns that vary.
+
 Planner's traps: each part joins parameters to one table by its key, never one sub-query to another (that costs
 the product of both). No two parts may touch the same row: one of the two changes would be dropped in silence.
 """
@@ -20,30 +24,60 @@ the product of both). No two parts may touch the same row: one of the two change
 from dataclasses import dataclass
 from functools import lru_cache
 
-HELD = (("task", "bigint"), ("epoch", "bigint"))
-CONSUMED = (("task", "bigint"), ("idx", "int"), ("attempt", "int"))
+Columns = tuple[tuple[str, str], ...]
+
+HELD: Columns = (("task", "bigint"), ("epoch", "bigint"))
+CONSUMED: Columns = (("task", "bigint"), ("place", "bigint"))
+
+KINDS: Columns = (
+    ("kind", "text"), ("agent", "text"), ("action", "text"), ("priority", "int"), ("isolate", "boolean"), ("within", "float8"),
+)  # fmt: skip
+"""What the requests of a batch have in common: rows name one of these by number, from 1."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One change: the columns of its rows with their types, and its text, where ``@rows`` stands for the rows as ``x``."""
+    """One change: the columns of its rows with their types, and its text, where ``@rows`` stands for the rows as ``x`` and
+    ``@kind`` and so on for the columns of KINDS.
+    """
 
-    columns: tuple[tuple[str, str], ...]
+    columns: Columns
     text: str
 
 
-_KEY = (("task", "bigint"), ("idx", "int"))
+def place(idx: int, attempt: int) -> int:
+    """Return a step's index and an attempt in one number."""
+    return idx << 32 | attempt
+
+
+_TASK = ("task", "bigint")
+_KEY = (_TASK, ("idx", "int"))
+_PLACE = (_TASK, ("place", "bigint"))
+_IDX, _ATTEMPT = "(x.place >> 32)::int", "(x.place & 4294967295)::int"
+
+_REQUEST = """
+insert into makegood.request (task, idx, attempt, kind, agent, action, priority, isolate, starved, sent_at, taken_by, within,
+    complete_by, answered, body)
+select x.task, @idx, @attempt, @kind[x.what], @agent[x.what], @action[x.what], @priority[x.what], @isolate[x.what], false, at.now,
+"""
 
 PARTS: dict[str, Part] = {
-    "step": Part(
-        (*_KEY, ("state", "text"), ("attempt", "int"), ("result", "bytea")),
+    "done": Part(
+        (*_PLACE, ("result", "bytea")),
         """
-update makegood.step s set state = x.state, attempt = x.attempt, result = x.result,
+update makegood.step s set state = 'done', attempt = @attempt, result = x.result,
     round = 1, asked = 0, deaths = 0, flags = 0, late = null, error = null
-from at cross join @rows where at.ok and s.task = x.task and s.idx = x.idx
+from at cross join @rows where at.ok and s.task = x.task and s.idx = @idx
 """,
     ),
-    "full_step": Part(
+    "running": Part(
+        _PLACE,
+        """
+update makegood.step s set state = 'running', attempt = @attempt
+from at cross join @rows where at.ok and s.task = x.task and s.idx = @idx
+""",
+    ),
+    "step": Part(
         (
             *_KEY, ("state", "text"), ("attempt", "int"), ("result", "bytea"), ("round", "int"), ("asked", "int"),
             ("deaths", "int"), ("flags", "int"), ("late", "bytea"), ("error", "text"), ("reset", "boolean"), ("more", "int"),
@@ -74,18 +108,13 @@ insert into makegood.step (task, idx, kind, name, agent, action, state, attempt,
 select x.* from at cross join @rows where at.ok
 """,
     ),
-    "request": Part(
-        (
-            *_KEY, ("attempt", "int"), ("kind", "text"), ("agent", "text"), ("action", "text"), ("priority", "int"),
-            ("isolate", "boolean"), ("taken_by", "bigint"), ("within", "float8"), ("body", "bytea"),
-        ),
-        """
-insert into makegood.request (task, idx, attempt, kind, agent, action, priority, isolate, starved, sent_at, taken_by, within,
-    complete_by, answered, body)
-select x.task, x.idx, x.attempt, x.kind, x.agent, x.action, x.priority, x.isolate, false, at.now, x.taken_by, x.within,
-    case when x.taken_by is not null then at.now + x.within end, false, x.body
-from at cross join @rows where at.ok
-""",
+    "handed": Part(
+        (*_PLACE, ("what", "int")),
+        _REQUEST + "    $5, @within[x.what], at.now + @within[x.what], false, null from at cross join @rows where at.ok\n",
+    ),
+    "sent": Part(
+        (*_PLACE, ("what", "int"), ("body", "bytea")),
+        _REQUEST + "    null, @within[x.what], null, false, x.body from at cross join @rows where at.ok\n",
     ),
     "timer": Part(
         (*_KEY, ("wait", "float8")),
@@ -106,24 +135,39 @@ where at.ok and r.task = x.task and r.idx = x.idx and r.attempt = 0 and r.kind =
 """,
     ),
     "withdraw": Part(
-        (*_KEY, ("attempt", "int"), ("n", "bigint")),
+        (*_PLACE, ("n", "bigint")),
         """
 delete from makegood.request r using at cross join @rows
-where at.ok and r.task = x.task and r.idx = x.idx and r.attempt = x.attempt and r.taken_by is null and r.kind <> 'timer'
+where at.ok and r.task = x.task and r.idx = @idx and r.attempt = @attempt and r.taken_by is null and r.kind <> 'timer'
 returning x.n
 """,
     ),
     "rested": Part(
-        (("task", "bigint"),),
+        (_TASK,),
         """
 delete from makegood.request r using at cross join @rows where at.ok and r.task = x.task
 """,
     ),
+    "claimed": Part(
+        (_TASK,),
+        """
+update makegood.task t set state = 'processing', locked_by = $5, epoch = t.epoch + 1,
+    complete_by = coalesce(t.complete_by, at.now + t.within)
+from at cross join @rows where at.ok and t.id = x.task
+""",
+    ),
+    "processed": Part(
+        (_TASK, ("result", "bytea")),
+        """
+update makegood.task t set state = 'processed', locked_by = null, ended_at = at.now, undo_by = null, result = x.result
+from at cross join @rows where at.ok and t.id = x.task
+""",
+    ),
     "task": Part(
         (
-            ("task", "bigint"), ("state", "text"), ("goal", "text"), ("cause", "text"), ("submission", "int"),
-            ("failures", "int"), ("lost", "int"), ("result", "bytea"), ("locked_by", "bigint"), ("epoch", "bigint"),
-            ("ends", "int"), ("draws", "boolean"), ("complete", "int"), ("undo", "int"),
+            _TASK, ("state", "text"), ("goal", "text"), ("cause", "text"), ("submission", "int"), ("failures", "int"),
+            ("lost", "int"), ("result", "bytea"), ("locked_by", "bigint"), ("epoch", "bigint"), ("ends", "int"),
+            ("draws", "boolean"), ("complete", "int"), ("undo", "int"),
         ),
         """
 update makegood.task t set state = x.state, goal = x.goal, cause = x.cause, submission = x.submission,
@@ -137,7 +181,7 @@ from at cross join @rows where at.ok and t.id = x.task
 """,
     ),
     "alert": Part(
-        (("kind", "text"), ("task", "bigint"), ("step", "text"), ("text", "text")),
+        (("kind", "text"), _TASK, ("step", "text"), ("text", "text")),
         """
 insert into makegood.alert (kind, task, step, text, at)
 select x.kind, x.task, x.step, x.text, at.now from at cross join @rows where at.ok
@@ -145,8 +189,8 @@ select x.kind, x.task, x.step, x.text, at.now from at cross join @rows where at.
     ),
     "audit": Part(
         (
-            ("act", "text"), ("task", "bigint"), ("kind", "text"), ("who", "text"), ("why", "text"), ("verdict", "text"),
-            ("reason", "text"), ("state", "text"),
+            ("act", "text"), _TASK, ("kind", "text"), ("who", "text"), ("why", "text"), ("verdict", "text"), ("reason", "text"),
+            ("state", "text"),
         ),
         """
 insert into makegood.audit (act, task, kind, who, why, verdict, reason, state, at)
@@ -155,60 +199,84 @@ on conflict do nothing
 """,
     ),
     "event": Part(
-        (("task", "bigint"), ("node", "bigint"), ("moves", "bytea"), ("note", "text")),
+        (_TASK, ("moves", "bytea")),
         """
 insert into makegood.event (task, at, node, moves, note)
-select x.task, at.now, x.node, x.moves, x.note from at cross join @rows where at.ok
+select x.task, at.now, $5, x.moves, '' from at cross join @rows where at.ok
+""",
+    ),
+    "noted": Part(
+        (_TASK, ("moves", "bytea"), ("note", "text")),
+        """
+insert into makegood.event (task, at, node, moves, note)
+select x.task, at.now, $5, x.moves, x.note from at cross join @rows where at.ok
 """,
     ),
     "read": Part(
-        (("seq", "bigint"), ("task", "bigint")),
+        (("seq", "bigint"), _TASK),
         """
 delete from makegood.inbox i using at cross join @rows where at.ok and i.seq = x.seq and i.task = x.task
 """,
     ),
 }  # fmt: skip
-"""Steps in two forms: ``step`` for one that was never in trouble, which is nearly all of them, ``full_step`` for the others.
-
-``task``: ``ends``, ``complete``, ``undo`` say of a time: 0 keep, 1 clear, 2 set.
+"""``done`` and ``running`` are for steps that were never in trouble, ``claimed`` and ``processed`` for tasks of which nothing
+else changes; ``step`` and ``task`` take everything. ``ends``, ``complete``, ``undo`` say of a time: 0 keep, 1 clear, 2 set.
 """
 
 _HEAD = """
 with lane as (select 1 from makegood.writer where id = $1 and number = $2 for update),
 held as (
-    select t.id from @held join makegood.task t on t.id = x.task and t.epoch = x.epoch and t.locked_by = $5 for no key update of t
+    select t.id from @held join makegood.task t on t.id = x.task and t.epoch = x.epoch and t.locked_by is not distinct from $5
+    for no key update of t
 ),
 there as (
-    select x.task, x.idx, x.attempt from @consumed
-        join makegood.request r on r.task = x.task and r.idx = x.idx and r.attempt = x.attempt and r.kind <> 'timer'
+    select x.task, x.place from @consumed
+        join makegood.request r on r.task = x.task and r.idx = @idx and r.attempt = @attempt and r.kind <> 'timer'
 ),
 ok as materialized (
-    select (select count(*) from lane) = 1 and (select count(*) from held) = cardinality($7::bigint[])
-        and (select count(*) from there) = cardinality($9::bigint[]) as ok
+    select (select count(*) from lane) = 1 and (select count(*) from held) = $7 and (select count(*) from there) = $8 as ok
 ),
 at as materialized (select ok, extract(epoch from clock_timestamp())::float8 as now from ok),
 gone as (
     delete from makegood.request r using at cross join @consumed
-    where at.ok and r.task = x.task and r.idx = x.idx and r.attempt = x.attempt and r.kind <> 'timer' returning 1
+    where at.ok and r.task = x.task and r.idx = @idx and r.attempt = @attempt and r.kind <> 'timer' returning 1
 ),
 """
 _TAIL = """
 mark as (
     update makegood.writer w
-    set number = $3 / case when (select count(*) from gone) = cardinality($9::bigint[]) then 1 else 0 end, at = at.now,
-        outcome = @withdrawn
+    set number = $3 / case when (select count(*) from gone) = $8 then 1 else 0 end, at = at.now, outcome = @withdrawn
     from at where at.ok and w.id = $1 and $6
     returning (select count(pg_notify('makegood', topic)) from unnest($4::text[]) topic)
 )
 select at.ok, (select count(*) from lane) as lane, (select count(*) from mark) as marked, @withdrawn as withdrawn,
     case when not at.ok then array(select id from held) end as held,
-    case when not at.ok then array(select array[task, idx, attempt] from there) end as there
+    case when not at.ok then array(select array[task, place] from there) end as there
 from at
 """
+_FIRST = 9
 
 
-def _rows(columns: tuple[tuple[str, str], ...], first: int) -> str:
-    arrays = ", ".join(f"${n}::{kind}[]" for n, (_, kind) in enumerate(columns, first))
+def is_number(kind: str) -> bool:
+    """Return whether a column of this type travels as the text of an array."""
+    return kind in ("bigint", "int")
+
+
+def numbers(column: list[int | None]) -> str:
+    """Return numbers as the text of an array.
+
+    >>> numbers([1, None, 3])
+    '{1, NULL, 3}'
+    """
+    return f"{{{repr(column)[1:-1]}}}".replace("None", "NULL")
+
+
+def _array(kind: str, number: int) -> str:
+    return f"${number}::text::{kind}[]" if is_number(kind) else f"${number}::{kind}[]"
+
+
+def _rows(columns: Columns, first: int) -> str:
+    arrays = ", ".join(_array(kind, n) for n, (_, kind) in enumerate(columns, first))
     return f"unnest({arrays}) as x ({', '.join(name for name, _ in columns)})"
 
 
@@ -216,18 +284,25 @@ def _rows(columns: tuple[tuple[str, str], ...], first: int) -> str:
 def statement(names: tuple[str, ...]) -> str:
     """Return the statement with these parts.
 
-    Parameters: lane, number before, number, topics, node, whether to mark; the columns of HELD; those of CONSUMED; then those
-    of each part in order. It returns one row: ok, lane (found), marked, withdrawn (their ``n``), held, there.
+    Parameters: lane, number before, number, topics, node, whether to mark, how many are held, how many consumed; the columns
+    of HELD; those of CONSUMED; those of KINDS, if there are requests; then those of each part in order. It returns one
+    row: ok, lane (found), marked, withdrawn (their ``n``), held, there (task and place).
     """
-    first = 7
-    head = _HEAD.replace("@held", _rows(HELD, first))
+    first = _FIRST
+    text = _HEAD.replace("@held", _rows(HELD, first))
     first += len(HELD)
-    head = head.replace("@consumed", _rows(CONSUMED, first))
+    text = text.replace("@consumed", _rows(CONSUMED, first))
     first += len(CONSUMED)
-    texts: list[str] = []
+    kinds: dict[str, str] = {}
+    if "handed" in names or "sent" in names:
+        kinds = {f"@{name}[": f"(${n}::{kind}[])[" for n, (name, kind) in enumerate(KINDS, first)}
+        first += len(KINDS)
     for name in names:
         part = PARTS[name]
-        texts.append(f"p_{name} as ({part.text.replace('@rows', _rows(part.columns, first))}),\n")
+        text += f"p_{name} as ({part.text.replace('@rows', _rows(part.columns, first))}),\n"
         first += len(part.columns)
+    for mark, array in kinds.items():
+        text = text.replace(mark, array)
     withdrawn = "(select array_agg(n) from p_withdraw)" if "withdraw" in names else "null::bigint[]"
-    return head + "".join(texts) + _TAIL.replace("@withdrawn", withdrawn)
+    text += _TAIL.replace("@withdrawn", withdrawn)
+    return text.replace("@idx", _IDX).replace("@attempt", _ATTEMPT)

@@ -114,7 +114,7 @@ class PostgresStore:
         link = await Dialer(self._address, self._dialer.driver).dial()
         try:
             return await question(link.connection)
-        except Exception as fault:
+        except Exception as fault:  # noqa: BLE001 - raised below, sorted
             raise translated(fault, self._address.where) from cause(fault)
         finally:
             await link.close(1.0)

@@ -1,14 +1,25 @@
 """A batch of Decisions as rows, part by part, ready for the statement that writes them."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from makegood.decision import Decision
+from makegood.messages import Request
 from makegood.states import TaskState
 from makegood.store import rows
-from makegood.store.postgres.statement import PARTS, statement
+from makegood.store.postgres.statement import (
+    CONSUMED,
+    HELD,
+    PARTS,
+    Columns,
+    is_number,
+    numbers,
+    place,
+    statement,
+)
 from makegood.store.postgres.transaction import LaneGoneError, Transaction
+from makegood.task import Step
 
 ENDED: tuple[TaskState, ...] = ("processed", "undone")
 AT_REST: tuple[TaskState, ...] = ("processed", "undone", "error")
@@ -26,7 +37,8 @@ class Writing:
     local: set[Key]
     claimed: dict[int, bool]
     fences: list[tuple[int, int]] = field(default_factory=list)
-    consumed: list[Key] = field(default_factory=list)
+    consumed: list[tuple[int, int]] = field(default_factory=list)
+    kinds: dict[tuple[Any, ...], int] = field(default_factory=dict)
     parts: dict[str, list[tuple[Any, ...]]] = field(default_factory=dict)
     topics: set[str] = field(default_factory=set)
 
@@ -46,37 +58,57 @@ class Writing:
         if id_ not in self.claimed:
             self.fences.append((id_, decision.before.epoch))
         for idx, attempt in decision.consumed:
-            self.consumed.append((id_, idx, attempt))
-        counted = decision.counted
+            self.consumed.append((id_, place(idx, attempt)))
         for idx, s in decision.steps.items():
-            bits = rows.flags(s)
-            if s.round == 1 and not (
-                bits or s.asked or s.deaths or s.late is not None or s.error is not None or idx in counted
-            ):
-                self._add("step", id_, idx, s.state, s.attempt, s.result)
-            else:
-                reset, more = counted.get(idx, (False, 0))
-                self._add(
-                    "full_step", id_, idx, s.state, s.attempt, s.result, s.round, s.asked, s.deaths, bits, s.late, s.error, reset,
-                    more,
-                )  # fmt: skip
-        for r in decision.requests:
-            agent = rows.address(r.app, r.agent)
-            if (id_, r.idx, r.attempt) in self.local:
-                taken_by, body = self.node, None
-            else:
-                taken_by, body = None, rows.request(r)
-                self.topics.add(f"agent:{agent}")
-            self._add(
-                "request", id_, r.idx, r.attempt, r.doing, agent, r.action, r.priority, r.isolate, taken_by, r.within, body
-            )  # fmt: skip
-        if decision.moves or decision.stale:
-            self._add("event", id_, self.node, rows.moves(decision.moves), rows.note(decision.stale))
+            self._step(id_, idx, s, decision.counted)
+        rests = decision.release and decision.task.state in AT_REST
+        if not rests:
+            for request in decision.requests:
+                self._request(id_, request)
+            for idx, wait in decision.timers.items():
+                self._add("timer", id_, idx, wait)
+        if decision.stale:
+            self._add("noted", id_, rows.moves(decision.moves), rows.note(decision.stale))
+        elif decision.moves:
+            self._add("event", id_, rows.moves(decision.moves))
         for seq in decision.seqs:
             if seq:
                 self._add("read", seq, id_)
         self._rare(decision)
         self._task(decision)
+
+    def _step(self, id_: int, idx: int, s: Step, counted: Mapping[int, tuple[bool, int]]) -> None:
+        bits = rows.flags(s)
+        if (
+            s.round != 1
+            or s.asked
+            or s.deaths
+            or bits
+            or s.late is not None
+            or s.error is not None
+            or idx in counted
+        ):
+            reset, more = counted.get(idx, (False, 0))
+            self._add(
+                "step", id_, idx, s.state, s.attempt, s.result, s.round, s.asked, s.deaths, bits, s.late, s.error, reset, more
+            )  # fmt: skip
+        elif s.state == "done":
+            self._add("done", id_, place(idx, s.attempt), s.result)
+        elif s.state == "running" and s.attempt == 1 and s.result is None:
+            self._add("running", id_, place(idx, 1))
+        else:
+            self._add("step", id_, idx, s.state, s.attempt, s.result, 1, 0, 0, 0, None, None, False, 0)
+
+    def _request(self, id_: int, r: Request) -> None:
+        agent = rows.address(r.app, r.agent)
+        what = self.kinds.setdefault(
+            (r.doing, agent, r.action, r.priority, r.isolate, r.within), len(self.kinds) + 1
+        )
+        if (id_, r.idx, r.attempt) in self.local:
+            self._add("handed", id_, place(r.idx, r.attempt), what)
+        else:
+            self._add("sent", id_, place(r.idx, r.attempt), what, rows.request(r))
+            self.topics.add(f"agent:{agent}")
 
     def _rare(self, decision: Decision) -> None:
         """Collect what most Decisions do not have."""
@@ -94,9 +126,7 @@ class Writing:
             if idx not in decision.timers:  # set anew in the same Decision: one row may be touched only once
                 self._add("dropped", id_, idx)
         for idx, attempt in decision.withdraw:
-            self._add("withdraw", id_, idx, attempt, len(self.parts.get("withdraw", ())))
-        for idx, wait in decision.timers.items():
-            self._add("timer", id_, idx, wait)
+            self._add("withdraw", id_, place(idx, attempt), len(self.parts.get("withdraw", ())))
         for a in decision.alerts:
             self._add("alert", a.kind, a.task or id_, a.step, a.text)
         for answer in decision.answers:
@@ -118,54 +148,76 @@ class Writing:
         """Collect the task's own row, if anything of it changes."""
         before, task = decision.before, decision.task
         failures = sum(more for _, more in decision.counted.values()) if decision.counted else 0
-        same = task is before or (
-            task.state == before.state
-            and task.goal == before.goal
+        steady = (
+            task.goal == before.goal
             and task.cause == before.cause
             and task.submission == before.submission
             and task.lost == before.lost
-            and task.result == before.result
+            and not failures
+            and not decision.clear_complete_by
         )
-        if same and not (
-            task.id in self.claimed or failures or decision.release or decision.clear_complete_by
+        state, was, claimed = task.state, before.state, self.claimed.get(task.id)
+        if (
+            steady
+            and state == was
+            and task.result == before.result
+            and claimed is None
+            and not decision.release
         ):
             return
+        if state in AT_REST and state != was:
+            self.topics.add("ended")
+        elif state == "pending":
+            self.topics.add("pending")
+        if steady and state == "processed" and was == "processing" and decision.release and claimed is None:
+            self._add("processed", task.id, task.result)
+        elif (
+            steady
+            and (was, state, task.goal) == ("pending", "processing", "forward")
+            and claimed is not None
+            and task.result is None
+            and not decision.release
+        ):
+            self._add("claimed", task.id)
+        else:
+            self._whole_task(decision, failures)
+
+    def _whole_task(self, decision: Decision, failures: int) -> None:
+        before, task = decision.before, decision.task
         state, was = task.state, before.state
-        draws, undo = False, _KEEP
+        undo = _KEEP
         ends = _KEEP if state == was else _SET if state in ENDED else _CLEAR
         if state in AT_REST:
             undo = _CLEAR
             if decision.release:
                 self._add("rested", task.id)
-            if state != was:
-                self.topics.add("ended")
-        elif state == "pending":
-            draws = was != "pending"
-            self.topics.add("pending")
         elif state == "undoing" and was != "undoing" and not (was == "pending" and before.goal == "undo"):
             undo = _SET
         complete = _CLEAR if decision.clear_complete_by else _SET if self.claimed.get(task.id) else _KEEP
         self._add(
             "task", task.id, state, task.goal, task.cause, task.submission, failures, task.lost, task.result,
-            None if decision.release else self.node, before.epoch, ends, draws, complete, undo,
+            None if decision.release else self.node, before.epoch, ends, state == "pending" and was != "pending", complete, undo,
         )  # fmt: skip
 
     async def write(self, tx: Transaction, *, mark: bool) -> "Written":
         """Write everything, or nothing when a fence does not hold; ``mark``: with the lane's number, as the last write."""
         names = tuple(name for name in PARTS if name in self.parts)
-        values: list[list[Any]] = [*columns(self.fences, 2), *columns(self.consumed, 3)]
+        values: list[Any] = [*arrays(HELD, self.fences), *arrays(CONSUMED, self.consumed)]
+        if self.kinds:
+            values += map(list, zip(*self.kinds, strict=True))
         for name in names:
-            values += columns(self.parts[name], 0)
+            values += arrays(PARTS[name].columns, self.parts[name])
         row = await tx.row(
-            statement(names), tx.lane, tx.before, tx.number, sorted(self.topics), self.node, mark, *values
-        )
+            statement(names), tx.lane, tx.before, tx.number, sorted(self.topics), self.node, mark, len(self.fences),
+            len(self.consumed), *values,
+        )  # fmt: skip
         assert row is not None
         if not row["lane"]:
             raise LaneGoneError
         if not row["ok"]:
             held, there = set(row["held"]), {tuple(key) for key in row["there"]}
             lost = {task for task, _ in self.fences if task not in held}
-            return Written(lost | {key[0] for key in self.consumed if key not in there}, [])
+            return Written(lost | {task for task, where in self.consumed if (task, where) not in there}, [])
         tx.marked = tx.marked or mark
         tx.topics |= self.topics
         return Written(set(), self.taken_back(row["withdrawn"]))
@@ -173,7 +225,9 @@ class Writing:
     def taken_back(self, positions: Sequence[int] | None) -> list[Key]:
         """Return the requests at these positions among those to be withdrawn."""
         wanted = self.parts.get("withdraw", ())
-        return [(task, idx, attempt) for task, idx, attempt, n in wanted if n in set(positions or ())]
+        return [
+            (task, where >> 32, where & 0xFFFFFFFF) for task, where, n in wanted if n in set(positions or ())
+        ]
 
 
 @dataclass(slots=True)
@@ -187,3 +241,11 @@ class Written:
 def columns(of: Sequence[tuple[Any, ...]], count: int) -> list[list[Any]]:
     """Return rows turned into columns, for ``unnest``; ``count`` of them when there are no rows."""
     return list(map(list, zip(*of, strict=True))) if of else [[] for _ in range(count)]
+
+
+def arrays(kinds: Columns, of: Sequence[tuple[Any, ...]]) -> list[Any]:
+    """Return rows as the arrays that the statement wants for these columns: numbers as text, the others as lists."""
+    made: list[Any] = []
+    for (_, kind), column in zip(kinds, columns(of, len(kinds)), strict=True):
+        made.append(numbers(column) if is_number(kind) else column)
+    return made

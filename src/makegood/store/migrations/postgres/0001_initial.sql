@@ -133,14 +133,14 @@ create index inbox_expired on makegood.inbox (at) where kind = 'expired';
 
 -- History: one row per task and commit, listing its moves. Append-only.
 create table makegood.event (
-    seq bigint generated always as identity primary key,
+    seq bigint generated always as identity,
     task bigint not null,
     at double precision not null,
     node bigint,
     moves bytea not null,
     note text not null
 );
-create index event_task on makegood.event (task, seq);
+create unique index event_task on makegood.event (task, seq);
 
 -- What became of operators' acts.
 create table makegood.audit (
