@@ -37,9 +37,13 @@ def test_run_sets_up_an_empty_store_and_drains_on_sigterm(tmp_path: Path) -> Non
 
 
 def test_ctrl_c_drains_as_well(shop: Shop) -> None:
-    """SIGINT is an orderly end too, without a traceback."""
-    code, _, err = shop.stop(shop.serve("scheduler"), signal.SIGINT)
-    assert code == 0, err
+    """SIGINT is an orderly end too, without a traceback; people are told on stderr what runs, and stdout stays empty."""
+    process = shop.start("agent", "kiosk:kiosk", "stock", "till")
+    assert process.stderr is not None
+    told = process.stderr.readline()
+    assert told.startswith("makegood: agent (stock, till) on sqlite:///")
+    code, out, err = shop.stop(process, signal.SIGINT)
+    assert (code, out) == (0, ""), err
     assert "Traceback" not in err
 
 

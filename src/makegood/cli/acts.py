@@ -202,7 +202,7 @@ async def _one(
 
 
 def _sentence(shape: dict[str, Any]) -> str:
-    state = f", the task is {shape['state']}" if shape.get("state") else ""
+    state = f" (now {shape['state']})" if shape.get("state") else ""
     verdict = {"noop": "nothing to do"}.get(shape["verdict"], shape["verdict"])
     return f"{shape['task']}  {shape.get('act', '')}{' ' if shape.get('act') else ''}{verdict}: {shape['reason']}{state}"
 

@@ -133,10 +133,8 @@ def _serve(cli: Cli, app: App | None, roles: tuple[str, ...], agents: tuple[str,
         if cli.json:
             cli.out.record({"event": event, "node": node.number, **what})
         elif event == "started":
-            names = f" {', '.join(what['agents'])}" if what["agents"] else ""
-            cli.note(
-                f"makegood: {', '.join(roles)}{names} on {what['store']}; Ctrl-C or SIGTERM drains and stops"
-            )
+            named = [f"agent ({', '.join(names)})" if role == "agent" else role for role in roles]
+            cli.note(f"makegood: {', '.join(named)} on {what['store']}; Ctrl-C or SIGTERM drains and stops")
 
     asyncio.run(node.run(lambda: say("started")))
     say("stopped")
