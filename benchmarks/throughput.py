@@ -1,6 +1,6 @@
 """How many no-op steps a second one process carries, running and completed states both durable.
 
-    .venv/bin/python benchmarks/throughput.py --store sqlite:////tmp/bench.db --flight 500 --seconds 5
+    .venv/bin/python benchmarks/throughput.py --store sqlite:///bench.db --flight 500 --seconds 5
 
 Each of ``--flight`` callers submits a 3-step task, waits for its result, and goes on. Prints one JSON object: tasks and steps
 per second, CPU microseconds per step of this process, latency percentiles.
@@ -78,7 +78,9 @@ async def measure(store: str, flight: int, seconds: float) -> dict[str, float]:
 
 def main() -> None:
     """Parse the command line, measure, print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--store", help="store URL (default: a SQLite file in a temporary folder)")
     parser.add_argument("--flight", type=int, default=500, help="tasks in flight")
     parser.add_argument("--seconds", type=float, default=5.0)

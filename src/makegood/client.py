@@ -169,7 +169,7 @@ class Client:
                     key=plan.key or "",
                 )
             if not answer.collided:
-                return TaskHandle(self, answer.id, plan.returns_type, created=answer.created)
+                return TaskHandle(self, answer.id, plan.returns_type, created=answer.created, known=True)
 
     @staticmethod
     def _plan(workflow: Any, inputs: tuple[Any, ...]) -> Plan[Any]:
@@ -304,7 +304,10 @@ class Client:
 class TaskHandle(Generic[R_co]):
     """One task. ``id`` is what people see, ``number`` what the store keeps; ``created`` is False when the key had it already."""
 
-    def __init__(self, client: Client, number: int, returns: Any, *, created: bool) -> None:
+    def __init__(
+        self, client: Client, number: int, returns: Any, *, created: bool, known: bool = False
+    ) -> None:
+        self._known = known
         self.number = number
         self.created = created
         self._client = client
@@ -329,10 +332,7 @@ class TaskHandle(Generic[R_co]):
 
     async def wait(self, timeout: Duration | None = None) -> TaskView:
         """Wait until the task is at rest (processed, undone, error). Raises ``WaitExpiredError``, ``TaskNotFoundError``."""
-        limit = seconds(timeout, name="timeout") if timeout is not None else None
-        if not await self._client.find(Filter(ids=(self.number,))):
-            await self.status()  # raises
-        return await self._rested(limit)
+        return await self._rested(timeout)
 
     async def result(self, timeout: Duration | None = None) -> R_co:
         """Wait for the task's end and return its result, decoded to the workflow's return type.
@@ -340,7 +340,7 @@ class TaskHandle(Generic[R_co]):
         ``timeout``: seconds or a duration, None = for ever. Raises ``TaskUndone`` (cause, undone, standing),
         ``TaskInError`` (cause, standing: an operator is needed) or ``WaitExpiredError`` (the task goes on).
         """
-        view = await self._rested(seconds(timeout, name="timeout") if timeout is not None else None)
+        view = await self._rested(timeout)
         if view.state == "processed":
             value: R_co = decode(view.result or b"null", self.returns, f"the result of task {self.id}")
             return value
@@ -361,7 +361,11 @@ class TaskHandle(Generic[R_co]):
             task_id=self.id, cause=cause, standing=standing,
         )  # fmt: skip
 
-    async def _rested(self, limit: float | None) -> TaskView:
+    async def _rested(self, timeout: Duration | None) -> TaskView:
+        limit = seconds(timeout, name="timeout") if timeout is not None else None
+        if not self._known:
+            await self.status()  # raises for a task that is not there: nobody would ever end it
+            self._known = True
         try:
             async with asyncio.timeout(limit):
                 return await self._client.rested(self.number)

@@ -1,0 +1,273 @@
+"""Agents: what an action's ending means, retries under one key, silence at complete-by, slots that stay accounted for."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+import makegood as mg
+from makegood.node import Node
+from makegood.options import Options
+from makegood.store.protocol import Store
+from tests.actors.benchapp import Service
+from tests.actors.conftest import QUIET
+
+FAST = mg.Retry(tries=3, wait="1ms")
+AT_ONCE = mg.Recover(threshold=1, wait="10ms", extended="10ms")
+
+
+def shop(service: Service, *, concurrency: int = 10, **options: Any) -> tuple[mg.App, Any]:
+    """Return an app with one undoable action that calls ``service``, and its workflow."""
+    app = mg.App("shop")
+    bank = app.agent("bank", concurrency=concurrency)
+    options = {"complete_within": "20s", "retry": FAST, "recover": AT_ONCE, **options}
+
+    @bank.action(**options)
+    async def charge(order: str) -> str:
+        service.called("charge")
+        return f"paid {order}"
+
+    if not options.get("no_return"):
+
+        @charge.undo
+        async def refund(order: str, *, result: str | None) -> None:
+            service.called(f"refund {result}")
+
+    @app.workflow()
+    def buy(order: str) -> str:
+        return charge(order)
+
+    return app, buy
+
+
+async def test_transient_errors_are_tried_again_under_the_same_key_within_one_attempt(store: Store) -> None:
+    service = Service()
+    service.fail = [ConnectionError("gone"), TimeoutError("slow")]
+    app, buy = shop(service)
+    async with Node(app, store, roles=("scheduler", "agent"), options=QUIET) as node:
+        task = await node.client.submit(buy, "o")
+        assert await task.result(timeout="20s") == "paid o"
+    assert service.names() == ["charge"] * 3
+    assert len({key for _, key, _ in service.calls}) == 1
+    assert {attempt for _, _, attempt in service.calls} == {1}
+
+
+async def test_permanent_is_not_tried_again_and_nothing_is_undone(store: Store) -> None:
+    service = Service()
+    service.fail = [mg.Permanent("card refused")]
+    app, buy = shop(service)
+    async with Node(app, store, roles=("scheduler", "agent"), options=QUIET) as node:
+        task = await node.client.submit(buy, "o")
+        with pytest.raises(mg.TaskUndone, match="card refused") as caught:
+            await task.result(timeout="20s")
+    assert service.names() == ["charge"]
+    assert caught.value.undone == ()
+
+
+async def test_tries_that_run_out_leave_the_step_in_doubt_so_it_is_undone_with_result_none(
+    store: Store,
+) -> None:
+    service = Service()
+    service.fail = [ConnectionError("gone")] * 9
+    app, buy = shop(service)
+    async with Node(app, store, roles=("scheduler", "agent"), options=QUIET) as node:
+        task = await node.client.submit(buy, "o")
+        with pytest.raises(mg.TaskUndone, match="gone"):
+            await task.result(timeout="20s")
+    assert service.names() == ["charge"] * 9 + ["refund None"]
+    assert [attempt for _, _, attempt in service.calls] == [1] * 3 + [2] * 3 + [3] * 3 + [4]
+    keys = [key for _, key, _ in service.calls]
+    assert len(set(keys[:9])) == 1
+    assert keys[9] == keys[0].replace("/do", "/undo")
+
+
+async def test_permanent_after_an_unanswered_try_is_in_doubt_and_undone(store: Store) -> None:
+    service = Service()
+    service.fail = [ConnectionError("gone"), mg.Permanent("no")]
+    app, buy = shop(service)
+    async with Node(app, store, roles=("scheduler", "agent"), options=QUIET) as node:
+        task = await node.client.submit(buy, "o")
+        with pytest.raises(mg.TaskUndone):
+            await task.result(timeout="20s")
+    assert service.names() == ["charge", "charge", "refund None"]
+
+
+async def test_later_waits_without_a_failure(store: Store) -> None:
+    service = Service()
+    service.fail = [mg.Later("20ms"), mg.Later("0")]
+    app, buy = shop(service)
+    async with Node(app, store, roles=("scheduler", "agent"), options=QUIET) as node:
+        task = await node.client.submit(buy, "o")
+        assert await task.result(timeout="20s") == "paid o"
+        detail = await task.status()
+    assert detail.task.failure_count == 0
+    assert service.names() == ["charge"] * 3
+
+
+async def test_a_result_that_cannot_be_kept_is_not_tried_again_and_is_undone(store: Store) -> None:
+    app, undone, calls = mg.App("shop"), [], []
+    bank = app.agent("bank")
+
+    @bank.action(complete_within="20s", recover=AT_ONCE)
+    async def charge(order: str) -> object:
+        calls.append(order)
+        return object()
+
+    @charge.undo
+    async def refund(order: str, *, result: object) -> None:
+        undone.append((result, mg.current_call().in_doubt))
+
+    @app.workflow()
+    def buy(order: str) -> object:
+        return charge(order)
+
+    async with Node(app, store, roles=("scheduler", "agent"), options=QUIET) as node:
+        task = await node.client.submit(buy, "o")
+        with pytest.raises(mg.TaskUndone, match="result"):
+            await task.result(timeout="20s")
+    assert calls == ["o"]
+    assert undone == [(None, True)]
+
+
+async def test_an_async_action_is_halted_at_its_complete_by_and_nothing_is_said(store: Store) -> None:
+    app, halted = mg.App("shop"), asyncio.Event()
+    bank = app.agent("bank")
+
+    @bank.action(complete_within="50ms", undo=mg.NOTHING)
+    async def hang(order: str) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            halted.set()
+
+    @app.workflow()
+    def buy(order: str) -> None:
+        hang(order)
+
+    async with Node(app, store, roles=("scheduler", "agent"), options=QUIET) as node:
+        task = await node.client.submit(buy, "o")
+        async with asyncio.timeout(20):
+            await halted.wait()
+        (step,) = (await task.status()).steps
+        assert (step.state, step.attempt, step.failures) == ("running", 1, 0), (
+            "silence is the Supervisor's to judge"
+        )
+        assert node.agents is not None
+        assert node.agents.slots["shop/bank"].free == 10
+
+
+async def test_extend_moves_complete_by_for_async_and_plain_actions_alike(store: Store) -> None:
+    app, seen = mg.App("shop"), []
+    bank = app.agent("bank")
+
+    @bank.action(complete_within="300ms", undo=mg.NOTHING)
+    async def first(order: str) -> None:
+        await mg.current_call().extend(2)
+        seen.append(mg.current_call().remaining())
+
+    @bank.action(complete_within="300ms", undo=mg.NOTHING)
+    def second(order: str) -> None:
+        mg.current_call().extend(2)
+        seen.append(mg.current_call().remaining())
+
+    @app.workflow()
+    def buy(order: str) -> None:
+        first(order)
+        second(order)
+
+    async with Node(app, store, roles=("scheduler", "agent"), options=QUIET) as node:
+        await (await node.client.submit(buy, "o")).result(timeout="20s")
+    assert len(seen) == 2
+    assert all(1.0 < left <= 2.0 for left in seen)
+
+
+async def test_an_agent_runs_no_more_than_its_slots_and_takes_the_rest_as_they_become_free(
+    store: Store,
+) -> None:
+    app, running, most = mg.App("shop"), [0], [0]
+    bank = app.agent("bank", concurrency=3)
+
+    @bank.action(complete_within="1m", undo=mg.NOTHING)
+    async def work(order: str) -> None:
+        running[0] += 1
+        most[0] = max(most[0], running[0])
+        for _ in range(5):
+            await asyncio.sleep(0)
+        running[0] -= 1
+
+    @app.workflow()
+    def flow(order: str) -> None:
+        work(order)
+
+    async with Node(app, store, roles=("scheduler", "agent"), options=QUIET) as node:
+        tasks = await asyncio.gather(*(node.client.submit(flow, str(n)) for n in range(40)))
+        await asyncio.gather(*(task.result(timeout="40s") for task in tasks))
+    assert most[0] == 3
+
+
+async def test_agents_in_another_process_answer_through_the_store(store: Store, other: Store) -> None:
+    service = Service()
+    app, buy = shop(service)
+    async with (
+        Node(None, store, roles=("scheduler",), options=QUIET) as scheduler,
+        Node(app, other, roles=("agent",), options=QUIET),
+    ):
+        task = await scheduler.client.submit(buy, "o")
+        assert await task.result(timeout="20s") == "paid o"
+    assert service.names() == ["charge"]
+
+
+async def test_an_action_by_its_former_name_still_finds_its_code(store: Store) -> None:
+    old, buy = shop(Service())
+    service, app = Service(), mg.App("shop")
+    bank = app.agent("bank")
+
+    @bank.action(complete_within="20s", undo=mg.NOTHING, formerly=("charge",))
+    async def take_money(order: str) -> str:
+        service.called("take_money")
+        return order
+
+    async with mg.Client(store) as client:
+        task = await client.submit(buy, "o")
+    async with Node(app, store, roles=("scheduler", "agent"), options=QUIET) as node:
+        assert await node.client.task(task.id).result(timeout="20s") == "o"
+    assert service.names() == ["take_money"]
+    assert old.name == "shop"
+
+
+async def test_a_probe_that_says_happened_spares_the_second_call(store: Store) -> None:
+    app, calls = mg.App("shop"), []
+    bank = app.agent("bank")
+
+    @bank.action(complete_within="20s", retry=mg.Retry(tries=1), recover=AT_ONCE)
+    async def charge(order: str) -> str:
+        calls.append("charge")
+        raise ConnectionError("did it, then broke")
+
+    @charge.probe
+    async def find(order: str) -> mg.Happened[str] | mg.NotHappened:
+        calls.append(f"probe {mg.current_call().undoes == mg.current_call().key}")
+        return mg.Happened("p-1")
+
+    @charge.undo
+    async def refund(order: str, *, result: str | None) -> None:
+        calls.append("refund")
+
+    @app.workflow()
+    def buy(order: str) -> str:
+        return charge(order)
+
+    async with Node(app, store, roles=("scheduler", "agent"), options=QUIET) as node:
+        assert await (await node.client.submit(buy, "o")).result(timeout="20s") == "p-1"
+    assert [name.split()[0] for name in calls] == ["charge", "probe"]
+
+
+def test_a_node_with_agents_needs_an_app_and_knows_its_names() -> None:
+    app, _ = shop(Service())
+    with pytest.raises(mg.ConfigError, match="needs the app"):
+        Node(None, "sqlite:///x.db")
+    with pytest.raises(mg.ConfigError, match="roles="):
+        Node(app, "sqlite:///x.db", roles=("worker",))
+    with pytest.raises(mg.DefinitionError, match="it has bank"):
+        Node(app, "sqlite:///x.db", agents=["payments"])
+    assert Node(app, "sqlite:///x.db", options=Options(slots=3)).roles == ("scheduler", "agent", "supervisor")

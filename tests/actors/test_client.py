@@ -1,0 +1,198 @@
+"""The client: keys, waiting, outcomes, operators' acts; the blocking facade has the same names."""
+
+import asyncio
+import inspect
+import os
+from pathlib import Path
+
+import pytest
+
+import makegood as mg
+from makegood.client import Client, TaskHandle
+from makegood.node import Node
+from makegood.store.protocol import Store
+from makegood.store.records import Filter
+from makegood.sync import SyncClient, SyncNode, SyncTaskHandle
+from tests.actors.benchapp import chain_app
+from tests.actors.conftest import QUIET
+
+
+async def test_the_same_key_with_the_same_inputs_is_the_same_task_with_others_a_conflict(
+    store: Store,
+) -> None:
+    _, chain = chain_app(1)
+    async with Client(store) as client:
+        first = await client.submit(chain, "a", key="k")
+        again = await client.submit(chain, "a", key="k")
+        assert (first.created, again.created, again.id) == (True, False, first.id)
+        with pytest.raises(mg.KeyConflict, match="use another key") as caught:
+            await client.submit(chain, "b", key="k")
+        assert caught.value.task_id == first.id
+        assert [view.id for view in await client.find(Filter(key="k"))] == [first.number]
+
+
+async def test_misuse_of_submit_is_refused_with_the_remedy(store: Store) -> None:
+    _, chain = chain_app(1)
+    async with Client(store) as client:
+        with pytest.raises(mg.DefinitionError, match=r"@app\.workflow"):
+            await client.submit(print, "a")
+        with pytest.raises(mg.DefinitionError, match="has its inputs already"):
+            await client.submit(chain.plan("a"), "b")
+        with pytest.raises(mg.ConfigError, match="from 0 to 9"):
+            await client.submit(chain, "a", priority=10)
+        with pytest.raises(mg.DefinitionError, match="chain"):
+            await client.submit(chain)
+        assert await client.find() == []
+
+
+async def test_waiting_ends_without_the_task_and_unknown_tasks_are_named(store: Store) -> None:
+    _, chain = chain_app(1)
+    async with Client(store) as client:
+        task = await client.submit(chain, "a")
+        with pytest.raises(mg.WaitExpiredError, match="it goes on"):
+            await task.result(timeout="20ms")
+        missing = client.task(task.number + 1)
+        with pytest.raises(mg.TaskNotFoundError, match="task list"):
+            await missing.status()
+        with pytest.raises(mg.TaskNotFoundError, match="task list"):
+            await missing.wait(timeout="1s")
+        with pytest.raises(mg.TaskNotFoundError):
+            await missing.result(timeout="1s")
+        with pytest.raises(mg.WaitExpiredError, match="makegood agents"):
+            await task.cancel(timeout="20ms")
+
+
+async def test_cancel_undoes_and_says_who_won_when_it_comes_too_late(store: Store) -> None:
+    app, go, begun = mg.App("shop"), asyncio.Event(), asyncio.Event()
+    bank = app.agent("bank")
+    undone: list[str | None] = []
+
+    @bank.action(complete_within="1m")
+    async def charge(order: str) -> str:
+        return f"paid {order}"
+
+    @charge.undo
+    async def refund(order: str, *, result: str | None) -> None:
+        undone.append(result)
+
+    @bank.action(complete_within="1m", undo=mg.NOTHING)
+    async def slow(paid: str) -> str:
+        begun.set()
+        await go.wait()
+        return paid
+
+    @app.workflow()
+    def buy(order: str) -> str:
+        return slow(charge(order))
+
+    async with Node(app, store, roles=("scheduler", "agent"), options=QUIET) as node:
+        task = await node.client.submit(buy, "o")
+        async with asyncio.timeout(20):
+            await begun.wait()
+        answer = await task.cancel(why="changed my mind", who="ada")
+        assert (answer.verdict, answer.state) == ("applied", "undoing")
+        go.set()
+        with pytest.raises(mg.TaskUndone) as caught:
+            await task.result(timeout="20s")
+        assert caught.value.undone == ("charge",)
+        assert "ada" in caught.value.cause
+        with pytest.raises(mg.ActRefusedError, match="undone"):
+            await task.cancel()
+        seen = [event async for event in task.events()]
+        assert any(move[:3] == ("task", "undoing", "undone") for event in seen for move in event.moves)
+    assert undone == ["paid o"]
+
+
+async def test_an_operator_settles_resubmits_and_undoes(store: Store) -> None:
+    app, broken = mg.App("shop"), [True]
+    bank = app.agent("bank")
+
+    @bank.action(
+        complete_within="1m",
+        retry=mg.Retry(tries=1),
+        recover=mg.Recover(threshold=0, wait=0, extended=0, then="hold"),
+    )
+    async def charge(order: str) -> str:
+        if broken[0]:
+            raise ConnectionError("gone")
+        return f"paid {order}"
+
+    @charge.undo
+    async def refund(order: str, *, result: str | None) -> None: ...
+
+    @app.workflow()
+    def buy(order: str) -> str:
+        return charge(order)
+
+    async with Node(app, store, roles=("scheduler", "agent"), options=QUIET) as node:
+        task = await node.client.submit(buy, "o")
+        with pytest.raises(mg.TaskInError, match="needs an operator") as caught:
+            await task.result(timeout="20s")
+        assert caught.value.standing == ("charge",)
+        with pytest.raises(mg.TaskNotFoundError, match="it has charge"):
+            await task.settle("nope", outcome="failed")
+        with pytest.raises(mg.ConfigError, match="outcome="):
+            await task.settle("charge", outcome="perhaps")
+        assert (await task.settle("charge", value="paid by hand", why="rang the bank")).verdict == "applied"
+        assert await task.result(timeout="20s") == "paid by hand"
+        assert (await task.undo()).verdict == "applied"
+        assert (await task.wait("20s")).state == "undone"
+        broken[0] = False
+        await task.resubmit()
+        assert await task.result(timeout="20s") == "paid o"
+
+
+# -- the blocking facade ---------------------------------------------------------------------------------------------------
+
+
+def public(kind: type) -> dict[str, list[str]]:
+    """Return the public methods of a class with their parameter names."""
+    return {
+        name: [p for p in inspect.signature(member).parameters if p != "self"]
+        for name, member in vars(kind).items()
+        if not name.startswith("_") and inspect.isfunction(member)
+    }
+
+
+def test_the_facade_has_the_names_and_parameters_of_what_it_fronts() -> None:
+    inner = {"ended", "rested", "waits_for", "act", "new_act"}
+    assert set(public(SyncClient)) == set(public(Client)) - inner
+    handles, blocking = public(TaskHandle), public(SyncTaskHandle)
+    assert set(blocking) == set(handles)
+    for name in set(handles) - {"settle"}:
+        assert blocking[name] == handles[name], name
+
+
+def test_the_facade_submits_and_waits_from_blocking_code(tmp_path: Path) -> None:
+    app, chain = chain_app(3)
+    with SyncNode(app, f"sqlite:///{tmp_path / 'a.db'}") as node:
+        assert node.client.submit(chain, "x").result(timeout="20s") == "x"
+        with SyncClient(f"sqlite:///{tmp_path / 'a.db'}") as client:
+            task = client.submit(chain, "y", key="y")
+            assert task.result(timeout="20s") == "y"
+            assert client.task(task.id).wait().state == "processed"
+            assert len(list(task.events())) == 4
+            assert len(client.find()) == 2
+            with pytest.raises(mg.ActRefusedError):
+                task.cancel()
+
+
+async def test_the_facade_refuses_to_block_a_running_loop(tmp_path: Path) -> None:
+    with pytest.raises(mg.MakegoodError, match=r"use makegood\.Client"):
+        SyncClient(f"sqlite:///{tmp_path / 'a.db'}").find()
+
+
+def test_a_forked_child_opens_its_own_connection(tmp_path: Path) -> None:
+    _, chain = chain_app(1)
+    with SyncClient(f"sqlite:///{tmp_path / 'a.db'}", migrate=True) as client:
+        client.submit(chain, "parent")
+        pid = os.fork()
+        if pid == 0:
+            code = 1
+            try:
+                client.submit(chain, "child")
+                code = 0 if len(client.find()) == 2 else 2
+            finally:
+                os._exit(code)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+        assert len(client.find()) == 2

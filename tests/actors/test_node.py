@@ -1,0 +1,79 @@
+"""A node wires the roles of one process, learns of its own death, and takes no half measures when an actor dies."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+import makegood as mg
+from makegood.channels import StoreChannel
+from makegood.errors import SchemaMismatchError
+from makegood.node import Node
+from makegood.options import Options
+from makegood.store.protocol import Store
+from makegood.store.records import Offer
+from tests.actors.benchapp import chain_app
+from tests.actors.conftest import QUIET
+from tests.conformance.worlds import World
+
+
+async def test_a_node_that_was_declared_dead_goes_on_under_a_new_number(store: Store, world: World) -> None:
+    app, chain = chain_app(2)
+    options = Options(heartbeat="10ms", life="1h", poll=None, drain="1s")
+    async with Node(app, store, roles=("scheduler", "agent"), options=options) as node:
+        first = node.number
+        assert await (await node.client.submit(chain, "a")).result(timeout="20s") == "a"
+        await store.unregister(first)
+        async with asyncio.timeout(20):
+            while node.number == first:  # noqa: ASYNC110 - a heartbeat rings nobody
+                await asyncio.sleep(0)
+        assert await (await node.client.submit(chain, "b")).result(timeout="20s") == "b"
+
+
+async def test_an_actor_that_dies_takes_the_node_with_it_and_its_error_is_raised(store: Store) -> None:
+    app, _ = chain_app(1)
+    node = Node(app, store, roles=("scheduler", "agent"), options=QUIET)
+
+    async def broken() -> bool:
+        raise ZeroDivisionError
+
+    async def use() -> None:
+        async with node:
+            assert node.scheduler is not None
+            node.scheduler._turn = broken  # type: ignore[method-assign]
+            node.scheduler._wake.set()
+            await node._stop.wait()
+
+    with pytest.raises(ZeroDivisionError):
+        await use()
+
+
+async def test_a_store_that_cannot_be_opened_stops_the_node_before_anything_runs(tmp_path: Path) -> None:
+    app, _ = chain_app(1)
+    with pytest.raises(mg.ConfigError, match="does not exist"):
+        async with Node(app, f"sqlite:///{tmp_path / 'no' / 'such' / 'folder.db'}"):
+            pass
+    with pytest.raises(SchemaMismatchError, match="makegood store migrate"):
+        async with Node(app, f"sqlite:///{tmp_path / 'empty.db'}", options=Options(migrate=False)):
+            pass
+
+
+async def test_the_channel_of_the_store_carries_requests_and_rings_for_them(
+    store: Store, other: Store
+) -> None:
+    app, chain = chain_app(1)
+    channel, rang = StoreChannel(other), asyncio.Event()
+    stop = channel.subscribe("bench/desk", rang.set)
+    async with Node(None, store, roles=("scheduler",), options=QUIET) as node:
+        await node.client.submit(chain, "a")
+        async with asyncio.timeout(20):
+            await rang.wait()
+        mine = await other.register(node._info())
+        (request,) = await channel.take(mine, [Offer("bench/desk", ("step",), 5)])
+        assert (request.action, request.attempt) == ("step", 1)
+        assert await channel.extend(mine, request.task, request.idx, request.attempt, 90.0)
+        await channel.give_back(mine, [(request.task, request.idx, request.attempt)])
+        assert len(await channel.take(mine, [Offer("bench/desk", ("step",), 5)])) == 1
+    stop()
+    assert app.name == "bench"
+    assert mg.Options is Options

@@ -1,0 +1,113 @@
+"""The Scheduler: commits and statements of whole tasks counted at the driver, order, take-over, lost decisions."""
+
+import asyncio
+
+import pytest
+
+import makegood as mg
+from makegood import saga
+from makegood.node import Node
+from makegood.store.protocol import Store
+from tests.actors.benchapp import chain_app
+from tests.actors.conftest import QUIET
+from tests.conformance.worlds import Counts
+
+
+@pytest.mark.parametrize("length", [1, 3, 10])
+async def test_a_task_of_n_sequential_steps_costs_n_plus_one_scheduler_commits(
+    counted: Store, counts: Counts, length: int
+) -> None:
+    app, chain = chain_app(length)
+    async with Node(app, counted, roles=("scheduler", "agent"), options=QUIET) as node:
+        warm = await node.client.submit(chain, "warm")
+        await warm.result(timeout="20s")
+        await counts.reset()
+        task = await node.client.submit(chain, "one")
+        assert await task.result(timeout="20s") == "one"
+        assert await counts.commits() == 1 + length + 1, (
+            "the submission, the claim, and one commit for each step done"
+        )
+
+
+async def test_500_tasks_at_once_share_their_commits(counted: Store, counts: Counts) -> None:
+    app, chain = chain_app(3)
+    async with Node(app, counted, roles=("scheduler", "agent"), options=QUIET) as node:
+        warm = await node.client.submit(chain, "warm")
+        await warm.result(timeout="20s")
+        await counts.reset()
+        tasks = await asyncio.gather(*(node.client.submit(chain, f"order-{n}") for n in range(500)))
+        results = await asyncio.gather(*(task.result(timeout="50s") for task in tasks))
+        assert sorted(results) == sorted(f"order-{n}" for n in range(500))
+        commits = await counts.commits()
+        assert commits <= 40, "1500 steps, each of which would cost a commit alone"
+        assert counts.statements <= 40 * commits
+
+
+async def test_a_node_that_stops_gives_its_tasks_back_and_another_goes_on(store: Store, other: Store) -> None:
+    app = mg.App("shop")
+    desk = app.agent("desk")
+    begun, go = asyncio.Event(), asyncio.Event()
+
+    @desk.action(complete_within="1m", undo=mg.NOTHING)
+    async def slow(order: str) -> str:
+        begun.set()
+        await go.wait()
+        return order
+
+    @app.workflow()
+    def flow(order: str) -> str:
+        return slow(slow(order))
+
+    first = Node(app, store, roles=("scheduler",), options=QUIET)
+    async with Node(app, other, roles=("agent",), options=QUIET) as agents:
+        async with first:
+            task = await agents.client.submit(flow, "x")
+            await begun.wait()
+        waiting = (await task.status()).task
+        assert (waiting.state, waiting.locked_by) == ("pending", None)
+        async with Node(None, store, roles=("scheduler",), options=QUIET):
+            go.set()
+            assert await task.result(timeout="20s") == "x"
+            assert (await task.status()).task.epoch == 2
+
+
+async def test_priority_decides_what_is_claimed_first(store: Store) -> None:
+    app, order = mg.App("shop"), []
+    desk = app.agent("desk", concurrency=1)
+
+    @desk.action(complete_within="1m", undo=mg.NOTHING)
+    async def note(number: int) -> None:
+        order.append(number)
+
+    @app.workflow()
+    def flow(number: int) -> None:
+        note(number)
+
+    async with mg.Client(store) as client:
+        tasks = [await client.submit(flow, p, priority=p) for p in (0, 5, 9, 5)]
+        async with Node(app, store, roles=("scheduler", "agent"), options=QUIET):
+            for task in tasks:
+                await task.wait("20s")
+    assert order == [9, 5, 5, 0]
+
+
+async def test_a_task_that_the_rules_cannot_decide_goes_to_error_with_an_alert_and_others_go_on(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+
+    app, chain = chain_app(1)
+    decide = saga.decide
+
+    def broken(held, messages):  # type: ignore[no-untyped-def]  # noqa: ANN001 - stands in for the rules
+        if held.task.key == "bad":
+            raise RuntimeError("a defect")
+        return decide(held, messages)
+
+    monkeypatch.setattr(saga, "decide", broken)
+    async with Node(app, store, roles=("scheduler", "agent"), options=QUIET) as node:
+        bad = await node.client.submit(chain, "a", key="bad")
+        good = await node.client.submit(chain, "b", key="good")
+        assert await good.result(timeout="20s") == "b"
+        assert (await bad.wait("20s")).state == "error"
+        kinds = [alert.kind for alert in await store.alerts(task=bad.number)]
+        assert "guilty" in kinds

@@ -1,0 +1,139 @@
+"""The Supervisor judges and asks: silence is counted once, dead Schedulers lose their tasks, starvation is no failure."""
+
+import asyncio
+import random
+
+import pytest
+
+import makegood as mg
+from makegood.clock import SystemClock
+from makegood.election import Term
+from makegood.errors import FencedOffError
+from makegood.node import Node
+from makegood.options import Options
+from makegood.store.protocol import Store
+from makegood.store.records import Grant
+from makegood.supervisor import LEASE, Pass, Supervisor
+from tests.actors.conftest import QUIET
+from tests.conformance.worlds import World
+
+PROMPT = Options(every="10ms", lease="60s", grace="0s", starve="30s")
+
+
+def supervisor(store: Store, me: str = "s-1") -> Supervisor:
+    """Return a Supervisor that is driven by hand."""
+    return Supervisor(store, PROMPT, me=me, clock=SystemClock(), rng=random.Random(me))
+
+
+async def term_of(store: Store, holder: str = "s-1") -> Term[Grant]:
+    """Take the Supervisor's lease."""
+    grant = await store.acquire(LEASE, holder, f"nonce-{holder}", 60.0)
+    assert grant is not None
+    return Term(
+        store, grant, SystemClock().monotonic(), renew=20.0, clock=SystemClock(), rng=random.Random(1)
+    )
+
+
+def hanging_app() -> tuple[mg.App, mg.Plan[None], asyncio.Event, list[int]]:
+    """Return an app whose action hangs at its first attempt, a plan, an event for its begin, and its attempts."""
+    app, begun, attempts = mg.App("shop"), asyncio.Event(), list[int]()
+    desk = app.agent("desk")
+
+    @desk.action(complete_within="1m", undo=mg.NOTHING, recover=mg.Recover(wait="1ms"))
+    async def work(order: str) -> None:
+        attempts.append(mg.current_call().attempt)
+        begun.set()
+        if len(attempts) == 1:
+            await asyncio.Event().wait()
+
+    @app.workflow()
+    def flow(order: str) -> None:
+        work(order)
+
+    return app, flow.plan("o"), begun, attempts
+
+
+async def test_silence_is_judged_once_counted_once_and_the_rules_try_again(
+    store: Store, world: World
+) -> None:
+    app, plan, begun, attempts = hanging_app()
+    async with Node(app, store, roles=("scheduler", "agent"), options=QUIET) as node:
+        task = await node.client.submit(plan)
+        await begun.wait()
+        watcher, term = supervisor(store), await term_of(store)
+        assert (await watcher.once(term)).judged == 0, "its complete-by has not passed"
+        await world.elapse(61.0)
+        await store.renew(term.grant)
+        term = await term_of(store)
+        assert (await watcher.once(term)).judged == 1
+        assert (await watcher.once(term)).judged == 0
+        await task.result(timeout="20s")
+        detail = await task.status()
+    assert attempts == [1, 2]
+    assert detail.task.failure_count == 1
+
+
+async def test_a_superseded_leader_changes_nothing(store: Store, world: World) -> None:
+    app, plan, begun, _ = hanging_app()
+    async with Node(app, store, roles=("scheduler", "agent"), options=QUIET) as node:
+        await node.client.submit(plan)
+        await begun.wait()
+        old = await term_of(store, "old")
+        await world.elapse(61.0)
+        new = await term_of(store, "new")
+        assert new.epoch == old.epoch + 1
+        with pytest.raises(FencedOffError):
+            await supervisor(store, "old").once(old)
+        assert (await supervisor(store, "new").once(new)).judged == 1
+
+
+async def test_a_dead_schedulers_tasks_are_freed_and_taken_over(
+    store: Store, other: Store, world: World
+) -> None:
+    app, plan, begun, attempts = hanging_app()
+    dead = Node(None, other, roles=("scheduler",), options=Options(heartbeat="1h", life="3h", poll=None))
+    async with Node(app, store, roles=("agent",), options=QUIET) as agents:
+        await dead.start()
+        task = await agents.client.submit(plan)
+        await begun.wait()
+        for actor in dead._tasks:
+            actor.cancel()  # it says nothing more: to the store it is as good as killed
+        await asyncio.gather(*dead._tasks, return_exceptions=True)
+        await world.elapse(3 * 3600 + 1)
+        await agents._register()  # its own heartbeat would have gone on
+        found = await supervisor(store).once(await term_of(store))
+        assert (found.released, found.judged) == (1, 1)
+        async with Node(None, store, roles=("scheduler",), options=QUIET):
+            await task.result(timeout="20s")
+        assert (await task.status()).task.epoch == 2
+    assert attempts == [1, 2]
+    await dead._let_go()
+
+
+async def test_a_request_that_nobody_takes_raises_one_alert_and_counts_no_failure(
+    store: Store, world: World
+) -> None:
+    _, plan, _, _ = hanging_app()
+    async with Node(None, store, roles=("scheduler",), options=QUIET) as node:
+        task = await node.client.submit(plan)
+        async with asyncio.timeout(20):
+            while not [s for s in (await task.status()).steps if s.state == "running"]:  # noqa: ASYNC110 - the store has no ring for a step
+                await asyncio.sleep(0)
+        await world.elapse(31.0)
+        watcher, term = supervisor(store), await term_of(store)
+        assert (await watcher.once(term)).starved == 1
+        assert (await watcher.once(term)).starved == 0
+        (step,) = (await task.status()).steps
+    assert (step.failures, step.attempt) == (0, 1)
+    assert [alert.kind for alert in await store.alerts()] == ["starved"]
+
+
+async def test_it_leads_by_the_lease_makes_its_pass_and_gives_the_lease_back(store: Store) -> None:
+    made = await supervisor(store).single(wait=5.0)
+    assert isinstance(made, Pass)
+    assert made.judged == 0
+    view = await store.read(LEASE)
+    assert view is not None
+    assert (view.holder, view.epoch) == (None, 1)
+    await term_of(store, "somebody else")
+    assert await supervisor(store).single(wait=0.05) is None
