@@ -25,6 +25,9 @@ _INBOX = "select task, seq, body from makegood_inbox where task in ({marks}) ord
 _HELD = f"select {COLUMNS} from makegood_task where locked_by = ? and id in ({{marks}})"  # noqa: S608 - our own columns
 
 
+_UNTOUCHED = ("waiting", 0, 1, 0, 0, 0, 0, None, None, None)
+
+
 @dataclass(slots=True)
 class Raw:
     """A task's row, to be made a record, under the epoch that it has or is about to get."""
@@ -67,6 +70,8 @@ def _task(raw: Raw) -> Task:
 
 
 def _step(tx: Transaction, row: Row, doing: object, waiting: bool) -> Step:  # noqa: FBT001 - columns
+    if doing is None and not waiting and row[3:] == _UNTOUCHED:
+        return tx.plans.untouched(row[2])
     _, _, spec, state, attempt, round_, failures, asked, deaths, flags, result, late, error = row
     return Step(
         tx.plans.plan(spec), state, doing, waiting, attempt, round_, failures, asked, deaths,  # type: ignore[arg-type]
