@@ -290,7 +290,7 @@ class Action(Generic[P, R]):
                 return functions.fn, fitted.args(request.args)
             if request.doing == "undo" and functions.undo is not None and fitted.undo is not None:
                 kwargs = fitted.undo(request.args)
-                known = None if request.result == b"null" else request.result  # null: settled by hand without one
+                known = None if request.result == b"null" else request.result  # null: settled by hand
                 kwargs["result"] = None if known is None else fitted.result(known)
                 return functions.undo, kwargs
             if request.doing == "probe" and functions.probe is not None and fitted.probe is not None:

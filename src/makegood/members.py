@@ -21,7 +21,7 @@ import msgspec
 
 from makegood.codec import shown
 from makegood.errors import PromiseError
-from makegood.parameters import members
+from makegood.parameters import members, plain
 
 Kind = Literal["any", "value", "list", "dict", "fields", "keys"]
 """What a class becomes in JSON: unknown; a text, number or the like; an array; an object with free keys; an object, or an array,
@@ -237,4 +237,5 @@ def _hints(cls: Any) -> dict[str, Any]:
 
 def _known(hint: Any) -> Any:
     """Return an annotation, ``Any`` for one that leaves a type open."""
+    hint = plain(hint)
     return Any if isinstance(hint, typing.TypeVar) or bool(getattr(hint, "__parameters__", False)) else hint
