@@ -178,6 +178,11 @@ class Chaos:
             Event("started", "services", self.world.pid, f"back after {away:.1f} s, with their books", away)
         )
 
+    async def leader(self) -> int:
+        """The process id of the supervisor that leads, 0 when none of the wall's does."""
+        _, holder = await self._leader()
+        return next((p.pid for p in self._wall.running("supervisor") if holder.endswith(f"-{p.pid}")), 0)
+
     # -- looking -------------------------------------------------------------------------------------------------------
 
     async def _victim(self, role: str, patience: float = 5.0) -> Place | None:

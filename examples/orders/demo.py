@@ -267,6 +267,7 @@ class Play:
         """Draw, and replace processes that end of themselves."""
         while True:
             chaos.mend()
+            self._scene.leader = await chaos.leader()
             await self._draw(customers)
             await asyncio.sleep(DRAW_EVERY)
 

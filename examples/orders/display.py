@@ -37,6 +37,7 @@ MARKS: Final = {
 }  # fmt: skip
 LINE_EVERY: Final = 3.0
 """Seconds between two lines of progress where nothing can be drawn over."""
+AUDIT: Final = "audit of the services' own books"
 REMEMBERED: Final = 8
 """Events on the screen."""
 
@@ -50,6 +51,8 @@ class Scene:
     placed: int = 0
     states: Counter[str] = field(default_factory=Counter)
     wall: Sequence[Place] = ()
+    leader: int = 0
+    """The process id of the supervisor that leads, 0 when none does."""
     events: deque[tuple[float, Event]] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
     begun: float = field(default_factory=time.monotonic)
 
@@ -150,10 +153,11 @@ class PlainScreen:
 
     def report(self, report: Report) -> None:
         """Write the table, what the bank says, and the verdict."""
-        width = max(len(name) for name, _, _ in report.rows())
-        print()
-        for name, value, good in report.rows():
-            print(f"{name:<{width}}  {value}{'' if good else '  <-- !'}")
+        width = max(len(name) for name, _, _ in (*report.rows(), *report.audit_rows()))
+        for title, rows in (("", report.rows()), (f"{AUDIT}:\n", report.audit_rows())):
+            print(f"\n{title}", end="")
+            for name, value, good in rows:
+                print(f"{name:<{width}}  {value}{'' if good else '  <-- !'}")
         print(f"\nmoney: {report.money()}")
         for finding in report.audit.findings:
             print(f"FINDING  {finding}")
@@ -189,11 +193,9 @@ class LiveScreen:
     def report(self, report: Report) -> None:
         """Draw the final table, what the bank says, and the verdict."""
         self.close()
-        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_header=False)
-        for name, value, good in report.rows():
-            bad = "" if good else "bold red"
-            table.add_row(Text(name, style=bad), Text(value, style=bad or "bold"))
-        self._console.print(table)
+        tables = Table.grid(padding=(0, 6))
+        tables.add_row(_told("the run", report.rows()), _told(AUDIT, report.audit_rows()))
+        self._console.print(Text(), tables, Text(), sep="\n")
         self._console.print(Text(f"money: {report.money()}", style="dim"))
         for finding in (*map(str, report.audit.findings), *report.complaints):
             self._console.print(Text(f"✖ {finding}", style="red"))
@@ -206,6 +208,15 @@ class LiveScreen:
         """Leave the last drawing standing."""
         if self._live.is_started:
             self._live.stop()
+
+
+def _told(title: str, rows: Sequence[tuple[str, str, bool]]) -> Table:
+    """One of the tables at the end: what is not as it should be is red."""
+    table = Table(title, "", box=box.SIMPLE_HEAD, pad_edge=False, header_style="dim")
+    for name, value, good in rows:
+        bad = "" if good else "bold red"
+        table.add_row(Text(name, style=bad), Text(value, style=bad or "bold"))
+    return table
 
 
 def scoreboard(scene: Scene) -> Text:
@@ -233,19 +244,20 @@ def bar(scene: Scene, width: int) -> Text:
     return line.append("░" * (width - drawn_so_far), style="dim")
 
 
-def process_wall(places: Sequence[Place], now: float) -> Table:
-    """Who stands where, since when, and how often that place was hit."""
+def process_wall(scene: Scene, now: float) -> Table:
+    """Who stands where, since when, how often that place was hit, and who leads."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="dim")
     table.add_column("")
     table.add_column("process", no_wrap=True)
     for head in ("pid", "for", "kills", "stops"):
         table.add_column(head, justify="right", no_wrap=True)
-    for place in places:
+    for place in scene.wall:
         light, color = LIGHTS[place.state]
         down = place.state is State.KILLED
+        name = f"{place.name} ★" if place.pid == scene.leader and not down else place.name
         table.add_row(
             Text(light, style=color),
-            Text(place.name, style=color if down else ""),
+            Text(name, style=color if down else ""),
             Text(
                 "killed" if down else f"{place.pid}", style=color if place.state is not State.RUNNING else ""
             ),
@@ -264,6 +276,6 @@ def drawn(scene: Scene, width: int) -> RenderableType:
         mark, color = MARKS.get(event.kind, ("·", ""))
         log.append(f"{at:5.1f} s ", style="dim").append(f"{mark} ", style=color)
         log.append(f"{event.who} ", style="bold").append(f"{event.text}\n")
-    grid.add_row(process_wall(scene.wall, time.monotonic()), log)
+    grid.add_row(process_wall(scene, time.monotonic()), log)
     legend = Text("  ").join(Text(f"█ {name}", style=color) for name, color in COLORS.items())
     return Group(Text(), bar(scene, min(width - 1, 100)), legend, Text(), scoreboard(scene), Text(), grid)

@@ -16,6 +16,8 @@ import pytest
 
 from examples.orders.world import PACKAGE, ROOT
 
+pytestmark = pytest.mark.timeout(240)
+
 DEMO = (sys.executable, "-m", "makegood", "demo")
 FALSIFIED = f"""
 import sqlite3, sys
@@ -46,7 +48,7 @@ def run(command: Sequence[str], folder: Path, *arguments: str) -> tuple[int, lis
         capture_output=True,
         text=True,
         check=False,
-        timeout=110,
+        timeout=220,
     )
     return done.returncode, [json.loads(line) for line in done.stdout.splitlines()], done.stderr
 
@@ -94,7 +96,7 @@ def test_a_false_entry_in_the_books_is_found_and_the_demo_fails(tmp_path: Path) 
     code, lines, said = run(falsified, tmp_path, "--orders", "6", "--kills", "0", "--seed", "5")
     report = lines[-1]
     assert code == 1, (report, said)
-    assert report["ok"] is False
+    assert report.get("ok") is False, (report, said)
     assert report["checks"]["charged twice"] == 1
     (kept,) = folders(tmp_path)
     assert (kept / "books.db").exists(), "the evidence is kept"

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from examples.orders import display, processes
+from examples.orders import display
 from examples.orders.auditor import Finding, Kind, Told
 from examples.orders.auditor import Report as Audit
 from examples.orders.chaos import MUSTS, Blow, Event, Score, plan
@@ -16,6 +16,7 @@ from examples.orders.customers import wanted
 from examples.orders.demo import first, parse
 from examples.orders.processes import Place, State, environment, posts
 from examples.orders.report import CHECKS, Report, count_outcomes
+from examples.orders.world import ROOT
 
 MONEY = {"charged": 1200, "refunded": 200, "kept": 1000}
 
@@ -96,7 +97,7 @@ def test_a_persons_own_settings_do_not_reach_the_wall() -> None:
     inside = environment(outside, {"lease": "2s"}, {"WORLD": "far"})
     assert "MAKEGOOD_STORE" not in inside
     assert (inside["MAKEGOOD_LEASE"], inside["PATH"], inside["WORLD"]) == ("2s", "/bin", "far")
-    assert inside["PYTHONPATH"] == f"{processes.ROOT}:here"
+    assert inside["PYTHONPATH"] == f"{ROOT}:here"
 
 
 # -- what is seen ------------------------------------------------------------------------------------------------------
@@ -108,7 +109,9 @@ def scene() -> display.Scene:
     seen.wall = [
         Place("agent-1", "agent", 4711, State.KILLED, kills=2),
         Place("scheduler-1", "scheduler", 4712, State.RUNNING),
+        Place("supervisor-1", "supervisor", 4713, State.RUNNING),
     ]
+    seen.leader = 4713
     seen.events.append((1.0, Event("killed", "agent-1", 4711, "agent killed")))
     return seen
 
@@ -128,7 +131,7 @@ def test_the_scoreboard_counts_what_is_under_way() -> None:
     assert line.endswith("last heal 1.5 s")
 
 
-def test_the_drawn_screen_names_who_was_killed_and_who_runs() -> None:
+def test_the_drawn_screen_names_who_was_killed_who_runs_and_who_leads() -> None:
     console = Console(width=120, record=True, file=open("/dev/null", "w"))  # noqa: SIM115, PTH123 - closed with the test
     console.print(display.drawn(scene(), 120))
     text = console.export_text()
@@ -136,6 +139,7 @@ def test_the_drawn_screen_names_who_was_killed_and_who_runs() -> None:
     assert "agent killed" in text
     assert any("scheduler-1" in line and "4712" in line for line in text.splitlines())
     assert any("agent-1" in line and "killed" in line for line in text.splitlines())
+    assert "supervisor-1 ★" in text
 
 
 def test_json_is_one_object_per_line_and_progress_comes_seldom(capsys: pytest.CaptureFixture[str]) -> None:
@@ -180,7 +184,8 @@ def test_every_kind_of_finding_is_counted_and_spoils_the_run(kind: Kind) -> None
     assert not bad.well
     assert sum(bad.checks().values()) == 1
     assert "o-1" in bad.verdict()
-    assert [good for *_, good in bad.rows()].count(False) == 1
+    assert all(good for *_, good in bad.rows())
+    assert [good for *_, good in bad.audit_rows()].count(False) == 1
 
 
 def test_every_kind_of_finding_is_looked_for_once() -> None:
