@@ -27,10 +27,13 @@ update makegood.task set state = 'error', goal = case goal when 'undo' then 'und
 where id = $1
 """
 _IN_DOUBT = """
-update makegood.step set
-    flags = case when state = 'running' then flags | $2 else flags end,
-    state = case state when 'running' then 'in_doubt' when 'undoing' then 'undo_failed' else 'waiting' end
-where task = $1 and state in ('running', 'undoing', 'ready')
+update makegood.step s set
+    flags = case when s.state = 'running' or r.attempt > s.attempt then s.flags | $2 else s.flags end,
+    state = case when s.state = 'running' or r.attempt > s.attempt then 'in_doubt' when s.state = 'undoing' then 'undo_failed'
+        else 'waiting' end,
+    attempt = greatest(s.attempt, r.attempt)
+from makegood.step o left join makegood.request r on r.task = o.task and r.idx = o.idx and r.kind <> 'timer'
+where s.task = $1 and o.task = s.task and o.idx = s.idx and (s.state in ('running', 'undoing', 'ready') or r.attempt > s.attempt)
 """
 _CLEAR = "delete from makegood.request where task = $1"
 _CONSUMED = "delete from makegood.inbox where task = $1 and ($2::bigint[] is null or seq = any ($2))"

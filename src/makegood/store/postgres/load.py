@@ -61,11 +61,16 @@ def _task(raw: Raw) -> Task:
     )  # fmt: skip
 
 
-def _step(plans: Interner, row: Any, doing: Any, waiting: bool) -> Step:  # noqa: FBT001 - columns
+def _step(plans: Interner, row: Any, request: Any, waiting: bool) -> Step:  # noqa: FBT001 - columns
     (
         _, _, _, state, attempt, round_, failures, asked, deaths, flags, result, late, error, spec, _, _,
     ) = row  # fmt: skip
-    if state == "waiting" and not attempt and round_ == 1 and not (waiting or failures or flags):
+    doing = None
+    if request is not None:
+        doing = request[0]
+        if request[1] > attempt:
+            state, attempt = "running", request[1]
+    elif state == "waiting" and not attempt and round_ == 1 and not (waiting or failures or flags):
         return plans.untouched(spec)  # shared by all tasks of one shape
     return Step(
         plans.plan(spec), state, doing, waiting, attempt, round_, failures, asked, deaths,
@@ -78,7 +83,7 @@ def _step(plans: Interner, row: Any, doing: Any, waiting: bool) -> Step:  # noqa
 class _Pieces:
     steps: list[Row]
     inbox: list[tuple[int, bytes]]
-    doing: dict[int, str]
+    doing: dict[int, tuple[str, int]]
     due: dict[int, float]
 
 
@@ -95,7 +100,7 @@ async def read(connection: Connection, plans: Interner, found: Sequence[Raw]) ->
         elif row[3] == "timer":
             piece.due[row[2]] = row[14]
         else:
-            piece.doing[row[2]] = row[3]
+            piece.doing[row[2]] = (row[3], row[4])
     done = Read([], [])
     for raw, id_ in zip(found, ids, strict=True):
         piece = pieces[id_]

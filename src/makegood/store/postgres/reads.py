@@ -26,7 +26,7 @@ select idx, kind, name, agent, action, state, attempt, round, failure_count, fla
 from makegood.step where task = $1 order by idx
 """
 _REQUESTS = """
-select idx, kind, taken_by, complete_by - extract(epoch from clock_timestamp())::float8 as due from makegood.request where task = $1
+select idx, kind, attempt, taken_by, complete_by - extract(epoch from clock_timestamp())::float8 as due from makegood.request where task = $1
 """
 _HISTORY = (
     "select seq, task, at, node, moves, note from makegood.event where task = $1 and seq > $2 order by seq"
@@ -76,7 +76,11 @@ async def detail(connection: Connection, plans: Interner, task: int) -> TaskDeta
 def _step(plans: Interner, row: Row, request: Row | None, timer: Row | None) -> StepView:
     idx, kind, name, agent, action, state, attempt, round_, failures, flags, spec, result, error = row
     plan = plans.plan(spec)
-    due = request["due"] if request is not None else None
+    due = None
+    if request is not None:
+        due = request["due"]
+        if request["attempt"] > attempt:  # its first dispatch
+            state, attempt = "running", request["attempt"]
     if due is None and timer is not None:
         due = timer["due"]
     return StepView(

@@ -17,6 +17,9 @@ Numbers travel as the text of an array and the index and attempt of a row in one
 each element of an array several times, and the server stores each column of ``unnest`` by itself, so a batch costs what
 its columns cost. The usual changes have parts of their own for the same reason, with the few columns that vary.
 
+The first dispatch of a step writes no step row at all: a request row whose attempt is above the step's says that it is
+running. Whoever takes such a request away without a Scheduler's Decision (the Supervisor, judging it) writes that down.
+
 Planner's traps: each part joins parameters to one table by its key, never one sub-query to another (that costs
 the product of both). No two parts may touch the same row: one of the two changes would be dropped in silence.
 """
@@ -67,13 +70,6 @@ PARTS: dict[str, Part] = {
         """
 update makegood.step s set state = 'done', attempt = @attempt, result = x.result,
     round = 1, asked = 0, deaths = 0, flags = 0, late = null, error = null
-from at cross join @rows where at.ok and s.task = x.task and s.idx = @idx
-""",
-    ),
-    "running": Part(
-        _PLACE,
-        """
-update makegood.step s set state = 'running', attempt = @attempt
 from at cross join @rows where at.ok and s.task = x.task and s.idx = @idx
 """,
     ),
@@ -219,8 +215,7 @@ delete from makegood.inbox i using at cross join @rows where at.ok and i.seq = x
 """,
     ),
 }  # fmt: skip
-"""``done`` and ``running`` are for steps that were never in trouble, ``claimed`` and ``processed`` for tasks of which nothing
-else changes; ``step`` and ``task`` take everything. ``ends``, ``complete``, ``undo`` say of a time: 0 keep, 1 clear, 2 set.
+"""``done`` is for steps that were never in trouble, ``claimed`` and ``processed`` for tasks of which nothing else changes; ``step`` and ``task`` take everything. ``ends``, ``complete``, ``undo`` say of a time: 0 keep, 1 clear, 2 set.
 """
 
 _HEAD = """

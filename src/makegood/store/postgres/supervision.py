@@ -33,7 +33,8 @@ failed as (
     update makegood.task t set failure_count = t.failure_count + g.n
     from (select task, count(*) as n from gone group by task) g where t.id = g.task
 )
-update makegood.step s set failure_count = s.failure_count + 1
+update makegood.step s set failure_count = s.failure_count + 1, attempt = gone.attempt,
+    state = case when s.attempt < gone.attempt then 'running' else s.state end
 from gone where s.task = gone.task and s.idx = gone.idx
 returning s.task, s.idx, gone.attempt, gone.kind, s.failure_count as failures, coalesce((
     select n.dead or n.alive_until <= extract(epoch from clock_timestamp())::float8 from makegood.node n where n.id = gone.taken_by

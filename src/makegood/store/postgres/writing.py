@@ -59,9 +59,10 @@ class Writing:
             self.fences.append((id_, decision.before.epoch))
         for idx, attempt in decision.consumed:
             self.consumed.append((id_, place(idx, attempt)))
-        for idx, s in decision.steps.items():
-            self._step(id_, idx, s, decision.counted)
         rests = decision.release and decision.task.state in AT_REST
+        for idx, s in decision.steps.items():
+            if rests or s.state != "running" or s.attempt != 1 or not _dispatched(decision, idx, s):
+                self._step(id_, idx, s, decision.counted)
         if not rests:
             for request in decision.requests:
                 self._request(id_, request)
@@ -79,25 +80,13 @@ class Writing:
 
     def _step(self, id_: int, idx: int, s: Step, counted: Mapping[int, tuple[bool, int]]) -> None:
         bits = rows.flags(s)
-        if (
-            s.round != 1
-            or s.asked
-            or s.deaths
-            or bits
-            or s.late is not None
-            or s.error is not None
-            or idx in counted
-        ):
+        if s.state != "done" or idx in counted or not _plain(s, bits):
             reset, more = counted.get(idx, (False, 0))
             self._add(
                 "step", id_, idx, s.state, s.attempt, s.result, s.round, s.asked, s.deaths, bits, s.late, s.error, reset, more
             )  # fmt: skip
-        elif s.state == "done":
-            self._add("done", id_, place(idx, s.attempt), s.result)
-        elif s.state == "running" and s.attempt == 1 and s.result is None:
-            self._add("running", id_, place(idx, 1))
         else:
-            self._add("step", id_, idx, s.state, s.attempt, s.result, 1, 0, 0, 0, None, None, False, 0)
+            self._add("done", id_, place(idx, s.attempt), s.result)
 
     def _request(self, id_: int, r: Request) -> None:
         agent = rows.address(r.app, r.agent)
@@ -171,6 +160,7 @@ class Writing:
             self.topics.add("pending")
         if steady and state == "processed" and was == "processing" and decision.release and claimed is None:
             self._add("processed", task.id, task.result)
+            self._add("rested", task.id)
         elif (
             steady
             and (was, state, task.goal) == ("pending", "processing", "forward")
@@ -236,6 +226,20 @@ class Written:
 
     lost: set[int]
     withdrawn: list[Key]
+
+
+def _plain(s: Step, bits: int) -> bool:
+    return s.round == 1 and not (s.asked or s.deaths or bits) and s.late is None and s.error is None
+
+
+def _dispatched(decision: Decision, idx: int, s: Step) -> bool:
+    """Return whether this is a step's first dispatch, which its request row says alone."""
+    return (
+        s.result is None
+        and idx not in decision.counted
+        and _plain(s, rows.flags(s))
+        and any(r.idx == idx and r.doing == "do" for r in decision.requests)
+    )
 
 
 def columns(of: Sequence[tuple[Any, ...]], count: int) -> list[list[Any]]:
