@@ -54,7 +54,7 @@ async def live(given: argparse.Namespace) -> None:
     try:
         node = Node(
             app,
-            seen,  # type: ignore[arg-type]  # it is a store in all that it passes on
+            seen,
             roles=given.roles,
             agents=given.agents,
             name=given.name,

@@ -23,9 +23,8 @@ _NUMBERS = itertools.count(1)
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """A folder that every user of the machine may enter: some tests run processes of a plain user."""
+    """A folder with a short path: sockets stand in it."""
     with tempfile.TemporaryDirectory(prefix="makegood-") as made:
-        Path(made).chmod(0o755)
         yield Path(made)
 
 

@@ -255,6 +255,12 @@ def process(order: Order) -> str:
 
 
 @floor.workflow(complete_within="2m")
+def deliver(order: Order) -> str:
+    """The first step's agent has one slot; another step follows."""
+    return send(order, grind(order, "at once"))
+
+
+@floor.workflow(complete_within="2m")
 def explore(order: Order) -> str:
     """The second step's agent is not deployed everywhere."""
     return land(order, hold(order))

@@ -2,47 +2,38 @@
 
 ``python -m tests.processes.leash [--plain-user] makegood scheduler --store URL``
 
-``--plain-user``: give up root's rights first, for which no file is read-only.
+``--plain-user``: give up first what makes root write to files that are read-only.
 """
 
 import ctypes
-import importlib
 import os
 import runpy
 import signal
 import sys
 
 PR_SET_PDEATHSIG = 1
-NOBODY = 65534
-MODULES = (
-    "asyncio",
-    "rich.console",
-    "sqlite3",
-    "makegood.cli",
-    "makegood.cli.roles",
-    "makegood.store.sqlite",
-    "tests.processes.child",
-    "tests.processes.floor",
-)
+PR_CAPBSET_DROP = 24
+CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, CAP_FOWNER = 1, 2, 3
+
+
+def control(option: int, value: int) -> None:
+    """Call ``prctl``."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(option, value, 0, 0, 0):
+        raise OSError(ctypes.get_errno(), f"prctl {option}")
 
 
 def main() -> None:
     """Tie this process to its parent, then become the module."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    control(PR_SET_PDEATHSIG, signal.SIGKILL)
     del sys.argv[0]
     if sys.argv[0] != "--plain-user":
         runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
         return
-    del sys.argv[0]
-    for module in MODULES:  # afterwards root's folders cannot be read
-        importlib.import_module(module)
-    if os.getuid() == 0:
-        os.setgroups([])
-        os.setgid(NOBODY)
-        os.setuid(NOBODY)
-        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # forgotten with the user
-    importlib.import_module(sys.argv[0]).main()
+    if os.geteuid() == 0:  # root's powers are given anew with each program, as far as they are not barred
+        for power in (CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, CAP_FOWNER):
+            control(PR_CAPBSET_DROP, power)
+    os.execv(sys.executable, [sys.executable, "-m", "tests.processes.leash", *sys.argv[1:]])  # noqa: S606 - no shell is wanted
 
 
 if __name__ == "__main__":

@@ -217,15 +217,21 @@ class Seen:
     async def judge(self, term: Grant, grace: float, limit: int) -> Judged:
         """Points: judging before, judged after when there was something."""
         await self._at("judging")
-        try:
-            judged = await self._store.judge(term, grace, limit)
-        except FencedOffError:
-            self._note("fenced off", epoch=term.epoch)
-            raise
+        # In a task of its own: an answer is written down even when the caller's term ended while it was on its way.
+        judged = await asyncio.shield(asyncio.create_task(self._judge(term, grace, limit)))
+        if isinstance(judged, FencedOffError):
+            raise judged
         if judged.requests:
             self._note("judged", epoch=term.epoch, requests=[list(request) for request in judged.requests])
             await self._at("judged")
         return judged
+
+    async def _judge(self, term: Grant, grace: float, limit: int) -> Judged | FencedOffError:
+        try:
+            return await self._store.judge(term, grace, limit)
+        except FencedOffError as refused:
+            self._note("fenced off", epoch=term.epoch)
+            return refused
 
     async def release_dead(self, term: Grant, limit: int) -> list[int]:
         """Point: releasing, before."""

@@ -1,5 +1,8 @@
 """Agents that die, freeze and are told twice: an effect stands once or not at all, and no late word changes anything."""
 
+from typing import Any
+
+from makegood import TaskHandle
 from tests.processes import floor
 from tests.processes.world import Child, World
 
@@ -45,7 +48,7 @@ async def test_agent_killed_after_the_effect(world: World) -> None:
         assert world.service.calls("charge") == ["done", "repeated"]
 
 
-async def charged_again(world: World, task: object) -> None:
+async def charged_again(world: World, task: TaskHandle[Any]) -> None:
     """See that the second attempt at ``charge`` ended the matter, one failure counted."""
     view = await world.ended(task, "processed")
     assert (view.epoch, view.failure_count) == (1, 1)
@@ -221,4 +224,4 @@ async def woken_in_vain(world: World, sleeper: Child) -> None:
 
 async def renamed(world: World, child: Child) -> bool:
     """Whether a process has registered a second time."""
-    return sum(row["name"] == child.name for row in await world.rows("node")) == 2
+    return [row["name"] for row in await world.rows("node")].count(child.name) == 2

@@ -1,5 +1,8 @@
 """Schedulers that race, die and freeze: the task goes on from its rows, each effect stands once."""
 
+from typing import Any
+
+from makegood import TaskHandle
 from tests.processes import floor
 from tests.processes.world import World
 
@@ -91,7 +94,7 @@ async def test_scheduler_killed_after_the_reply(world: World) -> None:
         await taken_over(world, task)
 
 
-async def taken_over(world: World, task: object) -> None:
+async def taken_over(world: World, task: TaskHandle[Any]) -> None:
     """See that a task went on under its second owner, with no step run again."""
     view = await world.ended(task, "processed")
     assert (view.epoch, view.failure_count) == (2, 1)

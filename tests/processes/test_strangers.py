@@ -134,18 +134,17 @@ async def test_strangers_workflow_in_one_process_killed_again_and_again(world: W
     """``makegood run`` is killed three times under way and started anew: every loaf is sold, or burnt and its dough gone."""
     async with world:
         settle_in(world)
-        run = world.launch("run-1", ["makegood", "run", "bread:bakery", "--store", world.url], **SETTINGS)
+        run = world.launch(
+            "run-1", ["makegood", "run", "bread:bakery", "--store", world.url], settings=SETTINGS
+        )
         await serving(world, run)
         customer = world.launch("customer", ["customer", world.url, str(LOAVES)])
         await world.until(lambda: "ordered" in customer.log(), "bread is ordered", customer)
         for n in (2, 3, 4):
-            seen = entries(world)
-            await world.until(
-                lambda seen=seen: entries(world) > seen + 10, "work is under way", run, customer
-            )
+            await goes_on(world, 10, run, customer)
             run.kill()
             run = world.launch(
-                f"run-{n}", ["makegood", "run", "bread:bakery", "--store", world.url], **SETTINGS
+                f"run-{n}", ["makegood", "run", "bread:bakery", "--store", world.url], settings=SETTINGS
             )
         await books_balance(world, customer)
         run.terminate()
@@ -166,8 +165,7 @@ async def test_strangers_workflow_in_separate_processes_that_are_killed(world: W
         customer = world.launch("customer", ["customer", world.url, str(LOAVES)])
         await world.until(lambda: "ordered" in customer.log(), "bread is ordered", customer)
         for name in ("agent-1", "scheduler-1", "supervisor-1", "agent-2", "scheduler-2"):
-            seen = entries(world)
-            await world.until(lambda seen=seen: entries(world) > seen + 8, "work is under way", customer)
+            await goes_on(world, 8, customer)
             crew.pop(name).kill()
             crew[f"{name}b"] = start(world, f"{name}b", roles[name.partition("-")[0]])
         await books_balance(world, customer)
@@ -195,13 +193,20 @@ def ledger(world: World) -> Path:
 
 def start(world: World, name: str, command: Sequence[str]) -> Child:
     """Start one of makegood's processes for the stranger."""
-    return world.launch(name, ["makegood", *command, "--store", world.url], **SETTINGS)
+    return world.launch(name, ["makegood", *command, "--store", world.url], settings=SETTINGS)
 
 
 async def serving(world: World, *children: Child) -> None:
     """Wait until these processes say that they run."""
-    for child in children:
-        await world.until(lambda child=child: "drains and stops" in child.log(), f"{child.name} runs", child)
+    await world.until(
+        lambda: all("drains and stops" in child.log() for child in children), "the processes run", *children
+    )
+
+
+async def goes_on(world: World, count: int, *living: Child) -> None:
+    """Wait until there are so many entries more in the ledger."""
+    seen = entries(world)
+    await world.until(lambda: entries(world) > seen + count, "work is under way", *living)
 
 
 def entries(world: World) -> int:

@@ -131,13 +131,11 @@ async def test_poison_in_a_process_that_runs_everything(world: World) -> None:
     async with world:
         await world.started(world.start("supervisor", "supervisor"))
         task = await world.submit(floor.poison, "a", {"brew": ["kill before"] * 9})
+        innocent = await world.submit(floor.fill, "b")
         victims = []
         for n in (1, 2, 3):
-            victim = world.start(f"all-{n}", "scheduler", "agent")
-            victims.append(victim)
-            await world.dies(victim)
-            if n == 1:
-                innocent = await world.submit(floor.fill, "b")
+            victims.append(world.start(f"all-{n}", "scheduler", "agent"))
+            await world.dies(victims[-1])
         assert [(e["requests"], e["alone"]) for e in victims[2].trace("take")] == [
             ([[task.number, 1, 3, "do", True]], True)
         ]
@@ -146,7 +144,7 @@ async def test_poison_in_a_process_that_runs_everything(world: World) -> None:
         assert view.failure_count == 6  # three silences, three Schedulers
         assert await world.steps(task) == {"hold": ("done", 1, 1, 0), "brew": ("in_doubt", 3, 1, 3)}
         assert world.service.arrivals("brew") == 3
-        assert await world.alerts(task) == ["poison"]
+        assert await world.alerts(task) == ["poison", "held"]
         await world.ended(innocent, "processed")
         await task.undo(why="it kills", who="the test")
         await world.ended(task, "undone")

@@ -176,14 +176,22 @@ class World:
     # -- processes -------------------------------------------------------------------------------------------------------
 
     def launch(
-        self, name: str, command: Iterable[str], *, plain_user: bool = False, **settings: str
+        self,
+        name: str,
+        command: Iterable[str],
+        *,
+        plain_user: bool = False,
+        settings: Mapping[str, str] | None = None,
     ) -> Child:
         """Start a process on the leash: ``python -m`` with ``command``."""
         assert name not in self.children, f"there has been a {name} already"
         environment = {k: v for k, v in os.environ.items() if not k.startswith(("MAKEGOOD_", "COLUMNS"))}
-        environment |= {"PYTHONPATH": os.pathsep.join([str(ROOT), str(self.folder)]), "PYTHONUNBUFFERED": "1"}
-        environment |= {"FLOOR_FOLDER": str(self.folder), "PYTHONDONTWRITEBYTECODE": "1"}
-        environment |= self.environment | settings
+        environment |= {
+            "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src"), str(self.folder)]),
+            "PYTHONUNBUFFERED": "1",
+        }
+        environment |= {"FLOOR_FOLDER": str(self.folder)}
+        environment |= {**self.environment, **(settings or {})}
         leash = [sys.executable, "-m", "tests.processes.leash", *(["--plain-user"] if plain_user else [])]
         with (self.folder / f"{name}.log").open("wb") as log:
             process = subprocess.Popen(
@@ -220,7 +228,7 @@ class World:
     async def started(self, *children: Child) -> None:
         """Wait until the roles of these processes run."""
         for child in children:
-            await self.until(lambda child=child: child.number() is not None, f"{child.name} runs", child)
+            await self.until(child.number, f"{child.name} runs", child)
 
     # -- waiting ---------------------------------------------------------------------------------------------------------
 
@@ -345,7 +353,7 @@ class World:
             except Exception as unreadable:
                 parts.append(f"{table}: cannot be read: {unreadable!r}")
             else:
-                parts.append(f"{table}:\n" + "\n".join(f"  {row}" for row in rows))
+                parts.append(f"{table}:\n" + "\n".join(f"  {row}" for row in rows[-60:]))
         for child in self.children.values():
             trace = "\n".join(f"  {json.dumps(entry)}" for entry in child.trace())
             parts.append(
