@@ -27,6 +27,7 @@ def check_source(fn: Callable[..., object], makers: Mapping[object, str], where:
 
     ``makers``: ``mg.when``, ``mg.each`` and ``mg.parallel`` themselves, and which is which.
     """
+    fn = inspect.unwrap(fn)
     try:
         lines, first = inspect.getsourcelines(fn)
         tree = ast.parse(textwrap.dedent("".join(lines)))
