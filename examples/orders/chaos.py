@@ -22,6 +22,10 @@ LEASE: Final = "makegood/supervisor"
 MUSTS: Final = ("agent", "scheduler", "leader", "services")
 """Hit at least once each, as far as the number of kills allows."""
 OTHERS: Final = ("agent", "agent", "agent", "scheduler", "scheduler", "leader", "supervisor")
+LEADER: Final = "leading supervisor"
+LEADERLESS: Final = 5.0
+SETTLED: Final = 1.5
+"""Seconds for which a process has run when it is worth a blow: it holds something then."""
 LONGEST_HEAL: Final = 45.0
 """Seconds after which nothing is waited for any more; what is lost then shows in the books."""
 
@@ -126,33 +130,35 @@ class Chaos:
     async def _strike(self, blow: Blow) -> None:
         if blow.role == "services":
             await self._strike_services(blow)
-            return
-        place = await self._victim(blow.role)
-        if place is None:
-            return
-        role, pid = ("leading supervisor" if blow.role == "leader" else place.role), place.pid
-        if blow.stop:
-            self._wall.stop(place.name)
-            self.score.stops += 1
-            self._tell(Event("stopped", place.name, pid, f"{role} stopped for {blow.away:.1f} s"))
-            await asyncio.sleep(blow.away)
-            self._wall.resume(place.name)
-            self._tell(Event("resumed", place.name, pid, "goes on, unaware"))
-            return
+        elif blow.stop:
+            await self._stop(blow)
+        else:
+            await self._kill(blow)
+
+    async def _stop(self, blow: Blow) -> None:
+        place, role = await self._victim(blow.role)
+        self._wall.stop(place.name)
+        self.score.stops += 1
+        self._tell(Event("stopped", place.name, place.pid, f"{role} stopped for {blow.away:.1f} s"))
+        await asyncio.sleep(blow.away)
+        self._wall.resume(place.name)
+        self._tell(Event("resumed", place.name, place.pid, "goes on, unaware"))
+
+    async def _kill(self, blow: Blow) -> None:
         epoch, _ = await self._leader()
-        node = await self._node(pid)
-        if place.pid != pid or place.state is not State.RUNNING:
-            return  # it ended while we looked
+        nodes = await self._nodes()
+        place, role = await self._victim(blow.role)
+        pid = place.pid
         self._wall.kill(place.name)
         hit = time.monotonic()
         self.score.kills[place.role] = self.score.kills.get(place.role, 0) + 1
         self._tell(Event("killed", place.name, pid, f"{role} killed"))
         async with asyncio.TaskGroup() as group:
             group.create_task(self._replace(place, blow.away))
-            if blow.role == "leader":
+            if role == LEADER:
                 group.create_task(self._next_term(place.name, pid, epoch, hit))
-            elif node and place.role in ("scheduler", "agent"):
-                group.create_task(self._taken_over(place, pid, node, hit))
+            elif place.role in ("scheduler", "agent") and pid in nodes:
+                group.create_task(self._taken_over(place, pid, nodes[pid], hit))
 
     async def _replace(self, place: Place, after: float) -> None:
         await asyncio.sleep(after)
@@ -185,19 +191,24 @@ class Chaos:
 
     # -- looking -------------------------------------------------------------------------------------------------------
 
-    async def _victim(self, role: str, patience: float = 5.0) -> Place | None:
-        """Whom to hit: anybody of that role who runs, or who leads. None when there was nobody for ``patience`` seconds."""
-        deadline = time.monotonic() + patience
-        while time.monotonic() < deadline:
-            places = self._wall.running("supervisor" if role == "leader" else role)
+    async def _victim(self, role: str) -> tuple[Place, str]:
+        """Whom to hit, and what to call him: anybody of that role who runs, or the one who leads. Waits until there is one;
+        when nobody has led for ``LEADERLESS`` seconds any supervisor will do.
+        """
+        begun = time.monotonic()
+        while True:
             if role == "leader":
                 _, holder = await self._leader()
-                places = [place for place in places if holder.endswith(f"-{place.pid}")]
-            if places:
-                settled = [place for place in places if time.monotonic() - place.since > 1.5]
-                return self._rng.choice(settled or places)
+                running = self._wall.running("supervisor")
+                led = [place for place in running if holder.endswith(f"-{place.pid}")]
+                if led:
+                    return led[0], LEADER
+                if time.monotonic() - begun > LEADERLESS and running:
+                    return running[0], "supervisor"
+            elif running := self._wall.running(role):
+                settled = [place for place in running if time.monotonic() - place.since > SETTLED]
+                return self._rng.choice(settled or running), role
             await asyncio.sleep(0.1)
-        return None
 
     async def _leader(self) -> tuple[int, str]:
         """The epoch of the present or last term, and who leads; empty when nobody does."""
@@ -209,13 +220,12 @@ class Chaos:
             return 0, ""
         return lease.epoch, (lease.holder or "") if lease.remaining > 0 else ""
 
-    async def _node(self, pid: int) -> int:
-        """The number under which a process is known in the store, 0 when it is not (yet)."""
+    async def _nodes(self) -> dict[int, int]:
+        """The numbers under which processes are known in the store, by process id."""
         try:
-            nodes = await self._client.store.nodes()
+            return {node.info.pid: node.id for node in await self._client.store.nodes() if node.remaining > 0}
         except StoreUnavailableError:
-            return 0
-        return max((node.id for node in nodes if node.info.pid == pid), default=0)
+            return {}
 
     # -- healing -------------------------------------------------------------------------------------------------------
 

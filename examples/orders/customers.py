@@ -40,10 +40,11 @@ def wanted(count: int, rng: random.Random, prefix: str = "o-") -> list[Order]:
 
 
 class Customers:
-    """Place orders and wait for their ends. ``told`` is what they know, by order id."""
+    """Place orders and wait for their ends. By order id: ``told`` is what they know, ``causes`` why orders are in error."""
 
     def __init__(self, client: Client, *, at_once: int = 8) -> None:
         self.told: dict[str, Told] = {}
+        self.causes: dict[str, str] = {}
         self.handles: dict[str, TaskHandle[str]] = {}
         self._client = client
         self._gate = asyncio.Semaphore(at_once)
@@ -84,10 +85,12 @@ class Customers:
     async def _follow(self, order: str, handle: TaskHandle[str]) -> None:
         while True:
             try:
-                outcome, standing = await ending(handle)
+                outcome, standing, cause = await ending(handle)
             except StoreUnavailableError:
                 await asyncio.sleep(0.3)
                 continue
+            if outcome == "error":
+                self.causes[order] = cause
             self.told[order] = replace(self.told[order], outcome=outcome, standing=frozenset(standing))
             return
 
@@ -139,20 +142,27 @@ class Customers:
                 missing.append(order)
         return missing
 
+    def notes(self) -> tuple[str, ...]:
+        """A sentence about each order in error, for an operator."""
+        return tuple(
+            f"order {order} is in error: {cause}; listed as standing: {', '.join(sorted(self.told[order].standing)) or 'nothing'}"
+            for order, cause in sorted(self.causes.items())
+        )
+
     def write(self, file: Path) -> None:
         """Write what was told as the auditor reads it: a JSON object per line."""
         file.write_text("".join(json.dumps(_line(told)) + "\n" for told in self.told.values()))
 
 
-async def ending(handle: TaskHandle[Any]) -> tuple[str, Sequence[str]]:
-    """Wait for a task's end; return the outcome and the names of the steps that stand after all."""
+async def ending(handle: TaskHandle[Any]) -> tuple[str, Sequence[str], str]:
+    """Wait for a task's end; return the outcome, the names of the steps that stand after all, and why."""
     try:
         await handle.result()
     except TaskUndone as undone:
-        return "undone", undone.standing
+        return "undone", undone.standing, undone.cause
     except TaskInError as error:
-        return "error", error.standing
-    return "processed", ()
+        return "error", error.standing, error.cause
+    return "processed", (), ""
 
 
 def _line(told: Told) -> dict[str, object]:

@@ -224,7 +224,7 @@ class Play:
         customers.write(self._folder / "told.jsonl")
         return Report(
             self._store, time.monotonic() - begun, options.orders, count_outcomes(told), chaos.score,
-            audit(services.books, told), tuple(self._complaints),
+            audit(services.books, told), tuple(self._complaints), customers.notes(),
         )  # fmt: skip
 
     async def _ready(self, wall: Wall, client: Client) -> None:

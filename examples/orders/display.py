@@ -163,6 +163,8 @@ class PlainScreen:
             print(f"FINDING  {finding}")
         for complaint in report.complaints:
             print(f"COMPLAINT  {complaint}")
+        for note in report.notes:
+            print(f"note: {note}")
         print(f"{report.verdict()} ({report.seconds:.0f} s on {report.store})", flush=True)
 
     def close(self) -> None:
@@ -199,6 +201,8 @@ class LiveScreen:
         self._console.print(Text(f"money: {report.money()}", style="dim"))
         for finding in (*map(str, report.audit.findings), *report.complaints):
             self._console.print(Text(f"✖ {finding}", style="red"))
+        for note in report.notes:
+            self._console.print(Text(note, style="yellow"))
         style = "bold green" if report.well else "bold red"
         self._console.print(
             Text(f"{report.verdict()} ({report.seconds:.0f} s on {report.store})", style=style)

@@ -37,6 +37,8 @@ class Report:
     score: Score
     audit: Audit
     complaints: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+    """Orders in error, and why: what an operator would see to next. Nothing is wrong about them."""
 
     @property
     def placed(self) -> int:
@@ -72,6 +74,7 @@ class Report:
             "checks": self.checks(),
             "audit": self.audit.as_json(),
             "complaints": list(self.complaints),
+            "notes": list(self.notes),
         }
 
     def rows(self) -> list[tuple[str, str, bool]]:
