@@ -84,7 +84,9 @@ def test_belief_is_shorter_than_the_lease_by_twice_the_drift() -> None:
     assert 14.6 < belief(15) < 14.75
 
 
-async def test_the_work_is_cancelled_at_the_deadline_when_the_store_is_gone_and_awaited_before_release() -> None:
+async def test_the_work_is_cancelled_at_the_deadline_when_the_store_is_gone_and_awaited_before_release() -> (
+    None
+):
     leases, ended = Leases(), []
     begun = asyncio.get_running_loop().time()
     async for term in election(leases, "a").terms():
@@ -117,7 +119,9 @@ async def test_a_refused_renewal_ends_the_term_at_once() -> None:
     assert asyncio.get_running_loop().time() - begun < 0.25
 
 
-async def test_a_term_that_is_renewed_outlives_its_lease_and_release_lets_another_in_with_a_higher_epoch() -> None:
+async def test_a_term_that_is_renewed_outlives_its_lease_and_release_lets_another_in_with_a_higher_epoch() -> (
+    None
+):
     leases = Leases()
     terms = election(leases, "a", ttl=0.1).terms()
     first = await anext(terms)
