@@ -9,12 +9,14 @@ user wrote is decoded, let alone changed, on its way from one step to the next. 
 the path down to it is decoded; what is found there is passed on as it was written.
 """
 
+import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Protocol, TypeVar
 
 import msgspec
 
+from makegood.defaults import completer
 from makegood.errors import DefinitionError, MakegoodError, MissingValueError, PayloadError
 
 PAYLOAD_LIMIT = 1 << 20
@@ -120,14 +122,11 @@ def decode(data: bytes, annotation: Any, what: str = "the value") -> Any:
     Nothing is converted that was not written so (no "3" for an int). Raises ``PayloadError`` that names ``what`` and the place
     in it, ``DefinitionError`` for an annotation that no JSON can be decoded to.
     """
+    read = decoder(Any if annotation is None else annotation, what)
     try:
-        return _completed(
-            msgspec.json.decode(data, type=Any if annotation is None else annotation, dec_hook=_rebuilt)
-        )
+        return read(data)
     except msgspec.MsgspecError as wrong:
         raise PayloadError(f"{what} does not fit {shown(annotation)}: {wrong}") from wrong
-    except (TypeError, NotImplementedError) as wrong:
-        raise DefinitionError(f"{what} cannot be decoded to {shown(annotation)}: {wrong}") from wrong
 
 
 def decoder(annotation: Any, what: str) -> Callable[[bytes], Any]:
@@ -136,56 +135,24 @@ def decoder(annotation: Any, what: str) -> Callable[[bytes], Any]:
     Raises ``DefinitionError`` for an annotation that no JSON can be decoded to; ``what`` names it.
     """
     try:
-        read = msgspec.json.Decoder(annotation, dec_hook=_rebuilt).decode
-        leaves = _leaves_defaults(msgspec.inspect.type_info(annotation))
+        return _decoder(annotation) if isinstance(annotation, Hashable) else _decoder.__wrapped__(annotation)
     except Exception as wrong:  # msgspec looks into the user's classes, whose annotations may raise anything
         raise DefinitionError(f"{what}: JSON cannot be decoded to {shown(annotation)}: {wrong}") from wrong
-    return (lambda data: _completed(read(data))) if leaves else read
 
 
-def _leaves_defaults(kind: msgspec.inspect.Type) -> bool:
-    """Return whether values of this type may hold dataclasses whose defaults ``_completed`` must write out."""
-    seen: dict[int, object] = {}
-    todo: list[object] = [kind]
-    while todo:
-        part = todo.pop()
-        if isinstance(part, msgspec.inspect.DataclassType) and "__slots__" not in vars(part.cls):
-            return True
-        if isinstance(part, list | tuple):
-            todo.extend(part)
-        elif isinstance(part, msgspec.inspect.Type | msgspec.inspect.Field) and id(part) not in seen:
-            seen[id(part)] = part
-            todo.extend(getattr(part, name) for name in part.__struct_fields__)
-    return False
+@functools.lru_cache(maxsize=512)
+def _decoder(annotation: Any) -> Callable[[bytes], Any]:
+    read = msgspec.json.Decoder(annotation, dec_hook=_rebuilt).decode
+    complete = completer(msgspec.inspect.type_info(annotation))
+    if complete is None:
+        return read
 
+    def whole(data: bytes) -> Any:
+        value = read(data)
+        complete(value)
+        return value
 
-def _completed(value: Any) -> Any:
-    """Return a decoded value whose dataclasses hold their defaults themselves.
-
-    msgspec leaves a default that JSON did not name to the class, and does not write it again either: a value that was read
-    and passed on would lose the member.
-    """
-    todo = [value]
-    while todo:
-        part = todo.pop()
-        kind = type(part)
-        if kind is dict:
-            todo.extend(part.values())
-        elif kind in (list, tuple, set, frozenset):
-            todo.extend(part)
-        elif (names := getattr(kind, "__dataclass_fields__", None)) is not None:
-            held = getattr(part, "__dict__", None)
-            for name in names:
-                if held is not None and name not in held and hasattr(part, name):
-                    held[name] = getattr(part, name)
-                todo.append(getattr(part, name, None))
-        elif (
-            names := getattr(kind, "__struct_fields__", None) or getattr(kind, "_fields", None)
-        ) is not None:
-            todo.extend(getattr(part, name, None) for name in names)
-        elif (names := getattr(kind, "__attrs_attrs__", None)) is not None:
-            todo.extend(getattr(part, field.name, None) for field in names)
-    return value
+    return whole
 
 
 def shown(annotation: Any) -> str:

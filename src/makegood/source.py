@@ -84,8 +84,9 @@ class _Reader:
         if isinstance(node, ast.Assign):
             for target in node.targets:
                 self._assign(target, node.value)
-        elif (isinstance(node, ast.AnnAssign) and node.value is not None) or isinstance(node, ast.NamedExpr):
-            self._assign(node.target, node.value)
+        elif isinstance(node, ast.AnnAssign | ast.NamedExpr):
+            if node.value is not None:
+                self._assign(node.target, node.value)
         elif isinstance(node, FUNCTIONS):
             for name in _parameters(node.args):
                 self._other(name)

@@ -1,13 +1,14 @@
 """A value that was read and is passed on says the same: defaults that JSON did not name are not lost on the way."""
 
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NotRequired, TypedDict
 
 import attrs
 import msgspec
 import pytest
 
 from makegood.codec import decode, decoder, encode
+from makegood.defaults import completer
 
 
 @dataclass
@@ -105,3 +106,52 @@ def test_only_readers_that_need_it_pay() -> None:
     for kind in (dict[str, int], Slotted.__annotations__["id"], list[str], str, Any):
         assert isinstance(getattr(decoder(kind, "it"), "__self__", None), msgspec.json.Decoder)
     assert not hasattr(decoder(list[Item], "it"), "__self__")
+    assert completer(msgspec.inspect.type_info(Slotted.__annotations__["id"])) is None
+
+
+class Tree(msgspec.Struct):
+    """It holds others of its kind in a list, in a dict by key, and in a union."""
+
+    item: Item
+    branches: "list[Tree]" = []
+    named: "dict[str, Tree | list[Item] | None]" = {}
+
+
+class Card(TypedDict):
+    """Keys that may be missing, with a dataclass in one."""
+
+    item: NotRequired[Item]
+    note: str
+
+
+@dataclass
+class Marked(Item):
+    """It adds an attribute of its own, which is no field."""
+
+    note: str = "none"
+
+    def __post_init__(self) -> None:
+        self.seen = True
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "whole"),
+    [
+        (
+            Tree,
+            b'{"item":{"sku":"a"},"branches":[{"item":{"sku":"b"}}],"named":{"x":{"item":{"sku":"c"}},"y":null,"z":[{"sku":"d"}]}}',
+            (
+                b'{"item":{"sku":"a","count":1},"branches":[{"item":{"sku":"b","count":1},"branches":[],"named":{}}],'
+                b'"named":{"x":{"item":{"sku":"c","count":1},"branches":[],"named":{}},"y":null,"z":[{"sku":"d","count":1}]}}'
+            ),
+        ),
+        (Card, b'{"item":{"sku":"a"},"note":"n"}', b'{"item":{"sku":"a","count":1},"note":"n"}'),
+        (Card, b'{"note":"n"}', b'{"note":"n"}'),
+        (dict[str, list[Item | None]], b'{"x":[null,{"sku":"a"}]}', b'{"x":[null,{"sku":"a","count":1}]}'),
+        (tuple[Item, ...], b'[{"sku":"a"}]', b'[{"sku":"a","count":1}]'),
+        (Marked, b'{"sku":"a"}', b'{"sku":"a","count":1,"note":"none"}'),
+    ],
+)
+def test_wherever_the_dataclass_is(kind: Any, text: bytes, whole: bytes) -> None:
+    """In lists, dicts, tuples, unions, keys that may be missing, and in the class itself."""
+    assert decode(encode(decode(text, kind)), Any) == decode(whole, Any)

@@ -9,7 +9,6 @@ import enum
 import json
 import math
 import operator
-import pickle
 import re
 import uuid
 from collections.abc import Callable, Iterable
@@ -281,7 +280,7 @@ async def awaited(value: Any) -> None:
         (lambda p: setattr(p, "x", 1), r"changed"),
         (lambda p: operator.setitem(p, "x", 1), r"changed"),
         (lambda p: operator.delitem(p, "x"), r"changed"),
-        (pickle.dumps, r"pickled"),
+        (lambda p: p.__reduce_ex__(2), r"pickled"),
     ],
 )
 def test_every_use_of_the_value_raises_with_the_remedy(

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from makegood.answers import NOTHING
+from makegood.drafts import Draft, step_plan
 from makegood.errors import (
     DefinitionError,
     PayloadError,
@@ -211,6 +212,17 @@ def test_misuse_is_refused_with_the_remedy(fn: Any, told: str) -> None:
 def test_each_action_is_made_good_or_refused_wherever_it_stands() -> None:
     with pytest.raises(DefinitionError, match="does not say how it is made good"):
         steps(lambda order: when(reserve(order) == "x", then=lambda: careless(order)))
+
+
+def test_a_body_inside_a_body_counts_its_places_from_the_inside() -> None:
+    """What names a step of the same body, and of the body around it, is what the rules read."""
+    outer = Draft(None, "outer", depth=1, position=2, serial=5)
+    inner = Draft(None, "inner", depth=2, position=0, serial=6)
+    inner.guards = ((Draft(None, "when", depth=2, position=4, serial=7), True),)
+    outer.body = (inner,)
+    assert step_plan(outer) == StepPlan(
+        -3, name="outer", body=(StepPlan(-1, name="inner", guards=((-5, True),)),)
+    )
 
 
 def test_branches_return_promises_and_keep_the_others() -> None:

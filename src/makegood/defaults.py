@@ -1,0 +1,138 @@
+"""Values read from JSON made whole: defaults that the JSON did not name.
+
+msgspec leaves such a default of a dataclass to the class, where attributes are looked up next, and does not write it again
+either: a value that was read and is passed on would lose the member. So after reading it is written into the instance.
+What has to be looked at is worked out once per annotation; a value costs only the look into its own dataclasses.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from msgspec import inspect as kinds
+
+Completer = Callable[[Any], None]
+Table = dict[type, Completer]
+"""What to do with a value of which class; a class that is not in it needs nothing."""
+
+_LISTS: dict[type, type] = {
+    kinds.ListType: list,
+    kinds.SetType: set,
+    kinds.FrozenSetType: frozenset,
+    kinds.VarTupleType: tuple,
+}
+
+
+def completer(kind: kinds.Type) -> Completer | None:
+    """Return what makes values of this type whole, in place; None when msgspec leaves nothing to be done.
+
+    ``kind`` is what ``msgspec.inspect.type_info`` returns.
+    """
+    if not _left_open(kind):
+        return None
+    table = _table(kind, {})
+
+    def complete(value: Any) -> None:
+        if (found := table.get(type(value))) is not None:
+            found(value)
+
+    return complete
+
+
+def _left_open(kind: kinds.Type) -> bool:
+    """Return whether values of this type may hold dataclasses with defaults that are left to the class."""
+    seen: dict[int, object] = {}
+    todo: list[object] = [kind]
+    while todo:
+        part = todo.pop()
+        if isinstance(part, kinds.DataclassType) and _defaults(part):
+            return True
+        if isinstance(part, list | tuple):
+            todo.extend(part)
+        elif isinstance(part, kinds.Type | kinds.Field) and id(part) not in seen:
+            seen[id(part)] = part
+            todo.extend(getattr(part, name) for name in part.__struct_fields__)
+    return False
+
+
+def _defaults(kind: kinds.DataclassType) -> list[tuple[str, Any]]:
+    """Return the defaults that are attributes of the class: those of instances that keep their members in a dict."""
+    cls: Any = kind.cls
+    if not cls.__dictoffset__:
+        return []
+    found = [(field.name, getattr(cls, field.name)) for field in kind.fields if hasattr(cls, field.name)]
+    return [(name, default) for name, default in found if not hasattr(default, "__set__")]
+
+
+def _table(kind: kinds.Type, known: dict[int, tuple[object, Table]]) -> Table:
+    """Return what to do with values of this type; ``known`` holds the tables begun, as a class may hold its own kind."""
+    if id(kind) in known:
+        return known[id(kind)][1]
+    table: Table = {}
+    known[id(kind)] = (kind, table)
+    if not _left_open(kind):
+        return table
+    if isinstance(kind, kinds.UnionType):
+        for member in kind.types:
+            table.update(_table(member, known))
+    elif type(kind) in _LISTS:
+        table[_LISTS[type(kind)]] = _each(_table(kind.item_type, known))  # type: ignore[attr-defined]  # all four have it
+    elif isinstance(kind, kinds.TupleType):
+        table[tuple] = _by_key([(n, _table(item, known)) for n, item in enumerate(kind.item_types)])
+    elif isinstance(kind, kinds.DictType):
+        table[dict] = _values(_table(kind.value_type, known))
+    elif isinstance(kind, kinds.TypedDictType):
+        table[dict] = _by_key([(field.name, _table(field.type, known)) for field in kind.fields])
+    elif isinstance(kind, kinds.DataclassType | kinds.StructType | kinds.NamedTupleType):
+        defaults = _defaults(kind) if isinstance(kind, kinds.DataclassType) else []
+        inner: list[tuple[str, Table]] = []
+        table[kind.cls] = _members(
+            defaults, inner
+        )  # before its members are looked at, as they may hold its own kind
+        inner += [(field.name, _table(field.type, known)) for field in kind.fields if _left_open(field.type)]
+    return table
+
+
+def _members(defaults: list[tuple[str, Any]], inner: list[tuple[str, Table]]) -> Completer:
+    def complete(value: Any) -> None:
+        for name, default in defaults:
+            held = value.__dict__
+            if name not in held:
+                held[name] = default
+        for name, table in inner:
+            part = getattr(value, name)
+            if (found := table.get(type(part))) is not None:
+                found(part)
+
+    return complete
+
+
+def _each(table: Table) -> Completer:
+    def complete(value: Any) -> None:
+        for part in value:
+            if (found := table.get(type(part))) is not None:
+                found(part)
+
+    return complete
+
+
+def _values(table: Table) -> Completer:
+    def complete(value: Any) -> None:
+        for part in value.values():
+            if (found := table.get(type(part))) is not None:
+                found(part)
+
+    return complete
+
+
+def _by_key(inner: list[tuple[Any, Table]]) -> Completer:
+    needed = [(key, table) for key, table in inner if table]
+
+    def complete(value: Any) -> None:
+        for key, table in needed:
+            if isinstance(value, dict) and key not in value:
+                continue
+            part = value[key]
+            if (found := table.get(type(part))) is not None:
+                found(part)
+
+    return complete
