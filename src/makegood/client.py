@@ -77,6 +77,7 @@ class Client:
         self._migrate = migrate
         self._ids = ids.TaskIds(self._clock, self._rng)
         self._waiting: dict[int, list[asyncio.Future[TaskView]]] = {}
+        self.near: Callable[[int], bool] = lambda _task: False
         self._look = asyncio.Event()
         self._watcher: asyncio.Task[None] | None = None
         self._stops: list[Callable[[], None]] = []
@@ -154,7 +155,9 @@ class Client:
         ``correlation_id`` is kept with the task for the caller. Raises ``DefinitionError`` or ``SubmissionError`` for
         misuse, ``StoreUnavailableError`` when nothing could be written: it is then certain that there is no task.
         """
-        plan = self._plan(workflow, inputs).with_(key=key, priority=priority, correlation_id=correlation_id)
+        plan = self._plan(workflow, inputs)
+        if key is not None or priority is not None or correlation_id is not None:
+            plan = plan.with_(key=key, priority=priority, correlation_id=correlation_id)
         if not 0 <= plan.priority <= 9:
             raise ConfigError(f"priority={plan.priority}: from 0 to 9, 9 first")
         while True:
@@ -232,11 +235,14 @@ class Client:
             ring.set()
 
     async def _watch(self) -> None:
-        """Look for the end of all tasks that are waited for, with one query, after each ring and slowly without."""
+        """Look for the end of all tasks that are waited for, with one query, after each ring and slowly without.
+
+        Not of those that a Scheduler of this process holds (``near``): it tells their end itself.
+        """
         pause = 0.05
         while self._waiting:
             self._look.clear()
-            wanted = list(self._waiting)
+            wanted = [task for task in self._waiting if not self.near(task)]
             try:
                 for start in range(0, len(wanted), 500):
                     some = tuple(wanted[start : start + 500])

@@ -196,6 +196,7 @@ class Node:
                 poll=self.options.poll_seconds,
                 ended=self._ended,
             )
+            self.client.near = self.scheduler.holds
             if self.agents is not None:
                 self.agents.deliver = self.scheduler.deliver
         if "supervisor" in self.roles:

@@ -141,6 +141,10 @@ class Scheduler:
         """Return the number of tasks in memory."""
         return len(self._held)
 
+    def holds(self, task: int) -> bool:
+        """Return whether this Scheduler holds a task, and so tells of its end."""
+        return task in self._held
+
     def renamed(self, node: int) -> None:
         """Begin anew as ``node``: this process was declared dead, what it held belongs to others now."""
         if self.node:
