@@ -42,6 +42,12 @@ _FORGET = "delete from makegood.writer where at < extract(epoch from clock_times
 _RESOLVE = """
 update makegood.writer set number = case when number = $2 then $2 else $2 + 1 end where id = $1 returning number, outcome
 """
+# A transaction that waits for its client would keep the row locked: nobody speaks to it any more. (One that waits for its
+# standby is left alone. Should its COMMIT arrive in this very moment, then _RESOLVE, being later, waits for the standby as well.)
+_END = """
+select pg_terminate_backend(pid) from pg_stat_activity
+where pid = $1 and backend_start = $2 and state like 'idle in transaction%'
+"""
 _CONFIRM = "update makegood.writer set at = extract(epoch from clock_timestamp())::float8 where id = $1"
 _WAITS = """
 select wait_event from pg_stat_activity where wait_event = 'SyncRep' and usename = current_user limit 1
@@ -204,9 +210,13 @@ class Lanes:
         """Return the lane's number, which says whether ``number`` was committed, and the outcome; asks until it is known."""
         pauses = Pauses(self._rng)
         told = False
+        old = lane.link
         while True:
             try:
                 link = await self._connected(lane)
+                if old is not None:
+                    end = partial(link.connection.execute, _END, old.pid, old.began)
+                    await self._bounded(link, end)
                 row = await self._bounded(link, partial(link.connection.fetchrow, _RESOLVE, lane.id, number))
             except Exception as fault:  # noqa: BLE001 - sorted out there
                 if isinstance(fault, PASSING) and not told:

@@ -10,7 +10,7 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from makegood.errors import ConfigError, MakegoodError, StoreUnavailableError
+from makegood.errors import StoreUnavailableError
 from makegood.store.postgres.faults import PASSING, cause, is_lost, translated
 from makegood.store.postgres.lanes import Pauses, Tasks
 from makegood.store.postgres.link import Connection, Dialer, Link
@@ -46,6 +46,7 @@ class Line:
         self._one = asyncio.Lock()
         self._link: Link | None = None
         self._closed = False
+        self._lost = asyncio.Event()
 
     async def ask(self, question: Callable[[Connection], Awaitable[T]]) -> T:
         """Return the answer; tries again on a new connection. Raises ``StoreUnavailableError``."""
@@ -76,6 +77,8 @@ class Line:
             if self._closed:
                 raise StoreUnavailableError(f"{self._dialer.address.where}: the store is closed")
             self._link = link = await self._dialer.dial()
+            self._lost.clear()
+            link.connection.add_termination_listener(lambda _: self._lost.set())
             if self._heard is not None:
                 await self._listen(link, self._heard)
         return self._link
@@ -97,15 +100,22 @@ class Line:
         heard(None)
 
     async def keep(self, every: float) -> None:
-        """Look every ``every`` seconds whether the connection still lives, and make a new one when it does not."""
+        """See to it that somebody listens: look every ``every`` seconds, and at once when the connection is lost."""
+        pauses = Pauses(self._rng)
         while True:
-            await asyncio.sleep(every)
+            try:
+                async with asyncio.timeout(every):
+                    await self._lost.wait()
+            except TimeoutError:
+                pauses.reset()
             try:
                 await self.ask(lambda connection: connection.fetchval("select 1"))
-            except (StoreUnavailableError, ConfigError) as away:
-                log.info("wake-ups are not heard now: %s", away)
-            except MakegoodError:
-                log.exception("wake-ups are not heard now")
+            except StoreUnavailableError as away:
+                log.info("wake-ups of other processes are not heard now: %s", away)
+                await asyncio.sleep(pauses.draw())
+            except Exception:
+                log.exception("wake-ups of other processes are not heard now")
+                await asyncio.sleep(every)
 
     async def close(self) -> None:
         """Let go of the connection."""

@@ -9,6 +9,7 @@ import logging
 import ssl
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import TypeAlias
 from urllib.parse import parse_qs, unquote, urlsplit
 
@@ -29,7 +30,7 @@ OLDEST = 14
 _CONNECT = 10.0
 
 _SESSION = """
-select pg_backend_pid() as pid, current_setting('server_version_num')::int / 10000 as major,
+select pg_backend_pid() as pid, (select backend_start from pg_stat_activity where pid = pg_backend_pid()) as began, current_setting('server_version_num')::int / 10000 as major,
     current_setting('transaction_read_only') = 'on' as read_only,
     set_config('plan_cache_mode', 'force_generic_plan', false),
     set_config('enable_seqscan', 'off', false),
@@ -97,6 +98,7 @@ class Link:
 
     connection: Connection
     pid: int
+    began: datetime
     identity: Identity | None
     proxied: bool
     doubted: bool = False
@@ -182,7 +184,7 @@ class Dialer:
                 "%s: there is a proxy in between; `makegood store check` says whether it is fit",
                 self.address.where,
             )
-        link = Link(connection, row["pid"], None, proxied)
+        link = Link(connection, row["pid"], row["began"], None, proxied)
 
         def said(_: object, message: asyncpg.PostgresLogMessage) -> None:
             if message.sqlstate == "01000" and "synchronous replication" in str(message):

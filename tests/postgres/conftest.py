@@ -1,0 +1,103 @@
+"""A PostgreSQL server of the tests' own, a fresh database for each, and a proxy that can misbehave in between."""
+
+import asyncio
+import itertools
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import asyncpg
+import pytest
+
+from makegood.errors import ConfigError
+from makegood.store.postgres import PostgresStore
+from makegood.testing.postgres import PrivateServer
+from tests.postgres.proxy import Proxy
+
+SETTINGS = {"fsync": "off", "full_page_writes": "off", "deadlock_timeout": "200ms"}
+TEMPLATE = "migrated"
+NUMBERS = itertools.count()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run a test on the event loop on which its fixtures were made."""
+    runner = pyfuncitem.funcargs.get("runner")
+    if not isinstance(runner, asyncio.Runner) or not asyncio.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    names = pyfuncitem._fixtureinfo.argnames
+    runner.run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names}))
+    return True
+
+
+@pytest.fixture
+def runner() -> Iterator[asyncio.Runner]:
+    """The event loop of one test."""
+    with asyncio.Runner() as made:
+        yield made
+
+
+@pytest.fixture(scope="session")
+def server_of_the_run() -> Iterator[PrivateServer]:
+    """One server for all; its template database has the schema."""
+    with ExitStack() as stack:
+        try:
+            server = stack.enter_context(PrivateServer(database=TEMPLATE, settings=SETTINGS))
+        except ConfigError as missing:
+            pytest.skip(f"postgres: {missing}")
+        asyncio.run(PostgresStore(server.url).migrate())
+        yield server
+
+
+@pytest.fixture
+def server(server_of_the_run: PrivateServer) -> Iterator[PrivateServer]:
+    """The server, running; a test may stop it or change its settings."""
+    yield server_of_the_run
+    server_of_the_run.start()
+    server_of_the_run.run("alter system reset all", database="postgres")
+    server_of_the_run.run("select pg_reload_conf()", database="postgres")
+
+
+@pytest.fixture
+def url(server: PrivateServer) -> Iterator[str]:
+    """A fresh database with the schema."""
+    name = f"test_{next(NUMBERS)}"
+    yield server.create_database(name, TEMPLATE)
+    server.start()
+    server.drop_database(name)
+
+
+@pytest.fixture
+def store(url: str, runner: asyncio.Runner) -> Iterator[PostgresStore]:
+    """An open store."""
+    made = PostgresStore(url)
+    runner.run(made.open())
+    yield made
+    runner.run(made.close())
+
+
+@pytest.fixture
+def proxy(server: PrivateServer, runner: asyncio.Runner) -> Iterator[Proxy]:
+    """A proxy in front of the server."""
+    made = Proxy(server.port)
+    runner.run(made.start())
+    yield made
+    runner.run(made.stop())
+
+
+@pytest.fixture
+def behind(url: str, server: PrivateServer, proxy: Proxy, runner: asyncio.Runner) -> Iterator[PostgresStore]:
+    """An open store whose connections go through the proxy."""
+    made = PostgresStore(url.replace(f":{server.port}/", f":{proxy.port}/"))
+    runner.run(made.open())
+    yield made
+    runner.run(made.close())
+
+
+@pytest.fixture
+def db(url: str, runner: asyncio.Runner) -> Iterator[Any]:
+    """A connection of the test's own to the database."""
+    connection = runner.run(asyncpg.connect(url))
+    yield connection
+    if not connection.is_closed():
+        runner.run(connection.close())

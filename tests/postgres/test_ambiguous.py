@@ -1,0 +1,256 @@
+"""A connection that is lost while a write is under way: the caller gets the true answer, and the effect stands once.
+
+Three losses for each write: the *answer* (the server committed), the *request* (it never heard of it), and a request that
+is held up on the way and arrives after the store has looked what became of it (it must then write nothing).
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from makegood.errors import StoreError, StoreUnavailableError
+from makegood.messages import Act, Alert, Message
+from makegood.store.postgres import PostgresStore
+from makegood.testing.postgres import PrivateServer
+from tests.conformance.builders import (
+    VALUE,
+    Hand,
+    agent,
+    begin,
+    done,
+    draft,
+    hand,
+    info,
+    offer,
+    reply,
+    running,
+    term,
+    to_state,
+)
+from tests.postgres.proxy import Loss, Proxy
+
+LOSSES: list[Loss] = ["answer", "request", "until later"]
+MARK = b"lose me here"
+SEEN = "select count(*) from makegood."
+
+
+@dataclass
+class Scene:
+    """A store behind the proxy, and what was prepared in it."""
+
+    store: PostgresStore
+    scheduler: Hand
+    agent: int
+    taken: Any = None
+
+
+async def submits(scene: Scene) -> None:
+    made = draft(7, inputs=(b'"' + MARK + b'"',), key="k")
+    (answer,) = await scene.store.submit([made])
+    assert (answer.id, answer.created) == (7, True)
+
+
+async def submits_some_that_exist(scene: Scene) -> None:
+    """The answer of those that were there already is found again too."""
+    await scene.store.submit([draft(5, key="old"), draft(6, key="other", fingerprint=b"else")])
+    drafts = [
+        draft(7, inputs=(b'"' + MARK + b'"',), key="k"),
+        draft(8, key="old"),
+        draft(9, key="other"),
+        draft(5),
+    ]
+    answers = await scene.store.submit(drafts)
+    assert [(a.id, a.created, a.conflict, a.collided) for a in answers] == [
+        (7, True, False, False),
+        (5, False, False, False),
+        (6, False, True, False),
+        (5, False, False, True),
+    ]
+
+
+async def commits(scene: Scene) -> None:
+    value = b'"' + MARK + b'"'
+    got = await scene.scheduler.commit(
+        begin(scene.scheduler[1], 1, done(scene.scheduler[1], 0, value=value)), begin(scene.scheduler[2], 1)
+    )
+    assert (got.lost, got.guilty) == (set(), [])
+
+
+async def commits_with_a_loser(scene: Scene) -> None:
+    """Who lost is known although the answer is not: losers are left out before anything is written."""
+    lost = done(scene.scheduler[2], 0)
+    await scene.scheduler.commit(done(scene.scheduler[2], 0))
+    value = b'"' + MARK + b'"'
+    got = await scene.scheduler.commit(
+        begin(scene.scheduler[1], 1, done(scene.scheduler[1], 0, value=value)), lost
+    )
+    assert got.lost == {2}
+
+
+async def withdraws(scene: Scene) -> None:
+    decision = to_state(scene.scheduler[2], "undoing", goal="undo", cause=MARK.decode())
+    decision.withdraw.append((0, 1))
+    got = await scene.scheduler.commit(decision)
+    assert got.withdrawn == [(2, 0, 1)]
+
+
+async def claims(scene: Scene) -> None:
+    await scene.store.submit([draft(11), draft(12)])
+    got = await scene.scheduler.claim(10)
+    assert sorted(got) == [11, 12]
+    assert scene.scheduler[11].task.epoch == 1
+
+
+async def answers(scene: Scene) -> None:
+    message = reply(scene.taken, "done", error=MARK.decode())
+    assert await scene.store.answer(scene.agent, [message]) == [True]
+
+
+async def answers_two_of_which_one_is_late(scene: Scene) -> None:
+    message = reply(scene.taken, "done", error=MARK.decode())
+    late = (2, Message("done", 0, attempt=9, value=VALUE))
+    assert await scene.store.answer(scene.agent, [late, message]) == [False, True]
+
+
+async def takes(scene: Scene) -> None:
+    got = await scene.store.take(scene.agent, [offer(actions=("act0", MARK.decode()))])
+    assert [(r.task, r.idx, r.attempt) for r in got] == [(2, 0, 1)]
+    assert 0 < got[0].within <= 30
+
+
+async def posts(scene: Scene) -> None:
+    await scene.store.post(1, Message("cancel", act=Act("a1", why=MARK.decode())))
+
+
+async def alerts(scene: Scene) -> None:
+    await scene.store.alert([Alert("no_leader", text=MARK.decode())])
+
+
+async def registers(scene: Scene) -> None:
+    number = await scene.store.register(info(MARK.decode()))
+    assert [n.id for n in await scene.store.nodes() if n.info.name == MARK.decode()] == [number]
+
+
+async def judges(scene: Scene) -> None:
+    grant = await term(scene.store)
+    got = await scene.store.judge(grant, -1000.0, 10)
+    assert [(task, idx) for task, idx, _, _ in got.requests] == [(1, 0)]
+
+
+@dataclass
+class Write:
+    """A write, what to watch for in its traffic, and what must be found exactly once afterwards."""
+
+    do: Callable[[Scene], Awaitable[None]]
+    mark: bytes
+    once: str
+    times: int = 1
+
+
+WRITES = {
+    "submit": Write(submits, MARK, SEEN + "step where task = 7", 3),
+    "submit, some exist": Write(submits_some_that_exist, MARK, SEEN + "step where task in (7, 8, 9)", 3),
+    "commit": Write(commits, MARK, SEEN + "event where task in (1, 2)", 4),
+    "commit with a loser": Write(commits_with_a_loser, MARK, SEEN + "event where task = 1", 2),
+    "withdraw": Write(withdraws, MARK, SEEN + "event where task = 2", 2),
+    "claim": Write(claims, b"COMMIT", SEEN + "event where task in (11, 12)", 2),
+    "answer": Write(answers, MARK, SEEN + "inbox where task = 1 and kind = 'done'"),
+    "answer, one late": Write(answers_two_of_which_one_is_late, MARK, SEEN + "inbox where kind = 'done'"),
+    "take": Write(takes, MARK, SEEN + "request where taken_by is not null", 2),
+    "post": Write(posts, b"COMMIT", SEEN + "inbox where kind = 'cancel'"),
+    "alert": Write(alerts, b"COMMIT", SEEN + "alert where kind = 'no_leader'"),
+    "register": Write(registers, b"COMMIT", SEEN + "node where name = 'lose me here'"),
+    "judge": Write(judges, b"COMMIT", SEEN + "inbox where kind = 'expired'"),
+}
+
+
+async def prepared(store: PostgresStore) -> Scene:
+    """Two tasks under way: the request of the first is taken, that of the second waits."""
+    scheduler = await running(store, 1)
+    payments = await agent(store)
+    (taken,) = await store.take(payments, [offer(1)])
+    await store.submit([draft(2)])
+    await scheduler.claim(1)
+    return Scene(store, scheduler, payments, taken)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("write", WRITES)
+async def test_a_write_whose_connection_is_lost_is_done_once_and_answered_truly(
+    behind: PostgresStore, proxy: Proxy, db: Any, write: str, loss: Loss
+) -> None:
+    scene, what = await prepared(behind), WRITES[write]
+    lost = proxy.lose(what.mark, loss)
+    await what.do(scene)
+    assert lost.is_set()
+    await proxy.deliver()
+    assert await db.fetchval(what.once) == what.times
+
+
+async def test_a_write_in_doubt_waits_for_the_server_and_then_answers(
+    behind: PostgresStore, proxy: Proxy, server: PrivateServer
+) -> None:
+    """The server is away when the truth is asked: the caller waits, other callers are told that nothing was written."""
+    await behind.submit([draft(1)])
+    lost = proxy.lose(MARK, "answer")
+    proxy.refusing = True
+    going = asyncio.create_task(behind.submit([draft(2, inputs=(b'"' + MARK + b'"',))]))
+    await lost.wait()
+    proxy.cut()
+    with pytest.raises(StoreUnavailableError, match="127.0.0.1"):
+        await behind.post(1, Message("cancel"))
+    assert not going.done()
+    proxy.refusing = False
+    assert [a.created for a in await going] == [True]
+
+
+async def test_closing_a_store_in_doubt_ends_and_does_not_lie(behind: PostgresStore, proxy: Proxy) -> None:
+    """What cannot be learnt is not called "nothing was written"."""
+    await behind.submit([draft(1)])
+    lost = proxy.lose(MARK, "answer")
+    proxy.refusing = True
+    going = asyncio.create_task(behind.submit([draft(2, inputs=(b'"' + MARK + b'"',))]))
+    await lost.wait()
+    proxy.cut()
+    async with asyncio.timeout(15):
+        await behind.close()
+        with pytest.raises(StoreError, match="before it could be learnt") as caught:
+            await going
+    assert not isinstance(caught.value, StoreUnavailableError)
+
+
+async def test_a_caller_that_is_cancelled_does_not_cancel_the_write(store: PostgresStore, db: Any) -> None:
+    """The driver would cancel it at the server, and a wait for a standby with it."""
+    await db.fetchval("select pg_advisory_lock(1)")
+    await db.execute(
+        "create function slow() returns trigger language plpgsql as $$ begin perform pg_advisory_xact_lock(1); return new; end $$;"
+        "create trigger slow before insert on makegood.task for each statement execute function slow()"
+    )
+    going = asyncio.create_task(store.submit([draft(1)]))
+    while not await db.fetchval("select count(*) from pg_locks where locktype = 'advisory' and not granted"):
+        assert not going.done()
+    going.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await going
+    await db.fetchval("select pg_advisory_unlock(1)")
+    await store.close()
+    assert await db.fetchval("select count(*) from makegood.task") == 1
+
+
+async def test_a_scheduler_that_went_on_after_a_lost_answer_keeps_its_numbers_in_order(
+    behind: PostgresStore, proxy: Proxy, db: Any
+) -> None:
+    """Twenty commits, each answer or request lost in turn: every one is written once, in order."""
+    scheduler = await hand(behind)
+    for n in range(1, 21):
+        await behind.submit([draft(n)])
+        proxy.lose(b"COMMIT", ("answer", "request")[n % 2])  # type: ignore[arg-type]
+        assert await scheduler.claim(1) == [n]
+        assert proxy.losses == n
+        value = b'"' + MARK + b'"'
+        await scheduler.commit(to_state(scheduler[n], "processed", done(scheduler[n], 0, value=value)))
+    assert await db.fetchval(SEEN + "event") == 40
+    assert await db.fetchval(SEEN + "task where state = 'processed'") == 20
