@@ -284,6 +284,8 @@ def _slots(app: App, agents: Sequence[str] | None, slots: int | None) -> dict[st
         actions = {
             known: action for action in declared.actions.values() for known in (action.name, *action.formerly)
         }
+        for action in declared.actions.values():
+            action.fitted()  # an annotation that cannot be used is refused here, not found out by a step
         address = f"{app.name}/{name}"
         found[address] = Slots(address, actions, slots or declared.concurrency)
     return found

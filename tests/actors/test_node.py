@@ -77,3 +77,16 @@ async def test_the_channel_of_the_store_carries_requests_and_rings_for_them(
     stop()
     assert app.name == "bench"
     assert mg.Options is Options
+
+
+def unknown(order: "Nowhere") -> None:  # type: ignore[name-defined]  # noqa: F821
+    """Take what nobody knows."""
+
+
+async def test_an_action_whose_arguments_cannot_be_decoded_stops_the_node_before_a_step_finds_out(
+    store: Store,
+) -> None:
+    app = mg.App("odd")
+    app.agent("a").action(complete_within="1s", undo=mg.NOTHING)(unknown)
+    with pytest.raises(mg.DefinitionError, match="odd/a/unknown: an annotation cannot be evaluated"):
+        Node(app, store, options=QUIET)

@@ -18,6 +18,7 @@ from makegood.cli.loading import load_app
 from makegood.cli.output import masked
 from makegood.cli.tasks import connect
 from makegood.client import Client
+from makegood.errors import DefinitionError
 from makegood.states import TaskState
 from makegood.store.records import Filter, StepView
 from makegood.task import StepPlan
@@ -107,6 +108,10 @@ def problems_of(app: App) -> Iterator[str]:
                     f"{agent.name}.{action.name} does not say how it is made good: add @{action.name}.undo, undo=mg.NOTHING "
                     f"or no_return=True; a workflow that uses it is refused"
                 )
+            try:
+                action.fitted()
+            except DefinitionError as wrong:
+                yield str(wrong)
     if not app.workflows:
         yield f"app {app.name!r} declares no workflow: nothing can be submitted"
 
