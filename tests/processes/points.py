@@ -31,6 +31,7 @@ Point = Literal[
     "dispatched",  # a commit of a task held already, with a request in it, has returned
     "heard",  # a reply was read from the store and is not decided yet
     "deciding",  # a commit that uses up a reply is about to begin
+    "retrying",  # a commit that asks for a step again, and uses up nothing, is about to begin
     "taken",  # requests were taken and are not begun
     "answering",  # a reply is about to be sent
     "answered",  # a reply was accepted by the store
@@ -129,11 +130,13 @@ class Seen:
     # -- the Scheduler's calls -----------------------------------------------------------------------------------------------
 
     async def commit(self, batch: Batch) -> Committed:
-        """Points: claiming and deciding before, claimed and dispatched after."""
+        """Points: claiming, deciding and retrying before, claimed and dispatched after."""
         if batch.claim is not None and batch.claim.limit:
             await self._at("claiming")
         if any(decision.consumed for decision in batch.decisions):
             await self._at("deciding")
+        elif any(request.attempt > 1 for decision in batch.decisions for request in decision.requests):
+            await self._at("retrying")
         committed = await self._store.commit(batch)
         claimed = [held.task.id for held, _ in committed.claimed]
         sent = [

@@ -167,3 +167,38 @@ async def test_scheduler_stopped_past_its_life_and_resumed(world: World) -> None
         assert await world.left_over() == []
         world.audit({"a": ALL_STAND, "b": ALL_STAND})
         assert world.service.calls("charge") == ["done", "done"]
+
+
+async def test_scheduler_stopped_with_a_retry_in_its_hands(world: World) -> None:
+    """What it is about to write rests on no reply, so the task's lock alone must refuse it: nothing is sent twice."""
+    async with world:
+        agent = world.start("till-1", "agent", agents=["till"])
+        others = world.start("others", "agent", agents=["shelf", "van"])
+        sleeper = world.start("sleeper", "scheduler", fault="retrying:stop")
+        supervisor = world.start("supervisor", "supervisor")
+        await world.started(sleeper, agent, others, supervisor)
+        task = await world.submit(floor.fill, "a", {"charge": ["kill before"]})
+        await world.dies(agent)
+        await world.stops(sleeper, "retrying")
+        assert (await world.steps(task))["charge"] == ("in_doubt", 1, 1, 1)
+        world.start("second", "scheduler")
+        world.start("till-2", "agent", agents=["till"])
+        view = await world.ended(task, "processed")
+        before = (view.epoch, view.failure_count, await world.steps(task), len(await world.history(task)))
+        steps = {"hold": ("done", 1, 1, 0), "charge": ("done", 2, 1, 1), "send": ("done", 1, 1, 0)}
+        assert before[:3] == (2, 2, steps)
+        sleeper.resume()
+        late = await world.until(
+            lambda: [e for e in sleeper.trace("commit") if e["lost"]], "its late retry is refused", sleeper
+        )
+        assert [(entry["lost"], entry["sent"]) for entry in late] == [([task.number], [])]
+        view = await world.view(task)
+        assert (
+            view.epoch,
+            view.failure_count,
+            await world.steps(task),
+            len(await world.history(task)),
+        ) == before
+        assert world.service.arrivals("charge") == 2
+        assert await world.left_over() == []
+        world.audit({"a": ALL_STAND})
