@@ -239,6 +239,17 @@ async def test_at_rest_claims_only_unlocked_tasks_at_rest_with_messages(store: S
     ) == [2]
 
 
+async def test_a_locked_task_is_not_claimed_in_whatever_state_it_is(store: Store) -> None:
+    """A lock counts even where the rules would not leave one: on a task that is pending or at rest."""
+    await store.submit([draft(1), draft(2)])
+    first, second = await hand(store), await hand(store)
+    await first.claim(1, lambda memory: to_state(memory, "pending", release=False))
+    await first.claim(1, lambda memory: to_state(memory, "processed", release=False))
+    for n in (1, 2):
+        await store.post(n, Message("undo"))
+    assert await second.claim(5, at_rest=[1, 2]) == []
+
+
 async def test_the_same_task_at_rest_goes_to_one_of_two_schedulers(store: Store, other: Store) -> None:
     first, second = await running(store, 1), await hand(other)
     await first.commit(to_state(first[1], "processed"))

@@ -51,9 +51,7 @@ def test_the_plan_goes_by_an_index(database: sqlite3.Connection, name: str) -> N
     scans = [
         step for step in plan if step.startswith("SCAN") and "CONSTANT" not in step and "holder" not in step
     ]
-    assert all(index in step and "_" in index for step in scans), (
-        plan
-    )  # in its order, to a limit
+    assert all(index in step and "_" in index for step in scans), plan  # in its order, to a limit
     assert name in MAY_SORT or not any("TEMP B-TREE" in step for step in plan), plan
 
 
