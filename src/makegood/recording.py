@@ -193,7 +193,10 @@ class Recording:
         """
         self.enter("mg.parallel")
         units = self._flow.units
-        found = [self._position(step) for step in steps if not self._is_known(step)]
+        places: dict[Origin, int] = {
+            unit.result: n for n, unit in enumerate(units) if unit.result is not None
+        }
+        found = [_position(step, places) for step in steps if not self._is_known(step)]
         if not found:
             return
         if found != sorted(set(found)) or found[-1] != len(units) - 1:
@@ -230,16 +233,6 @@ class Recording:
                 "lambda: ...)"
             )
         return True
-
-    def _position(self, step: Any) -> int:
-        origin = promised(step).origin
-        for n in reversed(range(len(self._flow.units))):
-            if self._flow.units[n].result is origin:
-                return n
-        raise PromiseError(
-            f"mg.parallel: {promised(step)} was not just recorded in this sequence: write the calls inside its parentheses, "
-            f"mg.parallel(a(...), b(...))"
-        )
 
     # -- the parts of a step -------------------------------------------------------------------------------------------------
 
@@ -428,6 +421,17 @@ class Recording:
                 f"actions in the workflow function itself; mg.parallel(...) lets steps run at the same time"
             )
         return tuple(map(step_plan, self._flow.body))
+
+
+def _position(step: Any, places: Mapping[Origin, int]) -> int:
+    """Return which unit of the sequence a step of ``parallel`` ends."""
+    found = places.get(promised(step).origin)
+    if found is None:
+        raise PromiseError(
+            f"mg.parallel: {promised(step)} was not just recorded in this sequence: write the calls inside its parentheses, "
+            f"mg.parallel(a(...), b(...))"
+        )
+    return found
 
 
 def _check_function(given: object, form: str) -> None:
