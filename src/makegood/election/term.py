@@ -63,7 +63,9 @@ class Term(Generic[G]):
     def check(self) -> None:
         """Raise ``LeadershipLostError`` when the term is over. A pure look at the clock."""
         if self.remaining() <= 0:
-            raise LeadershipLostError(f"the term {self.epoch} of {self.grant.name!r} is over: stop, and contend again")
+            raise LeadershipLostError(
+                f"the term {self.epoch} of {self.grant.name!r} is over: stop, and contend again"
+            )
 
     async def __aenter__(self) -> "Term[G]":
         """Begin renewing; the body that follows is cancelled when the term ends."""
@@ -88,7 +90,9 @@ class Term(Generic[G]):
         try:
             await self._leases.release(self.grant)
         except StoreError as unreachable:
-            log.info("the lease %r could not be released and runs out by itself: %s", self.grant.name, unreachable)
+            log.info(
+                "the lease %r could not be released and runs out by itself: %s", self.grant.name, unreachable
+            )
         if self._cancelled:
             return body.uncancel() <= 0 and kind in (None, asyncio.CancelledError)
         return False
@@ -108,7 +112,9 @@ class Term(Generic[G]):
                 async with asyncio.timeout(left):
                     held = await self._leases.renew(self.grant)
             except (StoreError, TimeoutError) as unknown:
-                log.warning("renewal of the lease %r is unanswered, %.1f s left: %s", self.grant.name, left, unknown)
+                log.warning(
+                    "renewal of the lease %r is unanswered, %.1f s left: %s", self.grant.name, left, unknown
+                )
                 pause = min(self._renew, left / 4)
                 continue
             if not held:
