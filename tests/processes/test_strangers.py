@@ -113,7 +113,8 @@ with mg.SyncClient(sys.argv[1]) as client:
             assert task.result(timeout="1m") == "700 g"
             sold += 1
         except mg.TaskUndone as undone:
-            assert undone.undone == ("mix",), undone.undone
+            # Refused after an attempt that was never answered, it is in doubt, and undone as well.
+            assert undone.undone in (("mix",), ("mix", "bake")), undone.undone
             assert "burnt" in undone.cause
             burnt += 1
     print(f"sold {sold}, burnt {burnt}", flush=True)
@@ -226,10 +227,9 @@ async def books_balance(world: World, customer: Child) -> None:
         rows = connection.execute(
             "select loaf, step, sum(1 - struck), count(*) from ledger group by loaf, step"
         ).fetchall()
-    standing = {(loaf, step): (stands, keys) for loaf, step, stands, keys in rows}
-    expected = {(n, step): (1, 1) for n in range(LOAVES) if n % 5 for step in ("mix", "bake", "sell")}
-    expected |= {(n, "mix"): (0, 1) for n in range(0, LOAVES, 5)}
-    assert standing == expected
+    assert {keys for _, _, _, keys in rows} == {1}
+    standing = {(loaf, step): stands for loaf, step, stands, _ in rows if stands}
+    assert standing == {(n, step): 1 for n in range(LOAVES) if n % 5 for step in ("mix", "bake", "sell")}
     assert await world.left_over() == []
     states = [row["state"] for row in await world.rows("task")]
     assert (states.count("processed"), states.count("undone"), len(states)) == (LOAVES - BURNT, BURNT, LOAVES)
