@@ -317,7 +317,7 @@ async def test_a_reply_and_its_judgement_at_once_exclude_each_other(
     store: Store, other: Store, world: World
 ) -> None:
     """In time or judged, never both: the reply's row and the deletion of its request are one order."""
-    scheduler = await running(store, *range(1, 31), steps=steps(3, within=1.0))
+    scheduler = await running(store, *range(1, 31))
     payments = await agent(store, ttl=1000.0)
     taken = await store.take(payments, [offer(30)])
     grant = await term(other, ttl=1000.0)
