@@ -145,14 +145,14 @@ class Chaos:
         self._tell(Event("resumed", place.name, place.pid, "goes on, unaware"))
 
     async def _kill(self, blow: Blow) -> None:
-        epoch, _ = await self._leader()
-        nodes = await self._nodes()
         place, role = await self._victim(blow.role)
         pid = place.pid
         self._wall.kill(place.name)
         hit = time.monotonic()
         self.score.kills[place.role] = self.score.kills.get(place.role, 0) + 1
         self._tell(Event("killed", place.name, pid, f"{role} killed"))
+        # the store learns of it later: what it says now is how things stood
+        (epoch, _), nodes = await asyncio.gather(self._leader(), self._nodes())
         async with asyncio.TaskGroup() as group:
             group.create_task(self._replace(place, blow.away))
             if role == LEADER:

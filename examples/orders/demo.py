@@ -43,6 +43,7 @@ SETTINGS: Final = {
 }  # fmt: skip
 """Short, so that one sees things heal; in earnest the defaults are right."""
 LIFE: Final = 2.0
+FILE: Final = "sqlite:///"
 RATE: Final = 10.0
 """Orders a second, on average."""
 AT_LEAST: Final = 8.0
@@ -174,7 +175,10 @@ def store_of(options: argparse.Namespace, folder: Path, stack: ExitStack) -> str
     """Return the store's URL; a private PostgreSQL is started, and ends with ``stack``."""
     if options.postgres:
         return os.environ.get(POSTGRES_VARIABLE) or stack.enter_context(private_postgres(folder))
-    return options.store or f"sqlite:///{folder / 'store.db'}"
+    given = options.store or f"sqlite:///{folder / 'store.db'}"
+    if given.startswith(FILE) and len(given) > len(FILE):
+        return FILE + str(Path(given.removeprefix(FILE)).absolute())  # the processes run in another folder
+    return str(given)
 
 
 class Play:

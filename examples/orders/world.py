@@ -29,7 +29,7 @@ class Services:
     """The services' process: ``url`` where they answer, ``books`` where their books are."""
 
     def __init__(self, books: Path, *, port: int = 0, seed: int = 0, faults: str = "") -> None:
-        self.books = books
+        self.books = books.resolve()
         self.url = ""
         self._port = port
         self._seed = seed
@@ -55,6 +55,7 @@ class Services:
                 [*map(str, command), "--until-stdin-closes"],
                 stdin=subprocess.PIPE,
                 stderr=stderr,
+                cwd=ROOT,  # a module of the same name where the caller happens to be is not ours
                 env={**os.environ, "PYTHONPATH": path},
             )
         deadline = time.monotonic() + timeout

@@ -119,10 +119,32 @@ def descendants(pid: int) -> Iterator[list[int]]:
             os.close(descriptor)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda n: n.name)
-def test_ended_in_the_middle_it_leaves_no_process_behind(number: signal.Signals, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("number", "store"),
+    [
+        (signal.SIGINT, "sqlite"),
+        (signal.SIGTERM, "sqlite"),
+        (signal.SIGKILL, "sqlite"),
+        (signal.SIGINT, "postgres"),
+        (signal.SIGKILL, "postgres"),
+    ],
+)
+def test_ended_in_the_middle_it_leaves_no_process_behind(
+    number: signal.Signals, store: str, tmp_path: Path
+) -> None:
+    """Whoever ends it, however, while one of its processes is stopped: all end, a private PostgreSQL too."""
     demo = subprocess.Popen(
-        [*DEMO, "--orders", "50", "--kills", "8", "--seed", "1", "--json"],
+        [
+            *DEMO,
+            "--orders",
+            "50",
+            "--kills",
+            "8",
+            "--seed",
+            "1",
+            "--json",
+            *["--postgres"] * (store == "postgres"),
+        ],
         cwd=ROOT,
         env={**os.environ, "TMPDIR": str(tmp_path)},
         stdout=subprocess.PIPE,

@@ -3,7 +3,9 @@
 import json
 import random
 from collections import Counter
+from contextlib import ExitStack
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -13,7 +15,7 @@ from examples.orders.auditor import Finding, Kind, Told
 from examples.orders.auditor import Report as Audit
 from examples.orders.chaos import MUSTS, Blow, Event, Score, plan
 from examples.orders.customers import wanted
-from examples.orders.demo import first, parse
+from examples.orders.demo import first, parse, store_of
 from examples.orders.processes import Place, State, environment, posts
 from examples.orders.report import CHECKS, Report, count_outcomes
 from examples.orders.world import ROOT
@@ -225,6 +227,20 @@ def test_what_cannot_be_meant_is_refused(arguments: list[str], capsys: pytest.Ca
         parse(arguments)
     assert refused.value.code == 2
     assert arguments[0] in capsys.readouterr().err
+
+
+def test_a_store_in_the_present_folder_is_found_from_any_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with ExitStack() as stack:
+        assert (
+            store_of(parse(["--store", "sqlite:///mine.db"]), tmp_path, stack)
+            == f"sqlite:///{tmp_path}/mine.db"
+        )
+        assert store_of(parse(["--store", "sqlite:////x/y.db"]), tmp_path, stack) == "sqlite:////x/y.db"
+        assert store_of(parse([]), tmp_path / "f", stack) == f"sqlite:///{tmp_path}/f/store.db"
+        assert store_of(parse(["--store", "postgresql://h/d"]), tmp_path, stack) == "postgresql://h/d"
 
 
 def test_the_first_trouble_is_found_in_groups_of_groups() -> None:
