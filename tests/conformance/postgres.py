@@ -18,8 +18,6 @@ from tests.conformance.worlds import TIMES, Counts, Raw, World
 
 LOCAL = "postgresql://postgres@127.0.0.1:5432/postgres"
 TABLES = (*TIMES, "step", "schema_version")
-# Nothing here survives a crash of the machine, nor shall it: the suite asks what the store does, not what a disk does.
-FAST = {"fsync": "off", "full_page_writes": "off", "autovacuum": "off"}
 
 
 async def _answers(url: str) -> bool:
@@ -67,7 +65,7 @@ def databases() -> Iterator[Databases]:
         url = os.environ.get("MAKEGOOD_TEST_POSTGRES")
         if not url and asyncio.run(_answers(LOCAL)):
             url = LOCAL
-        made = Databases(url or stack.enter_context(PrivateServer(settings=FAST)).url)
+        made = Databases(url or stack.enter_context(PrivateServer()).url)
         yield made
         if made.shared:
             asyncio.run(made.drop(made.shared))
