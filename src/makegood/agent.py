@@ -34,6 +34,7 @@ from makegood.errors import (
     Refused,
     StoreUnavailableError,
 )
+from makegood.ids import show
 from makegood.messages import Message, Request
 from makegood.store.records import AgentInfo, Identity, Offer
 from makegood.threads import DaemonThreads
@@ -268,7 +269,7 @@ class Agents:
         try:
             message = await self._tries(attempt, slots.actions[request.action])
         except asyncio.CancelledError:
-            log.debug("step %s of task %d: halted at complete-by", request.step, request.task)
+            log.debug("step %s of task %s: halted at complete-by", request.step, show(request.task))
         finally:
             self._running.discard(attempt)
             slots.free += 1
@@ -377,9 +378,9 @@ class Agents:
             )
         except Exception as failed:  # noqa: BLE001 - whatever the user's code raises is transient, and may have happened
             log.info(
-                "step %s of task %d, attempt %d: %s",
+                "step %s of task %s, attempt %d: %s",
                 request.step,
-                request.task,
+                show(request.task),
                 request.attempt,
                 _words(failed),
             )

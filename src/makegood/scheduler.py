@@ -24,6 +24,7 @@ from makegood import saga
 from makegood.clock import Clock
 from makegood.decision import Decision
 from makegood.errors import MakegoodError, StoreUnavailableError
+from makegood.ids import show
 from makegood.messages import Alert, Message, Request
 from makegood.store.protocol import Queues, Tasks
 from makegood.store.records import Batch, Claim, Committed, Inbox, Loaded
@@ -365,7 +366,7 @@ class Scheduler:
             self._reload |= committed.lost
             self._wake.set()
         for task, reason in committed.guilty:
-            log.error("task %d was put to error, the store refuses its data: %s", task, reason)
+            log.error("task %s was put to error, the store refuses its data: %s", show(task), reason)
             self._forget(task)
         gone = committed.lost | {task for task, _ in committed.guilty}
         for held, decision in decided:
@@ -437,7 +438,7 @@ def _restored(loaded: Loaded) -> tuple[Held, list[Message]]:
 
 def _guilty(held: Held, messages: Sequence[Message], defect: Exception) -> Decision:
     """Put a task to error that the rules could not decide: a defect, or data that no longer reads."""
-    log.error("task %d cannot be decided and goes to error", held.task.id, exc_info=defect)
+    log.error("task %s cannot be decided and goes to error", show(held.task.id), exc_info=defect)
     known = str(defect) if isinstance(defect, MakegoodError) else repr(defect)
     text = f"the rules could not decide: {known}"[:1000]
     return saga.put_to_error(held, messages, Alert("guilty", held.task.id, "", text))
