@@ -28,6 +28,7 @@ from makegood.store.records import Batch, Committed, Grant, Inbox, Judged, Offer
 Point = Literal[
     "claiming",  # a commit that wants tasks is about to begin
     "claimed",  # a commit has returned with claimed tasks
+    "handing",  # such a commit, with a request that is to be handed over in memory
     "dispatched",  # a commit of a task held already, with a request in it, has returned
     "heard",  # a reply was read from the store and is not decided yet
     "deciding",  # a commit that uses up a reply is about to begin
@@ -130,7 +131,7 @@ class Seen:
     # -- the Scheduler's calls -----------------------------------------------------------------------------------------------
 
     async def commit(self, batch: Batch) -> Committed:
-        """Points: claiming, deciding and retrying before, claimed and dispatched after."""
+        """Points: claiming, deciding and retrying before, claimed, handing and dispatched after."""
         if batch.claim is not None and batch.claim.limit:
             await self._at("claiming")
         if any(decision.consumed for decision in batch.decisions):
@@ -156,6 +157,8 @@ class Seen:
         )
         if claimed:
             await self._at("claimed")
+            if batch.local:
+                await self._at("handing")
         if sent:
             await self._at("dispatched")
         return committed

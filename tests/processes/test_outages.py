@@ -19,7 +19,7 @@ from tests.processes.child import UNUSABLE
 from tests.processes.world import World
 
 CARRIED = {"hold": ("done", 1, 1, 0), "haul": ("done", 1, 1, 0)}
-TOLD = re.compile("replies wait for the store|requests cannot be taken now")
+TOLD = re.compile("replies wait for the store|requests cannot be taken now|is PostgreSQL running there")
 FAILED, UNREACHABLE = 1, 8
 WRONG = "a-secret-that-must-not-be-shown"
 
