@@ -14,7 +14,7 @@ from makegood.messages import Message
 from makegood.store.records import Batch, Claim, Filter
 from makegood.store.sqlite import SQLiteStore, threads
 from makegood.store.sqlite.connection import connect
-from tests.conformance.builders import agent, begin, draft, hand, offer, running
+from tests.conformance.builders import agent, begin, draft, hand, offer, reply, running
 from tests.conformance.worlds import SQLiteWorld, still_waits
 
 
@@ -215,6 +215,27 @@ async def test_a_defective_batch_says_what_it_lacks(tmp_path: Path, faults: Faul
         made: Callable[..., Any] = lambda _: [(None, begin(scheduler[1], 1))]  # noqa: E731
         with pytest.raises(StoreError, match="not claimed"):
             await store.commit(Batch(scheduler.node, claim=Claim(5), decide=made))
+
+
+async def test_a_message_that_cannot_be_read_puts_its_task_to_error_and_the_others_are_given(
+    tmp_path: Path,
+) -> None:
+    world = SQLiteWorld(tmp_path)
+    store = world.store()
+    await store.open(migrate=True)
+    scheduler = await running(store, 1, 2)
+    payments = await agent(store)
+    (first, _) = await store.take(payments, [offer()])
+    for n in (1, 2):
+        await store.post(n, Message("cancel"))
+    async with world.raw() as raw:
+        await raw.run("update {inbox} set body = ? where task = 1", b"{")
+    assert await store.answer(payments, [reply(first)]) == [True]
+    assert list((await store.inbox(scheduler.node, 10)).messages) == [2]
+    assert [t.id for t in await store.find(Filter(states=("error",)))] == [1]
+    found = await store.inbox(scheduler.node, 10)
+    assert (list(found.messages), found.at_rest) == ([2], [])
+    await store.close()
 
 
 @pytest.mark.parametrize("table", ["inbox", "step", "task"])

@@ -22,7 +22,7 @@ _EPOCHS = "select id, epoch from makegood_task where +locked_by = ? and id in ({
 _CONSUME = "delete from makegood_request where task = ? and idx = ? and attempt = ? and kind <> 'timer'"
 _THERE = "select task, idx, attempt from makegood_request where kind <> 'timer' and task in ({marks})"
 
-_STATE = "select state, goal from makegood_task where id = ?"
+_STATE = "select state, locked_by from makegood_task where id = ?"
 _TO_ERROR = """
 update makegood_task set state = 'error', goal = case goal when 'undo' then 'undo' else 'hold' end, cause = ?,
     locked_by = null, epoch = epoch + 1, undo_by = null
@@ -146,14 +146,22 @@ class _Commit:
 
 
 def put_to_error(
-    tx: Transaction, node: int | None, task: int, reason: str, *, seqs: Sequence[int] | None = None
+    tx: Transaction,
+    node: int | None,
+    task: int,
+    reason: str,
+    *,
+    seqs: Sequence[int] | None = None,
+    held: bool = False,
 ) -> None:
     """Put a task that cannot be decided to error, with an alert, nothing in flight and the messages ``seqs`` (None: all) gone.
 
-    Steps in flight are in doubt, for nobody will hear their replies.
+    Steps in flight are in doubt, for nobody will hear their replies. ``held``: only if ``node`` still has the lock.
     """
     reason = reason.encode("utf-8", "backslashreplace").decode()
-    (state, _) = tx.rows(_STATE, (task,))[0]
+    (state, locked_by) = tx.rows(_STATE, (task,))[0]
+    if held and locked_by != node:
+        return
     tx.run(_TO_ERROR, (reason, task))
     tx.run(_IN_DOUBT, (rows.DOUBT, task))
     tx.run(_CLEAR, (task,))

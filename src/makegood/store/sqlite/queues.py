@@ -52,15 +52,24 @@ returning agent
 """
 
 
-def inbox(tx: Transaction, node: int, limit: int) -> Inbox:
-    """Return messages for the tasks of ``node``, and unlocked tasks at rest that have some."""
+def inbox(tx: Transaction, node: int, limit: int) -> tuple[Inbox, dict[int, str]]:
+    """Return messages for the tasks of ``node``, and unlocked tasks at rest that have some; and, by task, why a message of it
+    cannot be read.
+    """
     found = Inbox({}, [])
+    unreadable: dict[int, str] = {}
     for seq, task, body, locked_by in tx.rows(INBOX, (node, limit)):
-        if locked_by is not None:
+        if locked_by is None:
+            if task not in found.at_rest:
+                found.at_rest.append(task)
+            continue
+        try:
             found.messages.setdefault(task, []).append(rows.read_message(body, seq))
-        elif task not in found.at_rest:
-            found.at_rest.append(task)
-    return found
+        except (msgspec.MsgspecError, ValueError) as fault:
+            unreadable[task] = f"a message to it cannot be read: {type(fault).__name__}: {fault}"
+    for task in unreadable:
+        found.messages.pop(task, None)
+    return found, unreadable
 
 
 def post(tx: Transaction, posted: Sequence[tuple[int, Message]]) -> list[None]:
@@ -133,7 +142,7 @@ def _give(tx: Transaction, node: int, waiting: list[Row]) -> list[Request]:
         try:
             requests.append(rows.read_request(body, within))
             taken.append((node, tx.now + within, task, idx, attempt))
-        except msgspec.MsgspecError as fault:
+        except (msgspec.MsgspecError, ValueError) as fault:
             put_to_error(tx, None, task, f"a request of it cannot be read: {fault}", seqs=())
     tx.many(_TAKE, taken)
     return requests
@@ -188,7 +197,10 @@ def _given(tx: Transaction, tasks: Sequence[int]) -> dict[tuple[int, int, int], 
     """Return the replies that lie in the inboxes of ``tasks``, by the request that they answer."""
     found: dict[tuple[int, int, int], bytes] = {}
     for task, body in tx.among(_BODIES, tasks):
-        message = rows.read_message(body, 0)
+        try:
+            message = rows.read_message(body, 0)
+        except (msgspec.MsgspecError, ValueError):  # whoever looks into the inbox will find it
+            continue
         if message.idx >= 0 and message.kind not in ("late", "expired"):
             found[task, message.idx, message.attempt] = body
     return found

@@ -244,7 +244,7 @@ class SQLiteStore:
         """Return tasks that ``node`` still holds."""
         found = await self._read(partial(load.load, node=node, tasks=tasks))
         for task, reason in found.unreadable:
-            await self._write(partial(put_to_error, node=node, task=task, reason=reason))
+            await self._write(partial(put_to_error, node=node, task=task, reason=reason, held=True))
         return found.tasks
 
     async def find(self, wanted: records.Filter) -> list[records.TaskView]:
@@ -263,7 +263,10 @@ class SQLiteStore:
 
     async def inbox(self, node: int, limit: int) -> records.Inbox:
         """Return messages for tasks that ``node`` holds, and tasks at rest that have some."""
-        return await self._read(partial(queues.inbox, node=node, limit=limit))
+        found, unreadable = await self._read(partial(queues.inbox, node=node, limit=limit))
+        for task, reason in unreadable.items():
+            await self._write(partial(put_to_error, node=node, task=task, reason=reason, held=True))
+        return found
 
     async def post(self, task: int, message: Message) -> None:
         """Leave an operator's act in a task's inbox."""
