@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import os
+import secrets
 import re
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager
@@ -38,6 +39,7 @@ class Databases:
     def __init__(self, url: str) -> None:
         self.url = url
         self.shared = ""
+        self._run_id = f"{os.getpid()}_{secrets.token_hex(4)}"  # several folders make databases within one run
         self._numbers = itertools.count()
 
     async def _run(self, sql: str) -> None:
@@ -49,7 +51,7 @@ class Databases:
 
     async def create(self) -> str:
         """Create an empty database; returns its URL."""
-        name = f"makegood_test_{os.getpid()}_{next(self._numbers)}"
+        name = f"makegood_test_{self._run_id}_{next(self._numbers)}"
         await self._run(f'create database "{name}" template template0')
         return urlunsplit(urlsplit(self.url)._replace(path=f"/{name}"))
 

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -110,7 +110,8 @@ def descendants(pid: int) -> Iterator[list[int]]:
     found, descriptors = [pid], []
     for one in found:
         for task in Path(f"/proc/{one}/task").iterdir():
-            found += map(int, (task / "children").read_text().split())
+            with suppress(FileNotFoundError):  # a thread that ended meanwhile has no children any more
+                found += map(int, (task / "children").read_text().split())
     try:
         descriptors += [os.pidfd_open(one) for one in found[1:]]
         yield descriptors
