@@ -3,8 +3,8 @@
 import asyncio
 import itertools
 import os
-import secrets
 import re
+import secrets
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from typing import Any
