@@ -97,15 +97,19 @@ def daily_bread(loaf: Loaf) -> str:
 '''
 
 CUSTOMER = '''
-"""Orders bread: python customer.py STORE COUNT. Then waits for all of it and says how it went."""
+"""Orders bread, loaf by loaf: python customer.py STORE COUNT. Then waits for all of it and says how it went."""
 
 import sys
+import time
 
 import makegood as mg
 from bread import Loaf, daily_bread
 
 with mg.SyncClient(sys.argv[1]) as client:
-    tasks = [client.submit(daily_bread, Loaf(n), key=f"loaf-{n}") for n in range(int(sys.argv[2]))]
+    tasks = []
+    for n in range(int(sys.argv[2])):
+        tasks.append(client.submit(daily_bread, Loaf(n), key=f"loaf-{n}"))
+        time.sleep(0.05)
     print("ordered", flush=True)
     sold = burnt = 0
     for task in tasks:
@@ -140,7 +144,6 @@ async def test_strangers_workflow_in_one_process_killed_again_and_again(world: W
         )
         await serving(world, run)
         customer = world.launch("customer", ["customer", world.url, str(LOAVES)])
-        await world.until(lambda: "ordered" in customer.log(), "bread is ordered", customer)
         for n in (2, 3, 4):
             await goes_on(world, 10, run, customer)
             run.kill()
@@ -164,7 +167,6 @@ async def test_strangers_workflow_in_separate_processes_that_are_killed(world: W
         crew = {f"{role}-{n}": start(world, f"{role}-{n}", roles[role]) for role in roles for n in (1, 2)}
         await serving(world, *crew.values())
         customer = world.launch("customer", ["customer", world.url, str(LOAVES)])
-        await world.until(lambda: "ordered" in customer.log(), "bread is ordered", customer)
         for name in ("agent-1", "scheduler-1", "supervisor-1", "agent-2", "scheduler-2"):
             await goes_on(world, 8, customer)
             crew.pop(name).kill()
