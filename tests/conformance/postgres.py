@@ -39,7 +39,9 @@ class Databases:
     def __init__(self, url: str) -> None:
         self.url = url
         self.shared = ""
-        self._run_id = f"{os.getpid()}_{secrets.token_hex(4)}"  # several folders make databases within one run
+        self._run_id = (
+            f"{os.getpid()}_{secrets.token_hex(4)}"  # several folders make databases within one run
+        )
         self._numbers = itertools.count()
 
     async def _run(self, sql: str) -> None:

@@ -90,6 +90,14 @@ async def test_a_lock_held_by_another_is_asked_for_again(tmp_path: Path, faults:
         assert len(await store.find(Filter())) == 1
 
 
+async def test_a_file_that_another_process_is_just_making_is_asked_for_again(
+    tmp_path: Path, faults: Faults
+) -> None:
+    faults.arm("pragma journal_mode = wal", BUSY, times=3)
+    async with opened(tmp_path, faults) as store:
+        await store.submit([draft(1)])
+
+
 async def test_a_lock_that_never_gets_free_is_an_outage(
     tmp_path: Path, faults: Faults, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import sqlite3
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +14,7 @@ Connect = Callable[[str], sqlite3.Connection]
 
 _OLDEST = (3, 35, 0)  # RETURNING
 _BUSY_SECONDS = 5.0
+_SWITCH_TRIES, _SWITCH_PAUSE = 1000, 0.005
 _STATEMENTS = 256  # more than makegood has, so that each is compiled once per connection
 _CACHE_KIB = 32 * 1024
 _CHECKPOINT_PAGES = 4000  # 16 MiB: at most so much is written twice between two looks at the main file
@@ -96,7 +98,7 @@ def set_up(connection: sqlite3.Connection, path: Path, *, busy: float) -> None:
     Raises ``ConfigError`` when the file cannot be what we need it to be.
     """
     connection.execute("select count(*) from sqlite_master").fetchall()  # not a database: found out here
-    mode = connection.execute("pragma journal_mode = wal").fetchone()[0]
+    mode = _ahead(connection)
     if mode != "wal":
         raise ConfigError(
             f"{path}: SQLite's write-ahead log cannot be used here (journal mode {mode!r}): put the file on a local disk"
@@ -112,6 +114,23 @@ def set_up(connection: sqlite3.Connection, path: Path, *, busy: float) -> None:
     level = connection.execute("pragma synchronous").fetchone()[0]
     if level != _FULL:
         raise ConfigError(f"{path}: synchronous is {level}, it must be 2 (FULL), or commits could be lost")
+
+
+def _ahead(connection: sqlite3.Connection) -> str:
+    """Switch to the write-ahead log and return the journal mode. Two that switch a new file at once would wait for each
+    other, so SQLite tells one of them at once that it is locked, without waiting.
+    """
+    last = sqlite3.OperationalError("database is locked")
+    for _ in range(_SWITCH_TRIES):
+        try:
+            mode: str = connection.execute("pragma journal_mode = wal").fetchone()[0]
+            return mode
+        except sqlite3.OperationalError as failure:
+            if not is_busy(failure):
+                raise
+            last = failure
+        time.sleep(_SWITCH_PAUSE)
+    raise last
 
 
 def fsync_folder(path: Path) -> None:
