@@ -200,7 +200,7 @@ async def test_a_write_in_doubt_waits_for_the_server_and_then_answers(
     going = asyncio.create_task(behind.submit([draft(2, inputs=(b'"' + MARK + b'"',))]))
     await lost.wait()
     proxy.cut()
-    with pytest.raises(StoreUnavailableError, match="127.0.0.1"):
+    with pytest.raises(StoreUnavailableError, match=r"127\.0\.0\.1"):
         await behind.post(1, Message("cancel"))
     assert not going.done()
     proxy.refusing = False
@@ -247,7 +247,7 @@ async def test_a_scheduler_that_went_on_after_a_lost_answer_keeps_its_numbers_in
     scheduler = await hand(behind)
     for n in range(1, 21):
         await behind.submit([draft(n)])
-        proxy.lose(b"COMMIT", ("answer", "request")[n % 2])  # type: ignore[arg-type]
+        proxy.lose(b"COMMIT", ("answer", "request")[n % 2])
         assert await scheduler.claim(1) == [n]
         assert proxy.losses == n
         value = b'"' + MARK + b'"'

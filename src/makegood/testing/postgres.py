@@ -252,7 +252,17 @@ class PrivateServer:
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder = None
 
-    def _make(self) -> None:
+    def copy(self) -> "PrivateServer":
+        """Return a second server on a copy of this one's data, as it is now: a replica that gets nothing more.
+
+        It can be read, and `select pg_promote()` makes a primary of it, on a timeline of its own. Throw it away with ``discard``.
+        """
+        made = PrivateServer(database=self._database, settings=self._settings, folder=self._wanted)
+        made._password = self._password  # noqa: SLF001 - it goes with the data
+        made._make(source=self)  # noqa: SLF001 - one of ours
+        return made
+
+    def _make(self, source: "PrivateServer | None" = None) -> None:
         self._bin = programs()
         self.folder = folder = self._place()
         atexit.register(self.discard)
@@ -264,12 +274,19 @@ class PrivateServer:
         password.write_text(self._password + "\n", encoding="utf-8")
         for path in (folder, *folder.rglob("*")):
             os.chown(path, self._user.uid, self._user.gid, follow_symlinks=False)
-        self._user.run(
-            self._bin / "initdb", "-D", self.data, "-U", _SUPERUSER, "-A", "password", f"--pwfile={password}", "-E", "UTF8",
-            "--locale=C", "--no-sync",
-        )  # fmt: skip
+        if source is None:
+            self._user.run(
+                self._bin / "initdb", "-D", self.data, "-U", _SUPERUSER, "-A", "password", f"--pwfile={password}", "-E", "UTF8",
+                "--locale=C", "--no-sync",
+            )  # fmt: skip
+            (self.data / "pg_hba.conf").write_text(_HBA, encoding="utf-8")
+        else:
+            self._user.run(
+                self._bin / "pg_basebackup", "-D", self.data, "-d", source.url_of(""), "-c", "fast", "-X", "stream", "--no-sync"
+            )  # fmt: skip
+            (self.data / "standby.signal").touch()
+            os.chown(self.data / "standby.signal", self._user.uid, self._user.gid)
         password.unlink()
-        (self.data / "pg_hba.conf").write_text(_HBA, encoding="utf-8")
         for left in reversed(range(_TRIES)):
             self.port = _free_port()
             try:
@@ -319,7 +336,11 @@ class PrivateServer:
         while self.running and time.monotonic() < end:
             with contextlib.suppress(OSError):
                 known = (self.data / "postmaster.pid").read_text(encoding="utf-8").splitlines()
-                if len(known) > 7 and known[0] == str(self._postmaster.pid) and known[7].strip() == "ready":
+                if (
+                    len(known) > 7
+                    and known[0] == str(self._postmaster.pid)
+                    and known[7].strip() in ("ready", "standby")
+                ):
                     return True
             time.sleep(0.02)
         self._end(signal.SIGQUIT)

@@ -40,7 +40,7 @@ insert into makegood.writer (id, number, at) values ($1, 0, extract(epoch from c
 """
 _FORGET = "delete from makegood.writer where at < extract(epoch from clock_timestamp())::float8 - 86400"
 _RESOLVE = """
-update makegood.writer set number = case when number = $2 then $2 else $2 + 1 end where id = $1 returning number, outcome
+update makegood.writer set number = case when number < $2 then $2 + 1 else number end where id = $1 returning number, outcome
 """
 # A transaction that waits for its client would keep the row locked: nobody speaks to it any more. (One that waits for its
 # standby is left alone. Should its COMMIT arrive in this very moment, then _RESOLVE, being later, waits for the standby as well.)
@@ -219,10 +219,8 @@ class Lanes:
                     await self._bounded(link, end)
                 row = await self._bounded(link, partial(link.connection.fetchrow, _RESOLVE, lane.id, number))
             except Exception as fault:  # noqa: BLE001 - sorted out there
-                if isinstance(fault, PASSING) and not told:
-                    told = True
-                    await self._explain(lane)
                 await self._ask_again(fault, pauses)
+                told = told or await self._explained(lane)
                 continue
             if row is None:
                 lane.id = 0
@@ -255,13 +253,20 @@ class Lanes:
                 f"{self.where}: the store was closed before it could be learnt whether the last write was committed"
             ) from fault
 
-    async def _explain(self, lane: Lane) -> None:
-        link = await self._connected(lane)
-        if await link.connection.fetchval(_WAITS) is not None:
+    async def _explained(self, lane: Lane) -> bool:
+        """Say once why the truth is not to be had, when it is a standby that does not answer."""
+        try:
+            link = await self._connected(lane)
+            waits = await self._bounded(link, partial(link.connection.fetchval, _WAITS))
+        except Exception as fault:  # noqa: BLE001 - it will be asked again, and tell more then
+            log.debug("%s: %s", self.where, fault)
+            return False
+        if waits is not None:
             log.warning(
                 "%s waits for a synchronous standby that does not answer: start the standby, or change synchronous_standby_names",
                 self.where,
             )
+        return waits is not None
 
     async def _bounded(self, link: Link, ask: Callable[[], Awaitable[T]]) -> T:
         impatience = asyncio.get_running_loop().call_later(self._patience, self._give_up, link)
