@@ -9,6 +9,7 @@ import logging
 import random
 import socket
 import uuid
+from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar, TypeVarTuple, Unpack, overload
@@ -41,6 +42,9 @@ log = logging.getLogger("makegood.client")
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 Ts = TypeVarTuple("Ts")
+
+_RECENT = 10_000
+"""Tasks submitted here whose end a Scheduler of the same process may tell before anybody waits for it."""
 
 AT_REST = frozenset({"processed", "undone", "error"})
 STANDING = frozenset({"done", "in_doubt", "kept", "undoing", "undo_failed", "running"})
@@ -77,7 +81,8 @@ class Client:
         self._migrate = migrate
         self._ids = ids.TaskIds(self._clock, self._rng)
         self._waiting: dict[int, list[asyncio.Future[TaskView]]] = {}
-        self.near: Callable[[int], bool] = lambda _task: False
+        self._near: Callable[[int], bool] | None = None
+        self._recent: OrderedDict[int, TaskView | None] = OrderedDict()
         self._look = asyncio.Event()
         self._watcher: asyncio.Task[None] | None = None
         self._stops: list[Callable[[], None]] = []
@@ -172,6 +177,10 @@ class Client:
                     key=plan.key or "",
                 )
             if not answer.collided:
+                if self._near is not None and answer.created:
+                    self._recent[answer.id] = None
+                    if len(self._recent) > _RECENT:
+                        self._recent.popitem(last=False)
                 return TaskHandle(self, answer.id, plan.returns_type, created=answer.created, known=True)
 
     @staticmethod
@@ -204,21 +213,32 @@ class Client:
 
     def ended(self, view: TaskView) -> None:
         """Tell the waiters of a task that it came to rest: called by a Scheduler of the same process."""
-        for waiter in self._waiting.pop(view.id, ()):
+        waiting = self._waiting.pop(view.id, None)
+        if waiting is None and view.id in self._recent:
+            self._recent[view.id] = view
+        for waiter in waiting or ():
             if not waiter.done():
                 waiter.set_result(view)
 
     def waits_for(self, task: int) -> bool:
-        """Return whether somebody waits for this task here."""
-        return task in self._waiting
+        """Return whether somebody waits for this task here, or may do so yet because it was submitted here."""
+        return task in self._waiting or task in self._recent
+
+    def beside(self, holds: Callable[[int], bool]) -> None:
+        """Say that a Scheduler of the same process tells of the end of tasks that it ``holds``: they are not looked for."""
+        self._near = holds
 
     async def rested(self, task: int) -> TaskView:
         """Return the task once it is at rest (processed, undone, error)."""
         waiter: asyncio.Future[TaskView] = asyncio.get_running_loop().create_future()
+        submitted_here = task in self._recent
+        if (ended := self._recent.pop(task, None)) is not None:
+            return ended
         self._waiting.setdefault(task, []).append(waiter)
         if self._watcher is None or self._watcher.done():
             self._watcher = asyncio.get_running_loop().create_task(self._watch(), name="client watch")
-        self._look.set()
+        if not submitted_here:  # it may have ended before anybody here waited for it
+            self._look.set()
         try:
             return await waiter
         finally:
@@ -237,12 +257,13 @@ class Client:
     async def _watch(self) -> None:
         """Look for the end of all tasks that are waited for, with one query, after each ring and slowly without.
 
-        Not of those that a Scheduler of this process holds (``near``): it tells their end itself.
+        Not of those that a Scheduler of this process holds (``beside``): it tells their end itself.
         """
         pause = 0.05
+        rest = 0.005 if self._near is None else 0.05
         while self._waiting:
             self._look.clear()
-            wanted = [task for task in self._waiting if not self.near(task)]
+            wanted = [task for task in self._waiting if self._near is None or not self._near(task)]
             try:
                 for start in range(0, len(wanted), 500):
                     some = tuple(wanted[start : start + 500])
@@ -256,7 +277,7 @@ class Client:
                 await asyncio.sleep(pause)
             try:
                 async with asyncio.timeout(self._poll * self._rng.uniform(0.8, 1.2)):
-                    await asyncio.sleep(0.005)  # what ends together is looked for together
+                    await asyncio.sleep(rest)  # what ends together is looked for together
                     await self._look.wait()
             except TimeoutError:
                 continue
@@ -271,6 +292,7 @@ class Client:
         """
         assert message.act is not None
         limit = seconds(timeout, name="timeout") if timeout is not None else None
+        self._recent.pop(task, None)  # its end, if it had come, is no longer its end
         ring = asyncio.Event()
         self._rings.add(ring)
         try:

@@ -23,6 +23,7 @@ from makegood.agent import Agents, Slots
 from makegood.channels import StoreChannel
 from makegood.client import Client
 from makegood.clock import Clock, SystemClock
+from makegood.collecting import Collecting
 from makegood.errors import ConfigError, DefinitionError, StoreUnavailableError
 from makegood.options import Options
 from makegood.scheduler import Scheduler
@@ -77,6 +78,7 @@ class Node:
         self._tasks: list[asyncio.Task[None]] = []
         self._stop = asyncio.Event()
         self._failure: BaseException | None = None
+        self._collecting = Collecting()
 
     # -- life ----------------------------------------------------------------------------------------------------------
 
@@ -104,6 +106,7 @@ class Node:
         except BaseException:
             await self._let_go()
             raise
+        self._collecting.begin()
         self._spawn("heartbeat", self._beat())
         for actor in (self.agents, self.scheduler, self.supervisor):
             if actor is not None:
@@ -149,6 +152,7 @@ class Node:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tasks.clear()
+        self._collecting.end()
         with contextlib.suppress(StoreUnavailableError):  # its heartbeat runs out by itself
             if self.number:
                 await self.store.unregister(self.number)
@@ -196,7 +200,7 @@ class Node:
                 poll=self.options.poll_seconds,
                 ended=self._ended,
             )
-            self.client.near = self.scheduler.holds
+            self.client.beside(self.scheduler.holds)
             if self.agents is not None:
                 self.agents.deliver = self.scheduler.deliver
         if "supervisor" in self.roles:

@@ -155,11 +155,7 @@ class Scheduler:
                 len(self._held),
                 node,
             )
-        if self._agents is not None:
-            for task, messages in self._messages.items():
-                for message in messages:
-                    if message.seq == 0 and message.kind in _REPLIES:
-                        self._agents.resend(self.node, task, message)
+        self._resend(self._messages)
         self.node = node
         self._held.clear()
         self._messages.clear()
@@ -348,14 +344,17 @@ class Scheduler:
         except StoreUnavailableError:
             self._reload |= wanted
             raise
+        heard = {task: self._messages.pop(task, []) for task in wanted}
         for task in wanted:
             self._forget(task)
         for loaded in found:
             held, waiting = _restored(loaded)
             self._held[loaded.task.id] = held
+            waiting += [m for m in heard.pop(loaded.task.id) if m.seq == 0 and m.kind in _REPLIES]
             if waiting:
                 self._messages[loaded.task.id] = waiting
             self._arm(held.task.id, loaded.due)
+        self._resend(heard)
 
     # -- after the commit --------------------------------------------------------------------------------------------------
 
@@ -391,10 +390,14 @@ class Scheduler:
         """Leave in the store the replies from memory whose Decision was lost: the task's next owner finds them there, or
         they are recorded as late.
         """
+        self._resend({task: taken.get(task, ()) for task in committed.lost})
+
+    def _resend(self, taken: Mapping[int, Sequence[Message]]) -> None:
+        """Send replies from memory through the store."""
         if self._agents is None:
             return
-        for task in committed.lost:
-            for message in taken.get(task, ()):
+        for task, messages in taken.items():
+            for message in messages:
                 if message.seq == 0 and message.kind in _REPLIES:
                     self._agents.resend(self.node, task, message)
 

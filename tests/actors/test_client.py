@@ -155,7 +155,7 @@ def public(kind: type) -> dict[str, list[str]]:
 
 
 def test_the_facade_has_the_names_and_parameters_of_what_it_fronts() -> None:
-    inner = {"ended", "rested", "waits_for", "act", "new_act"}
+    inner = {"ended", "rested", "waits_for", "act", "new_act", "beside"}
     assert set(public(SyncClient)) == set(public(Client)) - inner
     handles, blocking = public(TaskHandle), public(SyncTaskHandle)
     assert set(blocking) == set(handles)
