@@ -127,8 +127,9 @@ async def test_store_read_only_postgres(folder: Path, server: PrivateServer) -> 
         await world.until((folder / "hangs").exists, "an action runs", *crew)
         server.run("alter system set default_transaction_read_only = on")
         server.run("select pg_reload_conf()")
+        await world.until(lambda: all("read-only" in c.log() for c in crew), "everybody is told", *crew)
         (folder / "free").touch()
-        await world.until(lambda: "read-only" in crew[1].log(), "the agent is told", *crew)
+        await world.until(lambda: "replies wait for the store" in crew[1].log(), "the reply is kept", *crew)
         late = world.start("late", "scheduler")
         assert await world.ends(late) == UNUSABLE
         assert "read-only" in late.log()
