@@ -25,7 +25,7 @@ limit $3
 _AT_REST = f"""
 select {COLUMNS} from makegood.task t
 where t.id = any ($1::bigint[]) and t.locked_by is null and t.state in ('error', 'undone', 'processed')
-    and exists (select 1 from makegood.inbox i where i.task = t.id)
+    and (select i.seq from makegood.inbox i where i.task = t.id limit 1) is not null
 for no key update of t skip locked
 """  # noqa: S608 - our own columns
 

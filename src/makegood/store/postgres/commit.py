@@ -26,14 +26,15 @@ update makegood.task set state = 'error', goal = case goal when 'undo' then 'und
     locked_by = null, epoch = epoch + 1, undo_by = null
 where id = $1
 """
+_SENT = """
+update makegood.step s set state = 'running', attempt = r.attempt from makegood.request r
+where s.task = $1 and r.task = $1 and r.idx = s.idx and r.attempt > s.attempt and r.kind <> 'timer'
+"""
 _IN_DOUBT = """
-update makegood.step s set
-    flags = case when s.state = 'running' or r.attempt > s.attempt then s.flags | $2 else s.flags end,
-    state = case when s.state = 'running' or r.attempt > s.attempt then 'in_doubt' when s.state = 'undoing' then 'undo_failed'
-        else 'waiting' end,
-    attempt = greatest(s.attempt, r.attempt)
-from makegood.step o left join makegood.request r on r.task = o.task and r.idx = o.idx and r.kind <> 'timer'
-where s.task = $1 and o.task = s.task and o.idx = s.idx and (s.state in ('running', 'undoing', 'ready') or r.attempt > s.attempt)
+update makegood.step set
+    flags = case when state = 'running' then flags | $2 else flags end,
+    state = case state when 'running' then 'in_doubt' when 'undoing' then 'undo_failed' else 'waiting' end
+where task = $1 and state in ('running', 'undoing', 'ready')
 """
 _CLEAR = "delete from makegood.request where task = $1"
 _CONSUMED = "delete from makegood.inbox where task = $1 and ($2::bigint[] is null or seq = any ($2))"
@@ -186,6 +187,7 @@ async def put_to_error(
     if row is None:
         return
     await tx.run(_TO_ERROR, task, reason)
+    await tx.run(_SENT, task)
     await tx.run(_IN_DOUBT, task, rows.DOUBT)
     await tx.run(_CLEAR, task)
     await tx.run(_CONSUMED, task, None if seqs is None else list(seqs))

@@ -29,11 +29,14 @@ Driver: TypeAlias = Callable[..., Awaitable[Connection]]
 OLDEST = 14
 _CONNECT = 10.0
 
+# Statements are planned once, perhaps while the tables are empty, and must be right when they are full: every row is looked
+# up by an index, in loops that follow what is asked for. (See "planner's traps" in the module ``statement``.)
 _SESSION = """
 select pg_backend_pid() as pid, (select backend_start from pg_stat_activity where pid = pg_backend_pid()) as began, current_setting('server_version_num')::int / 10000 as major,
     current_setting('transaction_read_only') = 'on' as read_only,
     set_config('plan_cache_mode', 'force_generic_plan', false),
     set_config('enable_seqscan', 'off', false),
+    set_config('enable_bitmapscan', 'off', false),
     set_config('enable_hashjoin', 'off', false),
     set_config('enable_mergejoin', 'off', false),
     set_config('jit', 'off', false),

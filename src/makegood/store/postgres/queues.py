@@ -14,9 +14,11 @@ from makegood.store.postgres.writing import ENDED, columns
 from makegood.store.records import Inbox
 
 INBOX = """
-select i.seq, i.task, i.body, t.locked_by from makegood.inbox i join makegood.task t on t.id = i.task
-where i.seq > $2 and (t.locked_by = $1 or (t.locked_by is null and t.state <> 'pending'))
-order by i.seq limit $3
+select i.seq, i.task, i.body, t.locked_by from makegood.inbox i cross join lateral (
+    select t.locked_by from makegood.task t
+    where t.id = i.task and (t.locked_by is not distinct from $1 or (t.locked_by is null and t.state <> 'pending')) offset 0
+) t
+where i.seq > $2 order by i.seq limit $3
 """
 LEAVE = """
 insert into makegood.inbox (task, kind, at, body)
@@ -35,7 +37,7 @@ hit as (
     update makegood.request r set answered = true
     from at cross join unnest($6::bigint[], $7::int[], $8::int[], $9::text[], $10::text[], $11::bytea[])
         with ordinality as x (task, idx, attempt, doing, kind, body, n)
-    where r.task = x.task and r.idx = x.idx and r.attempt = x.attempt and r.kind = x.doing and r.taken_by = $5
+    where (r.task, r.idx, r.attempt) between (x.task, x.idx, x.attempt) and (x.task, x.idx, x.attempt) and r.kind = x.doing and r.taken_by = $5
         and not r.answered and r.complete_by >= extract(epoch from clock_timestamp())::float8
     returning x.n, x.task, x.kind, x.body
 ),
@@ -53,13 +55,14 @@ select array(select n from hit) as hits, (select count(*) from mark) as marked
 _LATE = """
 insert into makegood.event (task, at, node, moves, note)
 select x.task, extract(epoch from clock_timestamp())::float8, $2, $3, x.note
-from unnest($1::bigint[], $4::text[]) as x (task, note) join makegood.task t on t.id = x.task
+from unnest($1::bigint[], $4::text[]) as x (task, note)
+where (select t.id from makegood.task t where t.id = x.task) is not null
 """
 _STATES = "select id, state from makegood.task where id = any ($1::bigint[])"
 _GIVEN = """
 select x.n from unnest($2::bigint[], $3::int[], $4::int[], $5::bytea[]) with ordinality as x (task, idx, attempt, body, n)
-    join makegood.request r on r.task = x.task and r.idx = x.idx and r.attempt = x.attempt
-where r.answered and r.taken_by = $1 and exists (select 1 from makegood.inbox i where i.task = x.task and i.body = x.body)
+    join makegood.request r on (r.task, r.idx, r.attempt) between (x.task, x.idx, x.attempt) and (x.task, x.idx, x.attempt)
+where r.answered and r.taken_by = $1 and exists (select 1 from makegood.inbox i where i.task between x.task and x.task and i.body = x.body)
 """
 
 _EXTEND = """
@@ -71,7 +74,7 @@ returning 1
 _GIVE_BACK = """
 update makegood.request r set taken_by = null, complete_by = null
 from unnest($2::bigint[], $3::int[], $4::int[]) as x (task, idx, attempt)
-where r.task = x.task and r.idx = x.idx and r.attempt = x.attempt and r.kind <> 'timer' and r.taken_by = $1 and not r.answered
+where (r.task, r.idx, r.attempt) between (x.task, x.idx, x.attempt) and (x.task, x.idx, x.attempt) and r.kind <> 'timer' and r.taken_by = $1 and not r.answered
     and r.body is not null
 returning r.agent
 """

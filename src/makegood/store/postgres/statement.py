@@ -21,7 +21,11 @@ The first dispatch of a step writes no step row at all: a request row whose atte
 running. Whoever takes such a request away without a Scheduler's Decision (the Supervisor, judging it) writes that down.
 
 Planner's traps: each part joins parameters to one table by its key, never one sub-query to another (that costs
-the product of both). No two parts may touch the same row: one of the two changes would be dropped in silence.
+the product of both). ``k between x and x`` instead of ``k = x``: that can be looked up in an index and used for nothing else; an
+equality may be joined the other way round, reading the whole index for each row, when the statistics are from a
+moment when the table was empty; ``coalesce`` keeps a partial index, whose condition it would imply, from being read as a
+whole. A clock is read in a sub-select when an index shall be searched by it. No two parts may
+touch the same row: one of the two changes would be dropped in silence.
 """
 
 from dataclasses import dataclass
@@ -70,7 +74,7 @@ PARTS: dict[str, Part] = {
         """
 update makegood.step s set state = 'done', attempt = @attempt, result = x.result,
     round = 1, asked = 0, deaths = 0, flags = 0, late = null, error = null
-from at cross join @rows where at.ok and s.task = x.task and s.idx = @idx
+from at cross join @rows where at.ok and (s.task, s.idx) between (x.task, @idx) and (x.task, @idx)
 """,
     ),
     "step": Part(
@@ -82,14 +86,14 @@ from at cross join @rows where at.ok and s.task = x.task and s.idx = @idx
 update makegood.step s set state = x.state, attempt = x.attempt, result = x.result, round = x.round, asked = x.asked,
     deaths = x.deaths, flags = x.flags, late = x.late, error = x.error,
     failure_count = case when x.reset then 0 else s.failure_count end + x.more
-from at cross join @rows where at.ok and s.task = x.task and s.idx = x.idx
+from at cross join @rows where at.ok and (s.task, s.idx) between (x.task, x.idx) and (x.task, x.idx)
 """,
     ),
     "count": Part(
         (*_KEY, ("reset", "boolean"), ("more", "int")),
         """
 update makegood.step s set failure_count = case when x.reset then 0 else s.failure_count end + x.more
-from at cross join @rows where at.ok and s.task = x.task and s.idx = x.idx
+from at cross join @rows where at.ok and (s.task, s.idx) between (x.task, x.idx) and (x.task, x.idx)
 """,
     ),
     "added": Part(
@@ -127,21 +131,21 @@ on conflict (task, idx, attempt) do update set sent_at = excluded.sent_at, withi
         _KEY,
         """
 delete from makegood.request r using at cross join @rows
-where at.ok and r.task = x.task and r.idx = x.idx and r.attempt = 0 and r.kind = 'timer'
+where at.ok and (r.task, r.idx, r.attempt) between (x.task, x.idx, 0) and (x.task, x.idx, 0) and r.kind = 'timer'
 """,
     ),
     "withdraw": Part(
         (*_PLACE, ("n", "bigint")),
         """
 delete from makegood.request r using at cross join @rows
-where at.ok and r.task = x.task and r.idx = @idx and r.attempt = @attempt and r.taken_by is null and r.kind <> 'timer'
+where at.ok and (r.task, r.idx, r.attempt) between (x.task, @idx, @attempt) and (x.task, @idx, @attempt) and coalesce(r.taken_by, 0) = 0 and r.kind <> 'timer'
 returning x.n
 """,
     ),
     "rested": Part(
         (_TASK,),
         """
-delete from makegood.request r using at cross join @rows where at.ok and r.task = x.task
+delete from makegood.request r using at cross join @rows where at.ok and r.task between x.task and x.task
 """,
     ),
     "claimed": Part(
@@ -149,14 +153,14 @@ delete from makegood.request r using at cross join @rows where at.ok and r.task 
         """
 update makegood.task t set state = 'processing', locked_by = $5, epoch = t.epoch + 1,
     complete_by = coalesce(t.complete_by, at.now + t.within)
-from at cross join @rows where at.ok and t.id = x.task
+from at cross join @rows where at.ok and t.id between x.task and x.task
 """,
     ),
     "processed": Part(
         (_TASK, ("result", "bytea")),
         """
 update makegood.task t set state = 'processed', locked_by = null, ended_at = at.now, undo_by = null, result = x.result
-from at cross join @rows where at.ok and t.id = x.task
+from at cross join @rows where at.ok and t.id between x.task and x.task
 """,
     ),
     "task": Part(
@@ -173,7 +177,7 @@ update makegood.task t set state = x.state, goal = x.goal, cause = x.cause, subm
     complete_by = case x.complete when 0 then t.complete_by when 2 then at.now + t.within end,
     undo_by = case x.undo when 0 then t.undo_by when 2 then at.now + t.undo_within end,
     task_expired = t.task_expired and x.complete <> 1
-from at cross join @rows where at.ok and t.id = x.task
+from at cross join @rows where at.ok and t.id between x.task and x.task
 """,
     ),
     "alert": Part(
@@ -211,7 +215,7 @@ select x.task, at.now, $5, x.moves, x.note from at cross join @rows where at.ok
     "read": Part(
         (("seq", "bigint"), _TASK),
         """
-delete from makegood.inbox i using at cross join @rows where at.ok and i.seq = x.seq and i.task = x.task
+delete from makegood.inbox i using at cross join @rows where at.ok and i.seq between x.seq and x.seq and i.task between x.task and x.task
 """,
     ),
 }  # fmt: skip
@@ -221,12 +225,12 @@ delete from makegood.inbox i using at cross join @rows where at.ok and i.seq = x
 _HEAD = """
 with lane as (select 1 from makegood.writer where id = $1 and number = $2 for update),
 held as (
-    select t.id from @held join makegood.task t on t.id = x.task and t.epoch = x.epoch and t.locked_by is not distinct from $5
+    select t.id from @held join makegood.task t on t.id between x.task and x.task and t.epoch = x.epoch and t.locked_by is not distinct from $5
     for no key update of t
 ),
 there as (
     select x.task, x.place from @consumed
-        join makegood.request r on r.task = x.task and r.idx = @idx and r.attempt = @attempt and r.kind <> 'timer'
+        join makegood.request r on (r.task, r.idx, r.attempt) between (x.task, @idx, @attempt) and (x.task, @idx, @attempt) and r.kind <> 'timer'
 ),
 ok as materialized (
     select (select count(*) from lane) = 1 and (select count(*) from held) = $7 and (select count(*) from there) = $8 as ok
@@ -234,7 +238,7 @@ ok as materialized (
 at as materialized (select ok, extract(epoch from clock_timestamp())::float8 as now from ok),
 gone as (
     delete from makegood.request r using at cross join @consumed
-    where at.ok and r.task = x.task and r.idx = @idx and r.attempt = @attempt and r.kind <> 'timer' returning 1
+    where at.ok and (r.task, r.idx, r.attempt) between (x.task, @idx, @attempt) and (x.task, @idx, @attempt) and r.kind <> 'timer' returning 1
 ),
 """
 _TAIL = """

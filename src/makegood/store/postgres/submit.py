@@ -68,8 +68,9 @@ _encode = msgspec.json.Encoder().encode
 
 _BY_KEY = """
 select x.n, t.id, t.fingerprint
-from unnest($1::int[], $2::text[], $3::text[], $4::text[]) as x (n, key, workflow, app)
-    join makegood.task t on t.key = x.key and t.workflow = x.workflow and t.app = x.app
+from unnest($1::int[], $2::text[], $3::text[], $4::text[]) as x (n, key, workflow, app) cross join lateral (
+    select t.id, t.fingerprint from makegood.task t where t.key = x.key and t.workflow = x.workflow and t.app = x.app offset 0
+) t
 """
 
 

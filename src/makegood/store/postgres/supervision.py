@@ -5,7 +5,7 @@ is waited for; but when that takes longer than the lock timeout, locked ones are
 that a stuck transaction does not hold up the Supervisor.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from makegood.messages import Message
@@ -16,26 +16,29 @@ from makegood.store.postgres.transaction import Row, Transaction
 from makegood.store.postgres.writing import columns
 from makegood.store.records import Judged
 
-OVERDUE = """
+_CLOCK = "(select extract(epoch from clock_timestamp())::float8)"
+
+OVERDUE = f"""
 select task, idx, attempt from makegood.request
-where complete_by < extract(epoch from clock_timestamp())::float8 - $1::float8 and kind <> 'timer' and not answered
+where complete_by < {_CLOCK} - $1::float8 and kind <> 'timer' and not answered
 order by complete_by limit $2
-"""
+"""  # noqa: S608 - our own text
 _LOCK = "select id, state from makegood.task where id = any ($1::bigint[]) order by id for no key update"
 JUDGE = """
 with gone as (
     delete from makegood.request r using unnest($1::bigint[], $2::int[], $3::int[]) as x (task, idx, attempt)
-    where r.task = x.task and r.idx = x.idx and r.attempt = x.attempt and r.kind <> 'timer' and not r.answered
-        and r.complete_by < extract(epoch from clock_timestamp())::float8 - $4::float8
+    where (r.task, r.idx, r.attempt) between (x.task, x.idx, x.attempt) and (x.task, x.idx, x.attempt)
+        and r.kind <> 'timer' and not r.answered
+        and coalesce(r.complete_by, 'infinity') < extract(epoch from clock_timestamp())::float8 - $4::float8
     returning r.task, r.idx, r.attempt, r.kind, r.taken_by
 ),
 failed as (
     update makegood.task t set failure_count = t.failure_count + g.n
-    from (select task, count(*) as n from gone group by task) g where t.id = g.task
+    from (select task, count(*) as n from gone group by task) g where t.id between g.task and g.task
 )
 update makegood.step s set failure_count = s.failure_count + 1, attempt = gone.attempt,
     state = case when s.attempt < gone.attempt then 'running' else s.state end
-from gone where s.task = gone.task and s.idx = gone.idx
+from gone where (s.task, s.idx) between (gone.task, gone.idx) and (gone.task, gone.idx)
 returning s.task, s.idx, gone.attempt, gone.kind, s.failure_count as failures, coalesce((
     select n.dead or n.alive_until <= extract(epoch from clock_timestamp())::float8 from makegood.node n where n.id = gone.taken_by
 ), true) as died
@@ -54,15 +57,25 @@ with recursive holder (id) as (
     select (select t.locked_by from makegood.task t where t.locked_by > holder.id order by t.locked_by limit 1)
     from holder where holder.id is not null
 )
-select holder.id from holder left join makegood.node n on n.id = holder.id
-where holder.id is not null
-    and (n.id is null or n.dead or n.stopped_at is not null or n.alive_until <= extract(epoch from clock_timestamp())::float8)
+select holder.id from holder
+where holder.id is not null and not coalesce((
+    select not n.dead and n.stopped_at is null and n.alive_until > extract(epoch from clock_timestamp())::float8
+    from makegood.node n where n.id = holder.id
+), false)
 """
-HELD_BY = "select id, state from makegood.task where locked_by = any ($1::bigint[]) order by id limit $2 for no key update"
-DEAF = """
-select t.id, t.state from makegood.inbox i join makegood.task t on t.id = i.task
-where i.kind = 'expired' and i.at < extract(epoch from clock_timestamp())::float8 - $1::float8 and t.locked_by is not null
-order by i.at limit $2 for no key update of t
+HELD_BY = "select id from makegood.task where locked_by = any ($1::bigint[]) limit $2"
+_LOCK_HELD = """
+select id, state from makegood.task where id = any ($1::bigint[]) and coalesce(locked_by, 0) = any ($2::bigint[])
+order by id for no key update
+"""
+DEAF = f"""
+select distinct task from (
+    select task from makegood.inbox where kind = 'expired' and at < {_CLOCK} - $1::float8 order by at limit 10 * $2::int
+) i
+where (select t.locked_by from makegood.task t where t.id = i.task) is not null limit $2
+"""  # noqa: S608 - our own text
+_LOCK_LOCKED = """
+select id, state from makegood.task where id = any ($1::bigint[]) and coalesce(locked_by, 0) <> 0 order by id for no key update
 """
 _FREE = """
 update makegood.task set locked_by = null, state = 'pending', lost = lost + 1, failure_count = failure_count + 1,
@@ -75,15 +88,22 @@ select x.task, extract(epoch from clock_timestamp())::float8, null, x.moves, ''
 from unnest($1::bigint[], $2::bytea[]) as x (task, moves)
 """
 
-PAST = """
+PAST = f"""
 select id from makegood.task
-where complete_by < extract(epoch from clock_timestamp())::float8 and goal = 'forward' and not task_expired and ended_at is null
-order by complete_by limit $1 for no key update
+where complete_by < {_CLOCK} and goal = 'forward' and not task_expired and ended_at is null
+order by complete_by limit $1
+"""  # noqa: S608 - our own text
+_LOCK_PAST = """
+select id from makegood.task
+where id = any ($1::bigint[]) and coalesce(complete_by, 'infinity') < extract(epoch from clock_timestamp())::float8 and goal = 'forward'
+    and not task_expired and ended_at is null
+order by id for no key update
 """
 _TOLD = "update makegood.task set task_expired = true where id = any ($1::bigint[])"
-LATE_UNDO = """
-select id from makegood.task where undo_by < extract(epoch from clock_timestamp())::float8
-order by undo_by limit $1 for no key update
+LATE_UNDO = f"select id from makegood.task where undo_by < {_CLOCK} order by undo_by limit $1"  # noqa: S608 - our own text
+_LOCK_LATE = """
+select id from makegood.task where id = any ($1::bigint[]) and coalesce(undo_by, 'infinity') < extract(epoch from clock_timestamp())::float8
+order by id for no key update
 """
 _UNDO_TOLD = "update makegood.task set undo_by = null where id = any ($1::bigint[])"
 
@@ -96,18 +116,19 @@ with recursive waiting (agent) as (
         where r.taken_by is null and r.kind <> 'timer' and r.agent > waiting.agent order by r.agent limit 1)
     from waiting where waiting.agent is not null
 )
-select r.task, r.idx, r.attempt, s.name, r.agent, r.action
+select r.task, r.idx, r.attempt, (select s.name from makegood.step s where s.task = r.task and s.idx = r.idx) as name,
+    r.agent, r.action
 from waiting cross join generate_series(0, 9) as p cross join lateral (
         select * from makegood.request r
         where r.taken_by is null and r.kind <> 'timer' and r.agent = waiting.agent and r.priority = p
-            and r.sent_at < extract(epoch from clock_timestamp())::float8 - $1::float8 and not r.starved
+            and r.sent_at < (select extract(epoch from clock_timestamp())::float8) - $1::float8 and not r.starved
         order by r.sent_at limit $2 for no key update skip locked
-    ) r join makegood.step s on s.task = r.task and s.idx = r.idx
+    ) r
 where waiting.agent is not null limit $2
 """
 _STARVED_TOLD = """
 update makegood.request r set starved = true from unnest($1::bigint[], $2::int[], $3::int[]) as x (task, idx, attempt)
-where r.task = x.task and r.idx = x.idx and r.attempt = x.attempt
+where (r.task, r.idx, r.attempt) between (x.task, x.idx, x.attempt) and (x.task, x.idx, x.attempt)
 """
 ALERT = """
 insert into makegood.alert (kind, task, step, text, at)
@@ -126,9 +147,9 @@ select least(
 """
 
 
-async def _locked(tx: Transaction, sql: str, *values: Any) -> list[Row]:
-    """Return rows locked by ``sql``; when that was tried before in vain, those that can be had at once."""
-    return await tx.rows(sql + " skip locked" if tx.again else sql, *values)
+async def _locked(tx: Transaction, sql: str, tasks: Collection[int], *values: Any) -> list[Row]:
+    """Return tasks locked by ``sql``, in order; when that was tried before in vain, those that can be had at once."""
+    return await tx.rows(sql + " skip locked" if tx.again else sql, sorted(tasks), *values) if tasks else []
 
 
 async def judge(tx: Transaction, grace: float, limit: int) -> Judged:
@@ -137,7 +158,7 @@ async def judge(tx: Transaction, grace: float, limit: int) -> Judged:
     if not overdue:
         tx.idle = True
         return Judged([])
-    locked = {row["id"] for row in await _locked(tx, _LOCK, sorted({row["task"] for row in overdue}))}
+    locked = {row["id"] for row in await _locked(tx, _LOCK, {row["task"] for row in overdue})}
     keys = sorted(tuple(row) for row in overdue if row["task"] in locked)
     found: list[Row] = await tx.rows(JUDGE, *columns(keys, 3), grace) if keys else []
     messages: list[tuple[int, Message]] = []
@@ -156,16 +177,18 @@ async def release_dead(tx: Transaction, limit: int) -> list[int]:
     """Free tasks held by nodes whose heartbeat has run out; marks the nodes."""
     marked = await tx.rows(_DEAD)
     holders = [row["id"] for row in await tx.rows(HOLDERS)]
-    found: list[Row] = await _locked(tx, HELD_BY, holders, limit) if holders else []
+    held = await tx.rows(HELD_BY, holders, limit) if holders else []
+    found = await _locked(tx, _LOCK_HELD, [row["id"] for row in held], holders)
     tx.idle = not (marked or found)
     return await _free(tx, found, "the heartbeat of its scheduler ran out")
 
 
 async def release_deaf(tx: Transaction, older: float, limit: int) -> list[int]:
     """Free tasks whose Scheduler has not answered an ``expired`` message for more than ``older`` seconds."""
-    found = {row["id"]: row for row in await _locked(tx, DEAF, older, limit)}
+    deaf = await tx.rows(DEAF, older, limit)
+    found = await _locked(tx, _LOCK_LOCKED, [row["task"] for row in deaf])
     tx.idle = not found
-    return await _free(tx, list(found.values()), "its scheduler does not answer")
+    return await _free(tx, found, "its scheduler does not answer")
 
 
 async def _free(tx: Transaction, found: Sequence[Row], why: str) -> list[int]:
@@ -181,11 +204,13 @@ async def _free(tx: Transaction, found: Sequence[Row], why: str) -> list[int]:
 
 async def expire_tasks(tx: Transaction, limit: int) -> list[int]:
     """Leave ``task_expired`` for forward tasks past their complete-by; alert undos that take too long. Once each."""
-    past: list[int] = [row["id"] for row in await _locked(tx, PAST, limit)]
+    overdue = [row["id"] for row in await tx.rows(PAST, limit)]
+    past: list[int] = [row["id"] for row in await _locked(tx, _LOCK_PAST, overdue)]
     if past:
         await tx.run(_TOLD, past)
         await leave(tx, [(task, Message("task_expired")) for task in past])
-    late: list[int] = [row["id"] for row in await _locked(tx, LATE_UNDO, limit)]
+    slow = [row["id"] for row in await tx.rows(LATE_UNDO, limit)]
+    late: list[int] = [row["id"] for row in await _locked(tx, _LOCK_LATE, slow)]
     if late:
         await tx.run(_UNDO_TOLD, late)
         text = "the undo has not finished within undo_within; it goes on"

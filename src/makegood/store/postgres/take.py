@@ -19,21 +19,23 @@ from makegood.store.records import Offer
 TAKE = """
 with lane as (select 1 from makegood.writer where id = $1 and number = $2 for update),
 me as (
-    select n.roles like '% scheduler %' as schedules from makegood.node n, lane where n.id = $4 and not n.dead and n.stopped_at is null
+    select n.roles like '% scheduler %' as schedules from makegood.node n, lane where n.id = $4
+        and n.dead::int = 0 and coalesce(n.stopped_at, 0) = 0
 ),
 apart as (
-    select r.task, r.idx, r.attempt from me cross join lateral (
-        select r.task, r.idx, r.attempt from unnest($5::text[], $6::text[]) as o (agent, actions)
-            join makegood.request r on r.agent = o.agent and r.action = any (string_to_array(o.actions, ','))
-        where r.isolate and r.taken_by is null and r.kind <> 'timer' and not exists (
-            select 1 from makegood.node n
-            where not n.dead and n.stopped_at is null and n.alive_until > extract(epoch from clock_timestamp())::float8
-                and n.id <> $4 and n.roles not like '% scheduler %'
-                and convert_from(n.info, 'UTF8')::jsonb -> 'agents' @> jsonb_build_array(jsonb_build_object('agent', r.agent))
-        )
-        order by r.priority desc, r.sent_at limit 1 for no key update of r skip locked
+    select r.task, r.idx, r.attempt from me cross join unnest($5::text[], $6::text[]) as o (agent, actions) cross join lateral (
+        select r.task, r.idx, r.attempt from makegood.request r
+        where r.isolate and r.taken_by is null and r.kind <> 'timer' and r.agent = o.agent
+            and r.action = any (string_to_array(o.actions, ','))
+        order by r.priority desc, r.sent_at limit 1 for no key update skip locked
     ) r
-    where me.schedules and $9
+    where me.schedules and $9 and not exists (
+        select 1 from makegood.node n
+        where not n.dead and n.stopped_at is null and n.alive_until > extract(epoch from clock_timestamp())::float8
+            and n.id <> $4 and n.roles not like '% scheduler %'
+            and convert_from(n.info, 'UTF8')::jsonb -> 'agents' @> jsonb_build_array(jsonb_build_object('agent', o.agent))
+    )
+    limit 1
 ),
 found as (
     select r.task, r.idx, r.attempt
@@ -54,7 +56,7 @@ at as materialized (select extract(epoch from clock_timestamp())::float8 as now,
 taken as (
     update makegood.request r set taken_by = $4, complete_by = at.now + r.within, taken_writer = $1, taken_number = $3
     from at cross join (select * from apart union all select * from found) x
-    where r.task = x.task and r.idx = x.idx and r.attempt = x.attempt
+    where (r.task, r.idx, r.attempt) between (x.task, x.idx, x.attempt) and (x.task, x.idx, x.attempt)
     returning r.task, r.idx, r.attempt, r.agent, r.priority, r.sent_at, r.within, r.body
 ),
 mark as (update makegood.writer w set number = $3, at = at.now, outcome = null from at where w.id = $1 and at.n > 0)
