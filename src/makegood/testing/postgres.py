@@ -258,8 +258,8 @@ class PrivateServer:
         It can be read, and `select pg_promote()` makes a primary of it, on a timeline of its own. Throw it away with ``discard``.
         """
         made = PrivateServer(database=self._database, settings=self._settings, folder=self._wanted)
-        made._password = self._password  # noqa: SLF001 - it goes with the data
-        made._make(source=self)  # noqa: SLF001 - one of ours
+        made._password = self._password
+        made._make(source=self)
         return made
 
     def _make(self, source: "PrivateServer | None" = None) -> None:
