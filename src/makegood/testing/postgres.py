@@ -372,7 +372,11 @@ class _Conversation:
         start = struct.pack("!I", 196608) + "\0".join(names).encode() + b"\0"
         self._server.sendall(struct.pack("!I", len(start) + 4) + start)
         self._password = password
-        self._answers()
+        try:
+            self._answers()
+        except BaseException:
+            self._server.close()
+            raise
 
     def __enter__(self) -> Self:
         return self

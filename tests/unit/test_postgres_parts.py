@@ -1,0 +1,245 @@
+"""The small parts of the PostgreSQL store that need no server."""
+
+import asyncio
+import random
+
+import asyncpg
+import pytest
+from asyncpg import exceptions as pg
+from hypothesis import given
+from hypothesis import strategies as st
+
+from makegood.errors import ConfigError, PayloadError, SchemaMismatchError, StoreUnavailableError
+from makegood.store.postgres.faults import cause, is_data, is_lost, refused, translated
+from makegood.store.postgres.floors import Floors
+from makegood.store.postgres.lanes import Pauses, Tasks
+from makegood.store.postgres.link import Address
+from makegood.store.postgres.statement import PARTS, numbers, place, statement
+from makegood.store.postgres.together import Together
+
+SERVER = "PostgreSQL at db:5432, database x, user me"
+
+
+class Hands:
+    """A clock moved by hand."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def wall(self) -> float:
+        return self.now
+
+    def boot_id(self) -> str:
+        return "boot"
+
+
+@pytest.mark.parametrize(
+    ("url", "where"),
+    [
+        ("postgresql://me:secret@db/x", "PostgreSQL at db:5432, database x, user me"),
+        ("postgresql://me:secret@db:6000/x", "PostgreSQL at db:6000, database x, user me"),
+        ("postgresql://me@a:1,b:2/x", "PostgreSQL at a:1,b:2, database x, user me"),
+        ("postgresql:///x?host=/run/pg&user=me", "PostgreSQL at /run/pg, database x, user me"),
+        (
+            "postgresql://",
+            "PostgreSQL at localhost (or PGHOST), database (PGDATABASE), user (PGUSER)",
+        ),
+        ("postgresql://me:p%40ss@[::1]:7000/x", "PostgreSQL at [::1]:7000, database x, user me"),
+    ],
+)
+def test_an_address_is_named_without_its_password(url: str, where: str) -> None:
+    assert Address(url).where == where
+    assert repr(Address(url)) == where
+
+
+def test_an_address_that_cannot_be_read_does_not_show_itself() -> None:
+    with pytest.raises(ConfigError) as caught:
+        Address("postgresql://me:secret@[::1/x")
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("fault", "lost", "data", "error"),
+    [
+        (ConnectionResetError(), True, False, StoreUnavailableError),
+        (pg.ConnectionDoesNotExistError("gone"), True, False, StoreUnavailableError),
+        (pg.AdminShutdownError("bye"), True, False, StoreUnavailableError),
+        (asyncpg.InterfaceError("connection is closed"), True, False, StoreUnavailableError),
+        (pg.DeadlockDetectedError("again"), False, False, StoreUnavailableError),
+        (pg.LockNotAvailableError("busy"), False, False, StoreUnavailableError),
+        (pg.OutdatedSchemaCacheError("again"), False, False, StoreUnavailableError),
+        (pg.DiskFullError("full"), False, False, StoreUnavailableError),
+        (pg.ReadOnlySQLTransactionError("ro"), False, False, StoreUnavailableError),
+        (pg.CharacterNotInRepertoireError("nul"), False, True, pg.CharacterNotInRepertoireError),
+        (pg._base.DataError("int"), False, True, pg._base.DataError),
+        (pg.CheckViolationError("priority"), False, True, pg.CheckViolationError),
+        (pg.UndefinedTableError("task"), False, False, SchemaMismatchError),
+        (pg.InsufficientPrivilegeError("no"), False, False, ConfigError),
+        (pg.InvalidSQLStatementNameError("stmt_1"), False, False, ConfigError),
+        (PayloadError("ours"), False, False, PayloadError),
+        (ZeroDivisionError(), False, False, ZeroDivisionError),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
+)
+def test_faults_are_sorted(fault: Exception, lost: bool, data: bool, error: type[Exception]) -> None:
+    """The driver's families overlap; each fault is of one kind for us, and named in the family's words."""
+    assert (is_lost(fault), is_data(fault)) == (lost, data)
+    made = translated(fault, SERVER)
+    assert type(made) is error
+    assert cause(fault) is (None if isinstance(fault, PayloadError) else fault)
+    if error in (StoreUnavailableError, SchemaMismatchError, ConfigError):
+        assert SERVER in str(made)
+
+
+@pytest.mark.parametrize(
+    ("fault", "error", "words"),
+    [
+        (pg.InvalidPasswordError("no"), ConfigError, "user or password"),
+        (pg.InvalidCatalogNameError("no"), ConfigError, "createdb"),
+        (ValueError("dsn"), ConfigError, "mend the URL"),
+        (pg.ProtocolViolationError("startup parameter"), ConfigError, "pool_mode"),
+        (TimeoutError(), StoreUnavailableError, "does not answer"),
+        (ConnectionRefusedError(), StoreUnavailableError, "is PostgreSQL running"),
+        (pg.CannotConnectNowError("starting up"), StoreUnavailableError, "starting up"),
+        (pg.TargetServerAttributeNotMatched("ro"), StoreUnavailableError, "read-only"),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
+)
+def test_a_refused_connection_is_explained(fault: Exception, error: type[Exception], words: str) -> None:
+    made = refused(fault, SERVER)
+    assert type(made) is error
+    assert SERVER in str(made)
+    assert words in str(made)
+
+
+@given(st.lists(st.none() | st.integers(-(2**63), 2**63 - 1)))
+def test_numbers_travel_as_the_text_of_an_array(column: list[int | None]) -> None:
+    text = numbers(column)
+    assert text[0] + text[-1] == "{}"
+    inside = text[1:-1]
+    parts = inside.split(", ") if inside else []
+    assert [None if part == "NULL" else int(part) for part in parts] == column
+
+
+@given(st.integers(0, 2**31 - 1), st.integers(0, 2**31 - 1))
+def test_a_place_holds_index_and_attempt(idx: int, attempt: int) -> None:
+    both = place(idx, attempt)
+    assert (both >> 32, both & 0xFFFFFFFF) == (idx, attempt)
+    assert both < 2**63
+
+
+def test_a_statement_has_the_parameters_that_it_says() -> None:
+    """Every parameter from the first to the last appears; a part that is absent adds none."""
+    all_parts = statement(tuple(PARTS))
+    count = 8 + 2 + 2 + 6 + sum(len(part.columns) for part in PARTS.values())
+    assert all(f"${n}" in all_parts for n in range(1, count + 1))
+    assert f"${count + 1}" not in all_parts
+    assert "@" not in all_parts
+    assert "$13" not in statement(())
+    assert statement(("event",)).count("insert into") == 1
+
+
+def test_a_look_begins_a_little_below_what_was_passed_and_now_and_then_at_the_bottom() -> None:
+    clock = Hands()
+    floors = Floors(clock, 10)
+    assert floors.due("claims")  # the first look
+    assert floors.floor("a") == -1
+    floors.passed("a", 100)
+    floors.passed("a", 50)
+    assert floors.floor("a") == 90
+    assert floors.floor("b") == -1
+    assert not floors.due("claims")
+    assert floors.due("claims", empty=True)
+    clock.now = 0.9
+    assert not floors.due("claims")
+    clock.now = 1.1
+    assert floors.due("claims")
+
+
+def test_pauses_grow_with_jitter_to_a_limit() -> None:
+    pauses = Pauses(random.Random(1))
+    drawn = [pauses.draw() for _ in range(12)]
+    assert 0.01 <= drawn[0] <= 0.03
+    assert max(drawn) <= 1.5
+    assert drawn[-1] >= 0.5
+    pauses.reset()
+    assert pauses.draw() <= 0.03
+
+
+async def test_calls_that_come_during_a_flush_share_the_next_and_limits_hold() -> None:
+    flushed: list[list[int]] = []
+    going = asyncio.Event()
+
+    async def flush(items: list[int]) -> list[int]:
+        flushed.append(list(items))
+        await going.wait()
+        return [10 * item for item in items]
+
+    together: Together[int, int] = Together(Tasks(), flush, 4)  # type: ignore[arg-type]
+    first = asyncio.create_task(together.ask([1]))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    rest = [asyncio.create_task(together.ask([n, n])) for n in (2, 3, 4)]
+    await asyncio.sleep(0)
+    going.set()
+    assert await first == [10]
+    assert [await one for one in rest] == [[20, 20], [30, 30], [40, 40]]
+    assert flushed == [[1], [2, 2, 3, 3], [4, 4]]
+    assert await together.ask([]) == []
+
+
+async def test_a_guilty_call_fails_alone_and_a_fault_fails_all() -> None:
+    async def flush(items: list[int]) -> list[int]:
+        if 13 in items:
+            raise PayloadError("unlucky")
+        if 99 in items:
+            raise StoreUnavailableError("away")
+        return items
+
+    together: Together[int, int] = Together(Tasks(), flush, 100)  # type: ignore[arg-type]
+    got = await asyncio.gather(*(together.ask([n]) for n in (1, 13, 2)), return_exceptions=True)
+    assert [type(g) for g in got] == [list, PayloadError, list]
+    got = await asyncio.gather(*(together.ask([n]) for n in (1, 99)), return_exceptions=True)
+    assert [type(g) for g in got] == [StoreUnavailableError] * 2
+    assert await together.ask([5]) == [5]
+
+
+async def test_a_caller_that_goes_away_does_not_disturb_the_others() -> None:
+    started = asyncio.Event()
+    going = asyncio.Event()
+
+    async def flush(items: list[int]) -> list[int]:
+        started.set()
+        await going.wait()
+        return items
+
+    together: Together[int, int] = Together(Tasks(), flush, 100)  # type: ignore[arg-type]
+    asking = [asyncio.create_task(together.ask([n])) for n in (1, 2)]
+    await started.wait()
+    asking[0].cancel()
+    going.set()
+    assert await asking[1] == [2]
+    with pytest.raises(asyncio.CancelledError):
+        await asking[0]
+
+
+async def test_calls_left_behind_at_the_end_are_told_that_nothing_was_written() -> None:
+    started = asyncio.Event()
+
+    async def flush(items: list[int]) -> list[int]:
+        started.set()
+        await asyncio.Event().wait()
+        return items
+
+    tasks = Tasks()
+    together: Together[int, int] = Together(tasks, flush, 1)  # type: ignore[arg-type]
+    asking = [asyncio.create_task(together.ask([n])) for n in (1, 2)]
+    await started.wait()
+    await tasks.settle(0.01)
+    await tasks.cancel()
+    got = await asyncio.gather(*asking, return_exceptions=True)
+    assert "look whether it was" in str(got[0])
+    assert type(got[1]) is StoreUnavailableError
