@@ -31,9 +31,15 @@ else
 endif
 
 .PHONY: test
+# Processes that are killed mostly wait: two of their tests at a time keep the whole below ten minutes on two cores.
 test: .venv lint ## everything: form, types, layers, then every test on every store; a table tells what was skipped
 	@scripts/postgres.sh
+ifeq ($(strip $(ARGS)),)
+	@$(python) -m pytest --ignore=tests/processes
+	@$(python) -m pytest -n 2 tests/processes
+else
 	@$(python) -m pytest $(ARGS)
+endif
 
 .PHONY: check
 check: .venv lint ## the quick round before a commit: form, types, layers, tidiness, the fast tests
