@@ -36,6 +36,7 @@ class Proxy:
     _all: list[_Pair] = field(default_factory=list)
     _mark: bytes = b""
     _how: Loss = "answer"
+    _times: int = 1
     _lost: asyncio.Event = field(default_factory=asyncio.Event)
     _late: list[tuple[_Pair, bytes]] = field(default_factory=list)
     _tasks: set["asyncio.Task[None]"] = field(default_factory=set)
@@ -60,9 +61,9 @@ class Proxy:
                 with contextlib.suppress(OSError):
                     await writer.wait_closed()
 
-    def lose(self, mark: bytes, how: Loss) -> asyncio.Event:
-        """Lose, once, the next chunk of a client that contains ``mark``; the event says that it happened."""
-        self._mark, self._how, self._lost = mark, how, asyncio.Event()
+    def lose(self, mark: bytes, how: Loss, times: int = 1) -> asyncio.Event:
+        """Lose the next ``times`` chunks of clients that contain ``mark``; the event says that it happened."""
+        self._mark, self._how, self._times, self._lost = mark, how, times, asyncio.Event()
         return self._lost
 
     def cut(self) -> None:
@@ -98,7 +99,9 @@ class Proxy:
         with contextlib.suppress(OSError):
             while chunk := await reader.read(1 << 20):
                 if self._mark and self._mark in chunk:
-                    self._mark = b""
+                    self._times -= 1
+                    if not self._times:
+                        self._mark = b""
                     self.losses += 1
                     pair.lost = self._how
                     if pair.lost != "answer":

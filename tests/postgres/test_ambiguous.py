@@ -184,10 +184,24 @@ async def test_a_write_whose_connection_is_lost_is_done_once_and_answered_truly(
 ) -> None:
     scene, what = await prepared(behind), WRITES[write]
     lost = proxy.lose(what.mark, loss)
-    await what.do(scene)
+    async with asyncio.timeout(8):  # and not after the server has grown tired of an old transaction
+        await what.do(scene)
     assert lost.is_set()
     await proxy.deliver()
     assert await db.fetchval(what.once) == what.times
+
+
+async def test_what_the_caller_was_told_was_not_written_never_comes_late(
+    behind: PostgresStore, proxy: Proxy, db: Any
+) -> None:
+    """Every try is held up on its way; when they all arrive at last, each finds its number out of use."""
+    await behind.submit([draft(1)])
+    proxy.lose(MARK, "until later", times=100)
+    with pytest.raises(StoreUnavailableError, match="nothing was written"):
+        await behind.submit([draft(2, inputs=(b'"' + MARK + b'"',))])
+    assert proxy.losses > 1
+    await proxy.deliver()
+    assert await db.fetchval(SEEN + "task") == 1
 
 
 async def test_a_write_in_doubt_waits_for_the_server_and_then_answers(
@@ -222,22 +236,35 @@ async def test_closing_a_store_in_doubt_ends_and_does_not_lie(behind: PostgresSt
     assert not isinstance(caught.value, StoreUnavailableError)
 
 
-async def test_a_caller_that_is_cancelled_does_not_cancel_the_write(store: PostgresStore, db: Any) -> None:
+@pytest.mark.parametrize("what", ["submit", "commit", "alert"])
+async def test_a_caller_that_is_cancelled_does_not_cancel_the_write(
+    store: PostgresStore, db: Any, what: str
+) -> None:
     """The driver would cancel it at the server, and a wait for a standby with it."""
+    mine = await running(store, 1)
+    table = {"submit": "task", "commit": "event", "alert": "alert"}[what]
     await db.fetchval("select pg_advisory_lock(1)")
     await db.execute(
         "create function slow() returns trigger language plpgsql as $$ begin perform pg_advisory_xact_lock(1); return new; end $$;"
-        "create trigger slow before insert on makegood.task for each statement execute function slow()"
+        f"create trigger slow before insert on makegood.{table} for each statement execute function slow()"
     )
-    going = asyncio.create_task(store.submit([draft(1)]))
+    before = await db.fetchval(f"select count(*) from makegood.{table}")
+    writes: dict[str, Callable[[], Awaitable[object]]] = {
+        "submit": lambda: store.submit([draft(2)]),
+        "commit": lambda: mine.commit(done(mine[1], 0)),
+        "alert": lambda: store.alert([Alert("no_leader")]),
+    }
+    going = asyncio.ensure_future(writes[what]())
     while not await db.fetchval("select count(*) from pg_locks where locktype = 'advisory' and not granted"):
         assert not going.done()
     going.cancel()
     with pytest.raises(asyncio.CancelledError):
         await going
+    for _ in range(200):  # a cancel request of the driver's would have come by now
+        assert await db.fetchval("select count(*) from pg_locks where locktype = 'advisory' and not granted")
     await db.fetchval("select pg_advisory_unlock(1)")
     await store.close()
-    assert await db.fetchval("select count(*) from makegood.task") == 1
+    assert await db.fetchval(f"select count(*) from makegood.{table}") == before + 1
 
 
 async def test_a_scheduler_that_went_on_after_a_lost_answer_keeps_its_numbers_in_order(
