@@ -1,7 +1,7 @@
 """The state store as its readers see it: narrow slices, each actor asking only for its own.
 
 Every write is a compare-and-set, held to the commit. A method either did all that it says, or raises and did nothing:
-ambiguous commits are resolved inside the store (each commit carries its number in the writer's node row) and no caller
+ambiguous commits are resolved inside the store (each commit carries a number by which it is found again) and no caller
 ever sees one. Lengths of time are seconds; points in time are seconds since 1970 on *the store's* clock and come only
 from the store.
 """

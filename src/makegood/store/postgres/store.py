@@ -111,7 +111,7 @@ class PostgresStore:
 
     async def _alone(self, question: Callable[[Connection], Awaitable[T]]) -> T:
         """Ask on a connection of its own, whatever the state of the schema."""
-        link = await Dialer(self._address, self._dialer.driver).dial()
+        link = await Dialer(self._address, self._dialer.driver, warned=True).dial()
         try:
             return await question(link.connection)
         except Exception as fault:  # noqa: BLE001 - raised below, sorted
@@ -354,7 +354,7 @@ class PostgresStore:
     async def check(self) -> list[str]:
         """Verify settings, schema and the way to the server."""
         findings = await self._alone(partial(upkeep.check, where=self._address.where))
-        return findings + await upkeep.pooled(Dialer(self._address, self._dialer.driver))
+        return findings + await upkeep.pooled(Dialer(self._address, self._dialer.driver, warned=True))
 
 
 async def _explicit(lanes: Lanes, work: Work[T], term: records.Grant | None = None) -> T:
