@@ -4,6 +4,7 @@ import asyncio
 import functools
 import inspect
 import os
+import signal
 from collections import Counter, defaultdict
 from collections.abc import Generator
 from pathlib import Path
@@ -12,6 +13,12 @@ from typing import Any
 import pytest
 
 OUTCOMES = ("passed", "failed", "skipped", "error")
+
+
+def pytest_configure() -> None:
+    """Let Ctrl-C reach the processes that tests start: a run in the background begins with SIGINT ignored, and passes that on."""
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(tryfirst=True)
