@@ -14,7 +14,7 @@ from makegood.store import open_store
 from makegood.store.postgres import PostgresStore
 from makegood.store.records import Filter
 from makegood.testing.postgres import PrivateServer
-from tests.conformance.builders import draft, hand, info, offer, running, term
+from tests.conformance.builders import agent, begin, draft, hand, info, offer, running, term
 from tests.postgres.proxy import Proxy
 
 OTHERS = "select count(pg_terminate_backend(pid)) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()"
@@ -368,3 +368,29 @@ async def test_sessions_shared_by_a_pooling_proxy_are_found(url: str, store: Pos
     findings = await PostgresStore(url, driver=driver).check()
     assert sum("pool_mode=transaction" in finding for finding in findings) == 1
     await shared.close()
+
+
+async def test_an_orderly_end_leaves_no_lane_behind_and_old_ones_are_forgotten(url: str, db: Any) -> None:
+    store = PostgresStore(url)
+    await store.open()
+    await db.execute("insert into makegood.writer (id, number, at) values (1, 1, 0)")
+    await store.submit([draft(1)])
+    lanes = await db.fetch("select id from makegood.writer")
+    assert [row["id"] > 1 for row in lanes] == [True]
+    await store.close()
+    assert await db.fetchval("select count(*) from makegood.writer") == 0
+
+
+async def test_a_lane_whose_row_is_gone_draws_a_new_one(store: PostgresStore, db: Any) -> None:
+    """As after a fail-over that lost it, or a sleep of more than a day."""
+    mine = await running(store, 1)
+    await db.execute("delete from makegood.writer")
+    assert (await store.submit([draft(2)]))[0].created
+    await db.execute("delete from makegood.writer")
+    assert await mine.claim(5) == [2]
+    await db.execute("update makegood.writer set number = number + 7")
+    assert (await mine.commit(begin(mine[1], 1))).lost == set()
+    payments = await agent(store)
+    await db.execute("delete from makegood.writer")
+    assert len(await store.take(payments, [offer()])) == 3
+    assert await db.fetchval("select count(*) from makegood.event") == 3

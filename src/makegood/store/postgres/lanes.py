@@ -13,6 +13,7 @@ never see an ambiguous commit: either the answer, or an error that says that not
 """
 
 import asyncio
+import contextlib
 import logging
 import random
 from collections.abc import Awaitable, Callable, Coroutine
@@ -23,7 +24,7 @@ from typing import Any, TypeVar
 from asyncpg import exceptions as pg
 
 from makegood.errors import MakegoodError, StoreError, StoreUnavailableError
-from makegood.store.postgres.faults import AWAY, PASSING, cause, is_lost, translated
+from makegood.store.postgres.faults import AWAY, LOST, PASSING, cause, is_lost, translated
 from makegood.store.postgres.link import Dialer, Link
 from makegood.store.postgres.transaction import LaneGoneError, Recover, Transaction, Work
 from makegood.store.rows import Interner
@@ -38,6 +39,7 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 1.0
 _OPEN = """
 insert into makegood.writer (id, number, at) values ($1, 0, extract(epoch from clock_timestamp())::float8)
 """
+_CLOSE = "delete from makegood.writer where id = any ($1::bigint[])"
 _FORGET = "delete from makegood.writer where at < extract(epoch from clock_timestamp())::float8 - 86400"
 _RESOLVE = """
 update makegood.writer set number = case when number < $2 then $2 + 1 else number end where id = $1 returning number, outcome
@@ -314,7 +316,12 @@ class Lanes:
         await self.tasks.settle(limit)
         self._closing.set()
         links = [lane.link for lane in self._lanes if lane.link is not None and lane.link.open]
-        if self._free.qsize() == len(self._lanes):
+        if self._free.qsize() == len(self._lanes):  # nothing is in doubt
+            ids = [lane.id for lane in self._lanes if lane.id]
+            if links and ids:
+                with contextlib.suppress(TimeoutError, *LOST, *PASSING, *AWAY):
+                    async with asyncio.timeout(1.0):
+                        await links[0].connection.execute(_CLOSE, ids)
             await asyncio.gather(*(link.close(1.0) for link in links))
         for link in links:
             link.terminate()

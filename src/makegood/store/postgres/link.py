@@ -40,6 +40,7 @@ select pg_backend_pid() as pid, (select backend_start from pg_stat_activity wher
     set_config('enable_hashjoin', 'off', false),
     set_config('enable_mergejoin', 'off', false),
     set_config('jit', 'off', false),
+    set_config('application_name', coalesce(nullif(current_setting('application_name'), ''), 'makegood'), false),
     set_config('lock_timeout', '2s', false),
     set_config('statement_timeout', '0', false),
     set_config('idle_in_transaction_session_timeout', '10s', false),

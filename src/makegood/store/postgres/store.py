@@ -35,6 +35,7 @@ T = TypeVar("T")
 
 _WRITERS = 2
 _PATIENCE = 30.0
+_CONTROL_PATIENCE = 5.0
 _KEEP = 5.0
 _MOST_TOGETHER = 1000
 
@@ -90,8 +91,9 @@ class PostgresStore:
         dialer = self._dialer
         dialer.checked = True
         lanes = Lanes(dialer, self._rng, self._announce, size=_WRITERS, patience=self._patience)
-        line = partial(Line, dialer, self._rng, lanes.tasks, patience=self._patience)
-        reader, control = line(), line(heard=self._heard)
+        line = partial(Line, dialer, self._rng, lanes.tasks)
+        reader = line(patience=self._patience)
+        control = line(patience=min(self._patience, _CONTROL_PATIENCE), heard=self._heard)
         try:
             await control.ask(lambda connection: connection.fetchval("select 1"))
         except BaseException:
@@ -106,7 +108,7 @@ class PostgresStore:
         if migrate:
             await upkeep.migrate(connection, self._address.where)
         migrations.verify("postgres", await upkeep.version(connection), self._address.where)
-        for finding in await upkeep.check(connection, self._address.where):
+        for finding in await upkeep.settings(connection, self._address.where):
             log.warning("%s", finding)
 
     async def _alone(self, question: Callable[[Connection], Awaitable[T]]) -> T:

@@ -154,14 +154,18 @@ async def migrate(connection: Connection, where: str) -> list[str]:
     return [migration.name for migration in applied]
 
 
-async def check(connection: Connection, where: str) -> list[str]:
-    """Verify the settings that durability needs, and the schema; returns findings."""
-    findings: list[str] = []
-    findings += [
+async def settings(connection: Connection, where: str) -> list[str]:
+    """Verify the settings that durability needs; returns findings."""
+    return [
         f"{where}: {name} is {value}: a crash of the machine loses what was acknowledged, or damages the database; set {name} = on"
         for name, value in await connection.fetch(_SETTINGS, ["fsync", "full_page_writes"])
         if value != "on"
     ]
+
+
+async def check(connection: Connection, where: str) -> list[str]:
+    """Verify settings and schema, and look for tasks that everybody has forgotten; returns findings."""
+    findings = await settings(connection, where)
     stands, wanted = await version(connection), migrations.needed("postgres")
     if stands != wanted:
         findings.append(
