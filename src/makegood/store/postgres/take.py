@@ -27,7 +27,7 @@ apart as (
         select r.task, r.idx, r.attempt from makegood.request r
         where r.isolate and r.taken_by is null and r.kind <> 'timer' and r.agent = o.agent
             and r.action = any (string_to_array(o.actions, ','))
-        order by r.priority desc, r.sent_at limit 1 for no key update skip locked
+        order by r.priority desc, r.sent_at, r.task limit 1 for no key update skip locked
     ) r
     where me.schedules and $9 and not exists (
         select 1 from makegood.node n
