@@ -4,7 +4,7 @@ A Decision is data. The store writes it whole or not at all, under the fence of 
 request row that it consumes.
 """
 
-from dataclasses import dataclass, field
+import msgspec
 
 from makegood.messages import Alert, Answer, Message, Request
 from makegood.task import Step, Task
@@ -13,8 +13,7 @@ Move = tuple[str, str, str, str]
 """("task" or a step's name, from, to, why): one lawful transition."""
 
 
-@dataclass(slots=True)
-class Decision:
+class Decision(msgspec.Struct):
     """The change of one task.
 
     ``task`` and ``steps`` are the records after the change (``steps``: only those that changed, by index);
@@ -34,18 +33,18 @@ class Decision:
 
     before: Task
     task: Task
-    steps: dict[int, Step] = field(default_factory=dict)
-    added: list[Step] = field(default_factory=list)
-    consumed: list[tuple[int, int]] = field(default_factory=list)
-    requests: list[Request] = field(default_factory=list)
-    timers: dict[int, float] = field(default_factory=dict)
-    dropped: list[int] = field(default_factory=list)
-    withdraw: list[tuple[int, int]] = field(default_factory=list)
-    counted: dict[int, tuple[bool, int]] = field(default_factory=dict)
-    alerts: list[Alert] = field(default_factory=list)
-    answers: list[Answer] = field(default_factory=list)
-    moves: list[Move] = field(default_factory=list)
-    seqs: list[int] = field(default_factory=list)
-    stale: list[Message] = field(default_factory=list)
+    steps: dict[int, Step] = {}
+    added: list[Step] = []
+    consumed: list[tuple[int, int]] = []
+    requests: list[Request] = []
+    timers: dict[int, float] = {}
+    dropped: list[int] = []
+    withdraw: list[tuple[int, int]] = []
+    counted: dict[int, tuple[bool, int]] = {}
+    alerts: list[Alert] = []
+    answers: list[Answer] = []
+    moves: list[Move] = []
+    seqs: list[int] = []
+    stale: list[Message] = []
     release: bool = False
     clear_complete_by: bool = False

@@ -413,6 +413,14 @@ class Recording:
             self._template(value, f"what {self.where} returns"), f"what {self.where} returns"
         )
 
+    def close(self) -> None:
+        """End the recording and let go of what was recorded: promises that the workflow function left somewhere name their
+        step and their plan still, and keep nothing else alive.
+        """
+        self.closed = True
+        flow = self._flow
+        flow.body, flow.units, flow.frontier = [], [], ()
+
     def steps(self) -> tuple[StepPlan, ...]:
         """Return the steps recorded. Raises ``DefinitionError`` when an action was called outside meanwhile: it may be missing."""
         if self._strays:

@@ -204,11 +204,11 @@ class Workflow(Generic[P, R]):
                     f"{self.address} returned a coroutine: a workflow function is a plain def, without await"
                 )
             returns = recording.returned(value)
+            steps = recording.steps()
         finally:
-            recording.closed = True
+            recording.close()
             self._shared.plans.discard(recording)
             RECORDER.reset(reset)
-        steps = recording.steps()
         for n in recording.referred:
             if type(inputs[n]) not in _IMMUTABLE and self._encoded(n, inputs[n]) != encoded[n]:
                 raise DefinitionError(
