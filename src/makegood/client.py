@@ -18,7 +18,7 @@ import msgspec
 
 from makegood import ids
 from makegood.clock import Clock, SystemClock
-from makegood.codec import decode, encode
+from makegood.codec import decode, decoder, encode
 from makegood.durations import Duration, seconds
 from makegood.errors import (
     ActRefusedError,
@@ -80,7 +80,7 @@ class Client:
         self._poll = seconds(poll, name="poll", least=0.001)
         self._migrate = migrate
         self._ids = ids.TaskIds(self._clock, self._rng)
-        self._waiting: dict[int, list[asyncio.Future[TaskView]]] = {}
+        self._waiting: dict[int, list[asyncio.Future[TaskView | None]]] = {}
         self._near: Callable[[int], bool] | None = None
         self._recent: OrderedDict[int, TaskView | None] = OrderedDict()
         self._look = asyncio.Event()
@@ -228,20 +228,24 @@ class Client:
         """Say that a Scheduler of the same process tells of the end of tasks that it ``holds``: they are not looked for."""
         self._near = holds
 
-    async def rested(self, task: int) -> TaskView:
-        """Return the task once it is at rest (processed, undone, error)."""
-        waiter: asyncio.Future[TaskView] = asyncio.get_running_loop().create_future()
+    async def rested(self, task: int, limit: float | None = None) -> TaskView | None:
+        """Return the task once it is at rest (processed, undone, error), None when it is not within ``limit`` seconds."""
         submitted_here = task in self._recent
         if (ended := self._recent.pop(task, None)) is not None:
             return ended
+        loop = asyncio.get_running_loop()
+        waiter: asyncio.Future[TaskView | None] = loop.create_future()
         self._waiting.setdefault(task, []).append(waiter)
         if self._watcher is None or self._watcher.done():
-            self._watcher = asyncio.get_running_loop().create_task(self._watch(), name="client watch")
+            self._watcher = loop.create_task(self._watch(), name="client watch")
         if not submitted_here:  # it may have ended before anybody here waited for it
             self._look.set()
+        alarm = None if limit is None else loop.call_later(limit, _give_up, waiter)
         try:
             return await waiter
         finally:
+            if alarm is not None:
+                alarm.cancel()
             if (left := self._waiting.get(task)) is not None:
                 if waiter in left:
                     left.remove(waiter)
@@ -370,8 +374,7 @@ class TaskHandle(Generic[R_co]):
         """
         view = await self._rested(timeout)
         if view.state == "processed":
-            value: R_co = decode(view.result or b"null", self.returns, f"the result of task {self.id}")
-            return value
+            return self._decoded(view.result or b"null")
         detail = await self.status()
         steps = [s for s in detail.steps if s.kind == "action"]
         cause = detail.task.cause or view.cause
@@ -389,18 +392,24 @@ class TaskHandle(Generic[R_co]):
             task_id=self.id, cause=cause, standing=standing,
         )  # fmt: skip
 
+    def _decoded(self, data: bytes) -> R_co:
+        try:
+            value: R_co = decoder(self.returns, "the workflow's result")(data)
+        except msgspec.MsgspecError:
+            value = decode(data, self.returns, f"the result of task {self.id}")  # raises, and names the task
+        return value
+
     async def _rested(self, timeout: Duration | None) -> TaskView:
         limit = seconds(timeout, name="timeout") if timeout is not None else None
         if not self._known:
             await self.status()  # raises for a task that is not there: nobody would ever end it
             self._known = True
-        try:
-            async with asyncio.timeout(limit):
-                return await self._client.rested(self.number)
-        except TimeoutError:
+        view = await self._client.rested(self.number, limit)
+        if view is None:
             raise WaitExpiredError(
                 f"task {self.id} did not end within {limit:g} s; it goes on, ask again later", task_id=self.id
-            ) from None
+            )
+        return view
 
     async def events(self, *, follow: bool = True) -> AsyncIterator[EventView]:
         """Yield the task's history in order; with ``follow`` go on until the task is at rest."""
@@ -467,6 +476,11 @@ def _draft(plan: Plan[Any], task_id: int) -> Draft:
         task_id, plan.app, plan.workflow, plan.steps, plan.inputs, plan.returns, plan.fingerprint, plan.key, plan.priority,
         plan.correlation_id, plan.within, plan.undo_within, plan.on_failure,
     )  # fmt: skip
+
+
+def _give_up(waiter: "asyncio.Future[TaskView | None]") -> None:
+    if not waiter.done():
+        waiter.set_result(None)
 
 
 def _who() -> str:

@@ -21,7 +21,7 @@ import msgspec
 from makegood import members
 from makegood.codec import encode, encode_with_holes, objects_in, sized
 from makegood.declaration import Action, Shared
-from makegood.drafts import Draft, Flow, Unit, check_part, step_plan
+from makegood.drafts import Draft, Flow, Unit, check_part, is_plan_of, step_plan
 from makegood.errors import DefinitionError, PayloadError, PromiseError
 from makegood.promise import Condition, Origin, Promise, Promised, Scope, as_condition, promised
 from makegood.task import Condition as PlanCondition
@@ -421,14 +421,19 @@ class Recording:
         flow = self._flow
         flow.body, flow.units, flow.frontier = [], [], ()
 
-    def steps(self) -> tuple[StepPlan, ...]:
-        """Return the steps recorded. Raises ``DefinitionError`` when an action was called outside meanwhile: it may be missing."""
+    def steps(self, known: tuple[StepPlan, ...] = ()) -> tuple[StepPlan, ...]:
+        """Return the steps recorded; ``known``: those of another run, which are returned again where they are the same, so that
+        tasks of one shape share them. Raises ``DefinitionError`` when an action was called outside meanwhile: it may be missing.
+        """
         if self._strays:
             raise DefinitionError(
                 f"while {self.where} was run, {self._strays[0]} was called in another thread: such a call records no step. Call "
                 f"actions in the workflow function itself; mg.parallel(...) lets steps run at the same time"
             )
-        return tuple(map(step_plan, self._flow.body))
+        body = self._flow.body
+        if len(body) == len(known) and all(map(is_plan_of, known, body)):
+            return known
+        return tuple(map(step_plan, body))
 
 
 def _position(step: Any, places: Mapping[Origin, int]) -> int:

@@ -21,7 +21,7 @@ from makegood.parameters import hints, names_around, signature
 from makegood.promise import Promise, all_of, any_of, not_
 from makegood.recording import Recording
 from makegood.source import check_source
-from makegood.task import OnFailure, Plan
+from makegood.task import OnFailure, Plan, StepPlan
 from makegood.terms import LEAST_WITHIN, former_names
 
 __all__ = ["App", "Workflow", "all_of", "any_of", "branches", "each", "not_", "parallel", "when"]
@@ -39,6 +39,8 @@ T6 = TypeVar("T6")
 Ts = TypeVarTuple("Ts")
 
 _IMMUTABLE = (str, int, float, bool, bytes, type(None))
+_ORDERED = frozenset(_IMMUTABLE)
+"""Types whose JSON is the same however often it is written: it needs no sorting."""
 
 
 # -- what a workflow function may call ------------------------------------------------------------------------------------
@@ -152,6 +154,8 @@ class Workflow(Generic[P, R]):
         self._signature = signature(fn, self.address)
         found = self._signature.parameters.values()
         self._plain = len(found) if all(p.kind is p.POSITIONAL_OR_KEYWORD for p in found) else -1
+        self._inputs = tuple((p.name, f"the input {p.name} of {self.address}") for p in found)
+        self._last: tuple[StepPlan, ...] = ()
         if inspect.iscoroutinefunction(fn):
             raise DefinitionError(
                 f"{self.address} is an async def: a workflow function is a plain def; it calls actions without await, and its inputs "
@@ -192,7 +196,7 @@ class Workflow(Generic[P, R]):
             args, by_name = self._bound(args, kwargs)  # type: ignore[assignment]  # as its function takes them
         inputs = [*args, *by_name.values()]
         encoded = tuple([self._encoded(n, value) for n, value in enumerate(inputs)])
-        fingerprint = self._fingerprint(inputs)
+        fingerprint = self._fingerprint(inputs, encoded)
         recording = Recording(self._shared, self.address, inputs)
         reset = RECORDER.set(recording)
         self._shared.plans.add(recording)
@@ -204,7 +208,7 @@ class Workflow(Generic[P, R]):
                     f"{self.address} returned a coroutine: a workflow function is a plain def, without await"
                 )
             returns = recording.returned(value)
-            steps = recording.steps()
+            steps = self._last = recording.steps(self._last)
         finally:
             recording.close()
             self._shared.plans.discard(recording)
@@ -212,8 +216,8 @@ class Workflow(Generic[P, R]):
         for n in recording.referred:
             if type(inputs[n]) not in _IMMUTABLE and self._encoded(n, inputs[n]) != encoded[n]:
                 raise DefinitionError(
-                    f"{self.address} changed its input {self._input(n)} and passed it on: make a copy and pass that, inputs are kept "
-                    f"as they were submitted"
+                    f"{self.address} changed its input {self._input(n)[0]} and passed it on: make a copy and pass that, inputs are "
+                    f"kept as they were submitted"
                 )
         return Plan(
             self._shared.app, self.name, steps, encoded, returns, fingerprint, self.within, self.undo_within, self.on_failure,
@@ -232,20 +236,21 @@ class Workflow(Generic[P, R]):
         return bound.args, bound.kwargs
 
     def _encoded(self, n: int, value: object) -> bytes:
-        what = f"the input {self._input(n)} of {self.address}"
         if isinstance(value, Promise):
             raise PromiseError(
-                f"{what} is a promise: call {self.name}(...) itself to make its steps part of this plan"
+                f"{self._input(n)[1]} is a promise: call {self.name}(...) itself to make its steps part of this plan"
             )
-        return encode(value, limit=self._shared.payload_limit, what=what)
+        return encode(value, limit=self._shared.payload_limit, what=self._input(n)[1])
 
-    def _input(self, n: int) -> str:
-        names = list(self._signature.parameters)
-        return names[n] if n < len(names) else str(n)
+    def _input(self, n: int) -> tuple[str, str]:
+        """Return an input's name, and what it is called in messages."""
+        return self._inputs[n] if n < len(self._inputs) else (str(n), f"the input {n} of {self.address}")
 
-    def _fingerprint(self, inputs: list[object]) -> bytes:
+    def _fingerprint(self, inputs: list[object], encoded: tuple[bytes, ...]) -> bytes:
         """Return what stands for the workflow and its inputs, whatever the order of dicts and sets in them."""
-        parts = [self._shared.app, self.name, *(msgspec.Raw(canonical(value)) for value in inputs)]
+        parts = [self._shared.app, self.name]
+        for value, data in zip(inputs, encoded, strict=True):
+            parts.append(msgspec.Raw(data if type(value) in _ORDERED else canonical(value)))  # type: ignore[arg-type]  # both are JSON
         return hashlib.blake2b(msgspec.json.encode(parts), digest_size=16).digest()
 
     def _returned(self) -> Any:
