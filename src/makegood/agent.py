@@ -15,12 +15,12 @@ import asyncio
 import inspect
 import logging
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextvars import copy_context
 from dataclasses import dataclass, field
 from typing import Any
 
-from makegood.call import Call, calling
+from makegood.call import Call, enter
 from makegood.channels.protocol import Channel
 from makegood.clock import Clock
 from makegood.declaration import NOT_HAPPENED, Action, Happened
@@ -68,7 +68,8 @@ class Slots:
 
 @dataclass(slots=True, eq=False)
 class Running:
-    """An attempt under way. ``deadline`` is on the local clock; ``node`` is the process's number when it was taken.
+    """An attempt under way. ``deadline`` is on the local clock, and is never moved beyond ``last``; ``node`` is the process's
+    number when it was taken.
 
     ``halts``: it can be stopped at its deadline, and is to be.
     """
@@ -78,9 +79,14 @@ class Running:
     deadline: float
     last: float
     began: float
+    extended: "Callable[[Running, float], Coroutine[Any, Any, bool]]"
     unclear: bool = False
     halts: bool = False
     work: "asyncio.Task[None] | None" = None
+
+    async def extend(self, more: float) -> bool:
+        """Ask the store for so many seconds from now on; see ``call.Bounds``."""
+        return await self.extended(self, more)
 
 
 @dataclass(slots=True)
@@ -258,16 +264,31 @@ class Agents:
     # -- one attempt -----------------------------------------------------------------------------------------------------
 
     def _begin(self, request: Request, node: int, began: float) -> None:
-        attempt = Running(request, node, began + request.within, began + request.within * EXTEND_MOST, began)
+        within = request.within
+        attempt = Running(request, node, began + within, began + within * EXTEND_MOST, began, self._extend)
         self._running.add(attempt)
-        attempt.work = asyncio.get_running_loop().create_task(self._attempt(attempt))
+        loop = asyncio.get_running_loop()
+        attempt.work = loop.create_task(self._attempt(attempt, loop))
 
-    async def _attempt(self, attempt: Running) -> None:
+    async def _attempt(self, attempt: Running, loop: asyncio.AbstractEventLoop) -> None:
         request = attempt.request
         slots = self.slots[f"{request.app}/{request.agent}"]
         message: Message | None = None
         try:
-            message = await self._tries(attempt, slots.actions[request.action])
+            action = slots.actions[request.action]
+            identity = self._identity()
+            enter(
+                Call(
+                    request,
+                    identity.store_id,
+                    identity.generation,
+                    attempt,
+                    self._clock,
+                    loop=loop,
+                    decoded=action.decoded,
+                )
+            )
+            message = await self._tries(attempt, action)
         except asyncio.CancelledError:
             log.debug("step %s of task %s: halted at complete-by", request.step, show(request.task))
         finally:
@@ -313,7 +334,7 @@ class Agents:
             attempt.unclear = True
             message = await self._once(attempt, action, fn, kwargs)
             if message is None or message.kind != "gave_up" or message.final:
-                return message
+                break
         return message
 
     def _is_async(self, fn: Callable[..., object]) -> bool:
@@ -354,13 +375,12 @@ class Agents:
         """Run the function once; return its answer, None for silence."""
         request = attempt.request
         try:
-            with calling(self._call(attempt, action)):
-                if self._is_async(fn):
-                    value = await fn(**kwargs)
-                else:
-                    context = copy_context()
-                    loop = asyncio.get_running_loop()
-                    value = await loop.run_in_executor(self._threads, lambda: context.run(fn, **kwargs))
+            if self._is_async(fn):
+                value = await fn(**kwargs)
+            else:
+                context = copy_context()
+                loop = asyncio.get_running_loop()
+                value = await loop.run_in_executor(self._threads, lambda: context.run(fn, **kwargs))
             return self._answered(attempt, action, value)
         except CompleteByPassed:
             return None
@@ -407,28 +427,16 @@ class Agents:
     def _message(self, request: Request, kind: str, **fields: object) -> Message:
         return Message(kind, request.idx, request.doing, request.attempt, **fields)  # type: ignore[arg-type]
 
-    def _call(self, attempt: Running, action: Action[..., Any]) -> Call:
-        request, identity = attempt.request, self._identity()
-
-        async def extend(more: float) -> bool:
-            wanted = min(self._clock.monotonic() + more, attempt.last)
-            left = wanted - self._clock.monotonic()
-            if left <= 0 or not await self._channel.extend(
-                attempt.node, request.task, request.idx, request.attempt, left
-            ):
-                return False
-            attempt.deadline = max(attempt.deadline, wanted)
-            return True
-
-        return Call(
-            request,
-            identity.store_id,
-            identity.generation,
-            lambda: attempt.deadline,
-            self._clock,
-            extend=extend,
-            decoded=action.decoded,
-        )
+    async def _extend(self, attempt: Running, more: float) -> bool:
+        request = attempt.request
+        wanted = min(self._clock.monotonic() + more, attempt.last)
+        left = wanted - self._clock.monotonic()
+        if left <= 0 or not await self._channel.extend(
+            attempt.node, request.task, request.idx, request.attempt, left
+        ):
+            return False
+        attempt.deadline = max(attempt.deadline, wanted)
+        return True
 
     # -- answering -------------------------------------------------------------------------------------------------------
 

@@ -6,11 +6,9 @@ attempt; and how many seconds are left.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Generator
+from collections.abc import Awaitable, Callable, Generator
 from contextvars import ContextVar
-from contextvars import Token as Reset
-from types import TracebackType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from makegood import durations, ids
 from makegood.clock import Clock
@@ -35,36 +33,46 @@ class Token(NamedTuple):
         return f"{self.generation}.{self.attempt}"
 
 
+class Bounds(Protocol):
+    """Until when an attempt may run, as the agent that runs it knows."""
+
+    @property
+    def deadline(self) -> float:
+        """Its complete-by, on the agent's clock."""
+        ...
+
+    async def extend(self, more: float) -> bool:
+        """Ask the store for so many seconds from now on; return whether it agreed."""
+        ...
+
+
 class Call:
     """One attempt of a step, as the action, undo or probe that runs it sees it.
 
-    ``deadline`` returns the complete-by on ``clock``; ``extend`` asks the store for more seconds from now on, and says whether
-    it agreed; ``decoded`` turns a result's JSON into the action's type.
+    ``bounds``: its complete-by on ``clock``; ``loop``: the event loop that the agent lives on, None for a call outside of any;
+    ``decoded`` turns a result's JSON into the action's type.
     """
 
-    __slots__ = (
-        "_clock", "_deadline", "_decoded", "_extend", "_generation", "_loop", "_request", "_store_id",
-    )  # fmt: skip
+    __slots__ = ("_bounds", "_clock", "_decoded", "_generation", "_loop", "_request", "_store_id")
 
     def __init__(
         self,
         request: Request,
         store_id: str,
         generation: int,
-        deadline: Callable[[], float],
+        bounds: Bounds,
         clock: Clock,
         *,
-        extend: Callable[[float], Coroutine[Any, Any, bool]],
+        loop: asyncio.AbstractEventLoop | None,
         decoded: Callable[[bytes], Any] | None = None,
     ) -> None:
         self._request = request
         self._store_id = store_id
         self._generation = generation
-        self._deadline = deadline
+        self._bounds = bounds
         self._clock = clock
-        self._extend = extend
         self._decoded = decoded
-        self._loop = _running_loop()
+        self._loop = loop
 
     def __repr__(self) -> str:
         return f"<call {self.key} attempt {self.attempt}>"
@@ -147,7 +155,7 @@ class Call:
 
     def remaining(self) -> float:
         """Return the seconds left until complete-by, 0 when it has passed: the timeout to give to a service."""
-        return max(0.0, self._deadline() - self._clock.monotonic())
+        return max(0.0, self._bounds.deadline - self._clock.monotonic())
 
     def check(self) -> None:
         """Raise ``CompleteByPassed`` when complete-by has passed: for long loops, which nobody can stop from outside."""
@@ -176,7 +184,7 @@ class Call:
         return _Done()
 
     async def _extended(self, wanted: float) -> None:
-        if not await self._extend(wanted):
+        if not await self._bounds.extend(wanted):
             raise self._refused()
 
     def _refused(self) -> CompleteByPassed:
@@ -204,24 +212,9 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
 _CALL: ContextVar[Call | None] = ContextVar("makegood_call", default=None)
 
 
-class calling:  # noqa: N801 - reads as what it does: `with calling(call): ...`
-    """While the ``with`` block runs, ``current_call()`` returns this call, in this task or thread."""
-
-    __slots__ = ("_call", "_reset")
-
-    def __init__(self, call: Call) -> None:
-        self._call = call
-        self._reset: Reset[Call | None] | None = None
-
-    def __enter__(self) -> Call:
-        self._reset = _CALL.set(self._call)
-        return self._call
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._reset is not None:
-            _CALL.reset(self._reset)
+def enter(call: Call) -> None:
+    """From now on ``current_call()`` returns this call, in this task: for a task made for one attempt alone."""
+    _CALL.set(call)
 
 
 def current_call() -> Call:

@@ -261,7 +261,7 @@ class Scheduler:
             self._look_pending = True
             raise
         finally:
-            turn.batch.decide = None  # it refers to the turn: without this both would wait for the garbage collector
+            turn.batch.decide = None  # it refers to the turn: both would wait for the garbage collector
         self._settle(decided, committed, turn)
         self._leave(taken, committed)
         if self._agents is not None:
