@@ -28,6 +28,9 @@ _QUEUE = 8
 _MOST_RING = 4096
 _TRIES = 100
 
+Heard = Callable[[set[str] | None], None]
+"""Told of the topics rung for; None: of all."""
+
 
 def kind_of(topic: str) -> str:
     """Return the letter of a topic's kind.
@@ -53,7 +56,7 @@ class Bell:
     """The bell of one store object. ``heard`` is called with the topics rung for, None for all."""
 
     path: Path
-    heard: Callable[[set[str] | None], None]
+    heard: Heard
     _folder: Path = field(init=False)
     _listening: socket.socket | None = None
     _sending: socket.socket | None = None

@@ -12,7 +12,7 @@ from makegood.errors import StoreUnavailableError
 from makegood.messages import Alert, Answer, Message, Request
 from makegood.store import migrations, records
 from makegood.store.sqlite import leases, load, queues, reads, supervision, upkeep
-from makegood.store.sqlite.bell import Bell, kind_of
+from makegood.store.sqlite.bell import Bell, Heard, kind_of
 from makegood.store.sqlite.commit import commit, put_to_error
 from makegood.store.sqlite.connection import (
     Connect,
@@ -39,6 +39,7 @@ class SQLiteStore:
 
     ``path``: the file. ``clock``: the machine's, unless a test hands in its own. ``poll``: seconds between looks for commits
     of other processes, behind the doorbell; None: never. ``open_connection``: makes connections, for tests that count or fail.
+    ``line`` and ``bell``: what makes the two threads and the doorbell, for a simulated world that has neither.
     An object belongs to the event loop on which it was opened.
     """
 
@@ -49,11 +50,15 @@ class SQLiteStore:
         clock: Clock | None = None,
         poll: float | None = _POLL,
         open_connection: Connect = connect,
+        line: Callable[..., Line] = Line,
+        bell: Callable[[Path, Heard], Bell] = Bell,
     ) -> None:
         self._path = Path(path)
         self._clock = StoreClock(clock or SystemClock())
         self._poll = poll
         self._connect = open_connection
+        self._make_line = line
+        self._make_bell = bell
         self._identity: records.Identity | None = None
         self._writer: Line | None = None
         self._reader: Line | None = None
@@ -77,7 +82,7 @@ class SQLiteStore:
             return
         loop = asyncio.get_running_loop()
         await self._apart(partial(self._prepare, migrate=migrate))
-        bell = Bell(self._path, self._heard)
+        bell = self._make_bell(self._path, self._heard)
         self._writer = self._line("writer", loop, busy=0.0, bell=bell)
         self._reader = self._line("reader", loop, busy=_BUSY, bell=None)
         self._bell = bell
@@ -94,7 +99,7 @@ class SQLiteStore:
         self._plan_poll()
 
     def _line(self, name: str, loop: asyncio.AbstractEventLoop, *, busy: float, bell: Bell | None) -> Line:
-        line = Line(
+        line = self._make_line(
             name,
             self._path,
             partial(self._opened, busy=busy),
@@ -206,7 +211,7 @@ class SQLiteStore:
         return end
 
     def _announce(self, topics: set[str]) -> None:
-        for topic in topics:
+        for topic in sorted(topics):  # in an order that a seed can replay
             for ring in tuple(self._listeners.get(topic, ())):
                 ring()
 
