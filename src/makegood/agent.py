@@ -123,7 +123,7 @@ class Agents:
         self._rng = rng
         self._poll = poll
         self._beside = beside_scheduler
-        self._running: set[Running] = set()
+        self._running: dict[Running, None] = {}  # in the order in which they began
         self._wake = asyncio.Event()
         self._replies = _Replies()
         self._draining = False
@@ -266,7 +266,7 @@ class Agents:
     def _begin(self, request: Request, node: int, began: float) -> None:
         within = request.within
         attempt = Running(request, node, began + within, began + within * EXTEND_MOST, began, self._extend)
-        self._running.add(attempt)
+        self._running[attempt] = None
         loop = asyncio.get_running_loop()
         attempt.work = loop.create_task(self._attempt(attempt, loop))
 
@@ -292,7 +292,7 @@ class Agents:
         except asyncio.CancelledError:
             log.debug("step %s of task %s: halted at complete-by", request.step, show(request.task))
         finally:
-            self._running.discard(attempt)
+            self._running.pop(attempt, None)
             slots.free += 1
             slots.calls += 1
             slots.seconds += self._clock.monotonic() - attempt.began

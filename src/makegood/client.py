@@ -86,7 +86,7 @@ class Client:
         self._look = asyncio.Event()
         self._watcher: asyncio.Task[None] | None = None
         self._stops: list[Callable[[], None]] = []
-        self._rings: set[asyncio.Event] = set()
+        self._rings: dict[asyncio.Event, None] = {}  # in the order in which they were hung up
 
     async def open(self) -> None:
         """Open the store. Raises ``StoreUnavailableError``, ``SchemaMismatchError`` or ``ConfigError``."""
@@ -298,7 +298,7 @@ class Client:
         limit = seconds(timeout, name="timeout") if timeout is not None else None
         self._recent.pop(task, None)  # its end, if it had come, is no longer its end
         ring = asyncio.Event()
-        self._rings.add(ring)
+        self._rings[ring] = None
         try:
             await self.store.post(task, message)
             async with asyncio.timeout(limit):
@@ -319,7 +319,7 @@ class Client:
                 task_id=ids.show(task),
             ) from None
         finally:
-            self._rings.discard(ring)
+            self._rings.pop(ring, None)
         if answer.verdict == "refused":
             raise ActRefusedError(
                 f"{message.kind} of task {ids.show(task)} is refused: {answer.reason}",
