@@ -20,7 +20,7 @@ and forgotten, whatever crashes. The Scheduler-Agent-Supervisor pattern on one S
 """
 
 from makegood.call import Call, current_call
-from makegood.client import Client, TaskHandle
+from makegood.client import Client
 from makegood.declaration import NOT_HAPPENED, NOTHING, Happened, NotHappened
 from makegood.errors import (
     ActRefusedError,
@@ -50,6 +50,7 @@ from makegood.errors import (
     Verdict,
     WaitExpiredError,
 )
+from makegood.handle import TaskHandle
 from makegood.node import Node
 from makegood.options import Options
 from makegood.policy import NEVER, Recover, Retry

@@ -293,6 +293,9 @@ class Agents:
             log.debug("step %s of task %s: halted at complete-by", request.step, show(request.task))
         finally:
             self._running.pop(attempt, None)
+            attempt.work = (
+                None  # its context knows the call, which knows the attempt: no circle for the collector
+            )
             slots.free += 1
             slots.calls += 1
             slots.seconds += self._clock.monotonic() - attempt.began

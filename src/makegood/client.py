@@ -10,15 +10,13 @@ import random
 import socket
 import uuid
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
+from functools import partial
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar, TypeVarTuple, Unpack, overload
-
-import msgspec
+from typing import Any, Protocol, Self, TypeVar, TypeVarTuple, Unpack, overload
 
 from makegood import ids
 from makegood.clock import Clock, SystemClock
-from makegood.codec import decode, decoder, encode
 from makegood.durations import Duration, seconds
 from makegood.errors import (
     ActRefusedError,
@@ -26,28 +24,38 @@ from makegood.errors import (
     DefinitionError,
     KeyConflict,
     StoreUnavailableError,
-    TaskInError,
-    TaskNotFoundError,
-    TaskUndone,
     WaitExpiredError,
 )
-from makegood.messages import Act, Answer, Message, MessageKind
+from makegood.handle import AT_REST, TaskHandle
+from makegood.messages import Act, Answer, Message
 from makegood.store import Store, open_store
-from makegood.store.records import Draft, EventView, Filter, TaskDetail, TaskView
+from makegood.store.records import Draft, Filter, Submitted, TaskView
 from makegood.task import Plan
 from makegood.workflow import Workflow
 
 log = logging.getLogger("makegood.client")
 
 R = TypeVar("R")
-R_co = TypeVar("R_co", covariant=True)
 Ts = TypeVarTuple("Ts")
 
 _RECENT = 10_000
 """Tasks submitted here whose end a Scheduler of the same process may tell before anybody waits for it."""
 
-AT_REST = frozenset({"processed", "undone", "error"})
-STANDING = frozenset({"done", "in_doubt", "kept", "undoing", "undo_failed", "running"})
+
+class Beside(Protocol):
+    """What a client needs of a Scheduler in the same process."""
+
+    def holds(self, task: int) -> bool:
+        """Return whether it holds a task, and so tells of its end."""
+        ...
+
+    def expects(self) -> int | None:
+        """Return the node under which a task may be submitted that it holds from the beginning; None: it must be claimed."""
+        ...
+
+    def adopt(self, draft: Draft, *, created: bool) -> None:
+        """Take such a task, once its submission was answered."""
+        ...
 
 
 class Client:
@@ -81,7 +89,8 @@ class Client:
         self._migrate = migrate
         self._ids = ids.TaskIds(self._clock, self._rng)
         self._waiting: dict[int, list[asyncio.Future[TaskView | None]]] = {}
-        self._near: Callable[[int], bool] | None = None
+        self._near: Beside | None = None
+        self._inserting: set[asyncio.Task[list[Submitted]]] = set()
         self._recent: OrderedDict[int, TaskView | None] = OrderedDict()
         self._look = asyncio.Event()
         self._watcher: asyncio.Task[None] | None = None
@@ -106,6 +115,8 @@ class Client:
             for waiter in waiters:
                 waiter.cancel()
         self._waiting.clear()
+        if self._inserting:  # their callers have gone; what they write is still taken
+            await asyncio.gather(*self._inserting, return_exceptions=True)
         if self._owned:
             await self.store.close()
 
@@ -166,8 +177,7 @@ class Client:
         if not 0 <= plan.priority <= 9:
             raise ConfigError(f"priority={plan.priority}: from 0 to 9, 9 first")
         while True:
-            draft = _draft(plan, self._ids.draw())
-            (answer,) = await self.store.submit([draft])
+            answer = await self._insert(plan)
             if answer.conflict:
                 shown = ids.show(answer.id)
                 raise KeyConflict(
@@ -182,6 +192,41 @@ class Client:
                     if len(self._recent) > _RECENT:
                         self._recent.popitem(last=False)
                 return TaskHandle(self, answer.id, plan.returns_type, created=answer.created, known=True)
+
+    async def _insert(self, plan: Plan[Any]) -> Submitted:
+        near = self._near
+        holder = None if near is None else near.expects()
+        draft = _draft(plan, self._ids.draw(), holder)
+        if near is None or holder is None:
+            (answer,) = await self.store.submit([draft])
+            return answer
+        # Whatever becomes of the caller, the Scheduler must hear of a task that it holds: hence a task of its own.
+        loop = asyncio.get_running_loop()
+        answered: asyncio.Future[Submitted] = loop.create_future()
+        work = loop.create_task(self.store.submit([draft]))
+        self._inserting.add(work)
+        work.add_done_callback(partial(self._inserted, near, draft, answered))
+        return await answered
+
+    def _inserted(
+        self,
+        near: "Beside",
+        draft: Draft,
+        answered: asyncio.Future[Submitted],
+        work: asyncio.Task[list[Submitted]],
+    ) -> None:
+        self._inserting.discard(work)
+        failure = asyncio.CancelledError() if work.cancelled() else work.exception()
+        answer = None if failure is not None else work.result()[0]
+        near.adopt(draft, created=answer is not None and answer.created)
+        if answered.done():
+            return
+        if answer is not None:
+            answered.set_result(answer)
+        elif isinstance(failure, asyncio.CancelledError):
+            answered.cancel()
+        elif failure is not None:
+            answered.set_exception(failure)
 
     @staticmethod
     def _plan(workflow: Any, inputs: tuple[Any, ...]) -> Plan[Any]:
@@ -224,9 +269,9 @@ class Client:
         """Return whether somebody waits for this task here, or may do so yet because it was submitted here."""
         return task in self._waiting or task in self._recent
 
-    def beside(self, holds: Callable[[int], bool]) -> None:
-        """Say that a Scheduler of the same process tells of the end of tasks that it ``holds``: they are not looked for."""
-        self._near = holds
+    def beside(self, scheduler: Beside) -> None:
+        """Say that a Scheduler of the same process takes tasks submitted here, and tells of the end of those that it holds."""
+        self._near = scheduler
 
     async def rested(self, task: int, limit: float | None = None) -> TaskView | None:
         """Return the task once it is at rest (processed, undone, error), None when it is not within ``limit`` seconds."""
@@ -267,7 +312,7 @@ class Client:
         rest = 0.005 if self._near is None else 0.05
         while self._waiting:
             self._look.clear()
-            wanted = [task for task in self._waiting if self._near is None or not self._near(task)]
+            wanted = [task for task in self._waiting if self._near is None or not self._near.holds(task)]
             try:
                 for start in range(0, len(wanted), 500):
                     some = tuple(wanted[start : start + 500])
@@ -333,148 +378,10 @@ class Client:
         return Act(str(uuid.UUID(int=self._rng.getrandbits(128), version=4)), who or _who(), why)
 
 
-class TaskHandle(Generic[R_co]):
-    """One task. ``id`` is what people see, ``number`` what the store keeps; ``created`` is False when the key had it already."""
-
-    def __init__(
-        self, client: Client, number: int, returns: Any, *, created: bool, known: bool = False
-    ) -> None:
-        self._known = known
-        self.number = number
-        self.created = created
-        self._client = client
-        self.returns = returns
-
-    @property
-    def id(self) -> str:
-        """The task's id: 13 letters and digits."""
-        return ids.show(self.number)
-
-    def __repr__(self) -> str:
-        return f"<task {self.id}>"
-
-    async def status(self) -> TaskDetail:
-        """Return the task with its steps as they are now. Raises ``TaskNotFoundError``."""
-        found = await self._client.store.detail(self.number)
-        if found is None:
-            raise TaskNotFoundError(
-                f"there is no task {self.id} in this store: see `makegood task list`", task_id=self.id
-            )
-        return found
-
-    async def wait(self, timeout: Duration | None = None) -> TaskView:
-        """Wait until the task is at rest (processed, undone, error). Raises ``WaitExpiredError``, ``TaskNotFoundError``."""
-        return await self._rested(timeout)
-
-    async def result(self, timeout: Duration | None = None) -> R_co:
-        """Wait for the task's end and return its result, decoded to the workflow's return type.
-
-        ``timeout``: seconds or a duration, None = for ever. Raises ``TaskUndone`` (cause, undone, standing),
-        ``TaskInError`` (cause, standing: an operator is needed) or ``WaitExpiredError`` (the task goes on).
-        """
-        view = await self._rested(timeout)
-        if view.state == "processed":
-            return self._decoded(view.result or b"null")
-        detail = await self.status()
-        steps = [s for s in detail.steps if s.kind == "action"]
-        cause = detail.task.cause or view.cause
-        standing = tuple(s.name for s in steps if s.state in STANDING)
-        if view.state == "undone":
-            undone = tuple(s.name for s in steps if s.state == "undone")
-            raise TaskUndone(
-                f"task {self.id} was undone: {cause or 'no cause recorded'}"
-                + (f"; harmless effects stand: {', '.join(standing)}" if standing else ""),
-                task_id=self.id, cause=cause, undone=undone, standing=standing,
-            )  # fmt: skip
-        raise TaskInError(
-            f"task {self.id} needs an operator: {cause or 'no cause recorded'}; standing or in doubt: {', '.join(standing) or 'nothing'}"
-            f" (`makegood task show {self.id}`)",
-            task_id=self.id, cause=cause, standing=standing,
-        )  # fmt: skip
-
-    def _decoded(self, data: bytes) -> R_co:
-        try:
-            value: R_co = decoder(self.returns, "the workflow's result")(data)
-        except msgspec.MsgspecError:
-            value = decode(data, self.returns, f"the result of task {self.id}")  # raises, and names the task
-        return value
-
-    async def _rested(self, timeout: Duration | None) -> TaskView:
-        limit = seconds(timeout, name="timeout") if timeout is not None else None
-        if not self._known:
-            await self.status()  # raises for a task that is not there: nobody would ever end it
-            self._known = True
-        view = await self._client.rested(self.number, limit)
-        if view is None:
-            raise WaitExpiredError(
-                f"task {self.id} did not end within {limit:g} s; it goes on, ask again later", task_id=self.id
-            )
-        return view
-
-    async def events(self, *, follow: bool = True) -> AsyncIterator[EventView]:
-        """Yield the task's history in order; with ``follow`` go on until the task is at rest."""
-        seen = 0
-        while True:
-            view = (await self.status()).task
-            for event in await self._client.store.history(self.number, after=seen):
-                seen = event.seq
-                yield event
-            if not follow or view.state in AT_REST:
-                return
-            await asyncio.sleep(0.1)
-
-    async def cancel(
-        self, *, why: str = "", who: str | None = None, timeout: Duration | None = "30s"
-    ) -> Answer:
-        """Stop the task and undo what was done. Raises ``ActRefusedError``, saying which state won."""
-        return await self._act("cancel", who, why, timeout)
-
-    async def undo(
-        self, *, why: str = "", who: str | None = None, timeout: Duration | None = "30s"
-    ) -> Answer:
-        """Undo a task in error or one that was processed."""
-        return await self._act("undo", who, why, timeout)
-
-    async def resubmit(
-        self, *, why: str = "", who: str | None = None, timeout: Duration | None = "30s"
-    ) -> Answer:
-        """Start a task in error, or an undone one, again: what failed or was undone runs in a new round."""
-        return await self._act("resubmit", who, why, timeout)
-
-    async def settle(
-        self,
-        step: str,
-        *,
-        outcome: str = "done",
-        value: Any = None,
-        why: str = "",
-        who: str | None = None,
-        timeout: Duration | None = "30s",
-    ) -> Answer:
-        """State the outcome of a step of a task in error: ``done`` (with its result as ``value``), ``failed`` (certainly not
-        done, and nothing of it can still arrive), or ``undone``.
-        """
-        if outcome not in ("done", "failed", "undone"):
-            raise ConfigError(f'outcome={outcome!r}: "done", "failed" or "undone"')
-        detail = await self.status()
-        idx = next((s.idx for s in detail.steps if s.name == step), None)
-        if idx is None:
-            known = ", ".join(s.name for s in detail.steps)
-            raise TaskNotFoundError(f"task {self.id} has no step {step!r}; it has {known}", task_id=self.id)
-        encoded = encode(value, what=f"the result of step {step}") if outcome == "done" else None
-        return await self._act("settle", who, why, timeout, idx=idx, value=encoded, settled=outcome)
-
-    async def _act(
-        self, kind: MessageKind, who: str | None, why: str, timeout: Duration | None, **fields: Any
-    ) -> Answer:
-        message = msgspec.structs.replace(Message(kind, act=self._client.new_act(who, why)), **fields)
-        return await self._client.act(self.number, message, timeout=timeout)
-
-
-def _draft(plan: Plan[Any], task_id: int) -> Draft:
+def _draft(plan: Plan[Any], task_id: int, holder: int | None) -> Draft:
     return Draft(
         task_id, plan.app, plan.workflow, plan.steps, plan.inputs, plan.returns, plan.fingerprint, plan.key, plan.priority,
-        plan.correlation_id, plan.within, plan.undo_within, plan.on_failure,
+        plan.correlation_id, plan.within, plan.undo_within, plan.on_failure, holder=holder,
     )  # fmt: skip
 
 

@@ -200,7 +200,7 @@ class Node:
                 poll=self.options.poll_seconds,
                 ended=self._ended,
             )
-            self.client.beside(self.scheduler.holds)
+            self.client.beside(self.scheduler)
             if self.agents is not None:
                 self.agents.deliver = self.scheduler.deliver
         if "supervisor" in self.roles:

@@ -27,9 +27,9 @@ from makegood.errors import MakegoodError, StoreUnavailableError
 from makegood.ids import show
 from makegood.messages import Alert, Message, Request
 from makegood.store.protocol import Queues, Tasks
-from makegood.store.records import Batch, Claim, Committed, Inbox, Loaded
+from makegood.store.records import Batch, Claim, Committed, Draft, Inbox, Loaded
 from makegood.store.rows import address
-from makegood.task import Held, Task
+from makegood.task import Held, Step, Task
 
 log = logging.getLogger("makegood.scheduler")
 
@@ -127,6 +127,7 @@ class Scheduler:
         self._look_inbox = True
         self._claiming = True
         self._reload: set[int] = set()
+        self._expected = 0
 
     # -- what others of the same process use -------------------------------------------------------------------------
 
@@ -145,6 +146,31 @@ class Scheduler:
     def holds(self, task: int) -> bool:
         """Return whether this Scheduler holds a task, and so tells of its end."""
         return task in self._held
+
+    def expects(self) -> int | None:
+        """Return the node under which a task may be submitted that this Scheduler holds from the beginning; ``adopt`` must
+        follow. None when it must wait to be claimed: the Scheduler is full or drains, or others may be waiting already.
+        """
+        if not self._claiming or self._look_pending or len(self._held) + self._expected >= self._hold:
+            return None
+        self._expected += 1
+        return self.node
+
+    def adopt(self, draft: Draft, *, created: bool) -> None:
+        """Take a task that was submitted under ``expects``, once it is committed; ``created``: whether it was."""
+        self._expected -= 1
+        if (
+            not created or draft.holder != self.node
+        ):  # declared dead meanwhile: it is freed with all that the old node held
+            return
+        if draft.id not in self._held:  # a message for it may have come first, so that it was read
+            task = Task(
+                draft.id, draft.app, draft.workflow, draft.key, on_failure=draft.on_failure, priority=draft.priority, epoch=1,
+                within=draft.within, undo_within=draft.undo_within, inputs=draft.inputs, returns=draft.returns, trace=draft.trace,
+            )  # fmt: skip
+            self._held[draft.id] = saga.hold(task, map(Step, draft.steps))
+        self._messages.setdefault(draft.id, []).insert(0, Message("claim"))
+        self._wake.set()
 
     def renamed(self, node: int) -> None:
         """Begin anew as ``node``: this process was declared dead, what it held belongs to others now."""
@@ -330,13 +356,8 @@ class Scheduler:
     def _first(self, loaded: Loaded, turn: _Turn) -> tuple[Held, Decision]:
         """Decide what a claim leads to; runs inside the store's transaction, perhaps on its thread."""
         held, waiting = _restored(loaded)
-        messages: list[Message] = []
-        if loaded.task.state == "pending":
-            messages.append(Message("claim"))
-            if loaded.task.lost >= LOST_MOST:
-                messages.append(Message("poison"))
         turn.dues[loaded.task.id] = loaded.due
-        return held, self._decide(held, messages + waiting, turn)
+        return held, self._decide(held, waiting, turn)
 
     async def _read_again(self) -> None:
         """Read tasks again whose Decision was lost; those that are no longer ours are let go."""
@@ -438,7 +459,12 @@ def _restored(loaded: Loaded) -> tuple[Held, list[Message]]:
     held = saga.hold(loaded.task, loaded.steps)
     missed = saga.repair(held, loaded.messages)
     due = [Message("retry", idx) for idx, wait in loaded.due.items() if wait <= 0 and held.steps[idx].waiting]
-    return held, missed + loaded.messages + due
+    claim: list[Message] = []
+    if loaded.task.state == "pending":
+        claim.append(Message("claim"))
+        if loaded.task.lost >= LOST_MOST:
+            claim.append(Message("poison"))
+    return held, claim + missed + loaded.messages + due
 
 
 def _guilty(held: Held, messages: Sequence[Message], defect: Exception) -> Decision:

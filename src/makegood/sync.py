@@ -13,9 +13,10 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar, TypeVarTuple, Unpack, overload
 
-from makegood.client import Client, TaskHandle
+from makegood.client import Client
 from makegood.durations import Duration
 from makegood.errors import MakegoodError
+from makegood.handle import TaskHandle
 from makegood.messages import Answer
 from makegood.node import Node
 from makegood.store.records import EventView, Filter, TaskDetail, TaskView

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 import makegood as mg
-from makegood.client import Client, TaskHandle
+from makegood.client import Client
+from makegood.handle import TaskHandle
 from makegood.node import Node
 from makegood.store.protocol import Store
 from makegood.store.records import Filter

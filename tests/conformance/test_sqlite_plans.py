@@ -23,7 +23,7 @@ STATEMENTS = {
     "next task": (supervision.NEXT_TASK, "makegood_task_complete_by"),
     "next node": (supervision.NEXT_NODE, "makegood_node_alive"),
     "by key": (submit._BY_KEY, "makegood_task_key"),
-    "inserted": (submit._OURS, "makegood_task_claim"),
+    "inserted": (submit._OURS, "INTEGER PRIMARY KEY"),
     "epochs": (commit._EPOCHS, "INTEGER PRIMARY KEY"),
     "requests": (commit._THERE, "PRIMARY KEY"),
     "steps": (load._STEPS, "sqlite_autoindex_makegood_step"),

@@ -15,8 +15,9 @@ from makegood.cli import exits, shapes
 from makegood.cli.context import Cli, Seconds, common, pass_cli
 from makegood.cli.preview import listed
 from makegood.cli.tasks import connect
-from makegood.client import Client, TaskHandle
+from makegood.client import Client
 from makegood.errors import MakegoodError
+from makegood.handle import TaskHandle
 from makegood.messages import Answer
 
 Act = Callable[[TaskHandle[Any]], Awaitable[Answer]]

@@ -18,10 +18,11 @@ from makegood.cli.context import Cli, Seconds, common, pass_cli
 from makegood.cli.loading import load_workflow, place_of
 from makegood.cli.output import date_time, recent
 from makegood.cli.watch import event_lines, ladder
-from makegood.client import AT_REST, STANDING, Client, TaskHandle
+from makegood.client import Client
 from makegood.codec import decode
 from makegood.durations import shown
 from makegood.errors import DefinitionError, MakegoodError, PayloadError, WaitExpiredError
+from makegood.handle import AT_REST, STANDING, TaskHandle
 from makegood.states import TaskState
 from makegood.store.records import Filter, TaskDetail, TaskView
 from makegood.workflow import Workflow

@@ -15,7 +15,9 @@ from makegood.task import Held, OnFailure, Step, StepPlan, Task, Template
 
 
 class Draft(msgspec.Struct, frozen=True):
-    """A submission, ready to insert."""
+    """A submission, ready to insert. ``holder``: the node whose Scheduler holds the task from the beginning, under epoch 1;
+    None: any may claim it.
+    """
 
     id: int
     app: str
@@ -31,6 +33,7 @@ class Draft(msgspec.Struct, frozen=True):
     undo_within: float | None = None
     on_failure: OnFailure = "undo"
     trace: str | None = None
+    holder: int | None = None
 
 
 class Submitted(msgspec.Struct, frozen=True):

@@ -156,6 +156,13 @@ update makegood.task t set state = 'processing', locked_by = $5, epoch = t.epoch
 from at cross join @rows where at.ok and t.id between x.task and x.task
 """,
     ),
+    "begun": Part(
+        (_TASK,),
+        """
+update makegood.task t set state = 'processing', complete_by = coalesce(t.complete_by, at.now + t.within)
+from at cross join @rows where at.ok and t.id between x.task and x.task
+""",
+    ),
     "processed": Part(
         (_TASK, ("result", "bytea")),
         """
@@ -219,7 +226,8 @@ delete from makegood.inbox i using at cross join @rows where at.ok and i.seq bet
 """,
     ),
 }  # fmt: skip
-"""``done`` is for steps that were never in trouble, ``claimed`` and ``processed`` for tasks of which nothing else changes; ``step`` and ``task`` take everything. ``ends``, ``complete``, ``undo`` say of a time: 0 keep, 1 clear, 2 set.
+"""``done`` is for steps that were never in trouble; ``claimed``, ``begun`` (it was held from the beginning) and ``processed`` for
+tasks of which nothing else changes; ``step`` and ``task`` take everything. ``ends``, ``complete``, ``undo`` say of a time: 0 keep, 1 clear, 2 set.
 """
 
 _HEAD = """

@@ -31,9 +31,9 @@ with lane as (select 1 from makegood.writer where id = $1 and number = $2 for up
 at as materialized (select extract(epoch from clock_timestamp())::float8 as now from lane),
 ins as (
     insert into makegood.task (id, app, workflow, key, fingerprint, state, goal, on_failure, submission, priority, ready_seq,
-        epoch, within, undo_within, cause, failure_count, lost, task_expired, correlation_id, trace, created_at, static)
+        locked_by, epoch, within, undo_within, cause, failure_count, lost, task_expired, correlation_id, trace, created_at, static)
     select x.id, ($6::text[])[x.shape], ($7::text[])[x.shape], @key, x.fingerprint, 'pending', 'forward', ($8::text[])[x.shape], 1,
-        ($9::int[])[x.shape], nextval('makegood.ready'), 0, ($10::float8[])[x.shape], ($11::float8[])[x.shape], '', 0, 0, false,
+        ($9::int[])[x.shape], nextval('makegood.ready'), ($26::bigint[])[x.shape], (($26::bigint[])[x.shape] is not null)::int, ($10::float8[])[x.shape], ($11::float8[])[x.shape], '', 0, 0, false,
         @correlation_id, @trace, at.now, x.static
     from at cross join unnest($12::text::bigint[], $13::text::int[], $14::bytea[], $15::bytea[], $16::text[], $17::text[], $18::text[])
         as x (id, shape, fingerprint, static, key, correlation_id, trace)
@@ -106,7 +106,7 @@ class Batch:
                 continue
             known.add(d.id)
             form = forms.setdefault(_encode(d.steps), len(forms) + 1)
-            shape = (d.app, d.workflow, d.on_failure, d.priority, d.within, d.undo_within, form)
+            shape = (d.app, d.workflow, d.on_failure, d.priority, d.within, d.undo_within, d.holder, form)
             number = self.shapes.get(shape)
             if number is None:
                 number = self.shapes[shape] = len(self.shapes) + 1
@@ -130,10 +130,11 @@ class Batch:
         by_shape = len(self.steps) <= _MOST_STEPS
         steps = self.steps if by_shape else [(d.id, *_step(s)) for d in _distinct(drafts) for s in d.steps]
         owners, places, *rest = columns(steps, 7)
-        shapes = columns(list(self.shapes), 7)[:6]
+        *shapes, holders, _ = columns(list(self.shapes), 8)
         optional = [column if present else [] for column, present in zip(optional, given, strict=True)]
         return statement(given, by_shape), [
             len(ids), *shapes, numbers(ids), numbers(numbers_), prints, statics, *optional, numbers(owners), numbers(places), *rest,
+            holders,
         ]  # fmt: skip
 
 
@@ -155,7 +156,7 @@ async def submit(tx: Transaction, drafts: Sequence[Draft]) -> list[Submitted]:
         batch.collect(drafts)
         sql, values = batch.values(drafts)
         tx.sent = True
-        row = await tx.row(sql, tx.lane, tx.before, tx.number, ["pending"], *values)
+        row = await tx.row(sql, tx.lane, tx.before, tx.number, _topics(drafts), *values)
     except Exception as fault:
         if is_data(fault):
             raise PayloadError(
@@ -177,29 +178,11 @@ async def recovered(
     return await submitted(tx, drafts, [d.id for d in drafts] if outcome is None else outcome)
 
 
-def _values(drafts: Sequence[Draft]) -> list[list[object]]:
-    tasks: list[tuple[object, ...]] = []
-    steps: list[tuple[object, ...]] = []
-    known: set[int] = set()
-    for d in drafts:
-        if d.id in known:  # drawn twice in one batch: the later one collided
-            continue
-        known.add(d.id)
-        tasks.append(
-            (
-                d.id, d.app, d.workflow, d.key, d.fingerprint, d.on_failure, d.priority, d.within, d.undo_within,
-                d.correlation_id, d.trace, rows.static(d.inputs, d.returns),
-            )
-        )  # fmt: skip
-        steps += [(d.id, s.idx, s.kind, s.name, s.agent, s.action, rows.spec(s)) for s in d.steps]
-    return [*columns(tasks, 12), *columns(steps, 7)]
-
-
 async def submitted(tx: Transaction, drafts: Sequence[Draft], created: Sequence[int]) -> list[Submitted]:
     """Return the answer to each draft when the tasks ``created`` were inserted."""
     new = set(created)
     if new:
-        tx.topics.add("pending")
+        tx.topics.update(_topics(drafts))
     if len(new) == len(drafts):
         return [Submitted(d.id, created=True) for d in drafts]
     answers: list[Submitted | None] = []
@@ -219,6 +202,10 @@ async def submitted(tx: Transaction, drafts: Sequence[Draft], created: Sequence[
         answer or _existing(d, found.get(n))
         for n, (d, answer) in enumerate(zip(drafts, answers, strict=True))
     ]
+
+
+def _topics(drafts: Sequence[Draft]) -> list[str]:
+    return ["pending"] if any(d.holder is None for d in drafts) else []
 
 
 def _existing(draft: Draft, row: Row | None) -> Submitted:

@@ -164,11 +164,10 @@ class Writing:
         elif (
             steady
             and (was, state, task.goal) == ("pending", "processing", "forward")
-            and claimed is not None
             and task.result is None
             and not decision.release
         ):
-            self._add("claimed", task.id)
+            self._add("begun" if claimed is None else "claimed", task.id)
         else:
             self._whole_task(decision, failures)
 
@@ -183,7 +182,8 @@ class Writing:
                 self._add("rested", task.id)
         elif state == "undoing" and was != "undoing" and not (was == "pending" and before.goal == "undo"):
             undo = _SET
-        complete = _CLEAR if decision.clear_complete_by else _SET if self.claimed.get(task.id) else _KEEP
+        begins = self.claimed.get(task.id) or (task.timed and not before.timed)
+        complete = _CLEAR if decision.clear_complete_by else _SET if begins else _KEEP
         self._add(
             "task", task.id, state, task.goal, task.cause, task.submission, failures, task.lost, task.result,
             None if decision.release else self.node, before.epoch, ends, state == "pending" and was != "pending", complete, undo,

@@ -1,5 +1,6 @@
 """Submitting tasks: one statement per table, whatever the number of drafts."""
 
+import functools
 from collections.abc import Sequence
 
 from makegood.errors import PayloadError
@@ -7,29 +8,21 @@ from makegood.store import rows
 from makegood.store.records import Draft, Submitted
 from makegood.store.sqlite.transaction import DATA_FAULTS, Row, Transaction, blob
 
+# Each null that is left out instead of handed over is cheaper by as much as a small column costs.
 _TASK = """
-insert into makegood_task (id, app, workflow, key, fingerprint, state, goal, on_failure, submission, priority, ready_seq,
-    epoch, within, undo_within, cause, failure_count, lost, task_expired, correlation_id, trace, created_at, static)
-values (?, ?, ?, ?, ?, 'pending', 'forward', ?, 1, ?, ?, 0, ?, ?, '', 0, 0, 0, ?, ?, ?, ?)
-on conflict do nothing
-"""
-# Each null that is written out instead of handed over is cheaper by as much as a small column costs.
-_BARE_TASK = """
 insert into makegood_task (id, app, workflow, fingerprint, state, goal, on_failure, submission, priority, ready_seq,
-    epoch, cause, failure_count, lost, task_expired, created_at, static)
-values (?, ?, ?, ?, 'pending', 'forward', ?, 1, ?, ?, 0, '', 0, 0, 0, ?, ?)
+    epoch, cause, failure_count, lost, task_expired, created_at, static{columns})
+values (?, ?, ?, ?, 'pending', 'forward', ?, 1, ?, ?, ?, '', 0, 0, 0, ?, ?{marks})
 on conflict do nothing
 """
+_OPTIONAL = ("key", "within", "undo_within", "correlation_id", "trace", "locked_by")
 _STEP = """
 insert into makegood_step (task, idx, kind, name, agent, action, state, attempt, round, failure_count, asked, deaths, flags,
     spec)
 values (?, ?, ?, ?, ?, ?, 'waiting', 0, 1, 0, 0, 0, 0, ?)
 """
 _READY = "update makegood_ready set last = max(last + ?, ?) returning last"
-_OURS = """
-select id, ready_seq from makegood_task
-where state = 'pending' and locked_by is null and priority = ? and ready_seq between ? and ?
-"""
+_OURS = "select id, ready_seq from makegood_task where id in ({marks})"
 _BY_KEY = "select id, fingerprint from makegood_task where key = ? and workflow = ? and app = ?"
 
 
@@ -55,32 +48,16 @@ def submit(tx: Transaction, drafts: Sequence[Draft]) -> list[Submitted]:
 
 def _submit(tx: Transaction, drafts: Sequence[Draft]) -> list[Submitted]:
     first = draw_ready(tx, len(drafts))
-    bare: list[Row] = []
-    full: list[Row] = []
+    forms: dict[tuple[str, ...], list[Row]] = {}
     for ready, d in enumerate(drafts, first):
-        static = blob(rows.static(d.inputs, d.returns))
-        if all(value is None for value in (d.key, d.within, d.undo_within, d.correlation_id, d.trace)):
-            bare.append(
-                (
-                    d.id,
-                    d.app,
-                    d.workflow,
-                    blob(d.fingerprint),
-                    d.on_failure,
-                    d.priority,
-                    ready,
-                    tx.now,
-                    static,
-                )
-            )
-        else:
-            full.append(
-                (
-                    d.id, d.app, d.workflow, d.key, d.fingerprint, d.on_failure, d.priority, ready, d.within, d.undo_within,
-                    d.correlation_id, d.trace, tx.now, static,
-                )
-            )  # fmt: skip
-    inserted = tx.many(_BARE_TASK, bare) + tx.many(_TASK, full)
+        optional = (d.key, d.within, d.undo_within, d.correlation_id, d.trace, d.holder)
+        given = tuple([name for name, value in zip(_OPTIONAL, optional, strict=True) if value is not None])
+        row = (
+            d.id, d.app, d.workflow, blob(d.fingerprint), d.on_failure, d.priority, ready, 0 if d.holder is None else 1, tx.now,
+            blob(rows.static(d.inputs, d.returns)), *[value for value in optional if value is not None],
+        )  # fmt: skip
+        forms.setdefault(given, []).append(row)
+    inserted = sum(tx.many(_statement(given), found) for given, found in forms.items())
     answers: list[Submitted | None] = [None] * len(drafts)
     created = range(len(drafts)) if inserted == len(drafts) else _created(tx, drafts, first)
     steps: list[Row] = []
@@ -90,18 +67,21 @@ def _submit(tx: Transaction, drafts: Sequence[Draft]) -> list[Submitted]:
         answers[n] = Submitted(id_, created=True)
         steps += [(id_, s.idx, s.kind, s.name, s.agent, s.action, blob(rows.spec(s))) for s in draft.steps]
     tx.many(_STEP, steps)
-    if created:
+    if any(drafts[n].holder is None for n in created):
         tx.topics.add("pending")
     return [answer or _existing(tx, draft) for answer, draft in zip(answers, drafts, strict=True)]
 
 
+@functools.lru_cache(maxsize=100)
+def _statement(given: tuple[str, ...]) -> str:
+    """Return the statement that inserts tasks with these of the optional columns."""
+    return _TASK.format(columns="".join(f", {name}" for name in given), marks=", ?" * len(given))
+
+
 def _created(tx: Transaction, drafts: Sequence[Draft], first: int) -> list[int]:
     """Return the positions of the drafts that were inserted: their ``ready_seq`` is nobody else's."""
-    ours: list[int] = []
-    for priority in sorted({d.priority for d in drafts}):
-        found = tx.rows(_OURS, (priority, first, first + len(drafts) - 1))
-        ours += [seq - first for _, seq in found]
-    return sorted(ours)
+    there: dict[int, int] = dict(tx.among(_OURS, [d.id for d in drafts]))
+    return [n for n, d in enumerate(drafts) if there.get(d.id) == first + n]
 
 
 def _existing(tx: Transaction, draft: Draft) -> Submitted:

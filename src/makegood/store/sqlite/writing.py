@@ -224,7 +224,7 @@ class Writing:
             and not decision.clear_complete_by
         )
         kept = decision.release is (task.state in AT_REST)
-        if straight and kept and claimed and task.state == "processing" and before.state == "pending":
+        if straight and kept and task.state == "processing" and before.state == "pending":
             self._claimed(decision)
         elif straight and kept and task.state == "processed" and before.state == "processing" and task.result:
             self.processed.append((blob(task.result), self.tx.now, task.lost, task.id))
@@ -242,11 +242,18 @@ class Writing:
 
     def _claimed(self, decision: Decision) -> None:
         task, epoch = decision.task, decision.before.epoch
-        complete_by = self.complete_by.get(task.id)
+        complete_by = self._complete_by(decision)
         if complete_by is None:
             self.claims.append((self.node, epoch, task.lost, task.id))
         else:
             self.timed_claims.append((self.node, epoch, task.lost, complete_by, task.id))
+
+    def _complete_by(self, decision: Decision) -> float | None:
+        """Return the complete-by of a task whose time begins now: it is claimed, or was held from the beginning."""
+        task = decision.task
+        if task.timed and not decision.before.timed and task.within is not None:
+            return self.tx.now + task.within
+        return self.complete_by.get(task.id)
 
     def _changed(self, decision: Decision, failures: int) -> None:
         """Collect any change of a task's row."""
@@ -266,7 +273,7 @@ class Writing:
         elif state == "undoing" and was != "undoing" and not (was == "pending" and before.goal == "undo"):
             keep_undo_by = False
             undo_by = None if task.undo_within is None else self.tx.now + task.undo_within
-        complete_by = None if decision.clear_complete_by else self.complete_by.get(task.id)
+        complete_by = None if decision.clear_complete_by else self._complete_by(decision)
         self.tasks.append(
             (
                 state, task.goal, task.cause, task.submission, failures, task.lost, task.result,

@@ -1,0 +1,178 @@
+"""A task as its submitter sees it: its state, its result, its history, and what may be done about it."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any, Generic, Protocol, TypeVar
+
+import msgspec
+
+from makegood import ids
+from makegood.codec import decode, decoder, encode
+from makegood.durations import Duration, seconds
+from makegood.errors import ConfigError, TaskInError, TaskNotFoundError, TaskUndone, WaitExpiredError
+from makegood.messages import Act, Answer, Message, MessageKind
+from makegood.store import Store
+from makegood.store.records import EventView, TaskDetail, TaskView
+
+R_co = TypeVar("R_co", covariant=True)
+
+AT_REST = frozenset({"processed", "undone", "error"})
+STANDING = frozenset({"done", "in_doubt", "kept", "undoing", "undo_failed", "running"})
+
+
+class Waiting(Protocol):
+    """What a handle needs of the client that it came from."""
+
+    store: Store
+
+    async def rested(self, task: int, limit: float | None = None) -> TaskView | None:
+        """Return the task once it is at rest, None when it is not within ``limit`` seconds."""
+        ...
+
+    async def act(self, task: int, message: Message, *, timeout: Duration | None) -> Answer:
+        """Leave an operator's act in the task's inbox and return what became of it."""
+        ...
+
+    def new_act(self, who: str | None, why: str) -> Act:
+        """Return an act's identity."""
+        ...
+
+
+class TaskHandle(Generic[R_co]):
+    """One task. ``id`` is what people see, ``number`` what the store keeps; ``created`` is False when the key had it already."""
+
+    def __init__(
+        self, client: Waiting, number: int, returns: Any, *, created: bool, known: bool = False
+    ) -> None:
+        self._known = known
+        self.number = number
+        self.created = created
+        self._client = client
+        self.returns = returns
+
+    @property
+    def id(self) -> str:
+        """The task's id: 13 letters and digits."""
+        return ids.show(self.number)
+
+    def __repr__(self) -> str:
+        return f"<task {self.id}>"
+
+    async def status(self) -> TaskDetail:
+        """Return the task with its steps as they are now. Raises ``TaskNotFoundError``."""
+        found = await self._client.store.detail(self.number)
+        if found is None:
+            raise TaskNotFoundError(
+                f"there is no task {self.id} in this store: see `makegood task list`", task_id=self.id
+            )
+        return found
+
+    async def wait(self, timeout: Duration | None = None) -> TaskView:
+        """Wait until the task is at rest (processed, undone, error). Raises ``WaitExpiredError``, ``TaskNotFoundError``."""
+        return await self._rested(timeout)
+
+    async def result(self, timeout: Duration | None = None) -> R_co:
+        """Wait for the task's end and return its result, decoded to the workflow's return type.
+
+        ``timeout``: seconds or a duration, None = for ever. Raises ``TaskUndone`` (cause, undone, standing),
+        ``TaskInError`` (cause, standing: an operator is needed) or ``WaitExpiredError`` (the task goes on).
+        """
+        view = await self._rested(timeout)
+        if view.state == "processed":
+            return self._decoded(view.result or b"null")
+        detail = await self.status()
+        steps = [s for s in detail.steps if s.kind == "action"]
+        cause = detail.task.cause or view.cause
+        standing = tuple(s.name for s in steps if s.state in STANDING)
+        if view.state == "undone":
+            undone = tuple(s.name for s in steps if s.state == "undone")
+            raise TaskUndone(
+                f"task {self.id} was undone: {cause or 'no cause recorded'}"
+                + (f"; harmless effects stand: {', '.join(standing)}" if standing else ""),
+                task_id=self.id, cause=cause, undone=undone, standing=standing,
+            )  # fmt: skip
+        raise TaskInError(
+            f"task {self.id} needs an operator: {cause or 'no cause recorded'}; standing or in doubt: {', '.join(standing) or 'nothing'}"
+            f" (`makegood task show {self.id}`)",
+            task_id=self.id, cause=cause, standing=standing,
+        )  # fmt: skip
+
+    def _decoded(self, data: bytes) -> R_co:
+        try:
+            value: R_co = decoder(self.returns, "the workflow's result")(data)
+        except msgspec.MsgspecError:
+            value = decode(data, self.returns, f"the result of task {self.id}")  # raises, and names the task
+        return value
+
+    async def _rested(self, timeout: Duration | None) -> TaskView:
+        limit = seconds(timeout, name="timeout") if timeout is not None else None
+        if not self._known:
+            found = (await self.status()).task  # raises for a task that is not there: nobody would ever end it
+            self._known = True
+            if found.state in AT_REST:
+                return found
+        view = await self._client.rested(self.number, limit)
+        if view is None:
+            raise WaitExpiredError(
+                f"task {self.id} did not end within {limit:g} s; it goes on, ask again later", task_id=self.id
+            )
+        return view
+
+    async def events(self, *, follow: bool = True) -> AsyncIterator[EventView]:
+        """Yield the task's history in order; with ``follow`` go on until the task is at rest."""
+        seen = 0
+        while True:
+            view = (await self.status()).task
+            for event in await self._client.store.history(self.number, after=seen):
+                seen = event.seq
+                yield event
+            if not follow or view.state in AT_REST:
+                return
+            await asyncio.sleep(0.1)
+
+    async def cancel(
+        self, *, why: str = "", who: str | None = None, timeout: Duration | None = "30s"
+    ) -> Answer:
+        """Stop the task and undo what was done. Raises ``ActRefusedError``, saying which state won."""
+        return await self._act("cancel", who, why, timeout)
+
+    async def undo(
+        self, *, why: str = "", who: str | None = None, timeout: Duration | None = "30s"
+    ) -> Answer:
+        """Undo a task in error or one that was processed."""
+        return await self._act("undo", who, why, timeout)
+
+    async def resubmit(
+        self, *, why: str = "", who: str | None = None, timeout: Duration | None = "30s"
+    ) -> Answer:
+        """Start a task in error, or an undone one, again: what failed or was undone runs in a new round."""
+        return await self._act("resubmit", who, why, timeout)
+
+    async def settle(
+        self,
+        step: str,
+        *,
+        outcome: str = "done",
+        value: Any = None,
+        why: str = "",
+        who: str | None = None,
+        timeout: Duration | None = "30s",
+    ) -> Answer:
+        """State the outcome of a step of a task in error: ``done`` (with its result as ``value``), ``failed`` (certainly not
+        done, and nothing of it can still arrive), or ``undone``.
+        """
+        if outcome not in ("done", "failed", "undone"):
+            raise ConfigError(f'outcome={outcome!r}: "done", "failed" or "undone"')
+        detail = await self.status()
+        idx = next((s.idx for s in detail.steps if s.name == step), None)
+        if idx is None:
+            known = ", ".join(s.name for s in detail.steps)
+            raise TaskNotFoundError(f"task {self.id} has no step {step!r}; it has {known}", task_id=self.id)
+        encoded = encode(value, what=f"the result of step {step}") if outcome == "done" else None
+        return await self._act("settle", who, why, timeout, idx=idx, value=encoded, settled=outcome)
+
+    async def _act(
+        self, kind: MessageKind, who: str | None, why: str, timeout: Duration | None, **fields: Any
+    ) -> Answer:
+        message = msgspec.structs.replace(Message(kind, act=self._client.new_act(who, why)), **fields)
+        return await self._client.act(self.number, message, timeout=timeout)
