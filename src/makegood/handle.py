@@ -107,7 +107,9 @@ class TaskHandle(Generic[R_co]):
     async def _rested(self, timeout: Duration | None) -> TaskView:
         limit = seconds(timeout, name="timeout") if timeout is not None else None
         if not self._known:
-            found = (await self.status()).task  # raises for a task that is not there: nobody would ever end it
+            found = (
+                await self.status()
+            ).task  # raises for a task that is not there: nobody would ever end it
             self._known = True
             if found.state in AT_REST:
                 return found
