@@ -1,0 +1,46 @@
+"""The clock of a simulated process: off by so much, running a little too fast or slow, and jumping."""
+
+from collections.abc import Callable
+
+
+class SimulatedClock:
+    """A ``Clock`` over the world's true time. ``epoch``: the wall clock's value when the world began; ``drift``: by which share it
+    runs fast; ``skew``: seconds that the wall clock is off.
+    """
+
+    def __init__(
+        self,
+        now: Callable[[], float],
+        *,
+        epoch: float = 1_767_225_600.0,
+        drift: float = 0.0,
+        skew: float = 0.0,
+    ) -> None:
+        self._now = now
+        self._epoch = epoch
+        self._rate = 1.0 + drift
+        self._ahead = 0.0
+        self.skew = skew
+
+    def monotonic(self) -> float:
+        """Seconds on a clock that only rises."""
+        return 1000.0 + self._now() * self._rate + self._ahead
+
+    def wall(self) -> float:
+        """Seconds since 1970, as this process believes."""
+        return self._epoch + self._now() * self._rate + self.skew
+
+    def boot_id(self) -> str:
+        """One machine, one boot."""
+        return "simulated"
+
+    def jump(self, wall: float, monotonic: float = 0.0) -> None:
+        """Let the wall clock jump by so many seconds, and time itself seem to have passed (a suspended machine), never back."""
+        self.skew += wall
+        self._ahead += max(0.0, monotonic)
+
+    def mend(self) -> None:
+        """Set the wall clock right and let the clocks run at their true speed; what has passed stays passed."""
+        self._ahead += self._now() * (self._rate - 1.0)
+        self._rate = 1.0
+        self.skew = 0.0

@@ -1,0 +1,250 @@
+"""A deterministic event loop: one thread, virtual time, and processes that can be killed or stopped.
+
+It is asyncio's own ``BaseEventLoop`` with another heart. There is no selector, no thread and no wall clock: when nothing is
+ready, time jumps to the next timer; when nothing can ever happen again, ``DeadlockError`` says so. Of several processes with
+something ready, the seed picks one; within a process callbacks run in their order, as asyncio promises.
+
+A process is a value in each task's context. Before a callback runs, the loop looks whose it is: of a *killed* process it is
+dropped, so that no ``finally`` and no ``except`` runs, as with SIGKILL; of a *stopped* one it is parked until the process is
+resumed, as with SIGSTOP. What belongs to the world (a message under way) runs in an empty context and outlives its sender.
+
+It relies on few private names of asyncio: ``_run_once``, ``_ready``, ``_scheduled``, ``_timer_cancelled_count``, and
+``_context``, ``_cancelled``, ``_when``, ``_scheduled`` and ``_run`` of handles: the same in Python 3.11 to 3.13.
+"""
+
+import asyncio
+import heapq
+import random
+from asyncio import base_events
+from collections.abc import Callable, Coroutine
+from contextvars import Context, ContextVar
+from functools import partial
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+_MOST_CANCELLED = 100
+_THREAD_DELAY = 0.002
+
+
+class DeadlockError(RuntimeError):
+    """Nothing is ready, no timer is set, and the world has not come to its end."""
+
+
+class KilledError(BaseException):
+    """Unwinds a plain function in whose middle its process was killed; what it would do next never happens."""
+
+
+class Process:
+    """A simulated operating system process. ``tasks`` keeps all that runs in it, so that nothing is torn down by chance;
+    ``signals``: what it wants to be called for a signal.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.dead = False
+        self.stopped = False
+        self.tasks: list[asyncio.Task[Any]] = []
+        self.signals: dict[int, Callable[[], object]] = {}
+        self.context = Context()
+        self.context.run(PROCESS.set, self)
+
+    def __repr__(self) -> str:
+        return f"<process {self.name}{' dead' if self.dead else ' stopped' if self.stopped else ''}>"
+
+
+PROCESS: ContextVar[Process | None] = ContextVar("makegood_process", default=None)
+"""The simulated process that the running code belongs to; None: the world."""
+
+
+def current_process() -> Process | None:
+    """Return the simulated process that the calling code belongs to, None in the world's own code."""
+    return PROCESS.get()
+
+
+class Loop(base_events.BaseEventLoop):
+    """The event loop of a world. ``rng`` decides between processes; ``now`` is the world's true time, in seconds."""
+
+    def __init__(self, rng: random.Random) -> None:
+        super().__init__()
+        self.now = 0.0
+        self.steps = 0
+        self._rng = rng
+        self._parked: list[asyncio.Handle] = []
+        self._over = False
+        self.set_exception_handler(lambda _loop, _context: None)
+
+    # -- what asyncio asks of a loop -----------------------------------------------------------------------------------
+
+    def time(self) -> float:
+        """Return virtual time."""
+        return self.now
+
+    def call_soon_threadsafe(  # type: ignore[override]  # the same, told more simply
+        self, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.Handle:
+        """Run a callback soon: there is no other thread to wake this one from."""
+        return self.call_soon(callback, *args, context=context)
+
+    def run_in_executor(self, executor: Any, func: Callable[..., T], *args: Any) -> "asyncio.Future[T]":  # type: ignore[override]  # noqa: ARG002
+        """Run ``func`` here, after a short virtual while; it belongs to the calling process."""
+        future: asyncio.Future[T] = self.create_future()
+
+        def run() -> None:
+            if future.done():
+                return
+            try:
+                result = func(*args)
+            except Exception as raised:  # noqa: BLE001 - it belongs to whoever asked
+                future.set_exception(raised)
+            else:
+                future.set_result(result)
+
+        self.call_later(self._rng.random() * _THREAD_DELAY, run)
+        return future
+
+    def create_task(  # type: ignore[override]  # the same, told more simply
+        self,
+        coro: Coroutine[Any, Any, T],
+        *,
+        name: str | None = None,
+        context: Context | None = None,
+        **_: Any,
+    ) -> "asyncio.Task[T]":
+        """Start a task; its process keeps it, so that a dead one's coroutines are not closed by the garbage collector."""
+        task: asyncio.Task[T] = asyncio.Task(coro, loop=self, name=name, context=context)
+        process = PROCESS.get() if context is None else context.get(PROCESS)
+        if process is not None:
+            process.tasks.append(task)
+            if len(process.tasks) > _MOST_CANCELLED:
+                process.tasks = [kept for kept in process.tasks if not kept.done()]
+        return task
+
+    def add_reader(self, *_: Any) -> None:  # type: ignore[override]  # takes anything
+        """Nothing can be read from: there are no files in this world."""
+
+    def remove_reader(self, *_: Any) -> bool:  # takes anything
+        """See ``add_reader``."""
+        return False
+
+    def add_signal_handler(self, sig: int, callback: Callable[..., object], *args: Any) -> None:  # type: ignore[override]  # the same, told more simply
+        """Let the calling process be told of a signal: the world sends it with ``signal``."""
+        process = PROCESS.get()
+        if process is not None:
+            process.signals[sig] = partial(callback, *args)
+
+    def remove_signal_handler(self, sig: int) -> bool:
+        """Let a signal do what it does by itself."""
+        process = PROCESS.get()
+        return process is not None and process.signals.pop(sig, None) is not None
+
+    def signal(self, process: Process, sig: int) -> bool:
+        """Send a signal to a process; False when it does not listen to it."""
+        told = process.signals.get(sig)
+        if told is not None:
+            self.call_soon(told, context=process.context)
+        return told is not None
+
+    def _process_events(self, _events: Any) -> None:
+        """There is no selector."""
+
+    def _write_to_self(self) -> None:
+        """There is nobody to wake."""
+
+    # -- one step ------------------------------------------------------------------------------------------------------
+
+    def _run_once(self) -> None:
+        ready, timers = self._ready, self._scheduled  # type: ignore[attr-defined]
+        if not ready:
+            self._jump(timers)
+        now = self.now
+        while timers and timers[0]._when <= now:
+            timer = heapq.heappop(timers)
+            timer._scheduled = False
+            ready.append(timer)
+        if not ready:
+            return
+        handle = self._pick(ready)
+        if handle._cancelled:
+            return
+        process = handle._context.get(PROCESS)
+        if process is not None:
+            if process.dead:
+                return
+            if process.stopped:
+                self._parked.append(handle)
+                return
+        self.steps += 1
+        handle._run()
+
+    def _jump(self, timers: list[Any]) -> None:
+        """Let time pass until the next timer that is still wanted."""
+        cancelled = self._timer_cancelled_count  # type: ignore[has-type]
+        if cancelled > _MOST_CANCELLED and cancelled * 2 > len(timers):
+            for timer in timers:
+                timer._scheduled = timer._scheduled and not timer._cancelled
+            timers[:] = [timer for timer in timers if not timer._cancelled]
+            heapq.heapify(timers)
+            self._timer_cancelled_count = 0
+        while timers and timers[0]._cancelled:
+            self._timer_cancelled_count -= 1
+            heapq.heappop(timers)._scheduled = False
+        if timers:
+            self.now = max(self.now, timers[0]._when)
+        elif not self._stopping:  # type: ignore[attr-defined]
+            raise DeadlockError(
+                f"at {self.now:.3f} s: nothing is ready, no timer is set, and nobody has ended the world"
+            )
+
+    def _pick(self, ready: Any) -> Any:
+        """Take the first handle of a process that the seed picks, in proportion to what each has ready."""
+        count = len(ready)
+        if count == 1:
+            return ready.popleft()
+        chosen = int(self._rng.random() * count)
+        process = ready[chosen]._context.get(PROCESS)
+        for position in range(chosen):
+            if ready[position]._context.get(PROCESS) is process:
+                chosen = position
+                break
+        if chosen == 0:
+            return ready.popleft()
+        handle = ready[chosen]
+        del ready[chosen]
+        return handle
+
+    # -- processes -----------------------------------------------------------------------------------------------------
+
+    def resume(self, process: Process) -> None:
+        """Let a stopped process go on: everything that was due meanwhile is ready now."""
+        process.stopped = False
+        parked, self._parked = self._parked, []
+        for handle in parked:
+            mine = handle._context.get(PROCESS) is process  # type: ignore[attr-defined]
+            (self._ready if mine else self._parked).append(handle)  # type: ignore[attr-defined]
+
+    def dispose(self, processes: list[Process]) -> None:
+        """Throw the world away: nothing of what is still under way runs any more, and no word is said about it."""
+        self._over = True
+        self._ready.clear()  # type: ignore[attr-defined]
+        self._scheduled.clear()  # type: ignore[attr-defined]
+        self._parked.clear()
+        for process in processes:
+            for task in process.tasks:
+                if not task.done():
+                    task._log_destroy_pending = False  # type: ignore[attr-defined]
+                    _close(task)
+            process.tasks.clear()
+        self._ready.clear()  # type: ignore[attr-defined]
+        self._scheduled.clear()  # type: ignore[attr-defined]
+        self.close()
+
+
+def _close(task: "asyncio.Task[Any]") -> None:
+    """End a coroutine that nobody will ever resume; what it says to that does not matter."""
+    coroutine = task.get_coro()
+    try:
+        if coroutine is not None:
+            coroutine.close()
+    except BaseException:  # noqa: BLE001, S110 - "ignored GeneratorExit" and the like: its world is gone
+        pass

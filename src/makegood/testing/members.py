@@ -1,0 +1,168 @@
+"""The processes of a world: what each is made of, how it starts, and what is left of it when it is killed."""
+
+import asyncio
+import random
+import sqlite3
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol, cast
+
+from makegood.client import Client
+from makegood.errors import StoreUnavailableError
+from makegood.messages import Message
+from makegood.node import Node
+from makegood.store import Store
+from makegood.store.sqlite import SQLiteStore
+from makegood.testing.clocks import SimulatedClock
+from makegood.testing.loop import Process
+from makegood.testing.recorder import Recorder
+from makegood.testing.services import SERVICES
+from makegood.testing.stores import InlineLine, Surroundings, Wire, WorldBell, connecting
+from makegood.testing.swarm import Swarm
+from makegood.workflow import App
+
+_PAUSE = 0.5
+
+
+class Home(Surroundings, Protocol):
+    """What of a world its processes need."""
+
+    seed: int
+    app: App
+    swarm: Swarm
+    path: Path
+    true_clock: SimulatedClock
+    services: Any
+    crashes: list[str]
+    recorder: Recorder
+    bells: list[WorldBell]
+
+    def left(self, member: "Member") -> None:
+        """Hear that a process has ended by itself."""
+        ...
+
+
+@dataclass(slots=True, eq=False)
+class Member:
+    """One process of the fleet, over all its incarnations. ``roles``: of its Node; none: it is a client alone.
+
+    ``client`` is there while it can be used. ``connections``: to the store's file, closed by the world when it is killed.
+    """
+
+    world: Home
+    name: str
+    roles: tuple[str, ...]
+    clock: SimulatedClock
+    incarnation: int = 0
+    process: Process = field(default_factory=lambda: Process(""))
+    node: Node | None = None
+    client: Client | None = None
+    connections: list[sqlite3.Connection] = field(default_factory=list)
+    past: list[Process] = field(default_factory=list)
+
+    @property
+    def up(self) -> bool:
+        """Whether its process lives, stopped or not."""
+        return self.incarnation > 0 and not self.process.dead
+
+    def start(self) -> None:
+        """Start the process anew: it remembers nothing."""
+        self.incarnation += 1
+        self.process = Process(self.name)
+        self.past.append(self.process)
+        self.process.context.run(SERVICES.set, self.world.services)
+        self.node = self.client = None
+        self.world.loop.create_task(self._live(), name=f"{self.name} lives", context=self.process.context)
+
+    def bury(self) -> None:
+        """Close what the operating system would close for a killed process: an open transaction is rolled back."""
+        connections, self.connections = self.connections, []
+        for connection in connections:
+            connection.close()
+        self.world.bells[:] = [bell for bell in self.world.bells if bell.process is not self.process]
+        self.node = self.client = None
+
+    async def _live(self) -> None:
+        """Be the program: open the store, run the roles, and be started again when the store is away at the beginning."""
+        world = self.world
+        rng = random.Random(f"{world.seed} {self.name} {self.incarnation}")
+        while True:
+            store = self._store()
+            wire = cast("Store", Wire(world, store, self.process))
+            try:
+                await wire.open()
+                await (self._run(wire, rng) if self.roles else self._serve(wire, rng))
+                return
+            except StoreUnavailableError:
+                await store.close()
+                await asyncio.sleep(_PAUSE * rng.uniform(0.5, 1.5))
+
+    def _store(self) -> SQLiteStore:
+        world, process = self.world, self.process
+
+        def bell(*args: Any) -> WorldBell:
+            made = WorldBell(*args, world=world, process=process)
+            world.bells.append(made)
+            return made
+
+        return SQLiteStore(
+            world.path,
+            clock=world.true_clock,
+            poll=world.swarm.engine.poll_seconds,
+            open_connection=connecting(self.connections.append),
+            line=partial(InlineLine, world=world, process=process),
+            bell=bell,
+        )
+
+    async def _serve(self, store: Store, rng: random.Random) -> None:
+        poll = self.world.swarm.engine.poll_seconds or 1.0
+        client = Client(store, poll=poll, clock=self.clock, rng=rng)
+        await client.open()
+        self.client = client
+
+    async def _run(self, store: Store, rng: random.Random) -> None:
+        world = self.world
+        app = world.app if "agent" in self.roles else None
+        node = Node(
+            app,
+            store,
+            roles=self.roles,
+            name=self.name,
+            options=world.swarm.engine,
+            clock=self.clock,
+            rng=rng,
+        )
+        begun: list[Node] = []
+
+        def started() -> None:
+            if node.agents is not None:
+                node.agents.deliver = self._delivering(node.agents.deliver)
+            self.node, self.client = node, node.client
+            begun.append(node)
+
+        try:
+            await node.run(started)
+        except Exception as failure:
+            if not begun and isinstance(failure, StoreUnavailableError):
+                raise
+            world.crashes.append(f"{self.name} died of {failure!r} at {world.loop.now:.3f} s")
+        world.left(self)
+
+    def _delivering(
+        self, deliver: Callable[[int, Message, int], bool]
+    ) -> Callable[[int, Message, int], bool]:
+        world = self.world
+
+        def delivered(task: int, message: Message, node: int) -> bool:
+            taken = deliver(task, message, node)
+            if taken:
+                world.recorder.heard[task, message.idx, message.attempt] = message.kind
+                world.history.note(
+                    "reply", self.name, task, idx=message.idx, doing=message.doing, attempt=message.attempt,
+                    reply=message.kind, local=True,
+                )  # fmt: skip
+            return taken
+
+        return delivered

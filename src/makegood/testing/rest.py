@@ -1,0 +1,132 @@
+"""The world's own eye on the store's file: has everything come to rest, and do the services' books balance?"""
+
+import sqlite3
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from makegood import ids
+from makegood.testing.recorder import STANDING
+from makegood.testing.services import Service
+
+_BUSY = """
+select (select count(*) from makegood_task where state not in ('processed', 'undone', 'error') or locked_by is not null)
+    + (select count(*) from makegood_inbox) + (select count(*) from makegood_request)
+"""
+_NET = {"done": (1,), "undone": (0,), "waiting": (0,), "skipped": (0,), "failed": (0,)}
+
+
+class Town(Protocol):
+    """What of a world is looked at when it rests."""
+
+    services: dict[str, Service]
+    store_id: str
+    customers: Any
+
+
+@dataclass(slots=True)
+class Found:
+    """A task as the store has it at rest: its state and cause, and (name, state, round, kind) of its steps."""
+
+    state: str
+    cause: str
+    steps: list[tuple[str, str, int, str]] = field(default_factory=list)
+
+
+class Eye:
+    """Reads the file of a world's store, apart from the engine."""
+
+    def __init__(self, path: Path) -> None:
+        self._connection = sqlite3.connect(
+            f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None
+        )
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._connection.close()
+
+    def _rows(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
+        return self._connection.execute(sql, values).fetchall()
+
+    def at_rest(self) -> bool:
+        """Whether every task has ended and nothing is in flight."""
+        return not self._rows(_BUSY)[0][0]
+
+    def tasks(self) -> dict[int, Found]:
+        """Return all tasks with their steps."""
+        found = {
+            id_: Found(state, cause)
+            for id_, state, cause in self._rows("select id, state, cause from makegood_task")
+        }
+        for task, name, state, round_, kind in self._rows(
+            "select task, name, state, round, kind from makegood_step order by task, idx"
+        ):
+            found[task].steps.append((name, state, round_, kind))
+        return found
+
+    def rest(self) -> dict[str, Any]:
+        """Return what the store holds: counts, and what should not be there."""
+        counted = {
+            name: self._rows(f"select count(*) from makegood_{name}")[0][0]  # noqa: S608 - our own tables
+            for name in ("task", "inbox", "request")
+        }
+        orphans = self._rows(
+            "select task, idx from makegood_request where task not in (select id from makegood_task) "
+            "union all select task, -1 from makegood_inbox where task not in (select id from makegood_task)"
+        )
+        dead = self._rows(
+            "select distinct locked_by from makegood_task where locked_by is not null and locked_by not in "
+            "(select id from makegood_node where dead = 0 and stopped_at is null)"
+        )
+        return {
+            "tasks": counted["task"], "orphans": [list(row) for row in orphans], "leases_held_by_dead": [n for (n,) in dead],
+            "inbox_rows": counted["inbox"], "request_rows": counted["request"],
+        }  # fmt: skip
+
+    # -- what is wrong -------------------------------------------------------------------------------------------------
+
+    def findings(self, world: Town) -> list[str]:
+        """Return what is wrong with a world at rest: tasks without end, books that do not balance."""
+        wrong: list[str] = list(world.customers.findings)
+        tasks = self.tasks()
+        for key, task in world.customers.told.items():
+            if task not in tasks:
+                wrong.append(f"I12: the acknowledged task {ids.show(task)} ({key}) does not exist")
+        if not self.at_rest():
+            wrong.append(f"L1: not at rest: {self.rest()}")
+        alerted = {
+            task for (task,) in self._rows("select distinct task from makegood_alert where task is not null")
+        }
+        for task, found in tasks.items():
+            if found.state not in ("processed", "undone", "error"):
+                wrong.append(f"L1: task {ids.show(task)} is {found.state}")
+            if found.state == "error" and task not in alerted:
+                wrong.append(f"L2: task {ids.show(task)} is in error, and nobody was alerted")
+            wrong += self._books(world, task, found)
+        return wrong
+
+    def _books(self, world: Town, task: int, found: Found) -> list[str]:
+        wrong: list[str] = []
+        for name, state, round_, kind in found.steps:
+            if kind != "action":
+                continue
+            for n in range(1, round_ + 1):
+                key = ids.key(world.store_id, task, name, n, "do")
+                for service in world.services.values():
+                    entry = service.books.get(key)
+                    if entry is None:
+                        continue
+                    allowed = _allowed(state, last=n == round_)
+                    if entry.net not in allowed:
+                        wrong.append(
+                            f"L2: task {ids.show(task)} is {found.state}, its step {name} (round {n} of {round_}) is {state}, and at "
+                            f"{service.name} {entry.net} of it stand"
+                        )
+        return wrong
+
+
+def _allowed(state: str, *, last: bool) -> tuple[int, ...]:
+    """Return how many effects may stand of a step in this state: of earlier rounds, none but harmless ones."""
+    if not last:
+        return (0, 1)
+    return _NET.get(state, (0, 1) if state in STANDING else (0,))

@@ -1,0 +1,88 @@
+"""The customers of a world: they submit through whatever process is there, again under the same key until they are told."""
+
+import asyncio
+import random
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from makegood.client import Client
+from makegood.errors import MakegoodError, StoreUnavailableError, TaskNotFoundError
+from makegood.handle import TaskHandle
+from makegood.testing.history import History
+from makegood.testing.loop import Loop
+from makegood.testing.members import Member
+from makegood.testing.storm import Order
+
+_PATIENCE = 3.0
+
+
+class Town(Protocol):
+    """What of a world its customers need."""
+
+    seed: int
+    loop: Loop
+    history: History
+    members: dict[str, Member]
+
+
+class Customers:
+    """Submit ``orders`` at random moments. ``told``: the task of each order, by key, once a customer was told."""
+
+    def __init__(self, world: Town, orders: Sequence[Order]) -> None:
+        self._world = world
+        self._orders = orders
+        self._rng = random.Random(f"{world.seed} customers")
+        self.told: dict[str, int] = {}
+        self.findings: list[str] = []
+
+    async def run(self, within: float) -> None:
+        """Submit all orders within so many seconds; ends when every customer was told."""
+        moments = [self._rng.uniform(0.0, within) if n else 0.0 for n in range(len(self._orders))]
+        await asyncio.gather(
+            *[self._order(order, at) for order, at in zip(self._orders, moments, strict=True)]
+        )
+
+    async def _order(self, order: Order, at: float) -> None:
+        await asyncio.sleep(at)
+        while order.key not in self.told:
+            door = self._door()
+            if door is not None and door.client is not None:
+                asked = self._ask(door, door.client, order)
+                self._world.loop.create_task(asked, context=door.process.context.copy())
+                await asyncio.sleep(_PATIENCE)
+            await asyncio.sleep(self._rng.uniform(0.0, 0.5))
+
+    def _door(self) -> Member | None:
+        doors = [
+            m for m in self._world.members.values() if m.client is not None and m.up and m.name != "operator"
+        ]
+        return self._rng.choice(doors) if doors else None
+
+    async def _ask(self, door: Member, client: Client, order: Order) -> None:
+        """Submit, and wait for the end: runs in a process of the world."""
+        plan = order.workflow.plan(*order.inputs)
+        try:
+            handle = await client.submit(plan.with_(key=order.key, priority=order.priority))
+        except StoreUnavailableError:
+            return
+        if order.key not in self.told:
+            steps = [step.name for step in plan.steps]
+            no_return = any(step.policy is not None and step.policy.no_return for step in plan.steps)
+            self._world.history.note(
+                "submitted", door.name, handle.number, key=order.key, steps=steps, no_return=no_return,
+                on_failure=plan.on_failure, created=handle.created,
+            )  # fmt: skip
+        known = self.told.setdefault(order.key, handle.number)
+        if known != handle.number:
+            self.findings.append(f"order {order.key} has two tasks: {known} and {handle.number}")
+        await self._wait(door, handle)
+
+    async def _wait(self, door: Member, handle: TaskHandle[Any]) -> None:
+        try:
+            view = await handle.wait()
+        except TaskNotFoundError as lost:
+            self.findings.append(f"an acknowledged task is gone: {lost}")
+        except (MakegoodError, asyncio.CancelledError):
+            return
+        else:
+            self._world.history.note("told", door.name, handle.number, state=view.state)

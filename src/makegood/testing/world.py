@@ -1,0 +1,343 @@
+"""A world: the real engine and the real SQLite store in one thread, on virtual time, from one seed.
+
+Its life has phases: *draw* the options, *start* the processes, *submit*, *faults* for a while, *heal* (all faults off, clocks
+agree, dead processes restarted, stopped ones resumed), *converge* within bounded virtual time, *rest*. What happened is in
+``history``; what is wrong is in ``findings``.
+
+    outcome = World(7, app=storm_app(), services=SERVICES_OF_STORM, orders=orders).run()
+"""
+
+import asyncio
+import random
+import shutil
+import signal
+import sqlite3
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from contextvars import Context
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from makegood.store.sqlite import upkeep
+from makegood.store.sqlite.connection import connect, set_up, uri_of
+from makegood.testing.clocks import SimulatedClock
+from makegood.testing.faults import Faults, Plan
+from makegood.testing.history import History
+from makegood.testing.loop import DeadlockError, Loop, Process, current_process
+from makegood.testing.members import Member
+from makegood.testing.operating import Operator
+from makegood.testing.recorder import Recorder
+from makegood.testing.rest import Eye
+from makegood.testing.services import Kind, Service
+from makegood.testing.stores import WorldBell
+from makegood.testing.storm import Order
+from makegood.testing.submitting import Customers
+from makegood.testing.swarm import Swarm, draw
+from makegood.workflow import App
+
+_LOOK = 0.5
+_MEMORY = Path("/dev/shm")  # noqa: S108 - only the simulator's own files, in a folder of its own
+
+Orders = Callable[[App, random.Random, int], Sequence[Order]]
+
+
+def empty_store() -> bytes:
+    """Return the file of a store into which nothing was written yet, to be copied into each world."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "empty.db"
+        connection = connect(uri_of(path, create=True))
+        set_up(connection, path, busy=1.0)
+        upkeep.migrate(connection, path, SimulatedClock(lambda: 0.0))
+        connection.execute("pragma wal_checkpoint(truncate)")
+        connection.close()
+        return path.read_bytes()
+
+
+@dataclass(slots=True)
+class Outcome:
+    """How a world ended. ``findings``: what is wrong, empty when all is well. ``ends``: tasks by their last state;
+    ``faults``: what was injected, by kind; ``points``: fault points reached; ``virtual``: seconds; ``steps`` of the loop.
+    """
+
+    seed: int
+    swarm: Swarm
+    history: History
+    findings: list[str]
+    ends: dict[str, int]
+    faults: dict[str, int]
+    points: int
+    virtual: float
+    steps: int
+    at_rest: dict[int, Any] = field(default_factory=dict)
+
+
+class World:
+    """One simulated world. ``seed`` decides everything; ``swarm``: its options, drawn from the seed when not given.
+
+    ``app``: what the agents run; ``services``: name and kind of the remote services, which actions find with
+    ``testing.services.service(name)``; ``once``: agents (APP/AGENT) whose requests are never repeated; ``orders``: draws what is
+    submitted. ``plan``: what strikes at which fault point, instead of chance. ``template``: see ``empty_store``.
+    """
+
+    def __init__(
+        self,
+        seed: int,
+        *,
+        app: App,
+        orders: Orders,
+        services: Mapping[str, Kind] | None = None,
+        once: frozenset[str] = frozenset(),
+        swarm: Swarm | None = None,
+        plan: Plan | None = None,
+        template: bytes | None = None,
+    ) -> None:
+        self.seed = seed
+        self.app = app
+        self.once = once
+        self.swarm = swarm or draw(random.Random(f"{seed} swarm"))
+        self.rng = random.Random(f"{seed} chance")
+        self.draw = self.rng.random
+        self.loop = Loop(random.Random(f"{seed} order"))
+        self.history = History(lambda: self.loop.now)
+        self.store_id = f"{seed:016x}"
+        self.recorder = Recorder(self.history, self.store_id)
+        strengths = {**self.swarm.points, **self.swarm.messages, **self.swarm.services}
+        self.faults = Faults(random.Random(f"{seed} faults"), strengths, plan)
+        self.true_clock = SimulatedClock(lambda: self.loop.now)
+        self.services = {name: Service(self, name, kind) for name, kind in (services or {}).items()}
+        self.bells: list[WorldBell] = []
+        self.crashes: list[str] = []
+        self.storming = False
+        self.members: dict[str, Member] = {}
+        self._outages: dict[str, float] = {}
+        self._folder = Path(
+            tempfile.mkdtemp(prefix="makegood-world-", dir=_MEMORY if _MEMORY.is_dir() else None)
+        )
+        self.path = self._folder / "world.db"
+        self._template = template
+        self.customers = Customers(self, orders(app, random.Random(f"{seed} orders"), self.swarm.tasks))
+        self.operator = Operator(self, random.Random(f"{seed} operator"))
+
+    # -- a whole life --------------------------------------------------------------------------------------------------
+
+    def run(self) -> Outcome:
+        """Live from the first phase to the last, and return how it ended."""
+        findings: list[str] = []
+        eye: Eye | None = None
+        try:
+            self._prepare()
+            eye = Eye(self.path)
+            try:
+                self.loop.run_until_complete(self._live(eye))
+            except DeadlockError as stuck:
+                findings.append(f"deadlock: {stuck}")
+            at_rest = eye.tasks()
+            findings += self.crashes + eye.findings(self)
+            ends: dict[str, int] = {}
+            for found in at_rest.values():
+                ends[found.state] = ends.get(found.state, 0) + 1
+            return Outcome(
+                self.seed, self.swarm, self.history, findings, ends, dict(self.faults.counts), self.faults.number,
+                self.loop.now, self.loop.steps, at_rest,
+            )  # fmt: skip
+        finally:
+            if eye is not None:
+                eye.close()
+            self.close()
+
+    def close(self) -> None:
+        """Throw the world away with all its files."""
+        for member in self.members.values():
+            member.process.dead = True
+        self.loop.dispose([process for member in self.members.values() for process in member.past])
+        for member in self.members.values():
+            member.bury()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _prepare(self) -> None:
+        self.path.write_bytes(self._template if self._template is not None else empty_store())
+        connection = sqlite3.connect(self.path, isolation_level=None)
+        connection.execute("update makegood_generation set store_id = ?", (self.store_id,))
+        connection.close()
+        for n, roles in enumerate(self.swarm.layout, 1):
+            self._add(f"n{n}", roles)
+        if self.swarm.client_apart or not any("scheduler" in roles for roles in self.swarm.layout):
+            self._add("shop", ())
+        self._add("operator", ())
+
+    def _add(self, name: str, roles: tuple[str, ...]) -> None:
+        draw, swarm = self.draw, self.swarm
+        clock = SimulatedClock(
+            lambda: self.loop.now, drift=(draw() * 2 - 1) * swarm.drift, skew=(draw() * 2 - 1) * swarm.skew
+        )
+        self.members[name] = Member(self, name, roles, clock)
+
+    async def _live(self, eye: Eye) -> None:
+        self.storming = self.swarm.storm > 0
+        self.faults.on = self.storming
+        for member in self.members.values():
+            member.start()
+        customers = self.loop.create_task(self.customers.run(self.swarm.storm * 0.7))
+        drivers = [self.loop.create_task(self._drive(kind, rate)) for kind, rate in self.swarm.driven.items()]
+        await asyncio.sleep(self.swarm.storm)
+        for driver in drivers:
+            driver.cancel()
+        await asyncio.gather(*drivers, return_exceptions=True)
+        self.heal()
+        end = self.loop.now + self.swarm.calm_down
+        while self.loop.now < end:
+            await asyncio.sleep(_LOOK)
+            if customers.done() and self.operator.idle and self._calls_have_landed() and eye.at_rest():
+                break
+        customers.cancel()
+        self.history.note("rest", **eye.rest())
+
+    def heal(self) -> None:
+        """End all faults: what is dead is restarted, what is stopped goes on, clocks agree, the store is there."""
+        self.storming = self.faults.on = False
+        self._outages.clear()
+        for member in self.members.values():
+            member.clock.mend()
+            if not member.up:
+                member.start()
+            elif member.process.stopped:
+                self.loop.resume(member.process)
+        self.history.note("healed")
+
+    def _calls_have_landed(self) -> bool:
+        return not any(count for each in self.services.values() for count in each.under_way.values())
+
+    # -- what happens to processes -------------------------------------------------------------------------------------
+
+    def kill(self, name: str, point: str = "") -> None:
+        """Kill a process as SIGKILL does; in a storm it is restarted after a while."""
+        member = self.members[name]
+        if not member.up:
+            return
+        self._fault("kill", point, name)
+        self._end(member)
+
+    def _end(self, member: Member) -> None:
+        member.process.dead = True
+        member.client = None
+        self.loop.call_soon(member.bury, context=Context())
+        if self.storming or self.faults.plan is not None:
+            self.loop.call_later(
+                0.1 + self.draw() * 6.0, self._restart, member, member.incarnation, context=Context()
+            )
+
+    def _restart(self, member: Member, incarnation: int) -> None:
+        if not member.up and member.incarnation == incarnation:
+            self._fault("restart", "", member.name)
+            member.start()
+
+    def left(self, member: Member) -> None:
+        """Hear that a process has ended by itself."""
+        if member.up:
+            self._end(member)
+            if not self.storming:
+                self.loop.call_later(1.0, self._restart, member, member.incarnation, context=Context())
+
+    def stop(self, name: str, seconds: float, point: str = "") -> None:
+        """Stop a process as SIGSTOP does, and let it go on after so many seconds."""
+        member = self.members[name]
+        if member.up and not member.process.stopped:
+            self._fault("stop", point, name)
+            member.process.stopped = True
+            self.loop.call_later(seconds, self._resume, member.process, context=Context())
+
+    def _resume(self, process: Process) -> None:
+        if process.stopped and not process.dead:
+            self._fault("resume", "", process.name)
+            self.loop.resume(process)
+
+    def terminate(self, name: str) -> None:
+        """Tell a process to end in good order, as SIGTERM does; in a storm it is started again."""
+        member = self.members[name]
+        if member.up and self.loop.signal(member.process, signal.SIGTERM):
+            self._fault("orderly stop", "", name)
+
+    def away(self, process: Process) -> bool:
+        """Whether the store cannot be reached by this process now."""
+        return self.loop.now < max(self._outages.get("", 0.0), self._outages.get(process.name, 0.0))
+
+    def outage(self, seconds: float, name: str = "") -> None:
+        """Take the store away for so long, from one process or (by default) from all."""
+        self._fault("store down", "outage", name)
+        self._outages[name] = self.loop.now + seconds
+
+    async def _drive(self, kind: str, rate: float) -> None:
+        """Let one kind of thing happen now and then."""
+        rng = random.Random(f"{self.seed} {kind}")
+        while True:
+            await asyncio.sleep(rng.expovariate(rate))
+            if kind == "operator":
+                self.operator.act()
+                continue
+            member = rng.choice([m for m in self.members.values() if m.name != "operator"])
+            if kind == "kill":
+                self.kill(member.name)
+            elif kind == "stop":
+                self.stop(member.name, _long(rng))
+            elif kind == "orderly stop":
+                self.terminate(member.name)
+            elif kind == "outage":
+                self.outage(_long(rng), rng.choice(("", member.name)))
+            else:
+                self._fault("clock jump", "", member.name)
+                member.clock.jump(
+                    rng.uniform(-1, 1) * self.swarm.skew, rng.choice((0.0, 0.0, 1.0, 5.0)) * rng.random()
+                )
+
+    # -- what strikes --------------------------------------------------------------------------------------------------
+
+    def _fault(self, what: str, point: str, name: str) -> None:
+        self.faults.struck(what)
+        self.history.note("fault", name, what=what, point=point)
+
+    def strike(self, name: str, able: tuple[str, ...], process: Process | None = None) -> str | None:
+        """Say that a fault point is reached; returns what struck there. The world's own code has none."""
+        process = process or current_process()
+        if process is None or process.name == "operator" or process.dead:
+            return None
+        struck = self.faults.strikes(name, process.name, able)
+        if struck == "kill":
+            self.kill(process.name, name)
+        elif struck == "stop":
+            self.stop(process.name, _long(self.rng), name)
+        elif struck is not None:
+            self._fault(struck, name, process.name)
+        return struck
+
+    async def point(self, name: str, *able: str) -> str | None:
+        """The same where one can wait: never comes back in a process that was killed here."""
+        struck = self.strike(name, able)
+        if struck == "kill":
+            await self.loop.create_future()
+        elif struck == "stop":
+            await asyncio.sleep(0)
+        return struck
+
+    def message(self, what: str, able: tuple[str, ...]) -> str | None:
+        """Say what happens to a message."""
+        return self.strike(what, able)
+
+    def trouble(self, able: tuple[str, ...]) -> str | None:
+        """Say what goes wrong with a call of a service."""
+        return self.strike("service", able)
+
+    def ring(self, sender: WorldBell, topics: set[str]) -> None:
+        """Carry a ring to the other processes; it may be lost."""
+        kinds = {topic.partition(":")[0] for topic in topics}
+        for bell in self.bells:
+            if bell.process is sender.process or bell.process.dead or not bell.hears(kinds):
+                continue
+            if self.storming and self.draw() < self.swarm.bell_loss:
+                continue
+            self.loop.call_later(self.draw() * 0.003, bell.heard, set(topics), context=bell.process.context)
+
+
+def _long(rng: random.Random) -> float:
+    """Return how long something lasts: usually short, now and then longer than every lease and complete-by."""
+    return rng.uniform(0.05, 1.0) if rng.random() < 0.4 else rng.uniform(1.0, 25.0)
