@@ -128,6 +128,7 @@ class Scheduler:
         self._claiming = True
         self._reload: set[int] = set()
         self._expected = 0
+        self._committing = False
 
     # -- what others of the same process use -------------------------------------------------------------------------
 
@@ -221,13 +222,17 @@ class Scheduler:
         """
         self._claiming = False
         end = self._clock.monotonic() + limit
-        while self._held and (now := self._clock.monotonic()) < end + _LAST_COMMITS:
+        while self._more_to_give_back() and (now := self._clock.monotonic()) < end + _LAST_COMMITS:
             busy = self._agents.tasks() if self._agents is not None and now < end else frozenset()
             for task in self._held:
                 if task not in busy and not self._messages.get(task):
                     self._messages[task] = [Message("dead")]
                     self._wake.set()
             await asyncio.sleep(0.02)
+
+    def _more_to_give_back(self) -> bool:
+        """Return whether there are tasks here, or may be once what is under way has been answered."""
+        return bool(self._held) or self._committing or self._expected > 0
 
     def _ring_pending(self) -> None:
         self._look_pending = True
@@ -278,6 +283,7 @@ class Scheduler:
             turn.batch.decisions = [decision for _, decision in decided]
             if claim is not None:
                 turn.batch.decide = lambda loaded: [self._first(each, turn) for each in loaded]
+            self._committing = True
             committed = await self._store.commit(turn.batch)
         except StoreUnavailableError:
             if self._agents is not None:
@@ -287,6 +293,7 @@ class Scheduler:
             self._look_pending = True
             raise
         finally:
+            self._committing = False
             turn.batch.decide = None  # it refers to the turn: both would wait for the garbage collector
         self._settle(decided, committed, turn)
         self._leave(taken, committed)

@@ -6,8 +6,10 @@ import pytest
 
 import makegood as mg
 from makegood import saga
+from makegood.client import Client
 from makegood.node import Node
 from makegood.store.protocol import Store
+from makegood.store.records import Batch, Committed
 from tests.actors.benchapp import chain_app
 from tests.actors.conftest import QUIET
 from tests.conformance.worlds import Counts
@@ -111,3 +113,30 @@ async def test_a_task_that_the_rules_cannot_decide_goes_to_error_with_an_alert_a
         assert (await bad.wait("20s")).state == "error"
         kinds = [alert.kind for alert in await store.alerts(task=bad.number)]
         assert "guilty" in kinds
+
+
+async def test_a_drain_waits_for_the_claim_that_is_being_written(store: Store) -> None:
+    """What the claim brings must be given back too: the process that stops knows of it only when the commit is answered."""
+    _, chain = chain_app(1)
+    writing, go = asyncio.Event(), asyncio.Event()
+    node = Node(None, store, roles=("scheduler",), options=QUIET)
+    commit = store.commit
+
+    async def slow(batch: Batch) -> Committed:
+        committed = await commit(batch)
+        if committed.claimed:
+            writing.set()
+            await go.wait()
+        return committed
+
+    store.commit = slow  # type: ignore[method-assign]  # it is written, and the answer is under way
+    async with Client(store) as client:
+        await node.start()
+        task = await client.submit(chain, "x")
+        await writing.wait()
+        stopping = asyncio.create_task(node.stop())
+        await asyncio.sleep(0)
+        go.set()
+        await stopping
+        view = (await task.status()).task
+        assert (view.state, view.locked_by) == ("pending", None)

@@ -18,11 +18,13 @@ from tests.actors.conftest import QUIET
 from tests.conformance.worlds import World
 
 PROMPT = Options(every="10ms", lease="60s", grace="0s", starve="30s")
+CALM = Options(every="10s", lease="60s", grace="0s", starve="30s")
+"""A Scheduler has 20 seconds to answer before it counts as deaf."""
 
 
-def supervisor(store: Store, me: str = "s-1") -> Supervisor:
+def supervisor(store: Store, me: str = "s-1", options: Options = PROMPT) -> Supervisor:
     """Return a Supervisor that is driven by hand."""
-    return Supervisor(store, PROMPT, me=me, clock=SystemClock(), rng=random.Random(me))
+    return Supervisor(store, options, me=me, clock=SystemClock(), rng=random.Random(me))
 
 
 async def term_of(store: Store, holder: str = "s-1") -> Term[Grant]:
@@ -60,7 +62,7 @@ async def test_silence_is_judged_once_counted_once_and_the_rules_try_again(
     async with Node(app, store, roles=("scheduler", "agent"), options=QUIET) as node:
         task = await node.client.submit(plan)
         await begun.wait()
-        watcher, term = supervisor(store), await term_of(store)
+        watcher, term = supervisor(store, options=CALM), await term_of(store)
         assert (await watcher.once(term)).judged == 0, "its complete-by has not passed"
         await world.elapse(61.0)
         await store.renew(term.grant)
