@@ -1,0 +1,72 @@
+"""The checker: takes a recorded history and says which invariants it breaks.
+
+``check`` looks at one history, ``Batch`` at many (a batch in which something never happened proves nothing), ``timeline``
+shows a history to people, and ``linearizable`` looks at what concurrent callers of a store were told. All of it is pure.
+"""
+
+from collections.abc import Sequence
+
+from makegood.testing.checker.batch import Batch
+from makegood.testing.checker.effects import CallsInTime, KeysAndTokens, OnceOrNotAtAll
+from makegood.testing.checker.ends import (
+    EffectsAsRecorded,
+    EverythingEnds,
+    FewCommits,
+    NothingLeftOver,
+    NothingLost,
+    SilentLogs,
+)
+from makegood.testing.checker.order import ForwardInOrder, UndoInOrder
+from makegood.testing.checker.owners import CountedOnce, OneOwner, OnlyTheTerm
+from makegood.testing.checker.reading import Final, World, in_order
+from makegood.testing.checker.register import Operation, linearizable
+from makegood.testing.checker.replies import InTime, OneCompletion, RefusedChangesNothing
+from makegood.testing.checker.report import INVARIANTS, LATER, Report, Violation
+from makegood.testing.checker.rule import Rule
+from makegood.testing.checker.states import FinalStates, Folding
+from makegood.testing.checker.timeline import timeline
+from makegood.testing.history import History
+
+__all__ = [
+    "INVARIANTS",
+    "RULES",
+    "Batch",
+    "Final",
+    "Operation",
+    "Report",
+    "Violation",
+    "check",
+    "linearizable",
+    "timeline",
+]
+
+RULES: Sequence[type[Rule]] = (
+    FinalStates, OneCompletion, InTime, OnceOrNotAtAll, KeysAndTokens, OneOwner, OnlyTheTerm, CountedOnce, UndoInOrder,
+    ForwardInOrder, CallsInTime, NothingLost, RefusedChangesNothing, SilentLogs, Folding, EverythingEnds,
+    EffectsAsRecorded, NothingLeftOver, FewCommits,
+)  # fmt: skip
+"""One rule per invariant that applies; ``LATER`` has the others."""
+
+
+def check(history: History, final: Final | None = None) -> Report:
+    """Return what a history violates and how often each invariant was looked at. ``final``: what is known beside it; without
+    the tasks' rows I10 and the order in I9 have nothing to look at, and I8 knows no threshold.
+    """
+    kinds = {event.kind for event in history.events}
+    report = Report(excused={name: why for name, (kind, why) in LATER.items() if kind not in kinds})
+    world = World(final or Final())
+    rules = [make(report) for make in RULES]
+    wanting: dict[str, list[Rule]] = {}
+    for rule in rules:
+        for kind in rule.kinds:
+            wanting.setdefault(kind, []).append(rule)
+    for event in in_order(history):
+        interested = wanting.get(event.kind, ())
+        for rule in interested:
+            rule.before(event, world)
+        world.take(event)
+        for rule in interested:
+            rule.after(event, world)
+    for rule in rules:
+        rule.end(world)
+    return report

@@ -1,0 +1,242 @@
+"""L1 to L5 and I12: what must be so when the world has come to rest."""
+
+from typing import Any, ClassVar
+
+from makegood.task import Step, standing
+from makegood.testing.checker.reading import AT_REST, PASSED, TaskNow, World
+from makegood.testing.checker.report import Report, listed
+from makegood.testing.checker.rule import Rule, when
+from makegood.testing.history import Event
+
+
+class NothingLost(Rule):
+    """I12: what a client was told is there: its row in the end, or at least some trace; one key gives one task."""
+
+    name: ClassVar[str] = "I12"
+    kinds: ClassVar[frozenset[str]] = frozenset({"submitted"})
+
+    def __init__(self, report: Report) -> None:
+        super().__init__(report)
+        self._by_key: dict[tuple[str, tuple[str, ...]], Event] = {}
+
+    def before(self, event: Event, _world: World) -> None:
+        """Look whether a key that was told before gives the same task."""
+        self.saw()
+        if event["key"]:
+            what = (event["key"], tuple(event["steps"]))
+            first = self._by_key.setdefault(what, event)
+            if first.task != event.task:
+                self.wrong(f"the key {event['key']} was given two tasks", first, event)
+
+    def end(self, world: World) -> None:
+        """Look whether every submission is there."""
+        rows = {detail.task.id for detail in world.final.tasks}
+        told = [task for task in world.tasks.values() if task.submitted is not None]
+        for task in told:
+            assert task.submitted is not None
+            gone = task.id not in rows if rows else world.rest is not None and not task.commits
+            if gone:
+                self.wrong(
+                    f"the submission told {when(task.submitted)} is not in the store in the end",
+                    task.submitted,
+                )
+        if world.rest is not None and world.rest["tasks"] < len(told):
+            self.wrong(
+                f"{len(told)} submissions were acknowledged, the store holds {world.rest['tasks']} tasks in the end",
+                world.rest,
+            )
+
+
+class SilentLogs(Rule):
+    """I15: no string that was put into payloads and secrets is in a log line."""
+
+    name: ClassVar[str] = "I15"
+
+    def end(self, world: World) -> None:
+        """Look through the log."""
+        if not world.final.canaries:
+            self.report.excused[self.name] = "no log lines and no canaries were handed in"
+            return
+        for line in world.final.logs:
+            self.saw()
+            found = [canary for canary in world.final.canaries if canary in line]
+            if found:
+                self.wrong(f"a log line holds {listed(found)}: {line[:200]}")
+
+
+class EverythingEnds(Rule):
+    """L1: when the world has come to rest, every task is processed, undone or in error."""
+
+    name: ClassVar[str] = "L1"
+
+    def end(self, world: World) -> None:
+        """Look at the state of every task."""
+        if world.rest is None:
+            return
+        for task in world.tasks.values():
+            self.saw()
+            if task.state not in AT_REST:
+                self.wrong(
+                    f"the world has come to rest {when(world.rest)}, and the task is {task.state}, "
+                    f"its steps: {listed(f'{task.name(i)} {s.state}' for i, s in sorted(task.steps.items()))}",
+                    world.rest,
+                    task=task.id,
+                )
+
+
+class EffectsAsRecorded(Rule):
+    """L2: processed: the effect of every step that called a service stands once; undone: none stands, but for what was kept;
+    in error: an alert was raised, and what stands is listed. An operator's word on a step is taken as it is.
+    """
+
+    name: ClassVar[str] = "L2"
+    kinds: ClassVar[frozenset[str]] = frozenset({"alert"})
+
+    def __init__(self, report: Report) -> None:
+        super().__init__(report)
+        self._alerted: set[int] = set()
+
+    def before(self, event: Event, _world: World) -> None:
+        """Note who was told."""
+        self._alerted.add(event.task)
+
+    def end(self, world: World) -> None:
+        """Compare the record with the services' books."""
+        if world.rest is None:
+            return
+        for task in world.tasks.values():
+            if task.state not in AT_REST:
+                continue  # L1 says so
+            self.saw()
+            for idx in sorted({*task.steps, *task.plans}):
+                self._step(world, task, idx)
+            if task.state == "error":
+                self._error(world, task)
+
+    def _step(self, world: World, task: TaskNow, idx: int) -> None:
+        step, name = task.step(idx), task.name(idx)
+        if task.state == "processed" and step.state not in PASSED:
+            self.wrong(f"the task is processed, and {name} is {step.state}", task=task.id)
+        nets = world.standing(task.id, idx)
+        for round_ in sorted({*nets, *step.rounds, step.round}):
+            now = round_ == step.round
+            state, net = (step.state if now else step.rounds.get(round_, "")), nets.get(round_, 0)
+            if now and step.by_hand:
+                continue
+            called = (task.id, idx, round_) in world.called
+            if state == "done" and called and net != 1:
+                self.wrong(
+                    f"{name} is done, and its effect stands {net} times",
+                    *_last(world, task.id, idx),
+                    task=task.id,
+                )
+            elif state in ("undone", "failed", "waiting", "skipped") and net:
+                self.wrong(
+                    f"{name} is {state}{'' if now else f' in round {round_}'}, and its effect stands {net} times",
+                    *_last(world, task.id, idx),
+                    task=task.id,
+                )
+
+    def _error(self, world: World, task: TaskNow) -> None:
+        seen = [task.ended] if task.ended is not None else []
+        if task.id not in self._alerted:
+            self.wrong("the task is in error, and no alert was raised", *seen, task=task.id)
+        told = _told(world, task)
+        if told is None:
+            return
+        real = {
+            task.name(idx)
+            for idx, step in task.steps.items()
+            if sum(world.standing(task.id, idx).values()) and not step.by_hand
+        }
+        missing = sorted(real - told)
+        if missing:
+            self.wrong(
+                f"these effects stand and are not listed: {listed(missing)}; listed: {listed(sorted(told))}",
+                *seen,
+                task=task.id,
+            )
+
+
+def _told(world: World, task: TaskNow) -> set[str] | None:
+    """Return the steps that the record lists as standing: by the rows in the end, else by what was said at the end."""
+    for detail in world.final.tasks:
+        if detail.task.id == task.id:
+            rows = [Step(plan=v.plan, state=v.state) for v in detail.steps if v.plan is not None]
+            return {step.name for step in standing(rows)}
+    return None if task.ended is None else set(task.ended["standing"])
+
+
+def _last(world: World, task: int, idx: int) -> list[Event]:
+    return [event for (_, of, step, _), event in world.nets.items() if (of, step) == (task, idx)][-1:]
+
+
+class NothingLeftOver(Rule):
+    """L4: no message, no request, no orphan and no lease of the dead is left."""
+
+    name: ClassVar[str] = "L4"
+
+    def end(self, world: World) -> None:
+        """Look at what the store holds."""
+        rest = world.rest
+        if rest is None:
+            return
+        for field, what in (
+            ("orphans", "rows without a task"),
+            ("leases_held_by_dead", "leases held by the dead"),
+            ("inbox_rows", "messages that nobody used up"),
+            ("request_rows", "requests of tasks that have ended"),
+        ):
+            self.saw()
+            left: Any = rest.fields.get(field)
+            if left:
+                self.wrong(f"in the end the store holds {what}: {left}", rest)
+
+
+class FewCommits(Rule):
+    """L5: a task that met no fault, no operator and no failing service needs at most one commit per step that was asked (to do
+    or to undo) and one more.
+    """
+
+    name: ClassVar[str] = "L5"
+    kinds: ClassVar[frozenset[str]] = frozenset(
+        {"submitted", "claimed", "moved", "sent", "accepted", "act", "judged", "released", "fault", "ended"}
+    )
+
+    def __init__(self, report: Report) -> None:
+        super().__init__(report)
+        self._faults: list[float] = []
+        self._span: dict[int, tuple[float, float]] = {}
+        self._asked: dict[int, int] = {}
+        self._troubled: set[int] = set()
+
+    def before(self, event: Event, _world: World) -> None:
+        """Note when each task lived, what was asked of it, and what disturbed it."""
+        kind, task = event.kind, event.task
+        if kind == "fault":
+            self._faults.append(event.at)
+            return
+        first, _ = self._span.get(task, (event.at, event.at))
+        self._span[task] = (first, event.at)
+        if kind == "sent":
+            self._asked[task] = self._asked.get(task, 0) + 1
+        elif kind in ("act", "judged", "released") or (
+            kind == "accepted" and event["reply"] in ("later", "gave_up", "not_happened")
+        ):
+            self._troubled.add(task)
+
+    def end(self, world: World) -> None:
+        """Count the commits of those that nothing disturbed."""
+        for number, (first, last) in self._span.items():
+            task = world.task(number)
+            calm = number not in self._troubled and not any(first <= at <= last for at in self._faults)
+            if not calm or task.state not in ("processed", "undone"):
+                continue
+            self.saw()
+            most = self._asked.get(number, 0) + 1
+            if task.commits > most:
+                self.wrong(
+                    f"{task.commits} commits for {most - 1} requests although nothing disturbed it: at most {most}",
+                    *([task.ended] if task.ended is not None else []),
+                    task=number,
+                )

@@ -1,0 +1,172 @@
+"""I6, I7 and I8: who may decide, who may judge, and what is counted."""
+
+from typing import ClassVar
+
+from makegood.supervisor import LEASE
+from makegood.testing.checker.reading import World
+from makegood.testing.checker.report import Report
+from makegood.testing.checker.rule import Rule, when
+from makegood.testing.history import Event
+
+
+class OneOwner(Rule):
+    """I6: epochs of a task's claims rise; only who claimed it last decides; a hand-out has one owner."""
+
+    name: ClassVar[str] = "I6"
+    kinds: ClassVar[frozenset[str]] = frozenset({"claimed", "moved", "taken"})
+
+    def __init__(self, report: Report) -> None:
+        super().__init__(report)
+        self._claims: dict[int, Event] = {}
+
+    def before(self, event: Event, world: World) -> None:
+        """Look at claims, decisions and takings."""
+        self.saw()
+        if event.kind == "claimed":
+            self._claimed(event, world)
+        elif event.kind == "moved":
+            self._moved(event, world)
+        else:
+            self._taken(event, world)
+
+    def _claimed(self, event: Event, world: World) -> None:
+        task, earlier = world.task(event.task), self._claims.get(event.task)
+        before = [earlier] if earlier is not None else []
+        if event["epoch"] <= task.epoch:
+            self.wrong(
+                f"the task was claimed under epoch {event['epoch']} {when(event)}; epoch {task.epoch} had been given",
+                *before,
+                event,
+            )
+        if task.owner is not None:
+            self.wrong(f"the task was claimed {when(event)} while {task.owner} held it", *before, event)
+        self._claims[event.task] = event
+
+    def _moved(self, event: Event, world: World) -> None:
+        task = world.task(event.task)
+        unheard = task.owner is None and task.epoch == 0  # it may be held since its submission
+        if not unheard and event.node != task.owner:
+            claim = self._claims.get(event.task)
+            self.wrong(
+                f"{event.node} decided {when(event)} on a task that {task.owner or 'nobody'} holds",
+                *([claim] if claim is not None else []),
+                event,
+            )
+
+    def _taken(self, event: Event, world: World) -> None:
+        task = world.task(event.task)
+        asked = task.step(event["idx"]).asked.get(event["attempt"])
+        name = task.name(event["idx"])
+        if asked is None:
+            self.wrong(
+                f"attempt {event['attempt']} of {name} was taken {when(event)}, which no commit had handed out",
+                event,
+            )
+        elif asked.by is not None and asked.by != event["by"]:
+            self.wrong(
+                f"attempt {asked.attempt} of {name} was taken by {event['by']} {when(event)}, {asked.by} had it already",
+                asked.event,
+                event,
+            )
+
+
+class OnlyTheTerm(Rule):
+    """I7: who judges and frees holds the lease, under its newest epoch; epochs of a lease rise."""
+
+    name: ClassVar[str] = "I7"
+    kinds: ClassVar[frozenset[str]] = frozenset({"judged", "released", "lease"})
+
+    def before(self, event: Event, world: World) -> None:
+        """Look at acts of a term, and at terms."""
+        if event.kind == "lease":
+            self._lease(event, world)
+            return
+        self.saw()
+        lease = world.leases.get(LEASE)
+        did = "judged an attempt" if event.kind == "judged" else "freed a task"
+        if lease is None:
+            self.wrong(f"{event.node} {did} {when(event)} although nobody ever held the lease", event)
+        elif event["epoch"] != lease.epoch:
+            self.wrong(
+                f"the term {event['epoch']} {did} {when(event)}, superseded by the term {lease.epoch} of {lease.holder} "
+                f"{when(lease.event)}",
+                lease.event,
+                event,
+            )
+        elif not lease.held:
+            self.wrong(
+                f"the term {event['epoch']} {did} {when(event)}, after its lease was given back",
+                lease.event,
+                event,
+            )
+
+    def _lease(self, event: Event, world: World) -> None:
+        lease = world.leases.get(event["name"])
+        if event["verb"] not in ("acquired", "renewed"):
+            return
+        self.saw()
+        if lease is None:
+            return
+        again = event["epoch"] == lease.epoch and event["holder"] == lease.holder
+        if event["verb"] == "acquired" and event["epoch"] <= lease.epoch and not (again and lease.held):
+            self.wrong(
+                f"{event['holder']} acquired the lease {event['name']} under epoch {event['epoch']} {when(event)}; "
+                f"{lease.holder} had had epoch {lease.epoch}",
+                lease.event,
+                event,
+            )
+        if event["verb"] == "renewed" and not again:
+            self.wrong(
+                f"the term {event['epoch']} renewed the lease {event['name']} {when(event)}, superseded by the term {lease.epoch}",
+                lease.event,
+                event,
+            )
+
+
+class CountedOnce(Rule):
+    """I8: a silence is judged once, and not when it was answered; a lost lock is freed once; failures stay within
+    threshold + 2: those up to the threshold wait, one more try waits longer, then comes the verdict. (A step with a probe
+    may fail once more: it is asked a last time.)
+    """
+
+    name: ClassVar[str] = "I8"
+    kinds: ClassVar[frozenset[str]] = frozenset({"judged", "released"})
+
+    def before(self, event: Event, world: World) -> None:
+        """Look at a verdict on silence."""
+        self.saw()
+        task = world.task(event.task)
+        if event.kind == "released":
+            if task.owner is None and task.epoch > 0:
+                self.wrong(f"the lock of a task that nobody held was freed {when(event)}", event)
+            return
+        idx, attempt = event["idx"], event["attempt"]
+        name, asked = task.name(idx), task.step(idx).asked.get(attempt)
+        if asked is None:
+            self.wrong(
+                f"attempt {attempt} of {name} was judged {when(event)}, which was never handed out", event
+            )
+            return
+        if asked.judged is not None:
+            self.wrong(
+                f"the silence of attempt {attempt} of {name} was counted twice: {when(asked.judged)} and {when(event)}",
+                asked.judged,
+                event,
+            )
+        if asked.answered is not None:
+            self.wrong(
+                f"attempt {attempt} of {name} was answered {when(asked.answered)} and judged silent {when(event)}",
+                asked.answered,
+                event,
+            )
+        plan = task.plans.get(idx)
+        if plan is None or plan.policy is None:
+            return
+        undo = asked.doing == "undo"
+        threshold = plan.policy.undo_threshold if undo else plan.policy.threshold
+        most = threshold + 2 + (plan.policy.probe and not undo)
+        if event["failures"] > most:
+            self.wrong(
+                f"{name} failed {event['failures']} times {when(event)}; its threshold is {threshold}, so at most {most}",
+                event,
+            )

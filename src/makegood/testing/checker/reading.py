@@ -1,0 +1,377 @@
+"""The world as a history tells it so far: tasks, steps, what was asked, leases, effects.
+
+``World.take`` folds one event in. The rules of this package look at an event twice: before it is folded in (what was so
+until now?) and after. Nothing here judges; and nothing here uses the engine's rules, or a mistake in them would excuse
+itself.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Any
+
+from makegood.states import StepState, TaskState
+from makegood.store.records import EventView, TaskDetail
+from makegood.task import StepPlan
+from makegood.testing.history import Event, History
+
+AT_REST = frozenset({"processed", "undone", "error"})
+PASSED = frozenset({"done", "skipped"})
+SETTLED = frozenset({"undone", "failed", "skipped", "waiting", "kept"})
+
+_ORDER = (
+    ("claimed",),
+    ("accepted", "withdrawn", "late", "refused"),
+    ("act",),
+    ("moved",),
+    ("sent", "taken", "given back"),
+    ("alert",),
+    ("ended",),
+)
+_RANK = {kind: rank for rank, kinds in enumerate(_ORDER) for kind in kinds}
+
+
+@dataclass(frozen=True, slots=True)
+class Final:
+    """What is known beside the history. ``tasks``: every task as the store has it in the end (with the steps' plans: whom each
+    follows, how many failures it may have); ``histories``: the store's own history rows by task; ``logs``: log lines, in
+    which none of ``canaries`` (strings put into payloads and secrets) may appear.
+    """
+
+    tasks: Sequence[TaskDetail] = ()
+    histories: Mapping[int, Sequence[EventView]] = field(default_factory=dict)
+    logs: Sequence[str] = ()
+    canaries: Sequence[str] = ()
+
+
+@dataclass(slots=True)
+class Asked:
+    """One hand-out of a step. ``local``: it was born taken; ``by``: who took it (None: nobody); ``answered``, ``judged``,
+    ``withdrawn``: the events that ended it.
+    """
+
+    event: Event
+    doing: str
+    attempt: int
+    round: int
+    key: str
+    local: bool = False
+    by: object = None
+    answered: Event | None = None
+    judged: Event | None = None
+    withdrawn: Event | None = None
+
+    @property
+    def open(self) -> bool:
+        """Somebody has it, and it has neither been answered, nor judged, nor withdrawn."""
+        return (self.local or self.by is not None) and not (self.answered or self.judged or self.withdrawn)
+
+
+@dataclass(slots=True)
+class StepNow:
+    """A step as the moves tell it. ``asked`` by attempt; ``rounds``: the last state of each earlier round;
+    ``by_hand``: an operator's word settled it.
+    """
+
+    idx: int
+    state: StepState = "waiting"
+    round: int = 1
+    asked: dict[int, Asked] = field(default_factory=dict)
+    rounds: dict[int, str] = field(default_factory=dict)
+    by_hand: bool = False
+
+    @property
+    def last(self) -> Asked | None:
+        """Return what was asked last."""
+        return next(reversed(self.asked.values()), None)
+
+
+@dataclass(slots=True)
+class TaskNow:
+    """A task as its events tell it. ``owner``: the node that claimed it last and still has it. ``acts``: what operators'
+    acts said in the present commit; ``fresh``: the hand-outs that it answers.
+    """
+
+    id: int
+    state: TaskState = "pending"
+    owner: str | None = None
+    epoch: int = 0
+    submitted: Event | None = None
+    ended: Event | None = None
+    commits: int = 0
+    submission: int = 1
+    names: Sequence[str] = ()
+    plans: Mapping[int, StepPlan] = field(default_factory=dict)
+    steps: dict[int, StepNow] = field(default_factory=dict)
+    acts: list[str] = field(default_factory=list)
+    fresh: dict[int, str] = field(default_factory=dict)
+
+    def step(self, idx: int) -> StepNow:
+        """Return a step; one that was not heard of is waiting."""
+        if idx not in self.steps:
+            self.steps[idx] = StepNow(idx)
+        return self.steps[idx]
+
+    def name(self, idx: int) -> str:
+        """Return a step's name, its number when nobody told the name."""
+        if idx in self.plans:
+            return self.plans[idx].name
+        return self.names[idx] if 0 <= idx < len(self.names) else f"step {idx}"
+
+    def is_control(self, idx: int) -> bool:
+        """Whether the plan says that the rules do this step themselves."""
+        return idx in self.plans and self.plans[idx].kind != "action"
+
+    def before(self, idx: int) -> list[int]:
+        """Return whom a step waits for; a ``gather`` waits for every item of its ``each`` as well."""
+        plan = self.plans.get(idx)
+        if plan is None:
+            return []
+        named = [*plan.after, *(when for when, _ in plan.guards), plan.of, plan.item_of]
+        if plan.kind == "gather":
+            named += [other for other, item in self.plans.items() if _made_by(item) == plan.of]
+        return [other for other in dict.fromkeys(named) if other >= 0]
+
+    def followers(self, idx: int) -> list[int]:
+        """Return who waits for a step."""
+        return [other for other in self.plans if idx in self.before(other)]
+
+
+@dataclass(slots=True)
+class LeaseNow:
+    """A lease: the newest epoch, who has it, and whether it was given back since."""
+
+    epoch: int
+    holder: str
+    held: bool
+    event: Event
+
+
+@dataclass(slots=True)
+class World:
+    """Everything that the events so far tell. ``keys``: whose a key is: (task, step, round). ``nets``: what stands, by
+    (service, task, step, round), as the last effect says it. ``called``: steps that called a service, by round.
+    """
+
+    final: Final = field(default_factory=Final)
+    tasks: dict[int, TaskNow] = field(default_factory=dict)
+    leases: dict[str, LeaseNow] = field(default_factory=dict)
+    keys: dict[str, tuple[int, int, int]] = field(default_factory=dict)
+    nets: dict[tuple[str, int, int, int], Event] = field(default_factory=dict)
+    called: set[tuple[int, int, int]] = field(default_factory=set)
+    healed: Event | None = None
+    rest: Event | None = None
+
+    def __post_init__(self) -> None:
+        """Take over the plans."""
+        for detail in self.final.tasks:
+            task = self.task(detail.task.id)
+            task.plans = {step.idx: step.plan for step in detail.steps if step.plan is not None}
+
+    def task(self, number: int) -> TaskNow:
+        """Return a task; one that was not heard of is pending."""
+        if number not in self.tasks:
+            self.tasks[number] = TaskNow(number)
+        return self.tasks[number]
+
+    def standing(self, task: int, idx: int) -> dict[int, int]:
+        """Return how much of a step's effect stands, by round, as far as services told."""
+        found: dict[int, int] = {}
+        for (_, of, step, round_), event in self.nets.items():
+            if (of, step) == (task, idx):
+                found[round_] = found.get(round_, 0) + event["net"]
+        return found
+
+    def take(self, event: Event) -> None:
+        """Fold an event in."""
+        fold = _FOLDS.get(event.kind)
+        if fold is not None:
+            fold(self, event)
+
+
+def in_order(history: History) -> Iterator[Event]:
+    """Yield the events; what one commit noted of one task comes in the order in which it is told: first what the commit
+    rests on (claim, replies, acts), then the moves, then what follows from them. Rows of the store's history that move
+    nothing are left out, and those that say again what ``released`` says.
+    """
+    for _, run in groupby(enumerate(_telling(history)), key=_commit):
+        events = [event for _, event in run]
+        if len(events) > 1:
+            first: dict[int, int] = {}
+            for event in events:
+                first.setdefault(event.task, len(first))
+            events.sort(key=lambda event: (first[event.task], _RANK[event.kind]))
+        yield from events
+
+
+def _telling(history: History) -> Iterator[Event]:
+    freed: set[tuple[float, str, int]] = set()
+    for event in history.events:
+        if event.kind == "released":
+            freed.add((event.at, event.node, event.task))
+        elif event.kind == "moved":
+            moves = event["moves"]
+            back = len(moves) == 1 and moves[0][0] == "task" and moves[0][2] == "pending"
+            if not moves or (back and (event.at, event.node, event.task) in freed):
+                continue
+        yield event
+
+
+def _commit(numbered: tuple[int, Event]) -> object:
+    number, event = numbered
+    return (event.at, event.node) if event.kind in _RANK else number
+
+
+def _made_by(plan: StepPlan) -> int:
+    """Return the ``each`` that this step is an item of, -1 for none."""
+    if plan.item_of >= 0:
+        return plan.item_of
+    return plan.of if plan.nth >= 0 and plan.kind not in ("merge", "gather") else -1
+
+
+# -- how each kind changes the world -----------------------------------------------------------------------------------
+
+
+def _submitted(world: World, event: Event) -> None:
+    task = world.task(event.task)
+    task.submitted = task.submitted or event
+    task.names = tuple(event.fields.get("steps", ())) or task.names
+
+
+def _claimed(world: World, event: Event) -> None:
+    task = world.task(event.task)
+    task.owner, task.epoch = event.node, event["epoch"]
+
+
+def _accepted(world: World, event: Event) -> None:
+    task = world.task(event.task)
+    found = task.step(event["idx"]).asked.get(event["attempt"])
+    if found is not None:
+        found.answered = found.answered or event
+        task.fresh[event["idx"]] = event["reply"]
+
+
+def _act(world: World, event: Event) -> None:
+    if event["verdict"] == "applied":
+        world.task(event.task).acts.append(event["what"])
+
+
+def _moved(world: World, event: Event) -> None:
+    task = world.task(event.task)
+    task.commits += 1
+    if task.owner is None and task.epoch == 0:
+        task.owner, task.epoch = event.node, 1  # held from its submission on
+    for move in event["moves"]:
+        if move[0] == "task":
+            task.submission += (move[1], move[2]) == ("undone", "pending")
+            task.state = move[2]
+        else:
+            _step_moved(task, move)
+    if task.state not in ("processing", "undoing"):
+        task.owner = None
+    task.acts.clear()
+    task.fresh.clear()
+
+
+def _step_moved(task: TaskNow, move: Sequence[Any]) -> None:
+    step = task.step(move[0])
+    if move[2] == "waiting" and move[1] in ("failed", "undone", "kept", "skipped"):
+        step.rounds[step.round] = step.state
+        step.round += 1
+        step.by_hand = False
+    step.state = move[2]
+    if "settle" in task.acts and move[0] not in task.fresh and move[2] in ("done", "failed", "undone"):
+        step.by_hand = True
+
+
+def _sent(world: World, event: Event) -> None:
+    step = world.task(event.task).step(event["idx"])
+    asked = Asked(event, event["doing"], event["attempt"], event["round"], event["key"])
+    asked.local = bool(event.fields.get("local"))
+    step.asked.pop(asked.attempt, None)
+    step.asked[asked.attempt] = asked
+    world.keys.setdefault(asked.key, (event.task, event["idx"], asked.round))
+
+
+def _taken(world: World, event: Event) -> None:
+    found = world.task(event.task).step(event["idx"]).asked.get(event["attempt"])
+    if found is not None:
+        found.by = event["by"]
+
+
+def _given_back(world: World, event: Event) -> None:
+    found = world.task(event.task).step(event["idx"]).asked.get(event["attempt"])
+    if found is not None:
+        found.by, found.local = None, False
+
+
+def _withdrawn(world: World, event: Event) -> None:
+    found = world.task(event.task).step(event["idx"]).asked.get(event["attempt"])
+    if found is not None:
+        found.withdrawn = found.withdrawn or event
+
+
+def _judged(world: World, event: Event) -> None:
+    found = world.task(event.task).step(event["idx"]).asked.get(event["attempt"])
+    if found is not None:
+        found.judged = found.judged or event
+
+
+def _released(world: World, event: Event) -> None:
+    task = world.task(event.task)
+    task.owner = None
+    if task.state in ("processing", "undoing"):
+        task.state = "pending"
+
+
+def _lease(world: World, event: Event) -> None:
+    name, lease = event["name"], world.leases.get(event["name"])
+    if event["verb"] == "acquired":
+        world.leases[name] = LeaseNow(event["epoch"], event["holder"], held=True, event=event)
+    elif event["verb"] == "released" and lease is not None and lease.epoch == event["epoch"]:
+        lease.held = False
+
+
+def _call(world: World, event: Event) -> None:
+    whose = world.keys.get(event["key"])
+    if event["doing"] == "do" and whose is not None:
+        world.called.add(whose)
+
+
+def _effect(world: World, event: Event) -> None:
+    whose = world.keys.get(event["key"])
+    if whose is not None:
+        world.nets[(event["service"], *whose)] = event
+
+
+def _ended(world: World, event: Event) -> None:
+    world.task(event.task).ended = event
+
+
+def _healed(world: World, event: Event) -> None:
+    world.healed = event
+
+
+def _rest(world: World, event: Event) -> None:
+    world.rest = event
+
+
+_FOLDS = {
+    "submitted": _submitted,
+    "claimed": _claimed,
+    "accepted": _accepted,
+    "act": _act,
+    "moved": _moved,
+    "sent": _sent,
+    "taken": _taken,
+    "given back": _given_back,
+    "withdrawn": _withdrawn,
+    "judged": _judged,
+    "released": _released,
+    "lease": _lease,
+    "call": _call,
+    "effect": _effect,
+    "ended": _ended,
+    "healed": _healed,
+    "rest": _rest,
+}

@@ -1,0 +1,94 @@
+"""Is what concurrent callers were told about one task explained by *some* order of their calls?
+
+The store's word on one task is a small register: *claim* gives it to a caller under the next epoch, *complete* ends it if the
+caller still holds it under that epoch, *requeue* takes it from whoever holds it under that epoch. A record of calls
+with the times at which they began and returned is *linearizable* when the calls can be put in an order that respects
+real time (a call that returned before another began stands before it) and in which a one-threaded register gives every
+caller exactly the answer it got. A call whose answer was lost may have happened at any time after it began, or never.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+Call = Literal["claim", "complete", "requeue"]
+
+
+class Register(NamedTuple):
+    """The state of one task: the epoch of its last claim, who holds it (None: nobody), and whether it has ended."""
+
+    epoch: int = 0
+    holder: str | None = None
+    ended: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One call. ``began``, ``returned``: when (None: its answer was lost); ``who``; ``epoch``: the one under which it completes or
+    requeues; ``answer``: of a claim the epoch it got, 0 for none; of the others whether they took effect.
+    """
+
+    call: Call
+    who: str
+    began: float
+    returned: float | None
+    answer: int | bool | None = None
+    epoch: int = 0
+
+    @property
+    def until(self) -> float:
+        """Return the latest moment at which it may have happened."""
+        return math.inf if self.returned is None else self.returned
+
+
+def step(state: Register, operation: Operation) -> tuple[Register, int | bool]:
+    """Return the register after a call, and its answer.
+
+    >>> step(Register(), Operation("claim", "a", 0, 1))
+    (Register(epoch=1, holder='a', ended=False), 1)
+    """
+    if operation.call == "claim":
+        if state.holder is not None or state.ended:
+            return state, 0
+        return Register(state.epoch + 1, operation.who), state.epoch + 1
+    if state.holder is None or state.epoch != operation.epoch:
+        return state, False
+    if operation.call == "requeue":
+        return Register(state.epoch), True
+    if state.holder != operation.who:
+        return state, False
+    return Register(state.epoch, None, ended=True), True
+
+
+def linearizable(operations: Sequence[Operation], start: Register | None = None) -> list[Operation] | None:
+    """Return an order that explains every answer, None when there is none.
+
+    Searches depth first; which calls are used up and what the register then says is remembered, so a short history (some
+    dozens of calls) is quick. Calls whose answer was lost may be left out.
+    """
+    calls = sorted(operations, key=lambda one: one.began)
+    dead: set[tuple[int, Register]] = set()
+    certain = sum(1 << n for n, one in enumerate(calls) if one.returned is not None)
+
+    def search(used: int, state: Register, order: list[Operation]) -> bool:
+        if used & certain == certain:
+            return True
+        if (used, state) in dead:
+            return False
+        soonest = min(one.until for n, one in enumerate(calls) if not used >> n & 1)
+        for n, one in enumerate(calls):
+            if used >> n & 1 or one.began > soonest:
+                continue
+            after, answer = step(state, one)
+            if one.returned is not None and answer != one.answer:
+                continue
+            order.append(one)
+            if search(used | 1 << n, after, order):
+                return True
+            order.pop()
+        dead.add((used, state))
+        return False
+
+    found: list[Operation] = []
+    return found if search(0, start or Register(), found) else None

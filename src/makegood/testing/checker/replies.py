@@ -1,0 +1,157 @@
+"""I2, I3 and I13: which replies count, and that nothing else does."""
+
+from collections.abc import Iterable
+from typing import ClassVar
+
+from makegood.testing.checker.reading import Asked, StepNow, TaskNow, World
+from makegood.testing.checker.report import Report
+from makegood.testing.checker.rule import Rule, frozen, when
+from makegood.testing.history import Event
+
+_COMPLETIONS = frozenset({("do", "done"), ("probe", "happened")})
+_UNDONE = frozenset({("undo", "done"), ("undo", "refused")})
+
+_EPSILON = 1e-6
+"""Seconds within which two readings of one clock are the same: times are floating-point numbers."""
+
+
+class OneCompletion(Rule):
+    """I2: a step completes once a round, and is undone once a round; a hand-out is answered once."""
+
+    name: ClassVar[str] = "I2"
+    kinds: ClassVar[frozenset[str]] = frozenset({"accepted"})
+
+    def __init__(self, report: Report) -> None:
+        super().__init__(report)
+        self._seen: dict[tuple[int, int, int, str], Event] = {}
+
+    def before(self, event: Event, world: World) -> None:
+        """Look whether such a reply was accepted before."""
+        task, idx = world.task(event.task), event["idx"]
+        asked = task.step(idx).asked.get(event["attempt"])
+        if asked is None:
+            return  # I3 says so
+        self.saw()
+        if asked.answered is not None:
+            self.wrong(
+                f"attempt {asked.attempt} of {task.name(idx)} was answered twice: {asked.answered['reply']} "
+                f"{when(asked.answered)} and {event['reply']} {when(event)}",
+                asked.answered,
+                event,
+            )
+            return
+        said = (event["doing"], event["reply"])
+        what = "completed" if said in _COMPLETIONS else "undone" if said in _UNDONE else ""
+        if what:
+            earlier = self._seen.setdefault((event.task, idx, asked.round, what), event)
+            if earlier is not event:
+                self.wrong(
+                    f"{task.name(idx)} was {what} twice in round {asked.round}: by attempt {earlier['attempt']} "
+                    f"{when(earlier)} and by attempt {event['attempt']} {when(event)}",
+                    earlier,
+                    event,
+                )
+
+
+class InTime(Rule):
+    """I3: the accepted attempt is the current one, asked for the same thing, not judged, and in time by the store's clock."""
+
+    name: ClassVar[str] = "I3"
+    kinds: ClassVar[frozenset[str]] = frozenset({"accepted"})
+
+    def before(self, event: Event, world: World) -> None:
+        """Compare the reply with what was asked last."""
+        task, idx, attempt = world.task(event.task), event["idx"], event["attempt"]
+        self.saw()
+        last, name = task.step(idx).last, task.name(idx)
+        if last is None:
+            self.wrong(f"a reply of {name} was accepted {when(event)}, which had not been asked", event)
+        elif last.attempt != attempt:
+            self.wrong(
+                f"attempt {attempt} of {name} was accepted {when(event)}, superseded by attempt {last.attempt} "
+                f"{when(last.event)}",
+                last.event,
+                event,
+            )
+        elif last.doing != event["doing"]:
+            self.wrong(
+                f"{name} was asked to {last.doing} under attempt {attempt}; a reply to {event['doing']} was accepted {when(event)}",
+                last.event,
+                event,
+            )
+        elif last.judged is not None:
+            self.wrong(
+                f"attempt {attempt} of {name} was judged silent {when(last.judged)} and its reply accepted {when(event)}",
+                last.judged,
+                event,
+            )
+        complete_by = event.fields.get("complete_by")
+        came = event.fields.get("came", event.fields.get("now"))
+        if complete_by is not None and came is not None and came > complete_by + _EPSILON:
+            self.wrong(
+                f"the reply to attempt {attempt} of {name} was accepted {when(event)}; it came "
+                f"{came - complete_by:.3f} s after its complete-by on the store's clock",
+                event,
+            )
+
+
+_NEEDS = frozen(
+    {
+        ("running", "done"): frozenset({"done"}),
+        ("running", "failed"): frozenset({"permanent", "refused"}),
+        ("running", "ready"): frozenset({"later"}),
+        ("in_doubt", "done"): frozenset({"happened"}),
+        ("undoing", "undone"): frozenset({"done", "refused"}),
+    }
+)
+"""Moves that only an accepted reply can make (or an operator's word)."""
+
+
+class RefusedChangesNothing(Rule):
+    """I13: no step moves on the strength of a reply that was not accepted in that very commit."""
+
+    name: ClassVar[str] = "I13"
+    kinds: ClassVar[frozenset[str]] = frozenset({"refused", "late", "moved"})
+
+    def __init__(self, report: Report) -> None:
+        super().__init__(report)
+        self._turned_away: dict[tuple[int, int], Event] = {}
+
+    def before(self, event: Event, world: World) -> None:
+        """Note what is turned away, and look at every move that takes a reply."""
+        if event.kind == "moved":
+            task = world.task(event.task)
+            for move in event["moves"]:
+                if move[0] != "task" and not task.is_control(move[0]):
+                    self._moved(event, task, move[0], (move[1], move[2]))
+        elif event.kind == "late" or event["what"] == "reply":
+            self.saw()
+            self._turned_away[event.task, event.fields.get("idx", -1)] = event
+
+    def _moved(self, event: Event, task: TaskNow, idx: int, move: tuple[str, str]) -> None:
+        wanted, step = _NEEDS.get(move), task.step(idx)
+        heard = task.fresh.get(idx)
+        if move == ("in_doubt", "failed"):
+            if _denied(step) or "settle" in task.acts:
+                return
+        elif wanted is None or heard in wanted or ("settle" in task.acts and move[0] == "in_doubt"):
+            return
+        refused = self._turned_away.get((task.id, idx))
+        why = f"the reply to attempt {refused['attempt']} had been refused {when(refused)}" if refused else ""
+        self.wrong(
+            f"{task.name(idx)} went from {move[0]} to {move[1]} {when(event)} without an accepted reply that says so"
+            + (f"; {why}" if why else ""),
+            *([refused] if refused else []),
+            event,
+        )
+
+
+def _denied(step: StepNow) -> bool:
+    """Whether a probe has said, since the action was asked last, that it did not happen."""
+    asked: Iterable[Asked] = reversed(step.asked.values())
+    for one in asked:
+        if one.round != step.round or one.doing == "do":
+            return False
+        if one.answered is not None and one.answered["reply"] in ("not_happened", "refused"):
+            return True
+    return False

@@ -1,0 +1,146 @@
+"""What a checker found: violations in plain words, and how often each invariant was looked at.
+
+An invariant that had nothing to look at is never silently passed: the report says so, and says of those that belong to
+parts which record no events yet that they are not applicable.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from rich.table import Table
+
+from makegood.testing.history import Event
+
+INVARIANTS: Mapping[str, str] = MappingProxyType(
+    {
+        "I1": "what has ended stays as it is, but for an operator's act",
+        "I2": "at most one accepted completion per task, step and round",
+        "I3": "only the reply to the current attempt is accepted, in time by the store's clock",
+        "I4": "under each key an effect stands once or not at all",
+        "I5": "attempts and tokens rise; a key lasts for one step, round and direction",
+        "I6": "one claim per task and epoch, one owner per attempt, and only the owner decides",
+        "I7": "no act by a superseded term",
+        "I8": "one silence is counted once, and never more than the threshold allows",
+        "I9": "undone is what is done or in doubt, all of it, in reverse order, after the decision to undo",
+        "I10": "no step starts before its predecessors are done",
+        "I11": "no service call begins after its complete-by by the agent's own clock",
+        "I12": "every acknowledged submission exists",
+        "I13": "a refused reply changes nothing",
+        "I14": "retention removes nothing that has not ended, and no unsent notice",
+        "I15": "no payload and no secret in log lines",
+        "I16": "the state row is the fold of its history",
+        "L1": "in the end every task is processed, undone or in error",
+        "L2": "in the end what stands is what the record says",
+        "L3": "each end is told at least once, by one distinct notice",
+        "L4": "in the end nothing is left over: no messages, requests, orphans, leases of the dead",
+        "L5": "a task that met no fault needs one commit per step and one more",
+    }
+)
+"""The invariants, in the words of the report."""
+
+LATER: Mapping[str, tuple[str, str]] = MappingProxyType(
+    {
+        "I14": ("removed", "retention records no events yet"),
+        "L3": ("notified", "notifications record no events yet"),
+    }
+)
+"""Those whose events nothing writes yet: the kind of event that it will take, and why they do not apply. As soon as a history
+holds such events they apply, and as nothing looks at them a batch is refused: then it is time to write their rules.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """One broken rule: which, what went wrong in plain words, and the events it shows in (the last is where it was seen)."""
+
+    invariant: str
+    text: str
+    events: tuple[Event, ...] = ()
+    task: int = 0
+
+    def __str__(self) -> str:
+        """Return the rule, what went wrong, and the events, a line each."""
+        lines = [f"{self.invariant} ({INVARIANTS[self.invariant]}): {self.text}"]
+        return "\n".join([*lines, *(f"    {event}" for event in self.events)])
+
+
+@dataclass(slots=True)
+class Report:
+    """What one history showed. ``exercised``: how often each invariant had something to look at; ``excused``: why one of
+    them does not apply.
+    """
+
+    violations: list[Violation] = field(default_factory=list)
+    exercised: Counter[str] = field(default_factory=Counter)
+    excused: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is violated. (It may also mean that there was nothing to look at: see ``idle``.)"""
+        return not self.violations
+
+    @property
+    def idle(self) -> list[str]:
+        """Return the invariants that apply and had nothing to look at."""
+        return [name for name in INVARIANTS if not self.exercised[name] and name not in self.excused]
+
+    def saw(self, invariant: str, times: int = 1) -> None:
+        """Note that there was something to look at."""
+        self.exercised[invariant] += times
+
+    def wrong(self, invariant: str, text: str, *events: Event, task: int = 0) -> None:
+        """Note a violation."""
+        about = task or next((event.task for event in reversed(events) if event.task), 0)
+        self.violations.append(Violation(invariant, text, events, about))
+
+    def of(self, invariant: str) -> list[Violation]:
+        """Return the violations of one invariant."""
+        return [found for found in self.violations if found.invariant == invariant]
+
+    def broken(self) -> list[str]:
+        """Return the names of the invariants that are violated, each once."""
+        return [name for name in INVARIANTS if self.of(name)]
+
+    def table(self, title: str = "invariants") -> Table:
+        """Return a table for people: every invariant, how often it was looked at, what came of it."""
+        return verdicts(title, self.exercised, self.excused, Counter(v.invariant for v in self.violations))
+
+    def __str__(self) -> str:
+        """Return the violations, then what had nothing to look at."""
+        told = "\n".join(str(found) for found in self.violations) or "no invariant is violated"
+        looked = ", ".join(f"{name} {self.exercised[name]}" for name in INVARIANTS if self.exercised[name])
+        lines = [told, f"looked at: {looked or 'nothing'}"]
+        if self.idle:
+            lines.append(f"nothing to look at: {', '.join(self.idle)}")
+        lines += [f"not applicable: {name}, {why}" for name, why in sorted(self.excused.items())]
+        return "\n".join(lines)
+
+
+def verdicts(
+    title: str, exercised: Mapping[str, int], excused: Mapping[str, str], violated: Mapping[str, int]
+) -> Table:
+    """Return the table of all invariants: how often looked at, and the verdict."""
+    table = Table(title=title)
+    table.add_column("")
+    table.add_column("invariant")
+    table.add_column("looked at", justify="right")
+    table.add_column("verdict")
+    for name, text in INVARIANTS.items():
+        count, broken = exercised.get(name, 0), violated.get(name, 0)
+        if broken:
+            verdict = f"[bold red]violated {broken} times[/]" if broken > 1 else "[bold red]violated[/]"
+        elif count:
+            verdict = "[green]held[/]"
+        elif name in excused:
+            verdict = f"[dim]not applicable: {excused[name]}[/]"
+        else:
+            verdict = "[yellow]nothing to look at[/]"
+        table.add_row(name, text, str(count), verdict)
+    return table
+
+
+def listed(names: Iterable[object]) -> str:
+    """Return names for a sentence: ``a, b`` or ``none``."""
+    return ", ".join(str(name) for name in names) or "none"

@@ -1,0 +1,167 @@
+"""I1 and I16: what has ended stays as it is, and every state is the fold of lawful moves."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from makegood.states import CONTROL_MOVES, STEP_MOVES, TASK_MOVES
+from makegood.testing.checker.reading import AT_REST, TaskNow, World
+from makegood.testing.checker.report import listed
+from makegood.testing.checker.rule import Rule, frozen, when
+from makegood.testing.history import Event
+
+_LEAVES = frozen(
+    {
+        ("undone", "pending"): frozenset({"resubmit"}),
+        ("error", "pending"): frozenset({"resubmit"}),
+        ("error", "undoing"): frozenset({"undo", "cancel"}),
+        ("error", "processed"): frozenset({"settle"}),
+        ("error", "undone"): frozenset({"settle"}),
+        ("processed", "undoing"): frozenset({"undo"}),
+    }
+)
+"""The only ways out of a task's rest, with the acts that open them."""
+
+
+class FinalStates(Rule):
+    """I1: a task at rest is moved only in the commit that carries out an operator's act; resubmitted, its submission rises."""
+
+    name: ClassVar[str] = "I1"
+    kinds: ClassVar[frozenset[str]] = frozenset({"moved", "ended", "released"})
+
+    def before(self, event: Event, world: World) -> None:
+        """Look whether what is at rest is left alone."""
+        task = world.task(event.task)
+        if event.kind == "released":
+            if task.state in AT_REST:
+                self.wrong(f"the lock of a task that had ended ({task.state}) was freed {when(event)}", event)
+        elif event.kind == "moved":
+            self._moved(event, task)
+
+    def _moved(self, event: Event, task: TaskNow) -> None:
+        state: str = task.state
+        for move in event["moves"]:
+            if move[0] != "task":
+                if state in AT_REST and not task.acts:
+                    self.wrong(
+                        f"{task.name(move[0])} of a task that had ended ({state}) went from {move[1]} to {move[2]} "
+                        f"{when(event)}, and no operator had asked for it",
+                        *_known(task.ended, event),
+                    )
+                continue
+            if state in AT_REST:
+                self.saw()
+                wanted = _LEAVES.get((state, move[2]), frozenset())
+                if not wanted & set(task.acts):
+                    self.wrong(
+                        f"a task that had ended ({state}) went to {move[2]} {when(event)}; "
+                        f"that takes {' or '.join(sorted(wanted)) or 'more than any act may do'}, "
+                        f"acts in that commit: {listed(task.acts)}",
+                        *_known(task.ended, event),
+                    )
+            state = move[2]
+
+    def after(self, event: Event, world: World) -> None:
+        """Look at the number of the submission that has ended."""
+        if event.kind != "ended":
+            return
+        self.saw()
+        task = world.task(event.task)
+        if event["submission"] != task.submission:
+            self.wrong(
+                f"submission {event['submission']} ended {when(event)}, but the task was resubmitted from undone "
+                f"{task.submission - 1} times, so it should be number {task.submission}",
+                event,
+            )
+
+
+def _known(*events: Event | None) -> list[Event]:
+    return [event for event in events if event is not None]
+
+
+class Folding(Rule):
+    """I16: each move begins where the one before has ended, each is lawful, and the rows in the end say the same: of the
+    recorded moves, and of the store's own history rows.
+    """
+
+    name: ClassVar[str] = "I16"
+    kinds: ClassVar[frozenset[str]] = frozenset({"moved", "ended"})
+
+    def before(self, event: Event, world: World) -> None:
+        """Look at each move of a commit."""
+        task = world.task(event.task)
+        if event.kind == "ended":
+            self.saw()
+            if event["state"] != task.state:
+                self.wrong(
+                    f"the task is said to have ended {event['state']} {when(event)}, its moves say {task.state}",
+                    event,
+                )
+            return
+        now: dict[Any, str] = {"task": task.state}
+        for move in event["moves"]:
+            self.saw()
+            who, old, new = move[0], move[1], move[2]
+            step = task.steps.get(who) if who != "task" else None
+            so_far = now.get(who, step.state if step is not None else "waiting")
+            name = "the task" if who == "task" else task.name(who)
+            if so_far != old:
+                self.wrong(f"{name} went from {old} to {new} {when(event)}, but it was {so_far}", event)
+            if not _lawful(task, who, old, new):
+                self.wrong(f"{name} went from {old} to {new} {when(event)}: no lawful move", event)
+            now[who] = new
+
+    def end(self, world: World) -> None:
+        """Compare with the rows, and the rows with the store's own history of them."""
+        for detail in world.final.tasks:
+            task = world.task(detail.task.id)
+            self.saw()
+            if detail.task.state != task.state:
+                self.wrong(
+                    f"the task's row says {detail.task.state}, its moves say {task.state}", task=task.id
+                )
+            for view in detail.steps:
+                known = task.steps.get(view.idx)
+                state, round_ = (known.state, known.round) if known else ("waiting", 1)
+                if (view.state, view.round) != (state, round_):
+                    self.wrong(
+                        f"the row of {view.name} says {view.state} in round {view.round}, its moves say {state} in round {round_}",
+                        task=task.id,
+                    )
+                if known and known.last is not None and known.last.attempt > view.attempt:
+                    self.wrong(
+                        f"the row of {view.name} says attempt {view.attempt}, but attempt {known.last.attempt} was handed out",
+                        known.last.event,
+                    )
+            if task.id in world.final.histories:
+                self._own_history(world, task.id, {"task": detail.task.state, **_states(detail.steps)})
+
+    def _own_history(self, world: World, number: int, rows: Mapping[str, str]) -> None:
+        self.saw()
+        fold: dict[str, str] = {}
+        for row in world.final.histories[number]:
+            for name, old, new, _ in row.moves:
+                was = fold.get(name, "pending" if name == "task" else "waiting")
+                if was != old:
+                    self.wrong(
+                        f"history row {row.seq} says that {name} went from {old} to {new}, but it was {was}",
+                        task=number,
+                    )
+                fold[name] = new
+        for name, state in rows.items():
+            told = fold.get(name, "pending" if name == "task" else "waiting")
+            if told != state:
+                self.wrong(
+                    f"the row of {name} says {state}, the store's history of it says {told}", task=number
+                )
+
+
+def _states(steps: Sequence[Any]) -> dict[str, str]:
+    return {step.name: step.state for step in steps}
+
+
+def _lawful(task: TaskNow, who: Any, old: Any, new: Any) -> bool:
+    if who == "task":
+        return new in TASK_MOVES.get(old, ())
+    if who in task.plans:
+        return new in (CONTROL_MOVES if task.is_control(who) else STEP_MOVES).get(old, ())
+    return new in STEP_MOVES.get(old, ()) or new in CONTROL_MOVES.get(old, ())

@@ -1,0 +1,301 @@
+"""Histories made by hand, for the tests of the checker: each story tells the life of a task as a recorder would.
+
+The plan is always the same: ``reserve`` (step 0), then ``charge`` (step 1).
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from makegood.policy import Policy
+from makegood.states import StepState, TaskState
+from makegood.store.records import EventView, StepView, TaskDetail, TaskView
+from makegood.supervisor import LEASE
+from makegood.task import StepPlan
+from makegood.testing.checker import Final
+from makegood.testing.history import Event, History
+
+STEPS = ("reserve", "charge")
+THRESHOLD = 1
+PLANS = tuple(
+    StepPlan(idx, name=name, agent="a", action=name, after=(0,) * idx, policy=Policy(within=10.0, threshold=THRESHOLD, undo_threshold=THRESHOLD))
+    for idx, name in enumerate(STEPS)
+)  # fmt: skip
+
+
+class Story:
+    """A history in the making. Each event is a tenth of a second after the one before; one commit is at one moment."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.history = History(lambda: self.now)
+        self.rounds: dict[tuple[int, int], int] = {}
+
+    def note(self, kind: str, node: str = "", task: int = 0, **fields: Any) -> None:
+        """Note an event, a moment later."""
+        self.now = round(self.now + 0.1, 3)
+        self.history.note(kind, node, task, **fields)
+
+    def key(self, task: int, idx: int, direction: str = "do") -> str:
+        """Return the key of a step in its present round."""
+        return f"t{task}/{STEPS[idx]}/{self.rounds.get((task, idx), 1)}/{direction}"
+
+    # -- the parts of a life -------------------------------------------------------------------------------------------
+
+    def submit(self, task: int) -> None:
+        """A client is told that its task is there."""
+        self.note(
+            "submitted", "c", task, key=f"order-{task}", steps=list(STEPS), no_return=False, on_failure="undo"
+        )
+
+    def lead(self, holder: str, epoch: int) -> None:
+        """A Supervisor takes the lease."""
+        self.note("lease", holder, name=LEASE, epoch=epoch, holder=holder, verb="acquired")
+        self.note("lease", holder, name=LEASE, epoch=epoch, holder=holder, verb="renewed")
+
+    def commit(
+        self, task: int, *moves: tuple[Any, ...], node: str = "s1", claim: int = 0, accepted: tuple[int, str, int, str] | None = None,
+        sent: Sequence[tuple[int, str, int]] = (), act: str = "", alert: str = "", ended: str = "", standing: Sequence[str] = (),
+        submission: int = 1,
+    ) -> None:  # fmt: skip
+        """A Scheduler commits a Decision: everything at one moment."""
+        self.now = round(self.now + 0.1, 3)
+        note = self.history.note
+        if claim:
+            note("claimed", node, task, epoch=claim, lost=0)
+        if accepted is not None:
+            idx, doing, attempt, reply = accepted
+            note(
+                "accepted", node, task, idx=idx, doing=doing, attempt=attempt, reply=reply, complete_by=self.now + 5.0, now=self.now
+            )  # fmt: skip
+        for move in moves:
+            if move[0] != "task" and move[2] == "waiting" and move[1] in ("undone", "failed", "kept"):
+                self.rounds[task, move[0]] = self.rounds.get((task, move[0]), 1) + 1
+        told = [m if m[0] == "task" else (*m, 0, self.rounds.get((task, m[0]), 1)) for m in moves]
+        note("moved", node, task, moves=told, cause="", note="")
+        for idx, doing, attempt in sent:
+            key = self.key(task, idx, "undo" if doing == "undo" else "do")
+            round_ = self.rounds.get((task, idx), 1)
+            note(
+                "sent", node, task, idx=idx, doing=doing, attempt=attempt, round=round_, key=key, local=False
+            )
+        if alert:
+            note("alert", node, task, alert=alert, step="", text=alert)
+        if act:
+            note("act", node, task, what=act, verdict="applied", reason="")
+        if ended:
+            note(
+                "ended", node, task, state=ended, result=False, standing=list(standing), submission=submission
+            )
+        note("store", node, outcome="committed", verbs=["commit"])
+
+    def ask(
+        self, task: int, idx: int, attempt: int, *, doing: str = "do", net: int | None = 1, reply: str = ""
+    ) -> None:
+        """An agent takes a request and calls its service, whose books then say ``net`` (None: the call does not arrive)."""
+        self.note("taken", "a1", task, idx=idx, doing=doing, attempt=attempt, by="a1")
+        key = self.key(task, idx, "undo" if doing == "undo" else "do")
+        self.note(
+            "call", "a1", task, service="bank", step=STEPS[idx], doing=doing, attempt=attempt, key=key, token=[1, attempt],
+            remaining=4.0,
+        )  # fmt: skip
+        if net is not None:
+            about = self.key(task, idx)
+            self.note(
+                "effect", "", task, service="bank", key=about, doing=doing, token=[1, attempt], net=net, changed=True, outcome="ok"
+            )  # fmt: skip
+        if reply:
+            self.note("reply", "a1", task, idx=idx, doing=doing, attempt=attempt, reply=reply)
+
+    # -- whole lives ---------------------------------------------------------------------------------------------------
+
+    def begin(self, task: int) -> None:
+        """Submitted, claimed, and the first step done, the second one asked for."""
+        self.submit(task)
+        self.commit(
+            task, ("task", "pending", "processing"), (0, "waiting", "ready"), (0, "ready", "running"), claim=1, sent=[(0, "do", 1)]
+        )  # fmt: skip
+        self.ask(task, 0, 1, reply="done")
+        self.commit(
+            task, (0, "running", "done"), (1, "waiting", "ready"), (1, "ready", "running"), accepted=(0, "do", 1, "done"),
+            sent=[(1, "do", 1)],
+        )  # fmt: skip
+
+    def processed(self, task: int) -> None:
+        """All goes well."""
+        self.begin(task)
+        self.ask(task, 1, 1, reply="done")
+        self.commit(
+            task, (1, "running", "done"), ("task", "processing", "processed"), accepted=(1, "do", 1, "done"), ended="processed",
+            standing=STEPS,
+        )  # fmt: skip
+
+    def undone(self, task: int) -> None:
+        """The second step falls silent although its effect stands; an operator cancels; both are undone."""
+        self.begin(task)
+        self.ask(task, 1, 1)
+        self.note("judged", "v1", task, idx=1, attempt=1, failures=1, epoch=1)
+        self.commit(task, (1, "running", "in_doubt"))
+        self.note("late", "a1", task, idx=1, doing="do", attempt=1)
+        self.note("refused", "a1", task, what="reply", idx=1, attempt=1, why="late or superseded")
+        self.commit(
+            task, ("task", "processing", "undoing"), (1, "in_doubt", "undoing"), act="cancel", sent=[(1, "undo", 2)]
+        )  # fmt: skip
+        self.ask(task, 1, 2, doing="undo", net=0, reply="done")
+        self.commit(
+            task, (1, "undoing", "undone"), (0, "done", "undoing"), accepted=(1, "undo", 2, "done"), sent=[(0, "undo", 2)]
+        )  # fmt: skip
+        self.ask(task, 0, 2, doing="undo", net=0, reply="done")
+        self.commit(
+            task, (0, "undoing", "undone"), ("task", "undoing", "undone"), accepted=(0, "undo", 2, "done"), ended="undone"
+        )  # fmt: skip
+
+    def resubmitted(self, task: int) -> None:
+        """An undone task is sent forward again, under new keys, and processed."""
+        self.undone(task)
+        self.commit(
+            task, (0, "undone", "waiting"), (1, "undone", "waiting"), ("task", "undone", "pending"), claim=2, act="resubmit"
+        )  # fmt: skip
+        self.commit(
+            task, ("task", "pending", "processing"), (0, "waiting", "ready"), (0, "ready", "running"), claim=3, node="s2",
+            sent=[(0, "do", 3)],
+        )  # fmt: skip
+        self.ask(task, 0, 3, reply="done")
+        self.commit(
+            task, (0, "running", "done"), (1, "waiting", "ready"), (1, "ready", "running"), accepted=(0, "do", 3, "done"),
+            sent=[(1, "do", 3)], node="s2",
+        )  # fmt: skip
+        self.ask(task, 1, 3, reply="done")
+        self.commit(
+            task, (1, "running", "done"), ("task", "processing", "processed"), accepted=(1, "do", 3, "done"), ended="processed",
+            submission=2, node="s2",
+        )  # fmt: skip
+
+    def held(self, task: int) -> None:
+        """The Scheduler dies and another takes over; the service refuses; the task is held for an operator."""
+        self.begin(task)
+        self.note("released", "v1", task, epoch=1, why="dead")
+        self.ask(task, 1, 1, net=0, reply="permanent")
+        self.commit(
+            task, ("task", "pending", "processing"), (1, "running", "failed"), ("task", "processing", "error"), claim=2, node="s2",
+            accepted=(1, "do", 1, "permanent"), alert="held", ended="error", standing=["reserve"],
+        )  # fmt: skip
+
+    def rest(self, tasks: int) -> None:
+        """Faults stop, and the world comes to rest."""
+        self.note("healed")
+        self.note("rest", tasks=tasks, orphans=[], leases_held_by_dead=[], inbox_rows=0, request_rows=0)
+
+
+def good() -> History:
+    """Return a history that keeps every invariant, and gives each something to look at."""
+    story = Story()
+    story.lead("v1", 1)
+    story.processed(1)
+    story.undone(2)
+    story.resubmitted(3)
+    story.held(4)
+    story.lead("v2", 2)
+    story.rest(4)
+    return story.history
+
+
+def final(history: History, **changes: Any) -> Final:
+    """Return the rows that a store would hold at the end of a history. ``changes``: fields of ``Final``."""
+    tasks: dict[int, TaskState] = {}
+    steps: dict[tuple[int, int], tuple[StepState, int]] = {}
+    rows: dict[int, list[EventView]] = {}
+    for event in history.events:
+        if event.kind == "submitted":
+            tasks.setdefault(event.task, "pending")
+            steps |= {(event.task, idx): ("waiting", 1) for idx in range(len(STEPS))}
+        elif event.kind == "released":
+            tasks[event.task] = "pending"
+            moved = [("task", "processing", "pending", "")]
+            rows.setdefault(event.task, []).append(EventView(0, event.task, event.at, 1, moved))
+        elif event.kind == "moved":
+            named = [("task" if m[0] == "task" else STEPS[m[0]], m[1], m[2], "") for m in event["moves"]]
+            rows.setdefault(event.task, []).append(EventView(0, event.task, event.at, 1, named))
+            for move in event["moves"]:
+                if move[0] == "task":
+                    tasks[event.task] = move[2]
+                else:
+                    steps[event.task, move[0]] = (move[2], move[4])
+    details = [
+        _detail(task, state, [steps[task, idx] for idx in range(len(STEPS))]) for task, state in tasks.items()
+    ]
+    known = Final(tasks=details, histories=rows, logs=["all is well"], canaries=["4000 1234"])
+    return replace(known, **changes)
+
+
+def _detail(task: int, state: TaskState, steps: Sequence[tuple[StepState, int]]) -> TaskDetail:
+    views = [
+        StepView(idx, "action", STEPS[idx], "a", STEPS[idx], state=now, attempt=9, round=round_, failures=0, doubt=False, undoable=True, plan=PLANS[idx])
+        for idx, (now, round_) in enumerate(steps)
+    ]  # fmt: skip
+    view = TaskView(
+        task, "shop", "order", f"order-{task}", state, "forward", 1, 0, "", 0, None, 1, None, 0.0, None, None
+    )
+    return TaskDetail(view, views)
+
+
+# -- falsifying --------------------------------------------------------------------------------------------------------
+
+Pick = Callable[[Event], bool]
+
+
+def picks(kind: str, task: int = 0, **fields: Any) -> Pick:
+    """Return what picks events of a kind, of a task, with these fields."""
+    return lambda event: (
+        event.kind == kind
+        and task in (0, event.task)
+        and all(event.fields.get(name) == value for name, value in fields.items())
+    )
+
+
+def moving(task: int, *move: Any) -> Pick:
+    """Return what picks the commit that makes this move."""
+    return lambda event: (
+        event.kind == "moved" and event.task == task and any(tuple(m[:3]) == move for m in event["moves"])
+    )
+
+
+def find(history: History, pick: Pick) -> int:
+    """Return the place of the first event picked; there must be one, or the falsification would be none."""
+    return next(n for n, event in enumerate(history.events) if pick(event))
+
+
+def changed(history: History, pick: Pick, **fields: Any) -> History:
+    """Return the history with other fields in the first event picked."""
+    at = find(history, pick)
+    event = history.events[at]
+    return _with(history, at, [replace(event, fields={**event.fields, **fields})])
+
+
+def dropped(history: History, pick: Pick) -> History:
+    """Return the history without the first event picked."""
+    return _with(history, find(history, pick), [])
+
+
+def repeated(
+    history: History, pick: Pick, *, after: Pick | None = None, later: float = 0.01, **fields: Any
+) -> History:
+    """Return the history in which the first event picked happens once more, right behind it or behind another."""
+    event = history.events[find(history, pick)]
+    at = find(history, after or pick)
+    behind = history.events[at]
+    again = replace(event, at=behind.at + later, fields={**event.fields, **fields})
+    return _with(history, at, [behind, again])
+
+
+def moved_behind(history: History, pick: Pick, after: Pick) -> History:
+    """Return the history in which the first event picked happens only behind another."""
+    event = history.events[find(history, pick)]
+    rest = dropped(history, pick)
+    at = find(rest, after)
+    behind = rest.events[at]
+    return _with(rest, at, [behind, replace(event, at=behind.at + 0.01)])
+
+
+def _with(history: History, at: int, events: list[Event]) -> History:
+    return History(events=[*history.events[:at], *events, *history.events[at + 1 :]])

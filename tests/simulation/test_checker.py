@@ -1,0 +1,410 @@
+"""Each invariant of the checker: a history that keeps it passes, a falsified one is caught under that invariant's name."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from makegood.supervisor import LEASE
+from makegood.testing.checker import INVARIANTS, RULES, Final, check
+from makegood.testing.checker.report import LATER
+from makegood.testing.history import Event, History
+from tests.simulation.stories import (
+    PLANS,
+    Story,
+    changed,
+    dropped,
+    final,
+    find,
+    good,
+    moved_behind,
+    moving,
+    picks,
+    repeated,
+)
+
+Falsify = Callable[[History], History]
+
+
+def judged_again(history: History) -> History:
+    """The same silence is counted a second time."""
+    return repeated(history, picks("judged", 2), failures=2)
+
+
+def claimed_by_two(history: History) -> History:
+    """A second Scheduler claims under the epoch that was given already."""
+    at = find(history, picks("claimed", 1))
+    first = history.events[at]
+    return History(events=[*history.events[: at + 1], replace(first, node="s2"), *history.events[at + 1 :]])
+
+
+def seized(history: History) -> History:
+    """Another Scheduler claims, under a new epoch, what is held and alive."""
+    return repeated(history, picks("claimed", 1), after=picks("store"), epoch=2)
+
+
+def decided_by_another(history: History) -> History:
+    """Who does not hold the task decides, and commits."""
+    at = find(history, moving(1, 1, "running", "done"))
+    events = list(history.events)
+    for n in (at - 1, at, at + 1):
+        events[n] = replace(events[n], node="s2")
+    return History(events=events)
+
+
+def taken_by_two(history: History) -> History:
+    return repeated(history, picks("taken", 1), by="a2")
+
+
+def without_undo_of_reserve(history: History) -> History:
+    """The task is undone although a done step stands."""
+    events = [e for e in history.events if not (e.task == 2 and e.at > 3.35)]
+    story = Story()
+    story.now = 3.5
+    story.commit(
+        2, (1, "undoing", "undone"), ("task", "undoing", "undone"), accepted=(1, "undo", 2, "done"), ended="undone"
+    )  # fmt: skip
+    ours = story.history.events
+    later = [e for e in history.events if e.at > 3.95]
+    return History(events=[*(e for e in events if e not in later), *ours, *later])
+
+
+def undo_in_wrong_order(history: History) -> History:
+    """The first step's undo is asked while the second is done."""
+    story = Story()
+    story.lead("v1", 1)
+    story.processed(1)
+    story.commit(
+        1, ("task", "processed", "undoing"), (0, "done", "undoing"), claim=2, act="undo", sent=[(0, "undo", 2)]
+    )  # fmt: skip
+    return story.history
+
+
+def undo_without_decision(history: History) -> History:
+    """An undo is asked of a task that goes forward."""
+    return repeated(
+        history, picks("sent", 1, idx=0), doing="undo", attempt=2, key="t1/reserve/1/undo", later=0.02
+    )
+
+
+def undo_of_what_never_started(history: History) -> History:
+    story = Story()
+    story.submit(1)
+    story.commit(1, ("task", "pending", "undoing"), claim=1, act="cancel", sent=[(1, "undo", 1)])
+    return story.history
+
+
+def undo_in_flight(history: History) -> History:
+    """The undo is asked although the silent attempt was not judged."""
+    without = dropped(history, picks("judged", 2))
+    return dropped(dropped(without, picks("late", 2)), picks("refused", 2))
+
+
+def started_too_soon(history: History) -> History:
+    """The second step is asked for in the commit that starts the first."""
+    at = find(history, picks("sent", 1, idx=0))
+    first = history.events[at]
+    second = replace(first, fields={**first.fields, "idx": 1, "key": "t1/charge/1/do"})
+    events = [e for e in history.events if not picks("sent", 1, idx=1)(e)]
+    return History(events=[*events[: at + 1], second, *events[at + 1 :]])
+
+
+def done_without_reply(history: History) -> History:
+    """The late reply of a judged attempt makes its step done after all."""
+    at = find(history, picks("refused", 2))
+    moved = Event(2.85, "moved", "s1", 2, {"moves": [(1, "in_doubt", "done", 1, 1)], "cause": "", "note": ""})
+    return changed(
+        History(events=[*history.events[: at + 1], moved, *history.events[at + 1 :]]),
+        moving(2, 1, "in_doubt", "undoing"),
+        moves=[("task", "processing", "undoing"), (1, "done", "undoing", 2, 1)],
+    )
+
+
+def ended_and_moved_on(history: History) -> History:
+    """A processed task is undone, and nobody asked for it."""
+    at = find(history, picks("ended", 1)) + 1
+    story = Story()
+    story.now = 1.45
+    story.commit(1, ("task", "processed", "undoing"), claim=2)
+    story.commit(1, ("task", "undoing", "processed"))
+    return History(events=[*history.events[: at + 1], *story.history.events, *history.events[at + 1 :]])
+
+
+def step_moved_after_the_end(history: History) -> History:
+    at = find(history, picks("ended", 1)) + 1
+    story = Story()
+    story.now = 1.45
+    story.commit(1, (1, "done", "kept"), claim=2)
+    return History(events=[*history.events[: at + 1], *story.history.events, *history.events[at + 1 :]])
+
+
+def renewed_by_the_old_one(history: History) -> History:
+    at = find(history, picks("lease", epoch=2))
+    old = Event(9.05, "lease", "v1", 0, {"name": LEASE, "epoch": 1, "holder": "v1", "verb": "renewed"})
+    return History(events=[*history.events[: at + 1], old, *history.events[at + 1 :]])
+
+
+def superseded_judges(history: History) -> History:
+    """The first leader judges after the second was elected."""
+    at = find(history, picks("judged", 2))
+    elected = Event(history.events[at].at - 0.01, "lease", "v2", 0,
+                    {"name": LEASE, "epoch": 2, "holder": "v2", "verb": "acquired"})  # fmt: skip
+    events = [e for e in history.events if e.fields.get("epoch") != 2 or e.kind != "lease"]
+    at = events.index(history.events[at])
+    return History(events=[*events[:at], elected, *events[at:]])
+
+
+def judged_after_giving_back(history: History) -> History:
+    at = find(history, picks("judged", 2))
+    back = Event(history.events[at].at - 0.01, "lease", "v1", 0,
+                 {"name": LEASE, "epoch": 1, "holder": "v1", "verb": "released"})  # fmt: skip
+    return History(events=[*history.events[:at], back, *history.events[at:]])
+
+
+def too_many_commits(history: History) -> History:
+    """A Scheduler commits, again and again, what moves nothing on."""
+    at = find(history, picks("accepted", 1, idx=1))
+    story = Story()
+    story.now = 1.35
+    for _ in range(2):
+        story.now -= 0.099
+        story.commit(1, (1, "running", "ready"), (1, "ready", "running"))
+    idle = [e for e in story.history.events if e.kind == "moved"]
+    return History(events=[*history.events[:at], *idle, *history.events[at:]])
+
+
+def late_effect(history: History) -> History:
+    """The silent attempt takes effect after its undo, at a service that does not fence."""
+    return repeated(history, picks("effect", 2, doing="do", key="t2/charge/1/do"), after=picks("ended", 2))
+
+
+FALSE: list[tuple[str, str, Falsify]] = [
+    ("I1", "processed) went to undoing", ended_and_moved_on),
+    ("I1", "no operator had asked", step_moved_after_the_end),
+    ("I1", "submission 1 ended", lambda h: changed(h, picks("ended", 3, submission=2), submission=1)),
+    ("I1", "went to pending", lambda h: dropped(h, picks("act", 3, what="resubmit"))),
+    ("I1", "takes resubmit", lambda h: changed(h, picks("act", 3, what="resubmit"), what="settle")),
+    ("I1", "takes resubmit", lambda h: changed(h, picks("act", 3, what="resubmit"), verdict="refused")),
+    ("I1", "lock of a task that had ended", lambda h: repeated(h, picks("released", 4), after=picks("ended", 4))),
+    ("I2", "answered twice", lambda h: repeated(h, picks("accepted", 1, idx=1))),
+    ("I2", "completed twice in round 1", lambda h: repeated(
+        repeated(h, picks("sent", 1, idx=1), after=picks("taken", 1, idx=1), attempt=2),
+        picks("accepted", 1, idx=1), attempt=2)),
+    ("I3", "superseded by attempt 2", lambda h: repeated(
+        h, picks("sent", 1, idx=1), after=picks("taken", 1, idx=1), attempt=2)),
+    ("I3", "after its complete-by", lambda h: changed(h, picks("accepted", 1, idx=1), complete_by=1.0)),
+    ("I3", "it came 2.000 s after", lambda h: changed(h, picks("accepted", 1, idx=1), complete_by=1.0, came=3.0)),
+    ("I3", "judged silent", lambda h: repeated(h, picks("judged", 2), after=picks("taken", 2, idx=1, attempt=2), attempt=2)),
+    ("I3", "had not been asked", lambda h: dropped(h, picks("sent", 1, idx=1))),
+    ("I3", "asked to do under attempt 1; a reply to undo", lambda h: changed(h, picks("accepted", 1, idx=1), doing="undo")),
+    ("I4", "stands 2 times", lambda h: changed(h, picks("effect", 1), net=2)),
+    ("I4", "stands -1 times", lambda h: changed(h, picks("effect", 2, doing="undo"), net=-1)),
+    ("I5", "although attempt 1 had been used", lambda h: changed(h, picks("sent", 2, doing="undo", idx=1), attempt=1)),
+    ("I5", "under another key", lambda h: repeated(h, picks("sent", 1, idx=1), attempt=2, key="else")),
+    ("I5", "under the key of reserve, round 1", lambda h: changed(h, picks("sent", 3, round=2, idx=0), key="t3/reserve/1/do")),
+    ("I5", "which no commit had handed out", lambda h: changed(h, picks("call", 1), attempt=7)),
+    ("I5", "a key that no commit", lambda h: changed(h, picks("call", 1), key="never heard of")),
+    ("I5", "with the token (1, 7)", lambda h: changed(h, picks("call", 1), token=[1, 7])),
+    ("I5", "tokens do not rise", lambda h: changed(h, picks("call", 2, doing="undo", step="charge"), token=[0, 2])),
+    ("I5", "by its moves it is in round 2", lambda h: changed(h, picks("sent", 3, round=2, idx=0), round=1)),
+    ("I6", "epoch 1 had been given", claimed_by_two),
+    ("I6", "while s1 held it", seized),
+    ("I6", "s2 decided", decided_by_another),
+    ("I6", "a1 had it already", taken_by_two),
+    ("I6", "was taken", lambda h: changed(h, picks("taken", 1), attempt=5)),
+    ("I7", "superseded by the term 2", superseded_judges),
+    ("I7", "lease was given back", judged_after_giving_back),
+    ("I7", "nobody ever held the lease", lambda h: dropped(dropped(h, picks("lease")), picks("lease"))),
+    ("I7", "v1 had had epoch 1", lambda h: changed(h, picks("lease", epoch=2), epoch=1)),
+    ("I7", "renewed the lease", renewed_by_the_old_one),
+    ("I8", "counted twice", judged_again),
+    ("I8", "answered", lambda h: repeated(h, picks("judged", 2), after=picks("ended", 2), attempt=2)),
+    ("I8", "so at most 3", lambda h: changed(h, picks("judged", 2), failures=4)),
+    ("I8", "never handed out", lambda h: changed(h, picks("judged", 2), attempt=4)),
+    ("I8", "nobody held", lambda h: repeated(h, picks("released", 4))),
+    ("I9", "these were not: reserve (done)", without_undo_of_reserve),
+    ("I9", "before what came after it was settled: charge (done)", undo_in_wrong_order),
+    ("I9", "although the task was processing", undo_without_decision),
+    ("I9", "certainly never started", undo_of_what_never_started),
+    ("I9", "was in flight", undo_in_flight),
+    ("I10", "before what it follows: reserve (running)", started_too_soon),
+    ("I10", "although the task was pending", lambda h: moved_behind(h, picks("moved", 1), picks("taken", 1))),
+    ("I11", "with 0.000 s left", lambda h: changed(h, picks("call", 1), remaining=0.0)),
+    ("I12", "given two tasks", lambda h: changed(h, picks("submitted", 2), key="order-1")),
+    ("I13", "the reply to attempt 1 had been refused", done_without_reply),
+    ("I13", "without an accepted reply", lambda h: dropped(h, picks("accepted", 1, idx=1))),
+    ("I13", "from undoing to undone", lambda h: dropped(h, picks("accepted", 2, doing="undo"))),
+    ("I13", "from running to failed", lambda h: changed(h, picks("accepted", 4, reply="permanent"), reply="done")),
+    ("I16", "but it was running", lambda h: changed(h, moving(1, 1, "running", "done"),
+        moves=[(1, "in_doubt", "done", 1, 1), ("task", "processing", "processed")])),
+    ("I16", "no lawful move", lambda h: changed(h, moving(2, 1, "running", "in_doubt"), moves=[(1, "running", "kept", 1, 1)])),
+    ("I16", "its moves say processed", lambda h: changed(h, picks("ended", 1), state="undone")),
+    ("L2", "is undone, and its effect stands 1 times", late_effect),
+    ("L2", "is done, and its effect stands 0 times", lambda h: changed(h, picks("effect", 1, key="t1/charge/1/do"), net=0)),
+    ("L2", "no alert was raised", lambda h: dropped(h, picks("alert", 4))),
+    ("L2", "and charge is running", lambda h: changed(h, moving(1, 1, "running", "done"),
+        moves=[("task", "processing", "processed")])),
+    ("L4", "rows without a task", lambda h: changed(h, picks("rest"), orphans=["step 3 of task 9"])),
+    ("L4", "leases held by the dead", lambda h: changed(h, picks("rest"), leases_held_by_dead=["v1"])),
+    ("L4", "messages that nobody used up", lambda h: changed(h, picks("rest"), inbox_rows=1)),
+    ("L4", "requests of tasks that have ended", lambda h: changed(h, picks("rest"), request_rows=2)),
+    ("L5", "at most 3", too_many_commits),
+]  # fmt: skip
+"""Invariant, what the report must say, and how the good history is falsified."""
+
+
+def test_a_good_history_passes_and_every_invariant_had_something_to_look_at() -> None:
+    history = good()
+    report = check(history, final(history))
+    assert report.ok, str(report)
+    assert report.idle == []
+    assert set(report.excused) == set(LATER)
+
+
+@pytest.mark.parametrize(
+    ("name", "says", "falsify"), FALSE, ids=[f"{name}: {says}" for name, says, _ in FALSE]
+)
+def test_a_falsified_history_is_caught(name: str, says: str, falsify: Falsify) -> None:
+    """The violation stands under its invariant, tells what went wrong, and shows an event of the history."""
+    history = falsify(good())
+    report = check(history, final(history))
+    found = [v for v in report.of(name) if says in v.text]
+    assert found, f"{name} does not say {says!r}:\n{report}"
+    assert all(event in history.events for v in found for event in v.events)
+    assert name in report.broken()
+
+
+LAST: list[tuple[str, str, Callable[[History], Final]]] = [
+    ("I12", "is not in the store", lambda h: replace(final(h), tasks=final(h).tasks[1:])),
+    ("I15", "holds 4000 1234", lambda h: final(h, logs=["calling the bank for card 4000 1234"])),
+    ("I16", "the task's row says processing", lambda h: final(dropped(h, moving(1, "task", "processing", "processed")))),
+    ("I16", "the store's history of it says waiting", lambda h: replace(final(h), histories={**final(h).histories, 1: []})),
+    ("I16", "history row 0 says", lambda h: replace(final(h), histories={1: final(h).histories[1][1:]})),
+    ("L2", "not listed: reserve", lambda h: final(changed(h, moving(4, 0, "running", "done"),
+        moves=[(0, "running", "undone", 1, 1), (1, "ready", "running", 1, 1)]))),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "says", "rows"), LAST, ids=[f"{name}: {says}" for name, says, _ in LAST])
+def test_false_rows_in_the_end_are_caught(name: str, says: str, rows: Callable[[History], Final]) -> None:
+    """What the store, its history rows or the logs say is compared with what happened."""
+    history = good()
+    report = check(history, rows(history))
+    assert [v for v in report.of(name) if says in v.text], f"{name} does not say {says!r}:\n{report}"
+
+
+def test_a_task_that_never_ends_breaks_l1() -> None:
+    story = Story()
+    story.processed(1)
+    story.begin(2)
+    story.rest(2)
+    report = check(story.history, final(story.history))
+    (found,) = report.of("L1")
+    assert found.task == 2
+    assert "the task is processing" in found.text
+    assert "charge running" in found.text
+
+
+def test_a_store_that_holds_fewer_tasks_than_it_acknowledged_breaks_i12() -> None:
+    """Even when nobody hands in the rows."""
+    report = check(changed(good(), picks("rest"), tasks=3))
+    assert "4 submissions were acknowledged" in report.of("I12")[0].text
+
+
+def test_no_rule_is_vacuous() -> None:
+    """Every invariant that applies has a rule and a falsified history; the others say why they do not apply."""
+    falsified = {name for name, *_ in FALSE} | {name for name, *_ in LAST} | {"L1"}
+    assert falsified == set(INVARIANTS) - set(LATER) == {rule.name for rule in RULES}
+
+
+def test_an_empty_history_passes_nothing_in_silence() -> None:
+    """Nothing was violated, and the report says of each invariant that there was nothing to look at."""
+    report = check(History())
+    assert report.ok
+    assert set(report.idle) | set(report.excused) == set(INVARIANTS)
+    assert "nothing to look at: I1, I2" in str(report)
+    assert "not applicable: I14, retention" in str(report)
+
+
+@pytest.mark.parametrize("name", LATER)
+def test_what_does_not_apply_yet_applies_once_its_events_exist(name: str) -> None:
+    """Then the report says that nothing looks at them, instead of passing them."""
+    history = good()
+    kind, _ = LATER[name]
+    history.note(kind, task=1)
+    report = check(history, final(history))
+    assert name not in report.excused
+    assert name in report.idle
+
+
+def test_acts_are_found_wherever_their_commit_notes_them() -> None:
+    """The order of events within one commit does not matter: here the act stands before the moves."""
+    history = good()
+    at = find(history, picks("act", 3, what="resubmit"))
+    events = list(history.events)
+    events.insert(find(history, moving(3, "task", "undone", "pending")), events.pop(at))
+    assert check(History(events=events), final(history)).ok
+
+
+def test_what_the_store_writes_of_a_release_is_not_a_decision() -> None:
+    """The store's own history has a row for a freed task; it must not count as a Scheduler's Decision."""
+    history = good()
+    at = find(history, picks("released", 4))
+    freed = history.events[at]
+    moves = {"moves": [("task", "processing", "pending")], "cause": "", "note": ""}
+    row = replace(freed, kind="moved", fields=moves)
+    noted = replace(freed, kind="moved", node="a1", fields={**moves, "moves": []})
+    events = [*history.events[: at + 1], row, noted, *history.events[at + 1 :]]
+    assert check(History(events=events), final(history)).ok
+
+
+def test_a_probe_may_cost_one_failure_more() -> None:
+    """A step in doubt is probed a last time when its failures are used up."""
+    history = changed(good(), picks("judged", 2), failures=4)
+    rows = final(history)
+    assert check(history, rows).broken() == ["I8"]
+    policy = PLANS[1].policy
+    assert policy is not None
+    for detail in rows.tasks:
+        view = detail.steps[1]
+        detail.steps[1] = view.__class__(
+            **{name: getattr(view, name) for name in view.__struct_fields__ if name != "plan"},
+            plan=PLANS[1].__class__(1, name="charge", after=(0,), policy=policy.__class__(10.0, threshold=1, probe=True)),
+        )  # fmt: skip
+    assert check(history, rows).ok
+
+
+@given(st.lists(st.sampled_from(["processed", "undone", "resubmitted", "held"]), min_size=1, max_size=8))
+def test_any_mixture_of_good_lives_passes(lives: list[str]) -> None:
+    """No false alarm, however many tasks there are and however they end."""
+    story = Story()
+    story.lead("v1", 1)
+    for task, life in enumerate(lives, 1):
+        getattr(story, life)(task)
+    story.rest(len(lives))
+    report = check(story.history, final(story.history))
+    assert report.ok, str(report)
+
+
+@given(st.data())
+def test_dropping_a_decision_is_always_noticed(data: st.DataObject) -> None:
+    """Whichever committed Decision is missing from a history, the fold no longer fits."""
+    history = good()
+    places = [n for n, event in enumerate(history.events) if event.kind == "moved"]
+    at = data.draw(st.sampled_from(places))
+    events = [event for n, event in enumerate(history.events) if n != at]
+    assert "I16" in check(History(events=events), final(history)).broken()
+
+
+def test_the_report_shows_the_rule_the_words_and_the_events() -> None:
+    history = judged_again(good())
+    report = check(history, final(history))
+    text = str(report)
+    assert "I8 (one silence is counted once" in text
+    assert (
+        "the silence of attempt 1 of charge was counted twice: at 2.500 s by v1 and at 2.510 s by v1" in text
+    )
+    assert "judged    task 2" in text
+    assert "looked at: I1 6" in text

@@ -1,0 +1,217 @@
+"""A batch of runs in which something never happened is refused, and says what; timelines are readable."""
+
+import io
+from collections.abc import Callable
+
+import pytest
+from rich.console import Console
+
+from makegood.supervisor import LEASE
+from makegood.testing.checker import Batch, check, timeline
+from makegood.testing.checker.batch import WANTED, occurrences
+from makegood.testing.history import Event, History
+from tests.simulation.stories import Story, changed, dropped, final, good, moving, picks, repeated
+
+ENABLED = ("kill", "duplicate", "delay")
+
+
+def eventful(without: str = "") -> History:
+    """Return a good history in which everything happens that a batch must contain, but for ``without``."""
+    story = Story()
+    story.lead("v1", 1)
+    for task, life in enumerate(("processed", "undone", "resubmitted", "held"), 1):
+        if (without, life) != ("end error", "held"):
+            getattr(story, life)(task)
+    story.submit(5)
+    if without != "change of leader":
+        story.note("lease", "v2", name=LEASE, epoch=2, holder="v2", verb="acquired")
+    for what, point in (
+        ("kill", "commit"),
+        ("delay", "reply"),
+        ("duplicate", "request"),
+        ("duplicate", "reply"),
+    ):
+        if without not in (f"{what} {point}", what):
+            story.note("fault", "s1", what=what, point=point)
+    for outcome in ("ambiguous committed", "ambiguous not committed"):
+        if without != outcome:
+            story.note("store", "s1", outcome=outcome, verbs=["commit"])
+    return story.history
+
+
+def without_end(state: str) -> Callable[[History], History]:
+    """Return what leaves out every end in a state."""
+
+    def leave_out(history: History) -> History:
+        return History(events=[e for e in history.events if not (e.kind == "ended" and e["state"] == state)])
+
+    return leave_out
+
+
+def never(kind: str) -> Callable[[History], History]:
+    """Return what leaves out every event of a kind."""
+    return lambda history: History(events=[e for e in history.events if e.kind != kind])
+
+
+def without_doubt(history: History) -> History:
+    """Undo only what is done for certain."""
+    for task in (2, 3):
+        moves = [("task", "processing", "undoing"), (1, "done", "undoing", 2, 1)]
+        history = changed(history, moving(task, "task", "processing", "undoing"), moves=moves)
+    return history
+
+
+LACKING: list[tuple[str, History]] = [
+    ("end processed", without_end("processed")(eventful())),
+    ("end undone", without_end("undone")(eventful())),
+    ("end error", eventful("end error")),
+    ("late reply", never("late")(eventful())),
+    ("duplicate request", eventful("duplicate request")),
+    ("duplicate reply", eventful("duplicate reply")),
+    ("refused stale write", never("refused")(eventful())),
+    ("change of leader", eventful("change of leader")),
+    ("undo in doubt", without_doubt(eventful())),
+    ("ambiguous committed", eventful("ambiguous committed")),
+    ("ambiguous not committed", eventful("ambiguous not committed")),
+]
+
+
+def batch_of(history: History, *more: History) -> Batch:
+    """Return a batch of these histories."""
+    batch = Batch()
+    for one in (history, *more):
+        rows = final(history)
+        batch.add(one, check(one, rows), enabled=ENABLED, label="seed 1")
+    return batch
+
+
+def full() -> Batch:
+    """Return a batch that lacks nothing: an eventful history, and a good one that comes to rest."""
+    batch = Batch()
+    for history in (eventful(), good()):
+        batch.add(history, check(history, final(history)), enabled=ENABLED)
+    return batch
+
+
+def test_a_batch_with_everything_lacks_nothing() -> None:
+    assert full().lacking() == []
+    assert full().ok
+
+
+@pytest.mark.parametrize(("what", "history"), LACKING, ids=[what for what, _ in LACKING])
+def test_a_batch_that_lacks_something_says_which(what: str, history: History) -> None:
+    """Only this is lacking; everything else that a batch must contain is there."""
+    assert set(WANTED) - set(occurrences(history)) == {what}
+    batch = batch_of(history)
+    text = WANTED[what].removeprefix("a ").removeprefix("an ")
+    assert f"no {text}" in batch.lacking()
+    assert not batch.ok
+    assert f"this batch proves too little: no {text}" in str(batch)
+
+
+def test_every_wanted_occurrence_has_its_test() -> None:
+    assert {what for what, _ in LACKING} == set(WANTED)
+
+
+def test_a_fault_that_was_switched_on_must_happen() -> None:
+    batch = full()
+    batch.enabled.add("clock jump")
+    assert batch.lacking() == ["no fault 'clock jump', although it was switched on"]
+
+
+def test_an_invariant_that_had_nothing_to_look_at_is_lacking() -> None:
+    """All runs together must give each invariant something to look at."""
+    batch = Batch()
+    history = eventful()
+    batch.add(history, check(history, final(history)))
+    assert [text for text in batch.lacking() if "L1" in text] == [
+        "nothing for L1 to look at (in the end every task is processed, undone or in error)"
+    ]
+
+
+def test_a_change_of_leader_counts_only_while_tasks_are_under_way() -> None:
+    """In ``good`` the second leader comes when all has ended."""
+    assert occurrences(good())["change of leader"] == 0
+    assert occurrences(eventful())["change of leader"] == 1
+    again = repeated(eventful(), picks("lease", epoch=1), epoch=3)
+    assert occurrences(again)["change of leader"] == 1, "v1 leads again: no change"
+
+
+def test_a_late_copy_of_an_accepted_reply_is_a_duplicate_not_a_late_reply() -> None:
+    history = repeated(
+        never("late")(eventful()), picks("reply", 1, idx=1), after=picks("ended", 1), doing="do"
+    )
+    history.events.append(Event(99.0, "late", "a1", 1, {"idx": 1, "doing": "do", "attempt": 1}))
+    counts = occurrences(history)
+    assert counts["late reply"] == 0
+    assert counts["duplicate reply"] == 2
+
+
+def test_batches_of_several_processes_are_merged() -> None:
+    """Ten thousand seeds may run in several processes."""
+    one, other = batch_of(eventful()), batch_of(dropped(good(), picks("alert")))
+    both = Batch()
+    both.merge(one)
+    both.merge(other)
+    assert both.runs == 2
+    assert both.happened == one.happened + other.happened
+    assert [label for label, _ in both.violations] == ["seed 1"] * len(other.violations) != []
+    assert both.lacking() == []
+    assert not both.ok
+
+
+def test_tables_show_what_was_violated_and_what_never_happened() -> None:
+    batch = batch_of(eventful("ambiguous committed"))
+    batch.merge(batch_of(dropped(good(), picks("alert"))))
+    out = io.StringIO()
+    for table in batch.tables():
+        Console(file=out, width=200).print(table)
+    text = out.getvalue()
+    assert "violated" in text
+    assert "never" in text
+    assert "not applicable: retention records no events yet" in text
+    assert "fault: kill" in text
+
+
+# -- timelines ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_timeline_is_aligned_and_says_who_did_what_to_which_task() -> None:
+    lines = timeline(good()).splitlines()
+    heads = [line for line in lines if line.startswith("task #")]
+    assert len(heads) == 4
+    body = lines[4:]
+    assert len(body) == len(good().events)
+    columns = {line.index("  #1") for line in body if "  #1" in line}
+    assert len(columns) == 1
+    text = "\n".join(body)
+    assert "s1  #1  accepts done of reserve/1" in text
+    assert "charge in_doubt -> undoing" in text
+    assert "calls bank for undo charge/2, token 1.2, 4.000 s left" in text
+    assert "operator's cancel: applied" in text
+
+
+def test_a_timeline_marks_faults() -> None:
+    lines = timeline(eventful()).splitlines()
+    assert [line.split()[1] for line in lines if "FAULT" in line] == ["!!"] * 4
+    assert any("FAULT kill at commit" in line for line in lines)
+
+
+def test_a_timeline_of_one_task_shows_the_faults_and_no_other_task() -> None:
+    text = timeline(eventful(), task=2)
+    assert "#2" in text
+    assert "#1" not in text
+    assert "#4" not in text
+    assert "FAULT kill" in text
+
+
+def test_the_end_of_a_timeline_says_how_much_is_left_out() -> None:
+    text = timeline(good(), last=3)
+    assert f"... {len(good().events) - 3} lines before" in text
+    assert len(text.splitlines()) == 4 + 1 + 3
+
+
+def test_kinds_nobody_has_words_for_are_shown_as_they_are() -> None:
+    history = History()
+    history.note("notified", "s1", 7, to="queue:web")
+    assert "notified to='queue:web'" in timeline(history)
