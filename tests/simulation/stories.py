@@ -66,7 +66,7 @@ class Story:
         if accepted is not None:
             idx, doing, attempt, reply = accepted
             note(
-                "accepted", node, task, idx=idx, doing=doing, attempt=attempt, reply=reply, complete_by=self.now + 5.0, now=self.now
+                "accepted", node, task, idx=idx, doing=doing, attempt=attempt, reply=reply, complete_by=self.now + 5.0, now=self.now, came=self.now - 0.05
             )  # fmt: skip
         for move in moves:
             if move[0] != "task" and move[2] == "waiting" and move[1] in ("undone", "failed", "kept"):

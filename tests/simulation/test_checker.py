@@ -194,7 +194,6 @@ FALSE: list[tuple[str, str, Falsify]] = [
         picks("accepted", 1, idx=1), attempt=2)),
     ("I3", "superseded by attempt 2", lambda h: repeated(
         h, picks("sent", 1, idx=1), after=picks("taken", 1, idx=1), attempt=2)),
-    ("I3", "after its complete-by", lambda h: changed(h, picks("accepted", 1, idx=1), complete_by=1.0)),
     ("I3", "it came 2.000 s after", lambda h: changed(h, picks("accepted", 1, idx=1), complete_by=1.0, came=3.0)),
     ("I3", "judged silent", lambda h: repeated(h, picks("judged", 2), after=picks("taken", 2, idx=1, attempt=2), attempt=2)),
     ("I3", "had not been asked", lambda h: dropped(h, picks("sent", 1, idx=1))),
@@ -358,6 +357,25 @@ def test_what_the_store_writes_of_a_release_is_not_a_decision() -> None:
     noted = replace(freed, kind="moved", node="a1", fields={**moves, "moves": []})
     events = [*history.events[: at + 1], row, noted, *history.events[at + 1 :]]
     assert check(History(events=events), final(history)).ok
+
+
+def test_a_task_at_rest_may_be_claimed_again_and_again_for_acts_that_are_refused() -> None:
+    """Nobody holds it afterwards, so nobody is robbed of it."""
+    history = good()
+    at = find(history, picks("ended", 1)) + 1
+    last = history.events[at]
+    claims = [
+        replace(last, at=last.at + epoch / 100, kind="claimed", task=1, fields={"epoch": epoch, "lost": 0})
+        for epoch in (2, 3)
+    ]
+    events = [*history.events[: at + 1], *claims, *history.events[at + 1 :]]
+    assert check(History(events=events), final(history)).ok
+
+
+def test_a_scheduler_may_commit_later_than_its_reply_came() -> None:
+    """A reply that lay in the store while its task was taken over came in time all the same."""
+    history = changed(good(), picks("accepted", 1, idx=1), complete_by=1.3, came=1.2, now=31.0)
+    assert check(history, final(history)).ok
 
 
 def test_a_probe_may_cost_one_failure_more() -> None:

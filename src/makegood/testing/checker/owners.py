@@ -3,14 +3,16 @@
 from typing import ClassVar
 
 from makegood.supervisor import LEASE
-from makegood.testing.checker.reading import World
+from makegood.testing.checker.reading import AT_REST, World
 from makegood.testing.checker.report import Report
 from makegood.testing.checker.rule import Rule, when
 from makegood.testing.history import Event
 
 
 class OneOwner(Rule):
-    """I6: epochs of a task's claims rise; only who claimed it last decides; a hand-out has one owner."""
+    """I6: epochs of a task's claims rise; only who claimed it last decides; a hand-out has one owner. (A task at rest may be
+    claimed for an act that changes nothing: nobody holds it afterwards.)
+    """
 
     name: ClassVar[str] = "I6"
     kinds: ClassVar[frozenset[str]] = frozenset({"claimed", "moved", "taken"})
@@ -38,7 +40,7 @@ class OneOwner(Rule):
                 *before,
                 event,
             )
-        if task.owner is not None:
+        if task.owner is not None and task.state not in AT_REST:
             self.wrong(f"the task was claimed {when(event)} while {task.owner} held it", *before, event)
         self._claims[event.task] = event
 

@@ -86,7 +86,9 @@ class InTime(Rule):
                 event,
             )
         complete_by = event.fields.get("complete_by")
-        came = event.fields.get("came", event.fields.get("now"))
+        came = event.fields.get(
+            "came"
+        )  # not ``now``: a Scheduler may lawfully commit later than its reply came
         if complete_by is not None and came is not None and came > complete_by + _EPSILON:
             self.wrong(
                 f"the reply to attempt {attempt} of {name} was accepted {when(event)}; it came "
