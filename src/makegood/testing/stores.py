@@ -90,6 +90,7 @@ class InlineLine(Line):
         self._busy = False
         self._slow = 0.0
         self._verbs: list[str] = []
+        self._looking = False
 
     def start(self) -> None:
         """Be ready: the one thread there is does the work."""
@@ -134,7 +135,7 @@ class InlineLine(Line):
         if fresh and self.writes:
             assert isinstance(connection, WatchedConnection)
             self._world.recorder.watch(connection)
-            connection.watched = partial(self._commit, connection)
+            connection.watched = partial(self._at_commit, connection)
         return connection
 
     def _write(self, operations: list[Operation]) -> set[str]:
@@ -146,6 +147,13 @@ class InlineLine(Line):
             self._world.recorder.roll_back(self._verbs)
             raise
 
+    def _stands(self, failure: sqlite3.Error) -> bool:
+        self._looking = True
+        try:
+            return super()._stands(failure)
+        finally:
+            self._looking = False
+
     def _do(self, tx: Transaction, group: list[Operation], *, alone: bool) -> None:
         super()._do(tx, group, alone=alone)
         action = group[0].action
@@ -153,14 +161,18 @@ class InlineLine(Line):
         self._verbs.append(verb)
         self._world.recorder.done(tx, verb, getattr(action, "keywords", {}))
 
-    def _commit(self, connection: WatchedConnection) -> None:
+    def _at_commit(self, connection: WatchedConnection) -> None:
         world = self._world
         name = "+".join(dict.fromkeys(self._verbs))
+        if self._looking:
+            connection.commit_truly()
+            return
         struck = world.strike(f"commit {name}", _AT_COMMIT, self._process)
         if struck == "kill":
             raise KilledError
         if struck == "ambiguous not committed":
             world.recorder.outcome = struck
+            connection.rollback()
             raise _unknown()
         connection.commit_truly()
         if struck == "ambiguous committed":

@@ -4,6 +4,11 @@ The writer takes everything that was asked for since its last commit and does it
 concurrent callers cost one wait for the disk; there is no timer, a lone caller never waits for others. Each operation
 stands under a savepoint of its own, and the failure of one leaves the others alone. Results are handed to the event loop
 only after the commit, all with one call.
+
+A COMMIT that fails (the disk did) has no answer that could be relied on: what it wrote may stand, or may come back when the
+log is read again after a crash. So each transaction that changes something leaves its number in the row of its writer. After
+a failed COMMIT the file is opened anew, the row is read, and a small transaction is written behind it, after which the
+outcome cannot change any more. Only then do the callers hear of it.
 """
 
 import asyncio
@@ -30,6 +35,14 @@ _MOST_AT_ONCE = 1024
 _BUSY_TRIES = 9000  # about 10 s
 _FIRST_PAUSE = 0.00005
 _LONGEST_PAUSE = 0.001
+# After a failed commit: the disk may come back.
+_LOOKS = 20
+_LOOK_PAUSE = 0.5
+
+_FIRST_MARK = "insert into makegood_writer (last) values (1) returning id"
+_MARK = "update makegood_writer set last = last + 1 where id = ?"
+_LOOK = "select last from makegood_writer where id = ?"
+_BEHIND = "update makegood_ready set last = last"  # changes nothing, but is written
 
 
 @dataclass(slots=True)
@@ -73,6 +86,8 @@ class Line:
     _connection: sqlite3.Connection | None = None
     _plans: Interner = field(default_factory=Interner)
     _over: bool = False
+    _writer: int = 0
+    _commits: int = 0
 
     def start(self) -> None:
         """Start the thread; the connection is opened by the first operation."""
@@ -161,15 +176,56 @@ class Line:
     def _write(self, operations: list[Operation]) -> set[str]:
         connection = self._begin()
         tx = Transaction(connection, self.clock.now(), self._plans)
+        before = connection.total_changes
         try:
             groups = _grouped(operations)
             for group in groups:
                 self._do(tx, group, alone=len(groups) == 1)
-            connection.execute("commit")
+            if connection.total_changes != before:
+                self._commit(connection)
+            else:
+                connection.execute("commit")
         except BaseException as failure:
             self._roll_back(connection, failure)
             raise
         return tx.topics
+
+    def _commit(self, connection: sqlite3.Connection) -> None:
+        """Commit under the next number of this writer; if that fails, look whether it was done, and raise only when it was not."""
+        if not self._writer:
+            (self._writer,) = connection.execute(_FIRST_MARK).fetchone()
+            first, self._commits = True, 1
+        else:
+            connection.execute(_MARK, (self._writer,))
+            first, self._commits = False, self._commits + 1
+        try:
+            connection.execute("commit")
+        except sqlite3.Error as failure:
+            if connection.in_transaction or not is_broken(failure) or not self._stands(failure):
+                self._commits -= 1
+                if first:
+                    self._writer = 0
+                raise
+
+    def _stands(self, failure: sqlite3.Error) -> bool:
+        """Return whether a transaction stands whose COMMIT has failed, once that cannot change any more."""
+        _log.warning("%s: a commit failed (%s); looking whether it was written", self.path, failure)
+        for _ in range(_LOOKS):
+            try:
+                self._drop()
+                connection = self._begin()
+                found = connection.execute(_LOOK, (self._writer,)).fetchone()
+                connection.execute(_BEHIND)
+                connection.execute("commit")
+            except sqlite3.Error as again:
+                _log.warning("%s: it cannot be seen yet whether a commit was written (%s)", self.path, again)
+                time.sleep(_LOOK_PAUSE)
+            else:
+                return found is not None and found[0] == self._commits
+        raise StoreError(
+            f"{self.path}: a commit failed ({failure}) and the file cannot be read again: it is not known whether it was written; "
+            "look at the system's log and start this process anew"
+        ) from failure
 
     def _do(self, tx: Transaction, group: list[Operation], *, alone: bool) -> None:
         """Do one operation, or several that are done together. Their failure is their own unless the database failed."""
@@ -229,6 +285,8 @@ class Line:
 
     def _roll_back(self, connection: sqlite3.Connection, failure: BaseException) -> None:
         """Undo everything; a connection that cannot even do that, or whose disk failed, is not used again."""
+        if connection is not self._connection:  # let go of already
+            return
         try:
             if connection.in_transaction:
                 connection.execute("rollback")

@@ -24,6 +24,7 @@ select max(
 """
 _NEW_BOOT = "insert into makegood_clock (boot_id, shift, seen) values (?, ?, ?)"
 _OLD_BOOTS = "delete from makegood_clock where boot_id <> ?"
+_OLD_WRITERS = "delete from makegood_writer"
 _SEEN_NOW = "update makegood_clock set seen = max(seen, ?)"
 
 _REGISTER = """
@@ -68,6 +69,7 @@ def set_clock(connection: sqlite3.Connection, clock: Clock) -> float:
     start = max(clock.wall(), seen)
     shift: float = start - clock.monotonic()
     connection.execute(_OLD_BOOTS, (boot,))
+    connection.execute(_OLD_WRITERS)
     connection.execute(_NEW_BOOT, (boot, shift, start))
     return shift
 

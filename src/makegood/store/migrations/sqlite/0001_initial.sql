@@ -25,6 +25,12 @@ create table makegood_clock (
 create table makegood_ready (last integer not null);
 insert into makegood_ready (last) values (0);
 
+-- The number of the last commit of each store object that writes: tells what became of a commit whose answer was an error.
+create table makegood_writer (
+    id integer primary key autoincrement,
+    last integer not null
+);
+
 -- Not touched per step: at the claim, when its direction changes, and at rest.
 create table makegood_task (
     id integer primary key,

@@ -1,0 +1,144 @@
+"""SQLite only: a COMMIT that fails may have been done. The store looks, and tells its callers what is true."""
+
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from makegood.errors import StoreError, StoreUnavailableError
+from makegood.store.records import Filter
+from makegood.store.sqlite import SQLiteStore, threads
+from makegood.store.sqlite.connection import connect
+from tests.conformance.builders import draft
+from tests.conformance.worlds import SQLiteWorld
+
+
+class Answers:
+    """Makes the next commit fail: ``before`` it was done, or ``after``; then ``broken`` commits fail before they are done."""
+
+    def __init__(self) -> None:
+        self.next = ""
+        self.broken = 0
+        self.opened = 0
+
+    def connect(self, uri: str) -> sqlite3.Connection:
+        """Open a connection whose commits may fail."""
+        answers = self
+        answers.opened += 1
+
+        class Failing(sqlite3.Connection):
+            def execute(self, sql: str, *values: Any) -> sqlite3.Cursor:
+                if sql != "commit" or not self.total_changes:
+                    return super().execute(sql, *values)
+                fails, answers.next = answers.next, ""
+                if fails == "" and answers.broken:
+                    answers.broken -= 1
+                    fails = "before"
+                if fails == "before":
+                    self.rollback()
+                elif fails == "after":
+                    super().execute(sql)
+                if fails:
+                    lost = sqlite3.OperationalError("disk I/O error")
+                    lost.sqlite_errorcode = sqlite3.SQLITE_IOERR_FSYNC
+                    raise lost
+                return super().execute(sql, *values)
+
+        return connect(uri, factory=Failing)
+
+
+@asynccontextmanager
+async def opened(folder: Path, answers: Answers) -> AsyncIterator[SQLiteStore]:
+    """Open a store whose commits may fail."""
+    made = SQLiteStore(
+        folder / "store.db", clock=SQLiteWorld(folder).clock, poll=None, open_connection=answers.connect
+    )
+    await made.open(migrate=True)
+    try:
+        yield made
+    finally:
+        await made.close()
+
+
+@pytest.mark.parametrize("commits_before", [0, 1], ids=["its first commit", "a later one"])
+async def test_a_commit_that_stands_although_it_failed_is_told_as_done(
+    tmp_path: Path, commits_before: int
+) -> None:
+    answers = Answers()
+    async with opened(tmp_path, answers) as store:
+        for _ in range(commits_before):
+            await store.submit([draft(8)])
+        answers.next = "after"
+        (given,) = await store.submit([draft(1)])
+        assert (given.id, given.created) == (1, True)
+        assert [view.id for view in await store.find(Filter(ids=(1,)))] == [1]
+
+
+@pytest.mark.parametrize("commits_before", [0, 1], ids=["its first commit", "a later one"])
+async def test_a_commit_that_does_not_stand_is_told_as_away_and_can_be_repeated(
+    tmp_path: Path, commits_before: int
+) -> None:
+    answers = Answers()
+    async with opened(tmp_path, answers) as store:
+        for _ in range(commits_before):
+            await store.submit([draft(8)])
+        answers.next = "before"
+        with pytest.raises(StoreUnavailableError, match="disk"):
+            await store.submit([draft(1)])
+        assert await store.find(Filter(ids=(1,))) == []
+        (given,) = await store.submit([draft(1)])
+        assert given.created
+        answers.next = "after"  # and the numbers still tell one commit from the next
+        (given,) = await store.submit([draft(2)])
+        assert given.created
+
+
+async def test_the_numbers_of_two_processes_are_their_own(tmp_path: Path) -> None:
+    mine, theirs = Answers(), Answers()
+    async with opened(tmp_path, mine) as store, opened(tmp_path, theirs) as other:
+        for n in range(3):
+            await other.submit([draft(10 + n)])
+        mine.next = "before"
+        with pytest.raises(StoreUnavailableError):
+            await store.submit([draft(1)])
+        await other.submit([draft(20)])
+        mine.next = "after"
+        assert (await store.submit([draft(2)]))[0].created
+
+
+async def test_the_store_looks_until_the_disk_is_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(threads, "_LOOK_PAUSE", 0.0)
+    answers = Answers()
+    async with opened(tmp_path, answers) as store:
+        answers.next, answers.broken = "after", 5
+        assert (await store.submit([draft(1)]))[0].created
+        assert answers.broken == 0
+
+
+async def test_when_nobody_can_tell_the_store_says_so_and_does_not_say_that_nothing_was_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(threads, "_LOOK_PAUSE", 0.0)
+    answers = Answers()
+    async with opened(tmp_path, answers) as store:
+        answers.next, answers.broken = "after", 10_000
+        with pytest.raises(StoreError, match="not known") as caught:
+            await store.submit([draft(1)])
+        assert not isinstance(caught.value, StoreUnavailableError)
+        answers.broken = 0
+
+
+async def test_a_transaction_that_changes_nothing_leaves_no_number(tmp_path: Path) -> None:
+    """Looking for work must not cost a write."""
+    async with opened(tmp_path, Answers()) as store:
+        await store.submit([draft(1)])
+        watcher = sqlite3.connect(tmp_path / "store.db")
+        before = watcher.execute("select last from makegood_writer").fetchall()
+        assert await store.take(1, []) == []
+        assert watcher.execute("select last from makegood_writer").fetchall() == before
+        watcher.close()
