@@ -24,6 +24,7 @@ from makegood.client import Client
 from makegood.declaration import NOT_HAPPENED, NOTHING, Happened, NotHappened
 from makegood.errors import (
     ActRefusedError,
+    ClosedError,
     CompleteByPassed,
     ConfigError,
     DefinitionError,
@@ -66,6 +67,7 @@ __all__ = [
     "App",
     "Call",
     "Client",
+    "ClosedError",
     "CompleteByPassed",
     "ConfigError",
     "DefinitionError",

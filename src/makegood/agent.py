@@ -6,45 +6,30 @@ bounded by its complete-by, counted here on a clock that runs through suspend: t
 under the same key; at complete-by an ``async def`` action is cancelled and *nothing is said* (the Supervisor finds
 silence); a ``def`` action cannot be stopped, so its slot stays taken until it returns, and what it then says is refused
 by the store and kept in the history. A process that dies says nothing either.
-
-What an action raises decides the answer: ``Permanent``, ``Refused``, ``Later`` say so at once; any other exception is
-transient *and may have happened*, so when the tries run out the answer is "gave up": in doubt, never failed.
 """
 
 import asyncio
-import inspect
 import logging
 import random
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from contextvars import copy_context
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from makegood.call import Call, enter
 from makegood.channels.protocol import Channel
 from makegood.clock import Clock
-from makegood.declaration import NOT_HAPPENED, Action, Happened
-from makegood.durations import retry_after
-from makegood.errors import (
-    CompleteByPassed,
-    Later,
-    MakegoodError,
-    PayloadError,
-    Permanent,
-    Refused,
-    StoreUnavailableError,
-)
+from makegood.declaration import Action
+from makegood.errors import StoreUnavailableError
 from makegood.ids import show
 from makegood.messages import Message, Request
 from makegood.store.records import AgentInfo, Identity, Offer
 from makegood.threads import DaemonThreads
+from makegood.trying import Running, Trying
 
 log = logging.getLogger("makegood.agent")
 
 EXTEND_MOST = 10
 """``call.extend()`` may stretch an attempt to at most this many times its complete-by."""
-
-_ERROR_LENGTH = 2000
 
 
 @dataclass(slots=True)
@@ -64,29 +49,6 @@ class Slots:
         """Return what the process publishes of this agent."""
         mean = self.seconds / self.calls if self.calls else 0.0
         return AgentInfo(self.address, self.size, self.size - self.free, self.calls, self.failed, mean)
-
-
-@dataclass(slots=True, eq=False)
-class Running:
-    """An attempt under way. ``deadline`` is on the local clock, and is never moved beyond ``last``; ``node`` is the process's
-    number when it was taken.
-
-    ``halts``: it can be stopped at its deadline, and is to be.
-    """
-
-    request: Request
-    node: int
-    deadline: float
-    last: float
-    began: float
-    extended: "Callable[[Running, float], Coroutine[Any, Any, bool]]"
-    unclear: bool = False
-    halts: bool = False
-    work: "asyncio.Task[None] | None" = None
-
-    async def extend(self, more: float) -> bool:
-        """Ask the store for so many seconds from now on; see ``call.Bounds``."""
-        return await self.extended(self, more)
 
 
 @dataclass(slots=True)
@@ -129,10 +91,10 @@ class Agents:
         self._draining = False
         self._alone = False
         self._taking = False
-        self._async: dict[Callable[..., object], bool] = {}
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_at = 0.0
         self._threads = DaemonThreads(max(1, sum(s.size for s in slots.values())), "action")
+        self._trying = Trying(clock, rng, self._threads, self._arm)
         for each in slots.values():
             each.free = each.size
 
@@ -288,7 +250,7 @@ class Agents:
                     decoded=action.decoded,
                 )
             )
-            message = await self._tries(attempt, action)
+            message = await self._trying.answer(attempt, action)
         except asyncio.CancelledError:
             log.debug("step %s of task %s: halted at complete-by", request.step, show(request.task))
         finally:
@@ -314,38 +276,6 @@ class Agents:
             return
         self.resend(attempt.node, attempt.request.task, message)
 
-    async def _tries(self, attempt: Running, action: Action[..., Any]) -> Message | None:
-        """Return the answer of one attempt, or None for silence."""
-        request = attempt.request
-        try:
-            fn, kwargs = action.prepared(request)
-        except PayloadError as unreadable:  # the code changed under a waiting step: an operator's matter
-            return self._message(
-                request, "gave_up", error=f"arguments do not fit {request.action}: {unreadable}", final=True
-            )
-        attempt.halts = self._is_async(fn)
-        if attempt.halts:
-            self._arm(attempt.deadline)
-        message = await self._once(attempt, action, fn, kwargs)
-        if message is None or message.kind != "gave_up" or message.final or action.retry.never:
-            return message
-        for pause in action.retry.pauses():
-            jittered = pause * self._rng.uniform(0.5, 1.5)
-            if self._clock.monotonic() + jittered >= attempt.deadline:
-                return message
-            await asyncio.sleep(jittered)
-            attempt.unclear = True
-            message = await self._once(attempt, action, fn, kwargs)
-            if message is None or message.kind != "gave_up" or message.final:
-                break
-        return message
-
-    def _is_async(self, fn: Callable[..., object]) -> bool:
-        known = self._async.get(fn)
-        if known is None:
-            known = self._async[fn] = inspect.iscoroutinefunction(fn)
-        return known
-
     def _arm(self, deadline: float) -> None:
         """See to it that ``_halt`` runs at the earliest deadline: one timer for all attempts, as most end long before theirs."""
         if self._alarm is None or deadline < self._alarm_at:
@@ -367,68 +297,6 @@ class Agents:
         waiting = [attempt.deadline for attempt in self._running if attempt.halts]
         if waiting:
             self._arm(min(waiting))
-
-    async def _once(
-        self,
-        attempt: Running,
-        action: Action[..., Any],
-        fn: Callable[..., Any],
-        kwargs: Mapping[str, object],
-    ) -> Message | None:
-        """Run the function once; return its answer, None for silence."""
-        request = attempt.request
-        try:
-            if self._is_async(fn):
-                value = await fn(**kwargs)
-            else:
-                context = copy_context()
-                loop = asyncio.get_running_loop()
-                value = await loop.run_in_executor(self._threads, lambda: context.run(fn, **kwargs))
-            return self._answered(attempt, action, value)
-        except CompleteByPassed:
-            return None
-        except Permanent as said:
-            return self._message(request, "permanent", error=_words(said), unclear=attempt.unclear)
-        except Refused as said:
-            return self._message(request, "refused", error=_words(said))
-        except Later as said:
-            return self._message(
-                request,
-                "later",
-                error=_words(said),
-                wait=retry_after(said.wait, self._clock.wall()),
-                unclear=attempt.unclear,
-            )
-        except Exception as failed:  # noqa: BLE001 - whatever the user's code raises is transient, and may have happened
-            log.info(
-                "step %s of task %s, attempt %d: %s",
-                request.step,
-                show(request.task),
-                request.attempt,
-                _words(failed),
-            )
-            return self._message(request, "gave_up", error=_words(failed))
-
-    def _answered(self, attempt: Running, action: Action[..., Any], value: object) -> Message:
-        request = attempt.request
-        if request.doing == "undo":
-            return self._message(request, "done")
-        if request.doing == "probe" and value is NOT_HAPPENED:
-            return self._message(request, "not_happened")
-        if request.doing == "probe" and not isinstance(value, Happened):
-            said = f"the probe of {request.action} returned {type(value).__name__}: return mg.Happened(result) or mg.NOT_HAPPENED"
-            return self._message(request, "gave_up", error=said)
-        kind = "happened" if isinstance(value, Happened) else "done"
-        try:
-            encoded = action.encoded(value.result if isinstance(value, Happened) else value)
-        except (
-            PayloadError
-        ) as unfit:  # it was done, and its result is lost: in doubt, no retry, undone with result None
-            return self._message(request, "gave_up", error=f"the result cannot be kept: {unfit}", final=True)
-        return self._message(request, kind, value=encoded)
-
-    def _message(self, request: Request, kind: str, **fields: object) -> Message:
-        return Message(kind, request.idx, request.doing, request.attempt, **fields)  # type: ignore[arg-type]
 
     async def _extend(self, attempt: Running, more: float) -> bool:
         request = attempt.request
@@ -467,18 +335,6 @@ class Agents:
                 self._replies.waiting = [entry for entry in self._replies.waiting if id(entry) not in sent]
                 if late := accepted.count(False):
                     log.info("%d of %d replies came too late and were refused", late, len(batch))
-
-
-def _words(error: BaseException) -> str:
-    text = str(error)
-    named = (
-        text
-        if isinstance(error, MakegoodError) and text
-        else f"{type(error).__name__}: {text}"
-        if text
-        else type(error).__name__
-    )
-    return named[:_ERROR_LENGTH]
 
 
 async def _wait(ring: asyncio.Event, most: float | None, rng: random.Random) -> None:

@@ -20,6 +20,7 @@ from makegood.clock import Clock, SystemClock
 from makegood.durations import Duration, seconds
 from makegood.errors import (
     ActRefusedError,
+    ClosedError,
     ConfigError,
     DefinitionError,
     KeyConflict,
@@ -86,6 +87,7 @@ class Client:
             open_store(store, clock=self._clock) if store is None or isinstance(store, str) else store
         )
         self._poll = seconds(poll, name="poll", least=0.001)
+        self._open = False
         self._migrate = migrate
         self._ids = ids.TaskIds(self._clock, self._rng)
         self._waiting: dict[int, list[asyncio.Future[TaskView | None]]] = {}
@@ -102,9 +104,18 @@ class Client:
         if self._owned:
             await self.store.open(migrate=self._migrate)
         self._stops = [self.store.subscribe(topic, self._ring) for topic in ("ended", "answers")]
+        self._open = True
+
+    def ready(self) -> None:
+        """Raise ``ClosedError`` unless the client is open."""
+        if not self._open:
+            raise ClosedError(
+                "this client is not open: use it inside `async with mg.Client(...) as client:`, or `await client.open()` first"
+            )
 
     async def close(self) -> None:
-        """Stop waiting and close the store if this client opened it."""
+        """Stop waiting and close the store if this client opened it. Who still waits gets a ``ClosedError``."""
+        self._open = False
         for stop in self._stops:
             stop()
         if self._watcher is not None:
@@ -113,7 +124,10 @@ class Client:
             self._watcher = None
         for waiters in self._waiting.values():
             for waiter in waiters:
-                waiter.cancel()
+                if not waiter.done():
+                    waiter.set_exception(
+                        ClosedError("the client was closed while this task was waited for; it goes on")
+                    )
         self._waiting.clear()
         if self._inserting:  # their callers have gone; what they write is still taken
             await asyncio.gather(*self._inserting, return_exceptions=True)
@@ -171,6 +185,7 @@ class Client:
         ``correlation_id`` is kept with the task for the caller. Raises ``DefinitionError`` or ``SubmissionError`` for
         misuse, ``StoreUnavailableError`` when nothing could be written: it is then certain that there is no task.
         """
+        self.ready()
         plan = self._plan(workflow, inputs)
         if key is not None or priority is not None or correlation_id is not None:
             plan = plan.with_(key=key, priority=priority, correlation_id=correlation_id)
@@ -252,6 +267,7 @@ class Client:
 
     async def find(self, wanted: Filter | None = None) -> list[TaskView]:
         """Return tasks that match, newest first."""
+        self.ready()
         return await self.store.find(wanted or Filter())
 
     # -- waiting --------------------------------------------------------------------------------------------------------
@@ -275,6 +291,7 @@ class Client:
 
     async def rested(self, task: int, limit: float | None = None) -> TaskView | None:
         """Return the task once it is at rest (processed, undone, error), None when it is not within ``limit`` seconds."""
+        self.ready()
         submitted_here = task in self._recent
         if (ended := self._recent.pop(task, None)) is not None:
             return ended
@@ -340,6 +357,7 @@ class Client:
         stands in the inbox and will be decided.
         """
         assert message.act is not None
+        self.ready()
         limit = seconds(timeout, name="timeout") if timeout is not None else None
         self._recent.pop(task, None)  # its end, if it had come, is no longer its end
         ring = asyncio.Event()

@@ -129,6 +129,16 @@ def decode(data: bytes, annotation: Any, what: str = "the value") -> Any:
         raise PayloadError(f"{what} does not fit {shown(annotation)}: {wrong}") from wrong
 
 
+def check_fits(data: bytes, annotation: Any, value: object, what: str) -> None:
+    """Raise ``PayloadError`` when ``data``, the JSON of ``value``, cannot be decoded as its annotation says."""
+    try:
+        decoder(annotation, what)(data)
+    except msgspec.MsgspecError as wrong:
+        raise PayloadError(
+            f"{what} is {type(value).__name__}, its annotation says {shown(annotation)}: {wrong}"
+        ) from wrong
+
+
 def decoder(annotation: Any, what: str) -> Callable[[bytes], Any]:
     """Return a function that decodes like ``decode``, prepared once; it raises ``msgspec.MsgspecError``.
 

@@ -17,7 +17,7 @@ from typing import Any, Generic, ParamSpec, Protocol, TypeVar, cast, overload
 import msgspec
 
 from makegood.answers import NOT_HAPPENED, NOTHING, Happened, NotHappened, Nothing
-from makegood.codec import PAYLOAD_LIMIT, encode
+from makegood.codec import PAYLOAD_LIMIT, check_fits, encode
 from makegood.durations import Duration, seconds
 from makegood.errors import DefinitionError, DuplicateNameError, PayloadError
 from makegood.fitting import Fitted, Fitting
@@ -304,7 +304,11 @@ class Action(Generic[P, R]):
         if inspect.iscoroutine(value):
             value.close()
             raise PayloadError(f"{self.address} returned a coroutine: write async def, or await it")
-        return encode(value, limit=self.agent.shared.payload_limit, what=f"the result of {self.address}")
+        data = encode(value, limit=self.agent.shared.payload_limit, what=f"the result of {self.address}")
+        fitted = self._fitted or self.fitted()
+        if not fitted.surely("return", type(value)):
+            check_fits(data, fitted.returns, value, f"the result of {self.address}")
+        return data
 
     def decoded(self, value: bytes) -> Any:
         """Return a result of this action from its JSON; raises ``PayloadError`` when it does not fit."""

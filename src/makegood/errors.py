@@ -29,7 +29,8 @@ message says what was wrong, where, and what to do::
     │  ├─ StaleWriteError           a compare-and-set lost
     │  ├─ FencedOffError            the lease's epoch moved
     │  └─ IllegalTransitionError    a defect of makegood, never the user's
-    └─ ConfigError                  a setting, a duration, a store URL
+    ├─ ConfigError                  a setting, a duration, a store URL
+    └─ ClosedError                  a client was used that is not open, or closed while somebody waited
 """
 
 from collections.abc import Sequence
@@ -86,6 +87,10 @@ class MissingValueError(MakegoodError):
 
     Never reaches a user's program: the step fails with this text, certain to have done nothing.
     """
+
+
+class ClosedError(MakegoodError):
+    """A client was used that is not open (any more), or it was closed while its caller waited. Trying again does not help."""
 
 
 class TaskNotFoundError(MakegoodError):

@@ -5,7 +5,7 @@ first used. What does not fit is refused with what to write instead.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NotRequired, TypedDict
 
 from makegood.answers import Happened, NotHappened
@@ -20,13 +20,24 @@ Arguments = Callable[[bytes], dict[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """What an action needs to run. ``returns`` is the result's annotation, ``Any`` without one."""
+    """What an action needs to run. ``returns`` is the result's annotation, ``Any`` without one; ``annotations`` are all of them,
+    by parameter and "return".
+    """
 
+    annotations: Mapping[str, Any]
     returns: Any
     result: Callable[[bytes], Any]
     args: Arguments
     undo: Arguments | None
     probe: Arguments | None
+    _sure: dict[tuple[str, type], bool] = field(default_factory=dict)
+
+    def surely(self, name: str, given: type) -> bool:
+        """Return whether values of this type surely fit a parameter ("return": the result); False: they may not."""
+        known = self._sure.get((name, given))
+        if known is None:
+            known = self._sure[name, given] = takes(self.annotations.get(name, Any), given)
+        return known
 
 
 class Fitting:
@@ -71,7 +82,7 @@ class Fitting:
             _compare_answer(found.get("return", Any), returns, where)
             probe = self._arguments(own, set(signature(self.probe, where).parameters))
         result = decoder(returns, f"the result of {self._where}")
-        return Fitted(returns, result, self._arguments(own, set(self._parameters.names)), undo, probe)
+        return Fitted(own, returns, result, self._arguments(own, set(self._parameters.names)), undo, probe)
 
     def _arguments(self, own: Mapping[str, Any], wanted: set[str]) -> Arguments:
         """Return what decodes the wanted arguments; those with a default may be missing, others are passed over."""

@@ -12,7 +12,7 @@ from makegood.durations import Duration, seconds
 from makegood.errors import ConfigError, TaskInError, TaskNotFoundError, TaskUndone, WaitExpiredError
 from makegood.messages import Act, Answer, Message, MessageKind
 from makegood.store import Store
-from makegood.store.records import EventView, TaskDetail, TaskView
+from makegood.store.records import EventView, StepView, TaskDetail, TaskView
 
 R_co = TypeVar("R_co", covariant=True)
 
@@ -24,6 +24,10 @@ class Waiting(Protocol):
     """What a handle needs of the client that it came from."""
 
     store: Store
+
+    def ready(self) -> None:
+        """Raise ``ClosedError`` unless the client is open."""
+        ...
 
     async def rested(self, task: int, limit: float | None = None) -> TaskView | None:
         """Return the task once it is at rest, None when it is not within ``limit`` seconds."""
@@ -59,7 +63,8 @@ class TaskHandle(Generic[R_co]):
         return f"<task {self.id}>"
 
     async def status(self) -> TaskDetail:
-        """Return the task with its steps as they are now. Raises ``TaskNotFoundError``."""
+        """Return the task with its steps as they are now. Raises ``TaskNotFoundError``, ``ClosedError``."""
+        self._client.ready()
         found = await self._client.store.detail(self.number)
         if found is None:
             raise TaskNotFoundError(
@@ -80,20 +85,32 @@ class TaskHandle(Generic[R_co]):
         view = await self._rested(timeout)
         if view.state == "processed":
             return self._decoded(view.result or b"null")
+        raise await self._outcome(view)
+
+    async def _outcome(self, view: TaskView) -> TaskUndone | TaskInError:
+        """Return what to raise for a task that came to rest without a result."""
         detail = await self.status()
         steps = [s for s in detail.steps if s.kind == "action"]
         cause = detail.task.cause or view.cause
         standing = tuple(s.name for s in steps if s.state in STANDING)
         if view.state == "undone":
             undone = tuple(s.name for s in steps if s.state == "undone")
-            raise TaskUndone(
+            final = [s.name for s in steps if s.state in STANDING and _past_return(s)]
+            harmless = [s.name for s in steps if s.state in STANDING and not _past_return(s)]
+            return TaskUndone(
                 f"task {self.id} was undone: {cause or 'no cause recorded'}"
-                + (f"; harmless effects stand: {', '.join(standing)}" if standing else ""),
+                + (f"; {', '.join(final)} cannot be undone and stands" if final else "")
+                + (f"; harmless effects stand: {', '.join(harmless)}" if harmless else ""),
                 task_id=self.id, cause=cause, undone=undone, standing=standing,
             )  # fmt: skip
-        raise TaskInError(
-            f"task {self.id} needs an operator: {cause or 'no cause recorded'}; standing or in doubt: {', '.join(standing) or 'nothing'}"
-            f" (`makegood task show {self.id}`)",
+        stuck = [
+            f"the undo of {s.name} failed ({s.error or 'no reason recorded'})"
+            for s in steps
+            if s.state == "undo_failed"
+        ]
+        return TaskInError(
+            f"task {self.id} needs an operator: {'; '.join([cause or 'no cause recorded', *stuck])}; standing or in doubt: "
+            f"{', '.join(standing) or 'nothing'} (`makegood task show {self.id}`)",
             task_id=self.id, cause=cause, standing=standing,
         )  # fmt: skip
 
@@ -124,13 +141,18 @@ class TaskHandle(Generic[R_co]):
         """Yield the task's history in order; with ``follow`` go on until the task is at rest."""
         seen = 0
         while True:
-            view = (await self.status()).task
-            for event in await self._client.store.history(self.number, after=seen):
+            events, rests = await self.look(seen)
+            for event in events:
                 seen = event.seq
                 yield event
-            if not follow or view.state in AT_REST:
+            if rests or not follow:
                 return
             await asyncio.sleep(0.1)
+
+    async def look(self, after: int = 0) -> tuple[list[EventView], bool]:
+        """Return the events with a sequence above ``after``, and whether these are all until somebody acts on the task."""
+        view = (await self.status()).task
+        return await self._client.store.history(self.number, after=after), view.state in AT_REST
 
     async def cancel(
         self, *, why: str = "", who: str | None = None, timeout: Duration | None = "30s"
@@ -178,3 +200,8 @@ class TaskHandle(Generic[R_co]):
     ) -> Answer:
         message = msgspec.structs.replace(Message(kind, act=self._client.new_act(who, why)), **fields)
         return await self._client.act(self.number, message, timeout=timeout)
+
+
+def _past_return(step: StepView) -> bool:
+    """Whether the step's effect can never be taken back: it is no harmless one."""
+    return step.plan is not None and step.plan.policy is not None and step.plan.policy.no_return

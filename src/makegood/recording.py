@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 from makegood import members
-from makegood.codec import encode, encode_with_holes, objects_in, sized
+from makegood.codec import check_fits, encode, encode_with_holes, objects_in, sized
 from makegood.declaration import Action, Shared
 from makegood.drafts import Draft, Flow, Unit, check_part, is_plan_of, step_plan
 from makegood.errors import DefinitionError, PayloadError, PromiseError
@@ -68,11 +68,18 @@ class Recording:
             )
         needs = len(self._needs)
         name = self._name(action.name)
-        template = self._arguments(action.parameters.bind(args, kwargs), name)
+        fitted = action.fitted()
+        values = action.parameters.bind(args, kwargs)
+        for parameter, value in values.items():
+            if type(value) is not Promise and not fitted.surely(parameter, type(value)):
+                self._check_fits(
+                    value, fitted.annotations[parameter], f"{parameter} in step {name} of {self.where}"
+                )
+        template = self._arguments(values, name)
         draft = self._draft("action", name)
         draft.action, draft.args = action, template
         self._unit(draft, self._count - 1, needs)
-        return Promise(Promised(draft, action.fitted().returns, self._flow.scope))
+        return Promise(Promised(draft, fitted.returns, self._flow.scope))
 
     def when(self, condition: object, then: Callable[[], Any], otherwise: Callable[[], Any] | None) -> object:
         """Record a decision and both its sides; return the promise of what the side that is taken returns."""
@@ -329,6 +336,12 @@ class Recording:
                 text = part
         parts.append(text + "}")
         return self._limited(Template(tuple(parts), tuple(refs)), f"step {step}")
+
+    def _check_fits(self, value: object, annotation: Any, what: str) -> None:
+        """Raise ``PayloadError`` for an argument that is known now and is not what its annotation says."""
+        if isinstance(value, Promise) or any(isinstance(part, Promise) for part in objects_in(value)):
+            return  # its parts are known only when their steps are done
+        check_fits(encode(value, what=what), annotation, value, what)
 
     def _input(self, value: object) -> Ref | None:
         """Return what stands for a value that *is* an input of the workflow; None for any other."""

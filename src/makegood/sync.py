@@ -29,9 +29,13 @@ Ts = TypeVarTuple("Ts")
 
 
 class Loop:
-    """An event loop in a daemon thread of its own. Made at the first call, and anew in a forked child."""
+    """An event loop in a daemon thread of its own. Made at the first call, and anew in a forked child.
 
-    def __init__(self) -> None:
+    ``begins``: called whenever one is made, before anything runs on it.
+    """
+
+    def __init__(self, begins: Callable[[], None] | None = None) -> None:
+        self._begins = begins
         self._pid = 0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._lock = threading.Lock()
@@ -49,6 +53,8 @@ class Loop:
             ready: Future[asyncio.AbstractEventLoop] = Future()
             threading.Thread(target=_serve, args=(ready,), name="makegood", daemon=True).start()
             self._loop = ready.result()
+            if self._begins is not None:
+                self._begins()
             self._pid = os.getpid()
 
     def run(self, work: Callable[[], Coroutine[Any, Any, T]], instead: str) -> T:
@@ -98,21 +104,29 @@ class SyncClient:
     def __init__(self, store: str | None = None, *, poll: Duration = 1.0, migrate: bool = False) -> None:
         self._options: dict[str, Any] = {"poll": poll, "migrate": migrate}
         self._store = store
-        self._loop = Loop()
+        self._loop = Loop(self._forget)
         self._client: Client | None = None
+        self._opening = asyncio.Lock()
+
+    def _forget(self) -> None:
+        """Begin anew on a new loop: the client of a parent process, if there was one, is the parent's."""
+        self._client, self._opening = None, asyncio.Lock()
 
     def _run(self, work: Callable[[Client], Coroutine[Any, Any, T]]) -> T:
-        if self._loop.forked:
-            self._client = None
-
         async def call() -> T:
+            client = self._client or await self._opened()
+            return await work(client)
+
+        return self._loop.run(call, "makegood.Client")
+
+    async def _opened(self) -> Client:
+        """Open a client, one for all threads that come at the same time."""
+        async with self._opening:
             if self._client is None:
                 client = Client(self._store, **self._options)
                 await client.open()
                 self._client = client
-            return await work(self._client)
-
-        return self._loop.run(call, "makegood.Client")
+            return self._client
 
     def open(self) -> None:
         """Open the store now instead of at the first call."""
@@ -211,13 +225,15 @@ class SyncTaskHandle(Generic[R_co]):
 
     def events(self, *, follow: bool = True) -> Iterator[EventView]:
         """Yield the history; with ``follow`` until the task is at rest."""
-        events = self._handle.events(follow=follow)
-
-        async def step() -> EventView | None:
-            return await anext(events, None)
-
-        while (event := self._on(lambda _handle: step())) is not None:
-            yield event
+        seen = 0
+        while True:
+            events, rests = self._on(lambda handle: handle.look(seen))  # noqa: B023 - it runs before seen changes
+            for event in events:
+                seen = event.seq
+                yield event
+            if rests or not follow:
+                return
+            self._on(lambda _handle: asyncio.sleep(0.1))
 
     def cancel(self, *, why: str = "", who: str | None = None, timeout: Duration | None = "30s") -> Answer:
         """Stop the task and undo what was done."""

@@ -12,12 +12,12 @@ from typing import Any, Generic, Literal, ParamSpec, TypeVar, TypeVarTuple, cast
 
 import msgspec
 
-from makegood.codec import PAYLOAD_LIMIT, canonical, encode
+from makegood.codec import PAYLOAD_LIMIT, canonical, check_fits, encode
 from makegood.declaration import RECORDER, Action, Agent, Shared
 from makegood.durations import Duration, seconds
 from makegood.errors import ConfigError, DefinitionError, DuplicateNameError, PromiseError, UnknownActionError
 from makegood.ids import checked_name
-from makegood.parameters import hints, names_around, signature
+from makegood.parameters import hints, names_around, signature, takes
 from makegood.promise import Promise, all_of, any_of, not_
 from makegood.recording import Recording
 from makegood.source import check_source
@@ -163,7 +163,8 @@ class Workflow(Generic[P, R]):
             )
         check_source(fn, _MAKERS, self.address)
         self._names = names_around()
-        self._returns: Any = None
+        self._hints: dict[str, Any] | None = None
+        self._sure: dict[tuple[int, type], bool] = {}
         functools.update_wrapper(self, fn, updated=())
 
     def __repr__(self) -> str:
@@ -240,7 +241,16 @@ class Workflow(Generic[P, R]):
             raise PromiseError(
                 f"{self._input(n)[1]} is a promise: call {self.name}(...) itself to make its steps part of this plan"
             )
-        return encode(value, limit=self._shared.payload_limit, what=self._input(n)[1])
+        name, what = self._input(n)
+        data = encode(value, limit=self._shared.payload_limit, what=what)
+        sure = (
+            self._sure.get((n, type(value))) if self._plain >= 0 else True
+        )  # of *args nobody knows which is which
+        if sure is None:
+            sure = self._sure[n, type(value)] = takes(self._annotation(name), type(value))
+        if not sure:
+            check_fits(data, self._annotation(name), value, what)
+        return data
 
     def _input(self, n: int) -> tuple[str, str]:
         """Return an input's name, and what it is called in messages."""
@@ -255,10 +265,14 @@ class Workflow(Generic[P, R]):
 
     def _returned(self) -> Any:
         """Return the annotation that the result is decoded to, ``Any`` without one."""
-        if self._returns is None:
-            self._returns = hints(self._fn, self._names, self.address).get("return", Any)
+        return self._annotation("return")
+
+    def _annotation(self, name: str) -> Any:
+        """Return the annotation of an input or of the result ("return"), ``Any`` without one."""
+        if self._hints is None:
+            self._hints = hints(self._fn, self._names, self.address)
             self._names = {}
-        return self._returns
+        return self._hints.get(name, Any)
 
 
 # -- apps -----------------------------------------------------------------------------------------------------------------

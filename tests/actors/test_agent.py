@@ -1,6 +1,7 @@
 """Agents: what an action's ending means, retries under one key, silence at complete-by, slots that stay accounted for."""
 
 import asyncio
+import sys
 from typing import Any
 
 import pytest
@@ -273,3 +274,104 @@ def test_a_node_with_agents_needs_an_app_and_knows_its_names() -> None:
     with pytest.raises(mg.DefinitionError, match="it has bank"):
         Node(app, "sqlite:///x.db", agents=["payments"])
     assert Node(app, "sqlite:///x.db", options=Options(slots=3)).roles == ("scheduler", "agent", "supervisor")
+
+
+# -- what user code may do to the process that runs it ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ends", [SystemExit(0), SystemExit("bye"), asyncio.CancelledError()])
+async def test_an_action_that_ends_the_program_or_cancels_is_tried_again_as_for_any_other_exception(
+    store: Store, ends: BaseException
+) -> None:
+    service = Service()
+    service.fail = [ends]
+    app, buy = shop(service)
+    async with Node(app, store, roles=("scheduler", "agent"), options=QUIET) as node:
+        task = await node.client.submit(buy, "o")
+        assert await task.result(timeout="20s") == "paid o"
+    assert service.names() == ["charge"] * 2
+
+
+async def test_a_def_action_that_calls_exit_is_tried_again_too(store: Store) -> None:
+    app, calls = mg.App("shop"), [0]
+    bank = app.agent("bank")
+
+    @bank.action(complete_within="20s", retry=FAST, undo=mg.NOTHING)
+    def charge(order: str) -> str:
+        calls[0] += 1
+        if calls[0] == 1:
+            sys.exit(3)
+        return f"paid {order}"
+
+    @app.workflow()
+    def buy(order: str) -> str:
+        return charge(order)
+
+    async with Node(app, store, roles=("scheduler", "agent"), options=QUIET) as node:
+        task = await node.client.submit(buy, "o")
+        assert await task.result(timeout="20s") == "paid o"
+
+
+@pytest.mark.parametrize(
+    ("returned", "text"),
+    [
+        (mg.Happened("paid"), r"charge returned Happened\(result='paid'\), which is what a probe answers"),
+        (mg.NOT_HAPPENED, "charge returned mg.NOT_HAPPENED, which is what a probe answers"),
+        (17, r"the result of shop/bank/charge is int, its annotation says str"),
+    ],
+)
+async def test_a_result_that_is_none_is_said_at_once_and_the_step_undone(
+    store: Store, returned: Any, text: str
+) -> None:
+    """It was done: so it is undone, with result None, and not tried again."""
+    app, undone = mg.App("shop"), list[str | None]()
+    bank = app.agent("bank")
+
+    @bank.action(complete_within="20s", retry=FAST, recover=AT_ONCE)
+    async def charge(order: str) -> str:
+        return returned  # type: ignore[no-any-return]  # not what it says
+
+    @charge.undo
+    async def refund(order: str, *, result: str | None) -> None:
+        undone.append(result)
+
+    @app.workflow()
+    def buy(order: str) -> str:
+        return charge(order)
+
+    async with Node(app, store, roles=("scheduler", "agent"), options=QUIET) as node:
+        task = await node.client.submit(buy, "o")
+        with pytest.raises(mg.TaskUndone, match=text):
+            await task.result(timeout="20s")
+    assert undone == [None]
+
+
+async def test_arguments_that_cannot_be_taken_mean_that_nothing_was_begun(store: Store) -> None:
+    """A step before it returned what its annotation does not promise, as when code changes under a waiting step."""
+    app, undone, ran = mg.App("shop"), list[str](), list[str]()
+    bank = app.agent("bank")
+
+    @bank.action(complete_within="20s", undo=mg.NOTHING)
+    async def look(order: str) -> Any:
+        return {"not": "a number"}
+
+    @bank.action(complete_within="20s", retry=FAST, recover=AT_ONCE)
+    async def charge(cents: int) -> str:
+        ran.append("charge")
+        return "paid"
+
+    @charge.undo
+    async def refund(cents: int, *, result: str | None) -> None:
+        undone.append("refund")
+
+    @app.workflow()
+    def buy(order: str) -> str:
+        return charge(look(order))
+
+    async with Node(app, store, roles=("scheduler", "agent"), options=QUIET) as node:
+        task = await node.client.submit(buy, "o")
+        with pytest.raises(mg.TaskUndone, match="it was not begun, its arguments do not fit"):
+            await task.result(timeout="20s")
+        states = {step.name: step.state for step in (await task.status()).steps}
+    assert (ran, undone) == ([], [])
+    assert states["charge"] == "failed", "certain, and not in doubt"

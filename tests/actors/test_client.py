@@ -3,6 +3,8 @@
 import asyncio
 import inspect
 import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,7 @@ from makegood.client import Client
 from makegood.handle import TaskHandle
 from makegood.node import Node
 from makegood.store.protocol import Store
-from makegood.store.records import Filter
+from makegood.store.records import Filter, TaskView
 from makegood.sync import SyncClient, SyncNode, SyncTaskHandle
 from tests.actors.benchapp import chain_app
 from tests.actors.conftest import QUIET
@@ -143,6 +145,59 @@ async def test_an_operator_settles_resubmits_and_undoes(store: Store) -> None:
         assert await task.result(timeout="20s") == "paid o"
 
 
+async def test_a_client_that_is_not_open_says_so_and_does_not_look_like_an_outage(store: Store) -> None:
+    """A loop that tries again while the store is away would try for ever."""
+    _, chain = chain_app(1)
+    client = Client(store)
+    with pytest.raises(mg.ClosedError, match=r"await client\.open\(\)"):
+        await client.submit(chain, "a")
+    async with client:
+        task = await client.submit(chain, "a")
+    for use in (task.status, task.result, task.cancel, client.find):
+        with pytest.raises(mg.ClosedError):
+            await use()
+    assert not issubclass(mg.ClosedError, mg.StoreUnavailableError)
+
+
+async def test_who_waits_while_the_client_is_closed_is_told(store: Store) -> None:
+    _, chain = chain_app(1)
+    client = Client(store)
+    await client.open()
+    task = await client.submit(chain, "a")
+    waiting = asyncio.create_task(task.result())
+    while not client.waits_for(task.number):  # noqa: ASYNC110 - who waits rings nobody
+        await asyncio.sleep(0)
+    await client.close()
+    with pytest.raises(mg.ClosedError, match="it goes on"):
+        await waiting
+
+
+async def test_an_undone_task_tells_what_is_harmless_from_what_can_never_be_undone(store: Store) -> None:
+    app = mg.App("shop")
+    desk = app.agent("desk")
+
+    @desk.action(complete_within="1m", undo=mg.NOTHING)
+    async def look(order: str) -> str:
+        return order
+
+    @desk.action(complete_within="1m", no_return=True)
+    async def issue(order: str) -> str:
+        return order
+
+    @app.workflow()
+    def flow(order: str) -> str:
+        return issue(look(order))
+
+    async with Node(app, store, roles=("scheduler", "agent"), options=QUIET) as node:
+        task = await node.client.submit(flow, "o")
+        await task.result(timeout="20s")
+        await task.undo()
+        with pytest.raises(
+            mg.TaskUndone, match=r"issue cannot be undone and stands; harmless effects stand: look"
+        ):
+            await task.result(timeout="20s")
+
+
 # -- the blocking facade ---------------------------------------------------------------------------------------------------
 
 
@@ -156,11 +211,11 @@ def public(kind: type) -> dict[str, list[str]]:
 
 
 def test_the_facade_has_the_names_and_parameters_of_what_it_fronts() -> None:
-    inner = {"ended", "rested", "waits_for", "act", "new_act", "beside"}
+    inner = {"ended", "rested", "waits_for", "act", "new_act", "beside", "ready"}
     assert set(public(SyncClient)) == set(public(Client)) - inner
     handles, blocking = public(TaskHandle), public(SyncTaskHandle)
-    assert set(blocking) == set(handles)
-    for name in set(handles) - {"settle"}:
+    assert set(blocking) == set(handles) - {"look"}
+    for name in set(blocking) - {"settle"}:
         assert blocking[name] == handles[name], name
 
 
@@ -197,3 +252,51 @@ def test_a_forked_child_opens_its_own_connection(tmp_path: Path) -> None:
                 os._exit(code)
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
         assert len(client.find()) == 2
+
+
+def test_threads_that_come_first_at_the_same_time_share_one_client(tmp_path: Path) -> None:
+    """Each would open a client of its own, and all but one be lost with its threads and files."""
+    url = f"sqlite:///{tmp_path / 'a.db'}"
+    SyncClient(url, migrate=True).open()
+    before = {thread.name for thread in threading.enumerate()}
+    with SyncClient(url) as client, ThreadPoolExecutor(10) as pool:
+        together = threading.Barrier(10)
+
+        def look(_: int) -> list[TaskView]:
+            together.wait()
+            return client.find()
+
+        assert list(pool.map(look, range(10))) == [[]] * 10
+        writers = [t for t in threading.enumerate() if t.name == "makegood writer"]
+        assert len(writers) == 1 + sum(name == "makegood writer" for name in before)
+
+
+def test_a_closed_client_opens_again_for_the_history_too(tmp_path: Path) -> None:
+    app, chain = chain_app(1)
+    url = f"sqlite:///{tmp_path / 'a.db'}"
+    with SyncNode(app, url) as node:
+        client = SyncClient(url)
+        task = client.submit(chain, "x")
+        assert task.result(timeout="20s") == "x"
+        before = list(task.events())
+        client.close()
+        assert list(task.events()) == before
+        assert node.client.find() != []
+        client.close()
+
+
+def test_a_forked_child_reads_the_history_on_its_own_connection(tmp_path: Path) -> None:
+    app, chain = chain_app(1)
+    url = f"sqlite:///{tmp_path / 'a.db'}"
+    with SyncNode(app, url), SyncClient(url) as client:
+        task = client.submit(chain, "x")
+        task.result(timeout="20s")
+        events = list(task.events())
+        pid = os.fork()
+        if pid == 0:
+            try:
+                os._exit(0 if list(task.events()) == events else 3)
+            finally:
+                os._exit(4)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+        assert list(task.events()) == events, "the parent's own is whole"

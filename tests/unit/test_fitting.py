@@ -346,7 +346,9 @@ def test_what_the_code_declares_no_more_is_an_operators_matter(doing: str) -> No
 
 def test_results_are_kept_within_the_apps_limit() -> None:
     action = agent(payload_limit=50).action(complete_within=1)(charge)
-    assert action.encoded(Order("o")) == b'{"id":"o","cents":1}'
+    assert action.encoded("pay-7") == b'"pay-7"'
+    with pytest.raises(PayloadError, match=r"charge is Order, its annotation says str: Expected `str`"):
+        action.encoded(Order("o"))
     with pytest.raises(
         PayloadError, match=r"the result of shop/payments/charge has 62 bytes.*the limit is 50"
     ):

@@ -17,6 +17,7 @@ from makegood.answers import NOTHING, Happened, NotHappened
 from makegood.errors import (
     DefinitionError,
     DuplicateNameError,
+    PayloadError,
     PromiseError,
     UnknownActionError,
 )
@@ -414,3 +415,28 @@ def test_a_probe_shows_in_the_policy_of_the_step() -> None:
     assert step.policy == Policy(
         within=5.0, undo_within=5.0, undoable=False, no_return=True, settle=True, probe=True, fences=True
     )
+
+
+def test_an_input_that_is_not_what_its_annotation_says_is_refused_before_anything_is_written() -> None:
+    def order(order: Order, count: int = 1) -> None:
+        email(order, False)
+
+    flow = workflow(order)
+    with pytest.raises(
+        PayloadError, match=r"the input order of shop\.order is str, its annotation says Order"
+    ):
+        flow.plan("o-1")  # as a program without a type checker would
+    with pytest.raises(PayloadError, match=r"the input count of shop\.order is str, its annotation says int"):
+        flow.plan(ORDER, "2")  # the same
+    plan = flow.plan({"id": "o-1"})  # its JSON is that of an Order
+    assert plan.inputs == (b'{"id":"o-1"}', b"1")
+
+
+def test_an_argument_that_is_known_now_and_does_not_fit_is_refused() -> None:
+    def order(order: Order) -> None:
+        charge(order, 7)  # type: ignore[arg-type]  # wrong on purpose
+
+    with pytest.raises(
+        PayloadError, match=r"hold in step charge of shop\.order is int, its annotation says str"
+    ):
+        workflow(order).plan(ORDER)

@@ -1,0 +1,177 @@
+"""One attempt: the function that a request asks for is run, tried again within its complete-by, and its answer made.
+
+What an action raises decides the answer: ``Permanent``, ``Refused``, ``Later`` say so at once; any other exception is transient
+*and may have happened*, so when the tries run out the answer is "gave up": in doubt, never failed. That holds for ``sys.exit()``
+too, which would end the agent's process with all that runs in it. Only arguments that the function cannot take are certain:
+it was not begun.
+"""
+
+import asyncio
+import inspect
+import logging
+import random
+from collections.abc import Callable, Coroutine, Mapping
+from contextvars import copy_context
+from dataclasses import dataclass
+from typing import Any
+
+from makegood.clock import Clock
+from makegood.declaration import NOT_HAPPENED, Action, Happened
+from makegood.durations import retry_after
+from makegood.errors import CompleteByPassed, Later, MakegoodError, PayloadError, Permanent, Refused
+from makegood.ids import show
+from makegood.messages import Message, Request
+from makegood.threads import DaemonThreads
+
+log = logging.getLogger("makegood.agent")
+
+_ERROR_LENGTH = 2000
+
+
+@dataclass(slots=True, eq=False)
+class Running:
+    """An attempt under way. ``deadline`` is on the local clock, and is never moved beyond ``last``; ``node`` is the process's
+    number when it was taken.
+
+    ``halts``: it can be stopped at its deadline, and is to be.
+    """
+
+    request: Request
+    node: int
+    deadline: float
+    last: float
+    began: float
+    extended: "Callable[[Running, float], Coroutine[Any, Any, bool]]"
+    unclear: bool = False
+    halts: bool = False
+    work: "asyncio.Task[None] | None" = None
+
+    async def extend(self, more: float) -> bool:
+        """Ask the store for so many seconds from now on; see ``call.Bounds``."""
+        return await self.extended(self, more)
+
+
+class Trying:
+    """Runs the functions of attempts: ``async def`` on the event loop, ``def`` in ``threads``.
+
+    ``halting``: told the deadline of each attempt that can be stopped there, before it begins.
+    """
+
+    def __init__(
+        self, clock: Clock, rng: random.Random, threads: DaemonThreads, halting: Callable[[float], None]
+    ) -> None:
+        self._clock = clock
+        self._rng = rng
+        self._threads = threads
+        self._halting = halting
+        self._async: dict[Callable[..., object], bool] = {}
+
+    async def answer(self, attempt: Running, action: Action[..., Any]) -> Message | None:
+        """Return the answer of one attempt, or None for silence."""
+        request = attempt.request
+        try:
+            fn, kwargs = action.prepared(request)
+        except (
+            PayloadError
+        ) as unfit:  # the code changed under a waiting step, or a value is not what its annotation says
+            text = f"it was not begun, its arguments do not fit: {unfit}"
+            if request.doing == "do":
+                return _message(request, "permanent", error=text[:_ERROR_LENGTH])
+            return _message(request, "gave_up", error=text[:_ERROR_LENGTH], final=True)
+        attempt.halts = self._is_async(fn)
+        if attempt.halts:
+            self._halting(attempt.deadline)
+        message = await self._once(attempt, action, fn, kwargs)
+        if message is None or message.kind != "gave_up" or message.final or action.retry.never:
+            return message
+        for pause in action.retry.pauses():
+            jittered = pause * self._rng.uniform(0.5, 1.5)
+            if self._clock.monotonic() + jittered >= attempt.deadline:
+                return message
+            await asyncio.sleep(jittered)
+            attempt.unclear = True
+            message = await self._once(attempt, action, fn, kwargs)
+            if message is None or message.kind != "gave_up" or message.final:
+                break
+        return message
+
+    def _is_async(self, fn: Callable[..., object]) -> bool:
+        known = self._async.get(fn)
+        if known is None:
+            known = self._async[fn] = inspect.iscoroutinefunction(fn)
+        return known
+
+    async def _once(
+        self,
+        attempt: Running,
+        action: Action[..., Any],
+        fn: Callable[..., Any],
+        kwargs: Mapping[str, object],
+    ) -> Message | None:
+        """Run the function once; return its answer, None for silence."""
+        request = attempt.request
+        try:
+            if self._is_async(fn):
+                value = await fn(**kwargs)
+            else:
+                context = copy_context()
+                loop = asyncio.get_running_loop()
+                value = await loop.run_in_executor(self._threads, lambda: context.run(fn, **kwargs))
+            return _answered(attempt, action, value)
+        except CompleteByPassed:
+            return None
+        except Permanent as said:
+            return _message(request, "permanent", error=words(said), unclear=attempt.unclear)
+        except Refused as said:
+            return _message(request, "refused", error=words(said))
+        except Later as said:
+            wait = retry_after(said.wait, self._clock.wall())
+            return _message(request, "later", error=words(said), wait=wait, unclear=attempt.unclear)
+        except asyncio.CancelledError as cancelled:
+            if attempt.work is None or attempt.work.cancelling():
+                raise
+            return _gave_up(request, cancelled)  # nobody stopped it: the user's code raised this itself
+        except (Exception, SystemExit) as failed:  # noqa: BLE001 - whatever it is: transient, and it may have happened
+            return _gave_up(request, failed)
+
+
+def _gave_up(request: Request, failed: BaseException) -> Message:
+    text = words(failed)
+    log.info("step %s of task %s, attempt %d: %s", request.step, show(request.task), request.attempt, text)
+    return _message(request, "gave_up", error=text)
+
+
+def _answered(attempt: Running, action: Action[..., Any], value: object) -> Message:
+    request = attempt.request
+    if request.doing == "undo":
+        return _message(request, "done")
+    if request.doing == "probe":
+        if value is NOT_HAPPENED:
+            return _message(request, "not_happened")
+        if not isinstance(value, Happened):
+            said = f"the probe of {request.action} returned {type(value).__name__}: return mg.Happened(result) or mg.NOT_HAPPENED"
+            return _message(request, "gave_up", error=said)
+        value = value.result
+    elif isinstance(value, Happened) or value is NOT_HAPPENED:
+        said = f"{request.action} returned {value!r}, which is what a probe answers: return the result itself"
+        return _message(request, "gave_up", error=said, final=True)
+    try:
+        encoded = action.encoded(value)
+    except (
+        PayloadError
+    ) as unfit:  # it was done, and its result is lost: in doubt, no retry, undone with result None
+        return _message(request, "gave_up", error=f"the result cannot be kept: {unfit}", final=True)
+    return _message(request, "happened" if request.doing == "probe" else "done", value=encoded)
+
+
+def _message(request: Request, kind: str, **fields: object) -> Message:
+    return Message(kind, request.idx, request.doing, request.attempt, **fields)  # type: ignore[arg-type]
+
+
+def words(error: BaseException) -> str:
+    """Return an exception as one line for the history: what it says, and its type when that is not one of ours."""
+    text = str(error)
+    if isinstance(error, MakegoodError) and text:
+        return text[:_ERROR_LENGTH]
+    named = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    return named[:_ERROR_LENGTH]
