@@ -12,7 +12,7 @@ from makegood.durations import Duration, seconds
 from makegood.errors import ConfigError, TaskInError, TaskNotFoundError, TaskUndone, WaitExpiredError
 from makegood.messages import Act, Answer, Message, MessageKind
 from makegood.store import Store
-from makegood.store.records import EventView, StepView, TaskDetail, TaskView
+from makegood.store.records import EventView, TaskDetail, TaskView
 
 R_co = TypeVar("R_co", covariant=True)
 
@@ -95,8 +95,8 @@ class TaskHandle(Generic[R_co]):
         standing = tuple(s.name for s in steps if s.state in STANDING)
         if view.state == "undone":
             undone = tuple(s.name for s in steps if s.state == "undone")
-            final = [s.name for s in steps if s.state in STANDING and _past_return(s)]
-            harmless = [s.name for s in steps if s.state in STANDING and not _past_return(s)]
+            final = [s.name for s in steps if s.state in STANDING and s.no_return]
+            harmless = [s.name for s in steps if s.state in STANDING and not s.no_return]
             return TaskUndone(
                 f"task {self.id} was undone: {cause or 'no cause recorded'}"
                 + (f"; {', '.join(final)} cannot be undone and stands" if final else "")
@@ -200,8 +200,3 @@ class TaskHandle(Generic[R_co]):
     ) -> Answer:
         message = msgspec.structs.replace(Message(kind, act=self._client.new_act(who, why)), **fields)
         return await self._client.act(self.number, message, timeout=timeout)
-
-
-def _past_return(step: StepView) -> bool:
-    """Whether the step's effect can never be taken back: it is no harmless one."""
-    return step.plan is not None and step.plan.policy is not None and step.plan.policy.no_return

@@ -144,11 +144,16 @@ async def _outcome(cli: Cli, task: TaskHandle[Any], limit: float | None, made: M
 def _ending(found: TaskDetail) -> str:
     """Say in one sentence how a task that was not processed ended, and what to do."""
     task = ids.show(found.task.id)
-    standing = ", ".join(s.name for s in found.steps if s.kind == "action" and s.state in STANDING)
+    stands = [s for s in found.steps if s.kind == "action" and s.state in STANDING]
     if found.task.state == "undone":
-        return f"task {task} was undone: {found.task.cause}" + (
-            f"; harmless effects stand: {standing}" if standing else ""
+        final = ", ".join(s.name for s in stands if s.no_return)
+        harmless = ", ".join(s.name for s in stands if not s.no_return)
+        return (
+            f"task {task} was undone: {found.task.cause}"
+            + (f"; {final} cannot be undone and stands" if final else "")
+            + (f"; harmless effects stand: {harmless}" if harmless else "")
         )
+    standing = ", ".join(s.name for s in stands)
     return (
         f"task {task} is in error: {found.task.cause}; standing or in doubt: {standing or 'nothing'}; "
         f"see `makegood task show {task}`, then resubmit, undo or settle"

@@ -105,7 +105,7 @@ def _notes(step: StepView, nodes: Mapping[int, str]) -> list[str]:
     if step.doubt and step.state not in ("done", "undone"):
         notes.append("an earlier try is unanswered")
     if step.state == "kept" or (step.state == "done" and not step.undoable and step.kind == "action"):
-        notes.append("nothing to undo")
+        notes.append("no way back" if step.no_return else "nothing to undo")
     if step.error and step.state not in ("done", "undone", "skipped"):
         notes.append(_short(step.error))
     return notes

@@ -241,6 +241,11 @@ class StepView(msgspec.Struct, frozen=True):
     due: float | None = None
     plan: StepPlan | None = None
 
+    @property
+    def no_return(self) -> bool:
+        """Whether the step's effect can never be taken back: where it stands, it is no harmless one."""
+        return self.plan is not None and self.plan.policy is not None and self.plan.policy.no_return
+
 
 class TaskDetail(msgspec.Struct, frozen=True):
     """A task with its steps and inputs."""
