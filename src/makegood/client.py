@@ -29,7 +29,7 @@ from makegood.errors import (
 )
 from makegood.handle import AT_REST, TaskHandle
 from makegood.messages import Act, Answer, Message
-from makegood.store import Store, open_store
+from makegood.store import Store, open_store, store_given
 from makegood.store.records import Draft, Filter, Submitted, TaskView
 from makegood.task import Plan
 from makegood.workflow import Workflow
@@ -84,7 +84,9 @@ class Client:
         self._rng = rng or random.Random()
         self._owned = store is None or isinstance(store, str)
         self.store: Store = (
-            open_store(store, clock=self._clock) if store is None or isinstance(store, str) else store
+            open_store(store, clock=self._clock)
+            if store is None or isinstance(store, str)
+            else store_given(store)
         )
         self._poll = seconds(poll, name="poll", least=0.001)
         self._open = False

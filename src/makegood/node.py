@@ -27,7 +27,7 @@ from makegood.collecting import Collecting
 from makegood.errors import ConfigError, DefinitionError, StoreUnavailableError
 from makegood.options import Options
 from makegood.scheduler import Scheduler
-from makegood.store import Store, open_store
+from makegood.store import Store, open_store, store_given
 from makegood.store.records import NodeInfo, TaskView
 from makegood.supervisor import Pass, Supervisor
 from makegood.task import Task
@@ -65,7 +65,9 @@ class Node:
         self._rng = rng or random.Random()
         self._owned = store is None or isinstance(store, str)
         self.store: Store = (
-            open_store(store, clock=self._clock) if store is None or isinstance(store, str) else store
+            open_store(store, clock=self._clock)
+            if store is None or isinstance(store, str)
+            else store_given(store)
         )
         self._slots = (
             _slots(app, agents, self.options.slots) if "agent" in self.roles and app is not None else {}
@@ -265,6 +267,8 @@ class Node:
 
 
 def _roles(roles: Iterable[str], app: App | None) -> tuple[str, ...]:
+    if isinstance(roles, str):
+        raise ConfigError(f"roles={roles!r}: a tuple of names, roles=({roles!r},)")
     wanted = tuple(dict.fromkeys(roles))
     unknown = [role for role in wanted if role not in ROLES]
     if unknown or not wanted:

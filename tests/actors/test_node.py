@@ -90,3 +90,11 @@ async def test_an_action_whose_arguments_cannot_be_decoded_stops_the_node_before
     app.agent("a").action(complete_within="1s", undo=mg.NOTHING)(unknown)
     with pytest.raises(mg.DefinitionError, match="odd/a/unknown: an annotation cannot be evaluated"):
         Node(app, store, options=QUIET)
+
+
+def test_a_path_for_a_store_and_a_word_for_roles_are_refused_with_what_to_write(tmp_path: Path) -> None:
+    with pytest.raises(mg.ConfigError, match=r"write a URL, 'sqlite:///.*shop\.db'"):
+        mg.Client(tmp_path / "shop.db")  # type: ignore[arg-type]  # as a program without a type checker would
+    app, _ = chain_app(1)
+    with pytest.raises(mg.ConfigError, match=r"roles=\('scheduler',\)"):
+        Node(app, f"sqlite:///{tmp_path / 'shop.db'}", roles="scheduler")

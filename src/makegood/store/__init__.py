@@ -11,7 +11,7 @@ from makegood.clock import Clock, SystemClock
 from makegood.errors import ConfigError
 from makegood.store.protocol import Store
 
-__all__ = ["DEFAULT_URL", "Store", "open_store", "store_url"]
+__all__ = ["DEFAULT_URL", "Store", "open_store", "store_given", "store_url"]
 
 DEFAULT_URL = "sqlite:///makegood.db"
 
@@ -54,3 +54,10 @@ def open_store(url: str | None = None, *, clock: Clock | None = None) -> Store:
     raise ConfigError(
         f"{wanted!r} names no store: write sqlite:///file.db or postgresql://user@host/database (--store or MAKEGOOD_STORE)"
     )
+
+
+def store_given(store: Store) -> Store:
+    """Return a store that a caller has opened; raises ``ConfigError`` for a path, which wants to be a URL."""
+    if isinstance(store, os.PathLike):
+        raise ConfigError(f"store={store!r}: write a URL, 'sqlite:///{os.fspath(store)}'")
+    return store
