@@ -1,4 +1,4 @@
-"""Linearizability of one task's register: the search agrees with trying every order, and the real store passes it."""
+"""Linearizability of one task's register: the search agrees with trying every order. (``tests/conformance/test_register.py`` asks the real stores.)"""
 
 import itertools
 from collections.abc import Sequence
@@ -68,15 +68,32 @@ def test_a_call_whose_answer_was_lost_may_have_happened_or_not() -> None:
     assert linearizable([lost, op("claim", "b", 5, 6, 3)]) is None, "there is no such epoch"
 
 
+def test_a_store_that_skips_what_is_being_written_may_find_nothing_meanwhile() -> None:
+    """Strictly this cannot be: a's claim lost, so b had won by then, and yet v found nothing to take from b."""
+    story = [op("claim", "b", 0, 9, 1), op("claim", "a", 1, 2, 0), op("requeue", "v", 3, 4, False)]
+    assert linearizable(story) is None
+    assert linearizable(story, skipping=True) is not None
+
+
+def test_even_then_what_took_effect_must_be_explained() -> None:
+    """Nor may a call find nothing when nobody was in its way."""
+    both_win = [op("claim", "a", 0, 2, 1), op("claim", "b", 1, 3, 1)]
+    assert linearizable(both_win, skipping=True) is None
+    alone = [op("claim", "a", 0, 1, 0), op("claim", "b", 2, 3, 1)]
+    assert linearizable(alone, skipping=True) is None
+    kept = [op("claim", "a", 0, 1, 1), op("complete", "a", 2, 4, False, 1), op("claim", "b", 3, 5, 0)]
+    assert linearizable(kept, skipping=True) is None
+
+
 @st.composite
 def histories(draw: st.DrawFn) -> list[Operation]:
     """Up to six overlapping calls, answered as *some* order of them gives it."""
     calls: list[Operation] = []
-    for n in range(draw(st.integers(1, 6))):
+    for n in range(draw(st.integers(1, 6))):  # six factorial orders are quickly tried
         call = draw(st.sampled_from(["claim", "complete", "requeue"]))
         began = float(n) + draw(st.floats(-2, 0))
         returned = float(n) + draw(st.floats(0.1, 3))
-        calls.append(op(call, draw(st.sampled_from("ab")), began, returned, None, draw(st.integers(1, 2))))
+        calls.append(op(call, draw(st.sampled_from("ab")), began, returned, None, draw(st.integers(0, 2))))
     state, answered = Register(), []
     for one in calls:  # each takes effect at the moment n, which lies within every one's time
         state, answer = step(state, one)

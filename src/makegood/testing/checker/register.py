@@ -1,7 +1,7 @@
 """Is what concurrent callers were told about one task explained by *some* order of their calls?
 
 The store's word on one task is a small register: *claim* gives it to a caller under the next epoch, *complete* ends it if the
-caller still holds it under that epoch, *requeue* takes it from whoever holds it under that epoch. A record of calls
+caller still holds it under that epoch, *requeue* takes it from whoever holds it (under an epoch, if one is named). A record of calls
 with the times at which they began and returned is *linearizable* when the calls can be put in an order that respects
 real time (a call that returned before another began stands before it) and in which a one-threaded register gives every
 caller exactly the answer it got. A call whose answer was lost may have happened at any time after it began, or never.
@@ -26,7 +26,8 @@ class Register(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Operation:
     """One call. ``began``, ``returned``: when (None: its answer was lost); ``who``; ``epoch``: the one under which it completes or
-    requeues; ``answer``: of a claim the epoch it got, 0 for none; of the others whether they took effect.
+    requeues (0 for a requeue: whichever it is); ``answer``: of a claim the epoch it got, 0 for none; of the others whether
+    they took effect.
     """
 
     call: Call
@@ -52,7 +53,8 @@ def step(state: Register, operation: Operation) -> tuple[Register, int | bool]:
         if state.holder is not None or state.ended:
             return state, 0
         return Register(state.epoch + 1, operation.who), state.epoch + 1
-    if state.holder is None or state.epoch != operation.epoch:
+    any_epoch = operation.call == "requeue" and not operation.epoch
+    if state.holder is None or (state.epoch != operation.epoch and not any_epoch):
         return state, False
     if operation.call == "requeue":
         return Register(state.epoch), True
@@ -61,13 +63,18 @@ def step(state: Register, operation: Operation) -> tuple[Register, int | bool]:
     return Register(state.epoch, None, ended=True), True
 
 
-def linearizable(operations: Sequence[Operation], start: Register | None = None) -> list[Operation] | None:
+def linearizable(operations: Sequence[Operation], *, skipping: bool = False) -> list[Operation] | None:
     """Return an order that explains every answer, None when there is none.
+
+    ``skipping``: the store passes over a row that somebody else is just writing (``SKIP LOCKED``), so a claim or requeue that
+    found nothing says nothing as long as another call overlaps it. What took effect, and every answer to *complete*, must
+    be explained all the same.
 
     Searches depth first; which calls are used up and what the register then says is remembered, so a short history (some
     dozens of calls) is quick. Calls whose answer was lost may be left out.
     """
-    calls = sorted(operations, key=lambda one: one.began)
+    wanted = [one for one in operations if not (skipping and _says_nothing(one, operations))]
+    calls = sorted(wanted, key=lambda one: one.began)
     dead: set[tuple[int, Register]] = set()
     certain = sum(1 << n for n, one in enumerate(calls) if one.returned is not None)
 
@@ -91,4 +98,10 @@ def linearizable(operations: Sequence[Operation], start: Register | None = None)
         return False
 
     found: list[Operation] = []
-    return found if search(0, start or Register(), found) else None
+    return found if search(0, Register(), found) else None
+
+
+def _says_nothing(one: Operation, others: Sequence[Operation]) -> bool:
+    if one.call == "complete" or one.answer or one.returned is None:
+        return False
+    return any(other is not one and other.began <= one.until and one.began <= other.until for other in others)

@@ -1,0 +1,126 @@
+"""Claim, complete and re-queue of one task, by several callers at once: what each was told is explained by some order."""
+
+import asyncio
+import random
+from collections import Counter
+
+from makegood.errors import FencedOffError
+from makegood.store.protocol import Store
+from makegood.store.records import Filter, Grant
+from makegood.testing.checker import Operation, linearizable
+from tests.conformance.builders import Hand, draft, hand, term, to_state
+from tests.conformance.worlds import World
+
+ROUNDS, MOST_ROUNDS = 20, 500
+
+
+class Caller:
+    """Somebody who calls the store and notes when each call began and returned, and what it was told."""
+
+    def __init__(self, name: str, task: int, told: list[Operation], supervised: asyncio.Event) -> None:
+        self.name = name
+        self.task = task
+        self.told = told
+        self.supervised = supervised
+        self.clock = asyncio.get_running_loop().time
+
+    async def schedule(self, scheduler: Hand, calls: list[str]) -> None:
+        """Claim, and complete what was claimed last."""
+        epoch = 0
+        for call in calls:
+            began = self.clock()
+            if call == "claim":
+                won = await scheduler.claim(1)
+                epoch = scheduler[self.task].task.epoch if self.task in won else 0
+                self.told.append(Operation("claim", self.name, began, self.clock(), epoch))
+            elif call == "wait":
+                await self.supervised.wait()
+            elif epoch:
+                decision = to_state(scheduler[self.task], "processed")
+                committed = await scheduler.commit(decision)
+                took = self.task not in committed.lost
+                self.told.append(Operation("complete", self.name, began, self.clock(), took, epoch))
+                if took:
+                    return
+
+    async def supervise(self, store: Store, grant: Grant, times: int) -> None:
+        """Free the task of whoever holds it: every Scheduler here counts as dead."""
+        for _ in range(times):
+            began = self.clock()
+            freed = await store.release_dead(grant, 10)
+            self.told.append(Operation("requeue", self.name, began, self.clock(), self.task in freed))
+            if freed:
+                self.supervised.set()
+        self.supervised.set()
+
+
+async def race(store: Store, other: Store, task: int, rng: random.Random) -> list[Operation]:
+    """Let two Schedulers and a Supervisor at one task, all at once; returns what they were told."""
+    told: list[Operation] = []
+    await store.submit([draft(task)])
+    schedulers = [await hand(store, ttl=0.0), await hand(other, ttl=0.0)]
+    grant = await store.acquire("supervisor", "v", "nonce", 60.0)
+    assert grant is not None
+    plans = [["claim", *rng.choices(["claim", "wait", "complete", "complete"], k=3)] for _ in schedulers]
+    supervised = asyncio.Event()
+    callers = [Caller(name, task, told, supervised) for name in ("a", "b", "v")]
+    await asyncio.gather(
+        *(c.schedule(s, plan) for c, s, plan in zip(callers, schedulers, plans, strict=False)),
+        callers[2].supervise(rng.choice((store, other)), grant, rng.randint(1, 4)),
+    )
+    return told
+
+
+async def finish(store: Store, task: int) -> None:
+    """End a task that a race has left."""
+    while (await store.find(Filter(ids=(task,))))[0].state != "processed":
+        await store.release_dead(await _again(store), 10)
+        last = await hand(store)
+        if await last.claim(1) == [task]:
+            await last.commit(to_state(last[task], "processed"))
+
+
+async def _again(store: Store) -> Grant:
+    grant = await store.acquire("supervisor", "v", "nonce", 60.0)
+    if grant is None:
+        raise FencedOffError("somebody else leads")
+    return grant
+
+
+async def test_a_task_is_a_linearizable_register(world: World, store: Store, other: Store) -> None:
+    """Whatever two Schedulers and a Supervisor are told, there is an order of their calls that gives just these answers; and
+    the races are real: claims are lost, completions refused, tasks freed. (PostgreSQL passes over what somebody else is
+    just writing: there a claim that found nothing need not mean that the task was held.)
+    """
+    skipping = world.dialect == "postgres"
+    rng = random.Random(5)
+    seen: Counter[tuple[str, bool]] = Counter()
+    wanted = {(call, took) for call in ("claim", "complete", "requeue") for took in (True, False)}
+    task = 0
+    while task < ROUNDS or (task < MOST_ROUNDS and not wanted <= seen.keys()):
+        task += 1
+        told = await race(store, other, task, rng)
+        assert linearizable(told, skipping=skipping) is not None, "\n".join(map(str, told))
+        seen.update((one.call, bool(one.answer)) for one in told)
+        await finish(store, task)
+    assert wanted <= seen.keys(), f"too tame a race in {task} rounds: {seen}"
+
+
+async def test_one_false_answer_is_enough_to_be_refused(store: Store, other: Store) -> None:
+    """The twin: were a caller told that it completed what it had lost, no order would explain it."""
+    old = await hand(store, ttl=0.0)
+    await store.submit([draft(1)])
+    await old.claim(1)
+    assert await store.release_dead(await term(store), 10) == [1]
+    new = await hand(other)
+    assert await new.claim(1) == [1]
+    refused = await old.commit(to_state(old[1], "processed"))
+    assert refused.lost == {1}
+    told = [
+        Operation("claim", "old", 0, 1, 1),
+        Operation("requeue", "v", 2, 3, answer=True),
+        Operation("claim", "new", 4, 5, new[1].task.epoch),
+        Operation("complete", "old", 6, 7, answer=False, epoch=1),
+    ]
+    assert linearizable(told) is not None
+    assert linearizable([*told[:3], Operation("complete", "old", 6, 7, answer=True, epoch=1)]) is None
