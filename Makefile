@@ -5,6 +5,8 @@ SHELL := /bin/bash
 
 STORE ?= sqlite
 ORDERS ?= 200
+SEEDS ?= 300
+FROM ?= 0
 # Further arguments for pytest: make test ARGS="-k takeover"
 ARGS ?=
 
@@ -40,6 +42,10 @@ ifeq ($(strip $(ARGS)),)
 else
 	@$(python) -m pytest $(ARGS)
 endif
+
+.PHONY: simulate
+simulate: .venv ## storms over the real engine on virtual time, a seed each (SEEDS=300 FROM=0); a failing one says how to replay it
+	@$(python) -m makegood.testing.simulate --seeds $(SEEDS) --from $(FROM) --processes $$(nproc)
 
 .PHONY: check
 check: .venv lint ## the quick round before a commit: form, types, layers, tidiness, the fast tests

@@ -89,8 +89,10 @@ def test_engine_reads_no_clock_and_no_chance() -> None:
 
 
 def test_tests_do_not_sleep() -> None:
-    """Tests wait for events; only those with real processes may let time pass."""
-    still = [path for path in under("tests/") if not path.startswith("tests/processes/")]
+    """Tests wait for events; only those with real processes may let time pass, and those on virtual time."""
+    still = [
+        path for path in under("tests/") if not path.startswith(("tests/processes/", "tests/simulation/"))
+    ]
     refuse((path, found) for path in still for found in tidy.sleeping(trees()[path]))
 
 

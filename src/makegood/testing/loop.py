@@ -24,6 +24,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 _MOST_CANCELLED = 100
+_MOST_KEPT = 200
 _THREAD_DELAY = 0.002
 
 
@@ -71,7 +72,8 @@ class Loop(base_events.BaseEventLoop):
         self.steps = 0
         self._rng = rng
         self._parked: list[asyncio.Handle] = []
-        self._over = False
+        self._processes: dict[Process, None] = {}
+        self._own = Process("")
         self.set_exception_handler(lambda _loop, _context: None)
 
     # -- what asyncio asks of a loop -----------------------------------------------------------------------------------
@@ -113,11 +115,11 @@ class Loop(base_events.BaseEventLoop):
     ) -> "asyncio.Task[T]":
         """Start a task; its process keeps it, so that a dead one's coroutines are not closed by the garbage collector."""
         task: asyncio.Task[T] = asyncio.Task(coro, loop=self, name=name, context=context)
-        process = PROCESS.get() if context is None else context.get(PROCESS)
-        if process is not None:
-            process.tasks.append(task)
-            if len(process.tasks) > _MOST_CANCELLED:
-                process.tasks = [kept for kept in process.tasks if not kept.done()]
+        process = (PROCESS.get() if context is None else context.get(PROCESS)) or self._own
+        self._processes[process] = None
+        process.tasks.append(task)
+        if len(process.tasks) > _MOST_KEPT:
+            process.tasks = [kept for kept in process.tasks if not kept.done()]
         return task
 
     def add_reader(self, *_: Any) -> None:  # type: ignore[override]  # takes anything
@@ -223,18 +225,18 @@ class Loop(base_events.BaseEventLoop):
             mine = handle._context.get(PROCESS) is process  # type: ignore[attr-defined]
             (self._ready if mine else self._parked).append(handle)  # type: ignore[attr-defined]
 
-    def dispose(self, processes: list[Process]) -> None:
+    def dispose(self) -> None:
         """Throw the world away: nothing of what is still under way runs any more, and no word is said about it."""
-        self._over = True
-        self._ready.clear()  # type: ignore[attr-defined]
-        self._scheduled.clear()  # type: ignore[attr-defined]
-        self._parked.clear()
-        for process in processes:
+        for process in self._processes:
+            process.dead = True
+        for process in self._processes:
             for task in process.tasks:
                 if not task.done():
                     task._log_destroy_pending = False  # type: ignore[attr-defined]
                     _close(task)
             process.tasks.clear()
+        self._processes.clear()
+        self._parked.clear()
         self._ready.clear()  # type: ignore[attr-defined]
         self._scheduled.clear()  # type: ignore[attr-defined]
         self.close()

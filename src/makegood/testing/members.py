@@ -60,7 +60,6 @@ class Member:
     node: Node | None = None
     client: Client | None = None
     connections: list[sqlite3.Connection] = field(default_factory=list)
-    past: list[Process] = field(default_factory=list)
 
     @property
     def up(self) -> bool:
@@ -71,7 +70,6 @@ class Member:
         """Start the process anew: it remembers nothing."""
         self.incarnation += 1
         self.process = Process(self.name)
-        self.past.append(self.process)
         self.process.context.run(SERVICES.set, self.world.services)
         self.node = self.client = None
         self.world.loop.create_task(self._live(), name=f"{self.name} lives", context=self.process.context)

@@ -49,14 +49,15 @@ def triggers() -> Iterable[str]:
     15
     """
     yield _LOG
-    for n, (what, verb, table, values) in enumerate(_TRIGGERS):
-        columns = ", ".join(_COLUMNS[: values.count(",") + 1])
+    for n, (what, verb, table, source_columns) in enumerate(_TRIGGERS):
+        columns = ", ".join(["what", *_COLUMNS[: source_columns.count(",") + 1]])
         when = (
             f" when {'old' if verb == 'delete' else 'new'}.kind <> 'timer'"
             if table == "makegood_request"
             else ""
         )
-        into = f"insert into makegood_log (what, {columns}) values ('{what}', {values})"  # noqa: S608 - our own columns
+        named_columns = f"'{what}', {source_columns}"
+        into = f"insert into makegood_log ({columns}) values ({named_columns})"  # noqa: S608 - our own columns
         yield f"create temp trigger makegood_log_{n} after {verb} on main.{table}{when} begin {into}; end"
 
 

@@ -6,6 +6,10 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from makegood import ids
+from makegood.store.rows import Interner
+from makegood.store.sqlite import reads
+from makegood.store.sqlite.transaction import Transaction
+from makegood.testing.checker import Final
 from makegood.testing.recorder import STANDING
 from makegood.testing.services import Service
 
@@ -64,11 +68,18 @@ class Eye:
             found[task].steps.append((name, state, round_, kind))
         return found
 
+    def final(self) -> Final:
+        """Return what the checker wants to know beside the history: the tasks' rows, and the store's own history of each."""
+        tx = Transaction(self._connection, 0.0, Interner())
+        ids_ = [id_ for (id_,) in self._rows("select id from makegood_task order by id")]
+        details = [found for id_ in ids_ if (found := reads.detail(tx, id_)) is not None]
+        return Final(tasks=details, histories={id_: reads.history(tx, id_, 0) for id_ in ids_})
+
     def rest(self) -> dict[str, Any]:
         """Return what the store holds: counts, and what should not be there."""
         counted = {
-            name: self._rows(f"select count(*) from makegood_{name}")[0][0]  # noqa: S608 - our own tables
-            for name in ("task", "inbox", "request")
+            table: self._rows(f"select count(*) from makegood_{table}")[0][0]  # noqa: S608 - our own tables
+            for table in ("task", "inbox", "request")
         }
         orphans = self._rows(
             "select task, idx from makegood_request where task not in (select id from makegood_task) "

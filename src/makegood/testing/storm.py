@@ -218,12 +218,12 @@ def _shapes(app: App, stock: Agent, actions: tuple[Reserve, Pack, Email]) -> Non
         return made
 
 
-def orders(app: App, rng: random.Random, count: int) -> list[Order]:
-    """Draw submissions: half of them the order workflow."""
+def orders(app: App, rng: random.Random, count: int, only: str | None = None) -> list[Order]:
+    """Draw submissions: nearly half of them the order workflow, or all of them the one named."""
     names = ("place_order", "sequence", "held", "settle", "never", "final", "shapes")
     found: list[Order] = []
     for n in range(count):
-        name = "place_order" if rng.random() < 0.4 else rng.choice(names)
+        name = only or ("place_order" if rng.random() < 0.4 else rng.choice(names))
         workflow = app.find_workflow(name)
         order = f"o{n}" + "x" * rng.randrange(4)
         found.append(Order(workflow, (order,), f"{name}-{n}", rng.choice((0, 0, 0, 5))))

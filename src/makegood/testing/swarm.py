@@ -113,7 +113,7 @@ def draw(rng: random.Random) -> Swarm:
         }),
         messages=_some(rng, {"drop": 0.1, "duplicate": 0.2, "delay": 0.2}),
         services=_some(rng, {
-            "service slow": 0.3, "service fails": 0.3, "service refuses": 0.08, "service hangs": 0.1,
+            "service called twice": 0.2, "service slow": 0.3, "service fails": 0.3, "service refuses": 0.08, "service hangs": 0.1,
             "service does it and times out": 0.2, "service late": 0.2,
         }),
         driven=_some(rng, {

@@ -17,10 +17,10 @@ from collections.abc import Callable, Mapping, Sequence
 from contextvars import Context
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from makegood.store.sqlite import upkeep
 from makegood.store.sqlite.connection import connect, set_up, uri_of
+from makegood.testing.checker import Report, check
 from makegood.testing.clocks import SimulatedClock
 from makegood.testing.faults import Faults, Plan
 from makegood.testing.history import History
@@ -28,7 +28,7 @@ from makegood.testing.loop import DeadlockError, Loop, Process, current_process
 from makegood.testing.members import Member
 from makegood.testing.operating import Operator
 from makegood.testing.recorder import Recorder
-from makegood.testing.rest import Eye
+from makegood.testing.rest import Eye, Found
 from makegood.testing.services import Kind, Service
 from makegood.testing.stores import WorldBell
 from makegood.testing.storm import Order
@@ -69,7 +69,8 @@ class Outcome:
     points: int
     virtual: float
     steps: int
-    at_rest: dict[int, Any] = field(default_factory=dict)
+    at_rest: dict[int, Found] = field(default_factory=dict)
+    report: Report = field(default_factory=Report)
 
 
 class World:
@@ -134,12 +135,14 @@ class World:
                 findings.append(f"deadlock: {stuck}")
             at_rest = eye.tasks()
             findings += self.crashes + eye.findings(self)
+            report = check(self.history, eye.final())
+            findings += [str(found) for found in report.violations]
             ends: dict[str, int] = {}
             for found in at_rest.values():
                 ends[found.state] = ends.get(found.state, 0) + 1
             return Outcome(
                 self.seed, self.swarm, self.history, findings, ends, dict(self.faults.counts), self.faults.number,
-                self.loop.now, self.loop.steps, at_rest,
+                self.loop.now, self.loop.steps, at_rest, report,
             )  # fmt: skip
         finally:
             if eye is not None:
@@ -148,9 +151,7 @@ class World:
 
     def close(self) -> None:
         """Throw the world away with all its files."""
-        for member in self.members.values():
-            member.process.dead = True
-        self.loop.dispose([process for member in self.members.values() for process in member.past])
+        self.loop.dispose()
         for member in self.members.values():
             member.bury()
         shutil.rmtree(self._folder, ignore_errors=True)

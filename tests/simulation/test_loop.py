@@ -1,0 +1,204 @@
+"""The deterministic loop: time is virtual, the seed decides between processes, and a dead one says nothing more."""
+
+import asyncio
+import random
+from collections.abc import Callable, Coroutine, Iterator
+from contextvars import Context
+from typing import Any
+
+import pytest
+
+from makegood.testing.loop import DeadlockError, Loop, Process, current_process
+
+
+@pytest.fixture
+def world() -> Iterator[Loop]:
+    """A loop, thrown away in the end with all that is left in it."""
+    made = Loop(random.Random(1))
+    yield made
+    made.dispose()
+
+
+def start(on: Loop, process: Process, work: Coroutine[Any, Any, Any]) -> None:
+    """Let a process do something."""
+    on.create_task(work, context=process.context)
+
+
+def test_two_hours_take_no_time(world: Loop) -> None:
+    async def wait() -> float:
+        await asyncio.sleep(7200)
+        return world.time()
+
+    assert world.run_until_complete(wait()) == 7200.0
+
+
+def test_timeouts_and_task_groups_work_as_ever(world: Loop) -> None:
+    said: list[tuple[str, float]] = []
+
+    async def slow(name: str, seconds: float) -> None:
+        try:
+            await asyncio.sleep(seconds)
+        finally:
+            said.append((name, world.time()))
+
+    async def main() -> None:
+        async with asyncio.timeout(2), asyncio.TaskGroup() as group:
+            group.create_task(slow("a", 1))
+            group.create_task(slow("b", 3))
+
+    with pytest.raises(TimeoutError):
+        world.run_until_complete(main())
+    assert said == [("a", 1.0), ("b", 2.0)]
+
+
+def test_when_nothing_can_happen_any_more_that_is_said(world: Loop) -> None:
+    with pytest.raises(DeadlockError, match="nothing is ready"):
+        world.run_until_complete(world.create_future())
+
+
+@pytest.mark.parametrize("how", ["sleeps", "awaits", "works in a thread"])
+def test_of_a_killed_process_not_even_a_finally_runs(world: Loop, how: str) -> None:
+    """As with SIGKILL; a cancelled task would clean up."""
+    said: list[str] = []
+    victim = Process("victim")
+    hangs = world.create_future()
+
+    async def work() -> None:
+        try:
+            if how == "sleeps":
+                await asyncio.sleep(1)
+            elif how == "awaits":
+                await hangs
+            else:
+                await asyncio.to_thread(said.append, "thread")
+        except BaseException:
+            said.append("except")
+            raise
+        finally:
+            said.append("finally")
+
+    async def main() -> None:
+        start(world, victim, work())
+        await asyncio.sleep(0)
+        victim.dead = True
+        hangs.set_result(None)
+        await asyncio.sleep(5)
+
+    world.run_until_complete(main())
+    assert said == []
+
+
+def test_a_stopped_process_goes_on_later_as_if_nothing_had_been(world: Loop) -> None:
+    said: list[float] = []
+    paused = Process("paused")
+
+    async def tick() -> None:
+        for _ in range(4):
+            await asyncio.sleep(1)
+            said.append(world.time())
+
+    async def main() -> None:
+        start(world, paused, tick())
+        await asyncio.sleep(1.5)
+        paused.stopped = True
+        await asyncio.sleep(10)
+        assert said == [1.0]
+        world.resume(paused)
+        await asyncio.sleep(5)
+
+    world.run_until_complete(main())
+    assert said == [1.0, 11.5, 12.5, 13.5]
+
+
+def test_what_a_dead_process_sent_still_arrives(world: Loop) -> None:
+    """A message under way belongs to the world."""
+    arrived: list[str] = []
+    sender = Process("sender")
+
+    async def send() -> None:
+        world.call_later(1, arrived.append, "message", context=Context())
+        world.call_later(1, arrived.append, "own timer")
+
+    async def main() -> None:
+        start(world, sender, send())
+        await asyncio.sleep(0.5)
+        sender.dead = True
+        await asyncio.sleep(5)
+
+    world.run_until_complete(main())
+    assert arrived == ["message"]
+
+
+def interleaving(seed: int) -> str:
+    """Return in which order three processes of five steps each ran under a seed."""
+    world = Loop(random.Random(seed))
+    said: list[str] = []
+    processes = [Process(name) for name in "abc"]
+
+    async def work() -> None:
+        for n in range(5):
+            process = current_process()
+            said.append(f"{process.name}{n}" if process else "?")
+            await asyncio.sleep(0)
+
+    async def main() -> None:
+        for process in processes:
+            world.create_task(work(), context=process.context)
+        await asyncio.sleep(1)
+
+    world.run_until_complete(main())
+    world.dispose()
+    return " ".join(said)
+
+
+def test_the_seed_decides_between_processes_and_nothing_else_does() -> None:
+    orders = {interleaving(seed) for seed in range(20)}
+    assert len(orders) > 10
+    assert interleaving(3) == interleaving(3)
+
+
+def test_within_a_process_callbacks_keep_their_order() -> None:
+    """As asyncio promises; only processes race."""
+    for seed in range(20):
+        said = interleaving(seed).split()
+        for name in "abc":
+            assert [word for word in said if word[0] == name] == [f"{name}{n}" for n in range(5)]
+
+
+def test_a_signal_reaches_the_process_that_listens_to_it(world: Loop) -> None:
+    heard: list[Process | None] = []
+    listener = Process("listener")
+
+    async def listen() -> None:
+        told: Callable[[], None] = lambda: heard.append(current_process())  # noqa: E731 - as a program would
+        asyncio.get_running_loop().add_signal_handler(15, told)
+
+    async def main() -> None:
+        start(world, listener, listen())
+        await asyncio.sleep(0.1)
+        assert world.signal(listener, 15)
+        assert not world.signal(listener, 2)
+        await asyncio.sleep(0.1)
+
+    world.run_until_complete(main())
+    assert heard == [listener]
+
+
+def test_throwing_a_world_away_runs_nothing_and_warns_of_nothing(recwarn: pytest.WarningsRecorder) -> None:
+    world, process = Loop(random.Random(1)), Process("p")
+    said: list[str] = []
+
+    async def work() -> None:
+        try:
+            await asyncio.sleep(100)
+        finally:
+            asyncio.get_running_loop().call_soon(said.append, "late")
+
+    async def main() -> None:
+        start(world, process, work())
+        await asyncio.sleep(1)
+
+    world.run_until_complete(main())
+    world.dispose()
+    assert said == []
+    assert not recwarn.list

@@ -1,0 +1,138 @@
+"""A world: what a seed decides, it decides in every process; and what the faults do is what they say."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from makegood.testing.faults import Point
+from makegood.testing.simulate import Storms, several
+from makegood.testing.swarm import LAYOUTS, Swarm, calm, kills
+
+SEEDS = Path(__file__).with_name("seeds.txt")
+ORDER = "place_order"
+
+
+@pytest.fixture(scope="module")
+def storms() -> Storms:
+    """Worlds over all workflows."""
+    return Storms()
+
+
+@pytest.fixture(scope="module")
+def order() -> Storms:
+    """Worlds over the order workflow alone."""
+    return Storms(ORDER)
+
+
+def found() -> list[tuple[int, str]]:
+    """Return the seeds that once found something."""
+    lines = [line for line in SEEDS.read_text().splitlines() if line and not line.startswith("#")]
+    return [(int(seed), what) for seed, _, what in (line.partition(" ") for line in lines)]
+
+
+@pytest.mark.parametrize(("seed", "what"), found())
+def test_what_was_found_once_stays_mended(storms: Storms, seed: int, what: str) -> None:
+    outcome = storms.run(seed)
+    assert outcome.findings == [], what
+
+
+@pytest.mark.parametrize(
+    "layout", LAYOUTS, ids=lambda layout: "+".join("".join(r[0] for r in n) for n in layout)
+)
+def test_in_a_calm_world_an_order_takes_a_commit_per_step_and_one_more(
+    order: Storms, layout: tuple[tuple[str, ...], ...]
+) -> None:
+    """Book and pack run at the same time and answer apart: six steps, at most seven commits, whoever runs where."""
+    outcome = order.run(5, calm(layout=layout))
+    assert (outcome.findings, outcome.ends, outcome.faults) == ([], {"processed": 1}, {})
+    commits = len(outcome.history.of("moved"))
+    assert 6 <= commits <= 7
+    assert [event["doing"] for event in outcome.history.of("effect")] == ["do"] * 6
+
+
+def test_every_layout_survives_kills(order: Storms) -> None:
+    killed = 0
+    for seed, layout in enumerate(LAYOUTS):
+        outcome = order.run(seed, kills(layout=layout, strength=2.0))
+        assert outcome.findings == []
+        killed += outcome.faults.get("kill", 0)
+    assert killed > 20
+
+
+def test_the_same_seed_gives_the_same_history_twice(storms: Storms) -> None:
+    for seed in range(5):
+        assert storms.run(seed).history.digest() == storms.run(seed).history.digest()
+    assert storms.run(1).history.digest() != storms.run(2).history.digest()
+
+
+DIGESTS = """
+import logging
+from makegood.testing.simulate import Storms
+logging.disable(logging.CRITICAL)
+storms = Storms()
+print([storms.run(seed).history.digest() for seed in (0, 3, 11, 215)])
+"""
+
+
+def test_a_seed_means_the_same_in_every_process_whatever_its_hashes() -> None:
+    said = {
+        subprocess.run(
+            [sys.executable, "-c", DIGESTS],
+            env={"PYTHONHASHSEED": hashes},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for hashes in ("1", "77", "random")
+    }
+    assert len(said) == 1
+
+
+def test_a_plan_strikes_at_the_point_that_it_names(order: Storms) -> None:
+    """Every-point mode is built on this: a calm run counts the points, a plan picks one."""
+    points: list[Point] = []
+    calm_run = order.run(7, calm(), plan=lambda point: points.append(point))  # noqa: PLW0108 - returns None
+    assert calm_run.points == len(points) > 100
+    chosen = next(
+        point for point in points if point.name.startswith("commit commit") and "kill" in point.able
+    )
+    outcome = order.run(7, calm(), plan=lambda point: "kill" if point.number == chosen.number else None)
+    faults = [(event["what"], event["point"]) for event in outcome.history.of("fault")]
+    assert faults[0] == ("kill", chosen.name)
+    assert outcome.findings == []
+
+
+def test_a_commit_whose_process_was_killed_in_it_left_nothing(order: Storms) -> None:
+    """Killed before the commit nothing of it is in the history or the store; after it, all."""
+    for name, outcome_wanted in (("commit commit", "rolled back"), ("committed commit", "committed")):
+        struck: list[int] = []
+
+        def plan(point: Point, name: str = name, struck: list[int] = struck) -> str | None:
+            if point.name.startswith(name) and not struck:
+                struck.append(point.number)
+                return "kill"
+            return None
+
+        outcome = order.run(7, calm(), plan=plan)
+        killed = next(n for n, event in enumerate(outcome.history.events) if event.kind == "fault")
+        around = outcome.history.events[max(0, killed - 6) : killed + 3]
+        assert outcome_wanted in [event["outcome"] for event in around if event.kind == "store"]
+        assert outcome.findings == []
+
+
+def test_without_healing_a_world_does_not_pass_as_one_at_rest(order: Storms) -> None:
+    """The check of the end can fail: a fleet without an agent ends nothing."""
+    swarm = Swarm(layout=(("scheduler",), ("supervisor",)), tasks=1, storm=0.0, calm_down=60.0)
+    outcome = order.run(3, swarm)
+    assert outcome.ends == {"processing": 1}
+    assert any(finding.startswith("L1") for finding in outcome.findings)
+
+
+def test_storms_over_everything(request: pytest.FixtureRequest) -> None:
+    """Three hundred seeds; none finds anything, and together they contain all that can happen."""
+    tally = several(range(300))
+    assert tally.failed == {}
+    assert tally.lacking() == []
+    assert {"processed", "undone", "error"} <= tally.ends.keys()
