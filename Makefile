@@ -51,6 +51,10 @@ simulate: .venv ## storms over the real engine on virtual time, a seed each (SEE
 check: .venv lint ## the quick round before a commit: form, types, layers, tidiness, the fast tests
 	@$(python) -m pytest -q $(wildcard $(fast)) $(ARGS)
 
+.PHONY: models
+models: .venv ## search the protocol models with spin (ALL=1: the slow ones too)
+	@scripts/models.sh $(if $(filter-out 0,$(ALL)),--all) $(ARGS)
+
 .PHONY: lint
 lint: .venv
 	@$(bin)/ruff format --check --quiet --output-format=concise . || { echo 'makegood: the files above are not formatted; run `make format`' >&2; exit 1; }
