@@ -1,0 +1,145 @@
+"""The customers: each places orders all the time through a connection of its own, and waits for their ends.
+
+An order whose submission was not acknowledged is submitted again under its key until it is; some are submitted twice on
+purpose. What is kept is what they were told.
+"""
+
+import asyncio
+import random
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from examples.orders.customers import ending
+from examples.orders.shop import Order
+from makegood import Client, StoreUnavailableError, TaskHandle
+
+from .orders import wanted
+
+AT_ONCE: Final = 6
+"""Submissions that a customer has under way."""
+TWICE: Final = 0.1
+"""The share of orders that are submitted again after their acknowledgement."""
+PAUSE: Final = 0.2
+
+
+@dataclass(slots=True)
+class Placed:
+    """An order whose submission was acknowledged. ``first``: the end that its customer was told first, "" until then."""
+
+    order: Order
+    handle: TaskHandle[str]
+    first: str = ""
+    acts: list[str] = field(default_factory=list)
+    """What operators asked for, whatever came of it."""
+    by_hand: bool = False
+    """An operator did something for it at a service: nobody else may touch it."""
+
+
+class Ledger:
+    """All orders, by id. ``complaints`` are sentences about what customers were told wrongly; ``counts`` what happened."""
+
+    def __init__(self) -> None:
+        self.orders: dict[str, Placed] = {}
+        self.complaints: list[str] = []
+        self.counts: Counter[str] = Counter()
+
+    def under_way(self) -> list[Placed]:
+        """The orders whose customers wait."""
+        return [placed for placed in self.orders.values() if not placed.first]
+
+    def told(self, *outcomes: str) -> list[Placed]:
+        """The orders of which the customers were told one of these ends."""
+        return [placed for placed in self.orders.values() if placed.first in outcomes]
+
+    def ends(self) -> Counter[str]:
+        """How many customers were told what."""
+        return Counter(placed.first for placed in self.orders.values() if placed.first)
+
+
+class Customer:
+    """One customer."""
+
+    def __init__(self, number: int, client: Client, ledger: Ledger, rng: random.Random) -> None:
+        self._client = client
+        self._ledger = ledger
+        self._rng = rng
+        self._wanted = wanted(number, rng)
+        self._gate = asyncio.Semaphore(AT_ONCE)
+        self._submitting: set[asyncio.Task[None]] = set()
+        self._following: set[asyncio.Task[None]] = set()
+
+    async def shop(self, rate: float, until: float) -> None:
+        """Place ``rate`` orders a second on average until ``time.monotonic()`` is ``until``."""
+        while True:
+            await asyncio.sleep(self._rng.expovariate(rate))
+            if time.monotonic() >= until:
+                return
+            await self._gate.acquire()
+            workflow, order = next(self._wanted)
+            again = self._rng.random() < TWICE
+            task = asyncio.get_running_loop().create_task(
+                self._place(workflow, order, again=again), name=order.id
+            )
+            self._submitting.add(task)
+            task.add_done_callback(self._submitting.discard)
+
+    async def acknowledged(self, timeout: float) -> list[str]:
+        """Wait until every submission was acknowledged; return the ids of those that were not within ``timeout`` seconds."""
+        if not self._submitting:
+            return []
+        done, open_ = await asyncio.wait(set(self._submitting), timeout=timeout)
+        for task in done:
+            task.result()
+        return sorted(task.get_name() for task in open_)
+
+    async def leave(self) -> None:
+        """Wait for nothing more."""
+        tasks = {*self._submitting, *self._following}
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _place(self, workflow: Any, order: Order, *, again: bool) -> None:
+        try:
+            handle = await self._submit(workflow, order)
+        finally:
+            self._gate.release()
+        placed = self._ledger.orders[order.id] = Placed(order, handle)
+        if not handle.created:
+            self._ledger.counts["acknowledged at a later try"] += 1
+        following = asyncio.get_running_loop().create_task(self._follow(placed), name=order.id)
+        self._following.add(following)
+        following.add_done_callback(self._followed)
+        if again:
+            other = await self._submit(workflow, order)
+            self._ledger.counts["submitted twice"] += 1
+            if other.created or other.number != handle.number:
+                self._ledger.complaints.append(
+                    f"order {order.id}, submitted twice, became two tasks: {handle.id} and {other.id}"
+                )
+
+    async def _submit(self, workflow: Any, order: Order) -> TaskHandle[str]:
+        while True:
+            try:
+                handle: TaskHandle[str] = await self._client.submit(workflow, order, key=order.id)
+            except StoreUnavailableError:
+                self._ledger.counts["submissions refused"] += 1
+                await asyncio.sleep(PAUSE)
+            else:
+                return handle
+
+    async def _follow(self, placed: Placed) -> None:
+        while True:
+            try:
+                placed.first, _, _ = await ending(placed.handle)
+            except StoreUnavailableError:
+                await asyncio.sleep(PAUSE)
+            else:
+                return
+
+    def _followed(self, task: "asyncio.Task[None]") -> None:
+        self._following.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._ledger.complaints.append(f"waiting for order {task.get_name()} failed: {error!r}")

@@ -1,0 +1,102 @@
+"""How every order ended: waits until all is at rest, then reads it, once, into lines that ``checker.py`` judges.
+
+A line is what the auditor reads (order, cents, outcome, standing) and what the shop's own records say beside it: the steps,
+the alerts, what the history says last, what its customer was told first, and what operators asked for.
+"""
+
+import asyncio
+import json
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from examples.orders.customers import ending
+from makegood import Client, StoreUnavailableError
+from makegood.store.records import Filter
+
+from .customers import Ledger, Placed
+from .stores import UnderFire
+
+FILE: Final = "ends.jsonl"
+UNRESTED: Final = ("pending", "processing", "undoing")
+LOOK_EVERY: Final = 0.3
+SHOWN: Final = 20
+
+
+async def at_rest(store: UnderFire, client: Client, timeout: float) -> list[str]:
+    """Wait until every task has ended, nothing is in flight and no message waits; return what is still there after
+    ``timeout`` seconds, in words.
+    """
+    deadline = time.monotonic() + timeout
+    while True:
+        try:
+            left = await _left(store, client)
+        except (StoreUnavailableError, OSError) as error:
+            left = [f"the store is not back: {error}"]
+        if not left or time.monotonic() > deadline:
+            return left[:SHOWN]
+        await asyncio.sleep(LOOK_EVERY)
+
+
+async def _left(store: UnderFire, client: Client) -> list[str]:
+    found = [
+        f"task {view.id} is {view.state}, held by {view.locked_by}"
+        for view in await client.store.find(Filter(states=UNRESTED, limit=SHOWN))
+    ]
+    for table, rows in (await store.tables(("request", "inbox"))).items():
+        found += [f"{table}: task {row['task']} {row['kind']}" for row in rows]
+    return found
+
+
+async def read(ledger: Ledger, client: Client) -> list[dict[str, Any]]:
+    """Return a line for each order whose submission was acknowledged."""
+    return [await _line(client, placed) for placed in ledger.orders.values()]
+
+
+async def _line(client: Client, placed: Placed) -> dict[str, Any]:
+    task = client.task(placed.handle.number)
+    line: dict[str, Any] = {"order": placed.order.id, "cents": placed.order.cents, "task": task.id}
+    line |= {"first": placed.first, "acts": placed.acts, "outcome": "", "standing": []}
+    detail = await client.store.detail(placed.handle.number)
+    if detail is None:  # acknowledged, and gone: the auditor calls it lost
+        return line
+    line |= {"workflow": detail.task.workflow, "state": detail.task.state, "goal": detail.task.goal}
+    line |= {
+        "locked_by": detail.task.locked_by,
+        "epoch": detail.task.epoch,
+        "failures": detail.task.failure_count,
+        "cause": detail.task.cause,
+    }
+    line["steps"] = {step.name: [step.state, step.round] for step in detail.steps}
+    if detail.task.state not in UNRESTED:
+        line["outcome"], standing, _ = await ending(task)
+        line["standing"] = sorted(standing)
+    events = await client.store.history(placed.handle.number)
+    moves = [after for event in events for who, _, after, _ in event.moves if who == "task"]
+    line["told_by_history"] = moves[-1] if moves else "pending"
+    line["late"] = sum("late" in event.note for event in events)
+    line["alerts"] = [alert.kind for alert in await client.store.alerts(20, placed.handle.number)]
+    return line
+
+
+def write(folder: Path, lines: Sequence[Mapping[str, Any]]) -> None:
+    """Write the lines to the run's folder."""
+    (folder / FILE).write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+async def recoveries(store: UnderFire, lines: Sequence[Mapping[str, Any]]) -> Counter[str]:
+    """Count what the shop went through: what was judged, taken over, led anew, answered too late."""
+    tables = await store.tables(("lease", "alert", "node"))
+    found = Counter(
+        {
+            "silent attempts judged": sum(line.get("failures", 0) for line in lines),
+            "orders taken over": sum(line.get("epoch", 1) > 1 for line in lines),
+            "late replies": sum(line.get("late", 0) for line in lines),
+            "terms of a leader": max((row["epoch"] for row in tables["lease"]), default=0),
+            "processes that worked": len(tables["node"]),
+        }
+    )
+    found.update(f"alert: {row['kind']}" for row in tables["alert"])
+    return found

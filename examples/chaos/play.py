@@ -1,0 +1,236 @@
+"""One run: start everything, let it storm, heal, wait until all is at rest, read the ends, check."""
+
+import asyncio
+import random
+import time
+from collections import Counter
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from examples.orders.demo import first
+from examples.orders.processes import Post, ProcessError, Wall
+from examples.orders.remote import SERVICES_VARIABLE
+from examples.orders.world import PACKAGE, Services, ServicesError
+from makegood import Client, StoreUnavailableError
+
+from . import ends
+from .checker import BOOKS, count_ends, examine
+from .customers import Customer, Ledger
+from .kinds import LIFE, kinds_of, plan
+from .network import Proxy
+from .operators import Operators
+from .report import Report
+from .screen import Scene, Screen
+from .stores import UnderFire, under_fire
+from .strikes import Ground, Strikes
+
+SETTINGS: Final = {
+    "every": "400ms", "lease": "1500ms", "grace": "200ms", "heartbeat": "300ms", "life": f"{LIFE}s", "poll": "400ms",
+    "drain": "3s", "starve": "5s", "log_level": "info",
+}  # fmt: skip
+"""Short, so that a minute contains many recoveries."""
+SCHEDULERS, AGENTS, SUPERVISORS = 2, 3, 2
+CUSTOMERS: Final = 3
+READY_WITHIN: Final = 45.0
+REST_WITHIN: Final = 120.0
+"""Seconds after the last fault in which everything must come to rest."""
+DRAW_EVERY: Final = 0.25
+SERVED: Final = ("stock", "payments", "carrier")
+SIGNS: Final = ("Traceback (most recent call last)", "was never retrieved", "was never awaited")
+"""What no process may write, whatever happens to it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What a run is asked for. ``rate``: orders a second, of all customers together."""
+
+    store: str
+    seconds: float
+    seed: int
+    rate: float
+
+
+def posts(url: str) -> list[Post]:
+    """Return the places to be filled with processes. Each agent's process serves all three services."""
+    wanted = [("scheduler", SCHEDULERS, ()), ("supervisor", SUPERVISORS, ())]
+    found = [
+        Post(f"{role}-{n}", role, (role, *more, "--store", url))
+        for role, count, more in wanted
+        for n in range(1, count + 1)
+    ]
+    served = ("agent", f"{PACKAGE}.shop:shop", *SERVED, "--store", url)
+    return found + [Post(f"agent-{n}", "agent", served) for n in range(1, AGENTS + 1)]
+
+
+class Play:
+    """One run in ``folder``, seen on ``shown``."""
+
+    def __init__(self, wishes: Wishes, folder: Path, shown: Screen) -> None:
+        self._wishes = wishes
+        self._folder = folder
+        self._shown = shown
+        self._complaints: list[str] = []
+        self._ledger = Ledger()
+        self._scene = Scene(wishes.seconds, kinds_of(wishes.store))
+
+    async def run(self) -> Report:
+        """Play; everything that was started has ended when this returns or raises."""
+        begun = time.monotonic()
+        async with AsyncExitStack() as stack:
+            store = await stack.enter_async_context(
+                under_fire(self._wishes.store, self._folder, self._rng("store"))
+            )
+            ground, customers = await self._ground(stack, store)
+            strikes = Strikes(ground, self._tell, self._rng("strikes"))
+            self._scene.wall = [strikes.world, *ground.wall.places.values()]
+            await self._ready(ground)
+            try:
+                async with asyncio.TaskGroup() as group:
+                    watching = group.create_task(self._watch(strikes))
+                    await self._storm(strikes, customers)
+                    healed = await self._heal(strikes, ground, customers)
+                    watching.cancel()
+            except ExceptionGroup as several:
+                raise first(several) from None
+            finally:
+                for customer in customers:
+                    await customer.leave()
+            return await self._told(strikes, ground, time.monotonic() - begun, healed)
+
+    def _rng(self, what: str) -> random.Random:
+        return random.Random(f"{self._wishes.seed} {what}")
+
+    # -- phases ---------------------------------------------------------------------------------------------------------
+
+    async def _ground(self, stack: AsyncExitStack, store: UnderFire) -> tuple[Ground, list[Customer]]:
+        """Start the services, the roads to them and the processes; open the customers' connections."""
+        services = stack.enter_context(Services(self._folder / BOOKS, seed=self._wishes.seed))
+        road = Proxy(self._rng("road"))
+        await road.start(int(services.url.rpartition(":")[2]))
+        stack.push_async_callback(road.stop)
+        looking = await stack.enter_async_context(Client(store.direct, migrate=True))
+        customers = []
+        for number in range(1, CUSTOMERS + 1):
+            client = await stack.enter_async_context(Client(store.url))
+            customers.append(Customer(number, client, self._ledger, self._rng(f"customer {number}")))
+        wall = stack.enter_context(
+            Wall(
+                posts(store.url),
+                self._folder,
+                settings=SETTINGS,
+                more={SERVICES_VARIABLE: f"http://127.0.0.1:{road.port}"},
+            )
+        )
+        operators = Operators(looking, self._ledger, services.url, services.books, self._rng("operators"))
+        for name in wall.places:
+            wall.start(name)
+        return Ground(wall, services, road, store, operators, looking), customers
+
+    async def _ready(self, ground: Ground) -> None:
+        """Wait until every process has registered. Raises ``ProcessError`` when one ends, or takes too long."""
+        deadline = time.monotonic() + READY_WITHIN
+        while True:
+            if ended := ground.wall.ended():
+                place, code = ended[0]
+                raise ProcessError(
+                    f"{place.name} ended with code {code}:\n{ground.wall.last_words(place.name)}"
+                )
+            here = {node.info.pid for node in await ground.looking.store.nodes() if node.remaining > 0}
+            missing = [place.name for place in ground.wall.places.values() if place.pid not in here]
+            if not missing:
+                return
+            if time.monotonic() > deadline:
+                words = ground.wall.last_words(missing[0])
+                raise ProcessError(f"{', '.join(missing)} did not start within {READY_WITHIN:g} s:\n{words}")
+            self._shown.show(self._scene)
+            await asyncio.sleep(0.1)
+
+    async def _storm(self, strikes: Strikes, customers: list[Customer]) -> None:
+        """Orders and faults, side by side."""
+        wishes, scene = self._wishes, self._scene
+        scene.phase, scene.begun = "storm", time.monotonic()
+        blows = plan(kinds_of(wishes.store), wishes.seconds, self._rng("blows"))
+        async with asyncio.TaskGroup() as group:
+            group.create_task(strikes.run(blows, wishes.seconds))
+            for customer in customers:
+                group.create_task(customer.shop(wishes.rate / len(customers), scene.begun + wishes.seconds))
+
+    async def _heal(self, strikes: Strikes, ground: Ground, customers: list[Customer]) -> float:
+        """All faults have ended: wait, within bounds, until all is at rest; return how long that took."""
+        self._scene.phase = "healing"
+        begun = time.monotonic()
+        await strikes.dials.apply()
+        deadline = begun + REST_WITHIN
+        for customer in customers:
+            for order in await customer.acknowledged(deadline - time.monotonic()):
+                self._complaints.append(f"order {order} could not be submitted after the last fault")
+        while (left := await ends.at_rest(ground.store, ground.looking, deadline - time.monotonic())) or any(
+            not placed.first for placed in self._ledger.orders.values()
+        ):
+            if time.monotonic() > deadline:
+                self._complaints += [
+                    f"not at rest {REST_WITHIN:g} s after the last fault: {it}" for it in left
+                ]
+                break
+            await asyncio.sleep(ends.LOOK_EVERY)
+        return time.monotonic() - begun
+
+    async def _told(self, strikes: Strikes, ground: Ground, seconds: float, healed: float) -> Report:
+        """Read the ends, stop the processes in good order, check."""
+        self._scene.phase = "checking"
+        self._shown.show(self._scene)
+        met = await strikes.counted()
+        ground.road.hang_up()
+        if not await asyncio.to_thread(ground.services.quiet):
+            self._complaints.append("the services were still at work 30 s after the last order's end")
+        lines = await ends.read(self._ledger, ground.looking)
+        ends.write(self._folder, lines)
+        recoveries = await ends.recoveries(ground.store, lines)
+        self._complaints += [
+            f"the store's own check: {found}" for found in await ground.looking.store.check()
+        ]
+        late = await asyncio.to_thread(ground.wall.end)
+        self._complaints += [f"{name} did not end within 5 s of SIGTERM" for name in late]
+        self._complaints += self._ledger.complaints + strikes.complaints + self._logged(ground.wall)
+        counts: Counter[str] = self._ledger.counts + ground.operators.counts
+        counts["starts refused for want of a store"] = strikes.refused_starts
+        self._shown.close()
+        verdict = await asyncio.to_thread(examine, self._folder)
+        return Report(
+            self._wishes.store, self._wishes.seed, seconds, healed, self._scene.enabled, met, count_ends(lines),
+            self._ledger.ends(), recoveries, counts, verdict, self._complaints, str(self._folder),
+        )  # fmt: skip
+
+    def _logged(self, wall: Wall) -> list[str]:
+        """What the processes wrote that no process may write."""
+        found = []
+        for name in wall.places:
+            lines = wall.log(name).read_text(errors="replace").splitlines()
+            hits = [n for n, line in enumerate(lines) if any(sign in line for sign in SIGNS)]
+            if hits:
+                around = " | ".join(lines[max(0, hits[0] - 1) : hits[0] + 1])
+                found.append(f"{name} wrote {len(hits)} tracebacks, the first at line {hits[0]}: {around}")
+        return found
+
+    # -- beside ---------------------------------------------------------------------------------------------------------
+
+    async def _watch(self, strikes: Strikes) -> None:
+        """Draw, and replace processes that have ended of themselves."""
+        while True:
+            strikes.mend()
+            self._scene.leader = await strikes.leader()
+            await self._draw(strikes)
+            await asyncio.sleep(DRAW_EVERY)
+
+    async def _draw(self, strikes: Strikes) -> None:
+        scene = self._scene
+        scene.placed, scene.ends = len(self._ledger.orders), self._ledger.ends()
+        with suppress(StoreUnavailableError, ServicesError):
+            scene.met = await strikes.counted()
+        self._shown.show(scene)
+
+    def _tell(self, kind: str, text: str) -> None:
+        self._scene.events.append((self._scene.seconds, kind, text))
+        self._shown.event(self._scene, kind, text)
