@@ -21,8 +21,9 @@ async def test_a_task_of_n_sequential_steps_costs_n_plus_one_scheduler_commits(
 ) -> None:
     app, chain = chain_app(length)
     async with Node(app, counted, roles=("scheduler", "agent"), options=QUIET) as node:
-        warm = await node.client.submit(chain, "warm")
-        await warm.result(timeout="20s")
+        for _ in range(3):  # all connections are made
+            warm = await asyncio.gather(*(node.client.submit(chain, f"warm {n}") for n in range(50)))
+            await asyncio.gather(*(task.result(timeout="20s") for task in warm))
         await counts.reset()
         task = await node.client.submit(chain, "one")
         assert await task.result(timeout="20s") == "one"
