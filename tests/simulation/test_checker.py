@@ -13,6 +13,7 @@ from makegood.testing.checker.report import LATER
 from makegood.testing.history import Event, History
 from tests.simulation.stories import (
     PLANS,
+    STEPS,
     Story,
     changed,
     dropped,
@@ -100,6 +101,19 @@ def undo_in_flight(history: History) -> History:
     """The undo is asked although the silent attempt was not judged."""
     without = dropped(history, picks("judged", 2))
     return dropped(dropped(without, picks("late", 2)), picks("refused", 2))
+
+
+def given_up_in_silence(history: History) -> History:
+    """The undo leaves a step in doubt although nothing is in its way, and no alert says why."""
+    story = Story()
+    story.begin(1)
+    story.ask(1, 1, 1)
+    story.commit(1, (1, "running", "in_doubt"))
+    story.commit(
+        1, ("task", "processing", "undoing"), ("task", "undoing", "error"), act="cancel", alert="undo_incomplete",
+        ended="error", standing=STEPS,
+    )  # fmt: skip
+    return story.history
 
 
 def started_too_soon(history: History) -> History:
@@ -228,6 +242,7 @@ FALSE: list[tuple[str, str, Falsify]] = [
     ("I9", "although the task was processing", undo_without_decision),
     ("I9", "certainly never started", undo_of_what_never_started),
     ("I9", "was in flight", undo_in_flight),
+    ("I9", "no alert says that it is stuck", given_up_in_silence),
     ("I10", "before what it follows: reserve (running)", started_too_soon),
     ("I10", "although the task was pending", lambda h: moved_behind(h, picks("moved", 1), picks("taken", 1))),
     ("I11", "with 0.000 s left", lambda h: changed(h, picks("call", 1), remaining=0.0)),
@@ -345,6 +360,15 @@ def test_acts_are_found_wherever_their_commit_notes_them() -> None:
     events = list(history.events)
     events.insert(find(history, moving(3, "task", "undone", "pending")), events.pop(at))
     assert check(History(events=events), final(history)).ok
+
+
+@pytest.mark.parametrize(("kind", "step"), [("undo_stuck", "charge"), ("poison", ""), ("guilty", "")])
+def test_an_undo_may_end_in_error_when_an_alert_says_why(kind: str, step: str) -> None:
+    """The step before is barred by the one that is stuck, so that one needs no alert of its own."""
+    history = given_up_in_silence(good())
+    assert [v.text for v in check(history, final(history)).of("I9") if "reserve" in v.text] == []
+    told = repeated(history, picks("alert", 1), later=0.0, alert=kind, step=step)
+    assert check(told, final(told)).of("I9") == []
 
 
 def test_what_the_store_writes_of_a_release_is_not_a_decision() -> None:

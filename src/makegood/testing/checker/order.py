@@ -1,25 +1,48 @@
 """I9 and I10: what may begin when, forward and back."""
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import ClassVar
 
 from makegood.testing.checker.reading import PASSED, SETTLED, TaskNow, World
-from makegood.testing.checker.report import listed
+from makegood.testing.checker.report import Report, listed
 from makegood.testing.checker.rule import Rule, when
 from makegood.testing.history import Event
+
+_STOPPED: Mapping[str, str] = MappingProxyType({"poison": "*poison", "guilty": "*guilty"})
+"""Alerts that say of a whole task that nothing more is asked of it."""
 
 
 class UndoInOrder(Rule):
     """I9: an undo is asked only of a task that is being undone, of a step that was asked to do, with nothing of it in flight,
-    after all that followed it is settled; and an undone task has nothing done or in doubt.
+    after all that followed it is settled; an undone task has nothing done or in doubt; and an undo that ends in error has
+    raised an alert for each step that could have been undone and was not.
     """
 
     name: ClassVar[str] = "I9"
-    kinds: ClassVar[frozenset[str]] = frozenset({"sent", "moved"})
+    kinds: ClassVar[frozenset[str]] = frozenset({"sent", "moved", "alert", "ended"})
+
+    def __init__(self, report: Report) -> None:
+        super().__init__(report)
+        self._stuck: dict[int, set[str]] = {}
+        self._undoing: dict[int, bool] = {}
 
     def before(self, event: Event, world: World) -> None:
-        """Look at what was in flight when an undo is asked."""
-        if event.kind != "sent" or event["doing"] != "undo":
-            return
+        """Look at what was in flight when an undo is asked, and note what is said to be stuck."""
+        if event.kind == "alert":
+            self._stuck.setdefault(event.task, set()).add(
+                event["step"] if event["alert"] == "undo_stuck" else _STOPPED.get(event["alert"], "")
+            )
+        elif event.kind == "moved":
+            for move in event["moves"]:
+                if move[0] == "task":
+                    self._undoing[event.task] = move[1] == "undoing"
+                    if move[2] == "undoing" and move[1] != "pending":
+                        self._stuck[event.task] = set()
+        elif event.kind == "sent" and event["doing"] == "undo":
+            self._asked(event, world)
+
+    def _asked(self, event: Event, world: World) -> None:
         self.saw()
         task, idx = world.task(event.task), event["idx"]
         step, name = task.step(idx), task.name(idx)
@@ -63,6 +86,8 @@ class UndoInOrder(Rule):
     def after(self, event: Event, world: World) -> None:
         """Look whether an undone task has all of it undone."""
         task = world.task(event.task)
+        if event.kind == "ended" and event["state"] == "error" and self._undoing.get(event.task):
+            self._incomplete(event, task)
         if event.kind != "moved" or task.state != "undone":
             return
         self.saw()
@@ -73,6 +98,21 @@ class UndoInOrder(Rule):
         ]
         if left:
             self.wrong(f"the task was undone {when(event)}, but these were not: {listed(left)}", event)
+
+    def _incomplete(self, event: Event, task: TaskNow) -> None:
+        """An undo ended in error: whatever is left must be stuck, or be barred by what is."""
+        self.saw()
+        stuck = self._stuck.get(event.task, set())
+        if stuck & set(_STOPPED.values()):
+            return
+        for idx, step in sorted(task.steps.items()):
+            left = step.state in ("done", "in_doubt", "undo_failed")
+            if left and task.name(idx) not in stuck and not self._barring(task, idx):
+                self.wrong(
+                    f"the undo ended in error {when(event)} with {task.name(idx)} {step.state}; nothing barred its undo, "
+                    "and no alert says that it is stuck",
+                    event,
+                )
 
 
 class ForwardInOrder(Rule):
