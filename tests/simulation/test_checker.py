@@ -342,6 +342,17 @@ def test_an_empty_history_passes_nothing_in_silence() -> None:
     assert "not applicable: I14, retention" in str(report)
 
 
+def test_a_history_that_never_says_when_a_reply_came_does_not_pass_for_in_time() -> None:
+    """Half of I3 had nothing to look at then, and the report says so."""
+    history = good()
+    told = [
+        replace(event, fields={name: value for name, value in event.fields.items() if name != "came"})
+        for event in history.events
+    ]
+    assert "I3, in time" not in str(check(history))
+    assert "not applicable: I3, in time, no event" in str(check(History(events=told)))
+
+
 @pytest.mark.parametrize("name", LATER)
 def test_what_does_not_apply_yet_applies_once_its_events_exist(name: str) -> None:
     """Then the report says that nothing looks at them, instead of passing them."""

@@ -116,6 +116,7 @@ class Batch:
             **{f"fault {w}": n for w, n in sorted(self.faults.items())},
         }
         lines.append(f"{self.runs} runs: " + ", ".join(f"{name} {count}" for name, count in counts.items()))
+        lines += [f"not applicable: {name}, {why}" for name, why in sorted(self.excused.items())]
         return "\n".join(lines)
 
 

@@ -59,6 +59,15 @@ class InTime(Rule):
     name: ClassVar[str] = "I3"
     kinds: ClassVar[frozenset[str]] = frozenset({"accepted"})
 
+    def __init__(self, report: Report) -> None:
+        super().__init__(report)
+        self._timed: bool | None = None
+
+    def end(self, _world: World) -> None:
+        """Say so when nothing told the time at which replies came: half of the rule had nothing to look at then."""
+        if self._timed is False:
+            self.report.excused["I3, in time"] = "no event `accepted` says when its reply came"
+
     def before(self, event: Event, world: World) -> None:
         """Compare the reply with what was asked last."""
         task, idx, attempt = world.task(event.task), event["idx"], event["attempt"]
@@ -89,6 +98,7 @@ class InTime(Rule):
         came = event.fields.get(
             "came"
         )  # not ``now``: a Scheduler may lawfully commit later than its reply came
+        self._timed = bool(self._timed) or came is not None
         if complete_by is not None and came is not None and came > complete_by + _EPSILON:
             self.wrong(
                 f"the reply to attempt {attempt} of {name} was accepted {when(event)}; it came "
