@@ -7,6 +7,9 @@ STORE ?= sqlite
 ORDERS ?= 200
 SEEDS ?= 300
 FROM ?= 0
+SECONDS ?= 60
+# What is ordered and what falls when in a run of chaos; empty: chance, and the run says what it drew
+SEED ?=
 # Further arguments for pytest: make test ARGS="-k takeover"
 ARGS ?=
 
@@ -19,7 +22,7 @@ help: ## list the targets
 	@printf 'makegood, targets of make:\n\n'
 	@sed -nE 's/^([a-z.]+):[^#]*## (.*)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; do \
 		printf '  %-9s %s\n' "$$name" "$$text"; done
-	@printf '\nSTORE=%s ORDERS=%s are the settings of demo (STORE=postgres starts a private PostgreSQL).\n' '$(STORE)' '$(ORDERS)'
+	@printf '\nSTORE=%s ORDERS=%s are the settings of demo (STORE=postgres starts a private PostgreSQL);\nSTORE, SECONDS=%s and SEED those of chaos.\n' '$(STORE)' '$(ORDERS)' '$(SECONDS)'
 
 .PHONY: demo
 demo: .venv ## orders made good while their processes are killed (STORE=sqlite or postgres, ORDERS=200)
@@ -31,6 +34,22 @@ else ifeq ($(STORE),postgres)
 else
 	@echo 'makegood: STORE=$(STORE) is not known; use STORE=sqlite or STORE=postgres' >&2; exit 2
 endif
+
+.PHONY: chaos
+chaos: .venv ## the order example under every fault, with real processes (STORE, SECONDS=60, SEED), then the books
+	@[[ '$(STORE)' != postgres ]] || scripts/postgres.sh
+	@$(python) -m examples.chaos --store '$(STORE)' --seconds '$(SECONDS)' $(if $(SEED),--seed '$(SEED)')
+
+.PHONY: nightly
+# Each part runs whatever became of the others; the whole fails when one has failed.
+nightly: .venv ## half an hour of chaos on both stores, then every simulation that there is
+	@failed=; \
+	run() { echo "makegood: make $$*"; $(MAKE) --no-print-directory "$$@" || failed="$$failed, make $$*"; }; \
+	run chaos STORE=sqlite SECONDS=900; \
+	run chaos STORE=postgres SECONDS=900; \
+	if grep -q '^simulate:' Makefile; then run simulate SEEDS=10000; fi; \
+	if grep -q '^crash:' Makefile; then run crash; fi; \
+	if [[ -n $$failed ]]; then echo "makegood: failed$$failed" >&2; exit 1; fi
 
 .PHONY: test
 # Processes that are killed mostly wait: two of their tests at a time keep the whole below ten minutes on two cores.

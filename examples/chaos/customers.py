@@ -6,8 +6,8 @@ purpose. What is kept is what they were told.
 
 import asyncio
 import random
-import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -70,11 +70,11 @@ class Customer:
         self._submitting: set[asyncio.Task[None]] = set()
         self._following: set[asyncio.Task[None]] = set()
 
-    async def shop(self, rate: float, until: float) -> None:
-        """Place ``rate`` orders a second on average until ``time.monotonic()`` is ``until``."""
+    async def shop(self, rate: float, over: Callable[[], bool]) -> None:
+        """Place ``rate`` orders a second on average until it is ``over``."""
         while True:
             await asyncio.sleep(self._rng.expovariate(rate))
-            if time.monotonic() >= until:
+            if over():
                 return
             await self._gate.acquire()
             workflow, order = next(self._wanted)

@@ -71,6 +71,7 @@ class Proxy:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.sleep(0)  # what was reset is let go of by the loop's next turn
 
     def hang_up(self) -> None:
         """End the connections that had fallen silent for ever."""
@@ -123,7 +124,7 @@ class Proxy:
         return self._lost
 
     def _cut(self, share: float) -> int:
-        hit = [pair for pair in list(self._pairs) if self._rng.random() < share]
+        hit = [pair for pair in list(self._pairs) if not pair.gone.is_set() and self._rng.random() < share]
         for pair in hit:
             pair.abort()
         return len(hit)

@@ -153,9 +153,13 @@ class Play:
         scene.phase, scene.begun = "storm", time.monotonic()
         blows = plan(kinds_of(wishes.store), wishes.seconds, self._rng("blows"))
         async with asyncio.TaskGroup() as group:
-            group.create_task(strikes.run(blows, wishes.seconds))
+            group.create_task(strikes.run(blows, wishes.seconds, self._lacking))
             for customer in customers:
-                group.create_task(customer.shop(wishes.rate / len(customers), scene.begun + wishes.seconds))
+                group.create_task(customer.shop(wishes.rate / len(customers), lambda: strikes.over))
+
+    def _lacking(self) -> bool:
+        """Whether there is an end that no customer was told yet."""
+        return not {"processed", "undone", "error"} <= self._ledger.ends().keys()
 
     async def _heal(self, strikes: Strikes, ground: Ground, customers: list[Customer]) -> float:
         """All faults have ended: wait, within bounds, until all is at rest; return how long that took."""

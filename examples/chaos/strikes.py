@@ -38,6 +38,10 @@ ROLES: Final = {
 }
 AGAIN: Final = 0.3
 """Seconds before a blow that met nobody is tried again."""
+OVERTIME: Final = 30.0
+"""Seconds for which the faults go on when somebody must still be met: on a slow machine, and not for ever."""
+SETTLED: Final = 1.5
+"""Seconds for which a process has run when it is worth a blow: it holds something then."""
 SHARE: Final = 0.5
 """How many of the requests meet the fault that a service was told."""
 UNDOS: Final = ("stock/release", "payments/refund", "stock/unpack", "carrier/cancel")
@@ -127,15 +131,29 @@ class Strikes:
         self._one_at_a_time = {name: asyncio.Lock() for name in ("store", "road", "services")}
         self._due: dict[str, float] = {}
 
-    async def run(self, blows: Sequence[Blow], seconds: float) -> None:
-        """Carry out all blows; after ``seconds`` end all that last, and return when everything is healed."""
+    @property
+    def over(self) -> bool:
+        """Whether the faults have ended."""
+        return self._over.is_set()
+
+    async def run(self, blows: Sequence[Blow], seconds: float, lacking: Callable[[], bool]) -> None:
+        """Carry out all blows; after ``seconds``, or as soon after as nothing that must be met is lacking, end all that last,
+        and return when everything is healed.
+        """
         begun = time.monotonic()
         async with asyncio.TaskGroup() as group:
             for blow in blows:
                 await asyncio.sleep(max(0.0, begun + blow.at - time.monotonic()))
                 group.create_task(self._strike(blow))
-            await asyncio.sleep(max(0.0, begun + seconds - time.monotonic()))
+            while (now := time.monotonic() - begun) < seconds + OVERTIME:
+                if now >= seconds and not lacking() and not await self._unmet(blows):
+                    break
+                await asyncio.sleep(AGAIN)
             self._over.set()
+
+    async def _unmet(self, blows: Sequence[Blow]) -> bool:
+        met = await self.counted()
+        return any(blow.must and not met[blow.kind] for blow in blows)
 
     async def counted(self) -> Counter[Kind]:
         """How often each kind was met so far."""
@@ -207,12 +225,7 @@ class Strikes:
             self._note(blow.kind, hit)
 
     async def _kill(self, kind: Kind, away: float, rng: random.Random) -> None:
-        running = self._ground.wall.running(ROLES[kind])
-        if not running:
-            return
-        pid = await self.leader() if kind is Kind.KILL_SUPERVISOR and rng.random() < 0.7 else 0
-        running = [p for p in running if p.state is State.RUNNING]
-        place = next((p for p in running if p.pid == pid), rng.choice(running) if running else None)
+        place = await self._victim(kind, rng, least=1, leader=0.7)
         if place is None:
             return
         self._ground.wall.kill(place.name)
@@ -224,20 +237,25 @@ class Strikes:
 
     async def _stop(self, kind: Kind, away: float, rng: random.Random) -> None:
         """Stop a process for longer than its heartbeat lasts and than any attempt may take; let it go on."""
-        running = self._ground.wall.running(ROLES[kind])
-        if len(running) < 2:  # the last one goes on, or nothing would happen meanwhile
+        place = await self._victim(kind, rng, least=2, leader=1.0)  # the last one goes on, or nothing happens
+        if place is None:
             return
-        pid = await self.leader() if kind is Kind.STOP_SUPERVISOR else 0
-        running = [p for p in running if p.state is State.RUNNING]
-        if len(running) < 2:
-            return
-        place = next((p for p in running if p.pid == pid), rng.choice(running))
         self._ground.wall.stop(place.name)
         began = time.monotonic()
         self._tell("stopped", f"{place.name} stopped for {away:.1f} s")
         await self._sleep(away)
         self._ground.wall.resume(place.name)
         self._note(kind, int(time.monotonic() - began > max(LIFE, LONGEST_COMPLETE_BY)))
+
+    async def _victim(self, kind: Kind, rng: random.Random, *, least: int, leader: float) -> Place | None:
+        """Whom to hit: of the supervisors, with the share ``leader``, the one that leads; None when fewer than ``least`` run."""
+        role = ROLES[kind]
+        pid = await self.leader() if role == "supervisor" and rng.random() < leader else 0
+        running = self._ground.wall.running(role)
+        if len(running) < least:
+            return None
+        settled = [place for place in running if time.monotonic() - place.since > SETTLED]
+        return next((place for place in running if place.pid == pid), rng.choice(settled or running))
 
     async def _restart(self) -> int:
         """Kill an agent or a scheduler and start it again at once; return how many starts the store has refused since."""

@@ -1,0 +1,261 @@
+"""Half a minute of chaos on each store, and falsified books: what the run's check must say, and what it must not miss."""
+
+import json
+import os
+import select
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from examples.chaos.checker import BOOKS, examine
+from examples.chaos.ends import FILE
+from examples.chaos.kinds import kinds_of
+from examples.orders.world import ROOT
+from makegood import MakegoodError
+from makegood.testing.postgres import programs
+from tests.example.test_demo import descendants
+
+pytestmark = pytest.mark.timeout(400)
+
+SECONDS = 30
+CHAOS = (sys.executable, "-m", "examples.chaos")
+Lines = list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run that has ended: its exit code, its report, what it said besides, and its folder."""
+
+    store: str
+    code: int
+    report: dict[str, Any]
+    said: str
+    folder: Path
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgres"])
+def run(request: pytest.FixtureRequest) -> Iterator[Run]:
+    """A run on each store. What it leaves is deleted when it went well; otherwise its folder is named and stays."""
+    store: str = request.param
+    if store == "postgres":
+        needs_postgres()
+    parent = Path(tempfile.mkdtemp(prefix="chaos-"))  # a short path: sockets stand in it
+    done = subprocess.run(
+        [*CHAOS, "--store", store, "--seconds", str(SECONDS), "--json", "--keep"],
+        cwd=ROOT,
+        env={**os.environ, "TMPDIR": str(parent)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=360,
+    )
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    assert lines, done.stderr
+    assert lines[-1]["event"] == "report", (lines[-1], done.stderr)
+    report = lines[-1]
+    print(
+        f"{store}: SEED={report['seed']}, {sum(report['faults'].values())} faults met, ends {report['ends']}"
+    )
+    yield Run(store, done.returncode, report, done.stderr, Path(report["folder"]))
+    if report["ok"]:
+        shutil.rmtree(parent)
+    else:
+        print(f"kept for a look: {report['folder']}")
+
+
+def needs_postgres() -> None:
+    """Skip where there is none."""
+    pytest.importorskip("asyncpg", reason="postgres: asyncpg is not installed")
+    try:
+        programs()
+    except MakegoodError as why:
+        pytest.skip(f"postgres: {why}")
+
+
+def test_after_half_a_minute_of_chaos_the_books_balance_and_every_fault_has_happened(run: Run) -> None:
+    report = run.report
+    assert (run.code, report["findings"], report["complaints"], report["missing"]) == (0, [], [], []), (
+        run.said
+    )
+    assert report["ok"] is True
+    assert set(report["faults"]) == {kind.value for kind in kinds_of(run.store)}
+    assert min(report["faults"].values()) > 0
+    assert report["placed"] > SECONDS
+    for end in ("processed", "undone", "error"):
+        assert report["ends"][end] + report["told_first"].get(end, 0) > 0
+    assert report["ends"]["open"] == 0
+    assert report["audit"]["balanced"] is True
+    assert report["recoveries"]["orders taken over"] > 0
+    assert report["recoveries"]["terms of a leader"] > 1
+
+
+# -- falsified ends ------------------------------------------------------------------------------------------------------
+
+
+def order_in(lines: Lines, outcome: str, **wanted: object) -> dict[str, Any]:
+    """An order that ended so."""
+    return next(
+        line
+        for line in lines
+        if line["outcome"] == outcome and all(line.get(name) == value for name, value in wanted.items())
+    )
+
+
+def enter(folder: Path, order: str, effect: str, *, key: str = "falsified") -> None:
+    """Enter an effect into the books."""
+    with closing(sqlite3.connect(folder / BOOKS)) as db, db:
+        db.execute(
+            "INSERT INTO entry (service, operation, effect, change, key, asked_by, scope, token, order_id, sku, cents, at)"
+            " VALUES ('x', ?, ?, 1, ?, ?, '', '', ?, '', 1, 0)",
+            (effect, effect, key, key, order),
+        )
+
+
+def charged_twice(folder: Path, lines: Lines) -> None:
+    enter(folder, order_in(lines, "processed")["order"], "charge")
+
+
+def charged_though_undone(folder: Path, lines: Lines) -> None:
+    enter(folder, order_in(lines, "undone")["order"], "charge")
+
+
+def shipped_though_in_error(folder: Path, lines: Lines) -> None:
+    enter(folder, order_in(lines, "error")["order"], "ship")
+
+
+def effect_gone(folder: Path, lines: Lines) -> None:
+    with closing(sqlite3.connect(folder / BOOKS)) as db, db:
+        db.execute("DROP TRIGGER entry_never_goes")
+        order = order_in(lines, "processed")["order"]
+        db.execute("DELETE FROM entry WHERE order_id = ? AND effect = 'ship'", (order,))
+
+
+def order_forgotten(folder: Path, lines: Lines) -> None:
+    lines.remove(order_in(lines, "processed"))
+
+
+def order_lost(folder: Path, lines: Lines) -> None:
+    order_in(lines, "processed")["outcome"] = ""
+
+
+def task_gone(folder: Path, lines: Lines) -> None:
+    order_in(lines, "undone").pop("state")
+
+
+def no_alert(folder: Path, lines: Lines) -> None:
+    order_in(lines, "error")["alerts"] = []
+
+
+def listed_and_does_not_stand(folder: Path, lines: Lines) -> None:
+    line = next(
+        line for line in lines if line["outcome"] == "error" and line["steps"]["ship"][0] == "waiting"
+    )
+    line["standing"].append("ship")
+
+
+def stands_and_is_not_listed(folder: Path, lines: Lines) -> None:
+    line = next(
+        line for line in lines if line["outcome"] == "error" and line["steps"]["reserve"][0] == "done"
+    )
+    line["standing"].remove("reserve")
+
+
+def other_history(folder: Path, lines: Lines) -> None:
+    order_in(lines, "processed")["told_by_history"] = "undoing"
+
+
+def told_otherwise(folder: Path, lines: Lines) -> None:
+    order_in(lines, "processed", acts=[])["first"] = "undone"
+
+
+def step_under_way(folder: Path, lines: Lines) -> None:
+    order_in(lines, "undone")["steps"]["reserve"][0] = "running"
+
+
+def still_locked(folder: Path, lines: Lines) -> None:
+    order_in(lines, "processed")["locked_by"] = 3
+
+
+@pytest.mark.parametrize(
+    ("falsify", "finding"),
+    [
+        (charged_twice, "charged twice"),
+        (charged_though_undone, "charged, though undone"),
+        (shipped_though_in_error, "standing, but not listed: ship"),
+        (effect_gone, "missing, though processed: ship"),
+        (order_forgotten, "effects of an unknown order"),
+        (order_lost, "the shop was never told"),
+        (task_gone, "the shop knows nothing of it"),
+        (no_alert, "there is no alert"),
+        (listed_and_does_not_stand, "ship is listed as standing, and does not stand"),
+        (stands_and_is_not_listed, "standing, but not listed: reserve"),
+        (other_history, "its history says undoing last"),
+        (told_otherwise, "its customer was told undone"),
+        (step_under_way, "while its step reserve is running"),
+        (still_locked, "still held by node 3"),
+    ],
+)
+def test_a_falsified_run_is_found_out(
+    run: Run, tmp_path: Path, falsify: Callable[[Path, Lines], None], finding: str
+) -> None:
+    """One lie in the books or in the ends of a run that went well, and the check says what it is."""
+    for name in (BOOKS, FILE):
+        shutil.copy(run.folder / name, tmp_path / name)
+    assert examine(tmp_path).findings == []
+    lines = [json.loads(line) for line in (tmp_path / FILE).read_text().splitlines()]
+    falsify(tmp_path, lines)
+    (tmp_path / FILE).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    found = examine(tmp_path).findings
+    assert [text for text in found if finding in text], found
+    done = subprocess.run(
+        [*CHAOS, "--audit", str(tmp_path)], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert finding in done.stdout
+
+
+# -- an end in the middle ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("number", "store"), [(signal.SIGINT, "sqlite"), (signal.SIGKILL, "postgres")])
+def test_ended_in_the_middle_it_leaves_no_process_behind(number: signal.Signals, store: str) -> None:
+    """Interrupted or killed while one of its processes is stopped: all end, the PostgreSQL server too."""
+    if store == "postgres":
+        needs_postgres()
+    with tempfile.TemporaryDirectory(prefix="chaos-") as folder:
+        chaos = subprocess.Popen(
+            [*CHAOS, "--store", store, "--seconds", "60", "--json"],
+            cwd=ROOT,
+            env={**os.environ, "TMPDIR": folder},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert chaos.stdout is not None
+        try:
+            assert any(json.loads(line)["event"] == "stopped" for line in chaos.stdout)
+            with descendants(chaos.pid) as started:
+                assert len(started) >= 7
+                chaos.send_signal(number)
+                _, said = chaos.communicate(timeout=60)
+                assert chaos.returncode == (130 if number is signal.SIGINT else -number), said
+                deadline = time.monotonic() + 20
+                while alive := [fd for fd in started if not select.select([fd], [], [], 0.0)[0]]:
+                    assert time.monotonic() < deadline, f"{len(alive)} processes outlived the run"
+                    select.select(alive, [], [], 0.1)
+        finally:
+            chaos.kill()
+            chaos.wait()
+        if number is signal.SIGINT:
+            assert list(Path(folder).glob("makegood-chaos-*")) == []
