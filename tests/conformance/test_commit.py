@@ -311,7 +311,10 @@ async def test_a_decision_whose_values_the_database_refuses_puts_its_task_alone_
             assert [s.state for s in found.steps] == ["done", "running", "waiting"]
     (alert,) = await store.alerts()
     assert (alert.kind, alert.task) == ("guilty", 4)
-    assert (await store.history(4))[-1].moves[0][:3] == ("task", "processing", "error")
+    moves = [move[:3] for move in (await store.history(4))[-1].moves]
+    assert moves == [("task", "processing", "error"), ("s0", "running", "in_doubt")], (
+        "the rows are the fold of their history"
+    )
     assert (await store.inbox(scheduler.node, 10)).at_rest == []
 
 

@@ -104,6 +104,19 @@ def moves(value: list[Move]) -> bytes:
     return _encode(value)
 
 
+_WHEN_GUILTY = {"running": "in_doubt", "undoing": "undo_failed", "ready": "waiting"}
+
+
+def guilty_moves(state: str, reason: str, steps: Sequence[tuple[str, str]]) -> bytes:
+    """Return the moves of a task that is put to error, and of its steps (name, state) that were in flight, as JSON."""
+    return _encode(
+        [
+            ("task", state, "error", reason),
+            *((name, was, _WHEN_GUILTY[was], "put to error") for name, was in steps),
+        ]
+    )
+
+
 def read_moves(data: bytes) -> list[Move]:
     """Return the moves that ``moves`` wrote."""
     return _moves(data)

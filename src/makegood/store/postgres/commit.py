@@ -30,6 +30,9 @@ _SENT = """
 update makegood.step s set state = 'running', attempt = r.attempt from makegood.request r
 where s.task = $1 and r.task = $1 and r.idx = s.idx and r.attempt > s.attempt and r.kind <> 'timer'
 """
+_IN_FLIGHT = """
+select name, state from makegood.step where task = $1 and state in ('running', 'undoing', 'ready') order by idx
+"""
 _IN_DOUBT = """
 update makegood.step set
     flags = case when state = 'running' then flags | $2 else flags end,
@@ -188,9 +191,10 @@ async def put_to_error(
         return
     await tx.run(_TO_ERROR, task, reason)
     await tx.run(_SENT, task)
+    in_flight = [(found["name"], found["state"]) for found in await tx.rows(_IN_FLIGHT, task)]
     await tx.run(_IN_DOUBT, task, rows.DOUBT)
     await tx.run(_CLEAR, task)
     await tx.run(_CONSUMED, task, None if seqs is None else list(seqs))
     await tx.run(_ALERT, task, reason)
-    await tx.run(_EVENT, task, node, rows.moves([("task", row["state"], "error", reason)]))
+    await tx.run(_EVENT, task, node, rows.guilty_moves(row["state"], reason, in_flight))
     tx.topics.add("ended")

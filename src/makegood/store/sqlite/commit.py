@@ -28,6 +28,9 @@ update makegood_task set state = 'error', goal = case goal when 'undo' then 'und
     locked_by = null, epoch = epoch + 1, undo_by = null
 where id = ?
 """
+_IN_FLIGHT = """
+select name, state from makegood_step where task = ? and state in ('running', 'undoing', 'ready') order by idx
+"""
 _IN_DOUBT = """
 update makegood_step set
     flags = case when state = 'running' then flags | ? else flags end,
@@ -163,6 +166,7 @@ def put_to_error(
     if held and locked_by != node:
         return
     tx.run(_TO_ERROR, (reason, task))
+    in_flight = [(name, was) for name, was in tx.rows(_IN_FLIGHT, (task,))]
     tx.run(_IN_DOUBT, (rows.DOUBT, task))
     tx.run(_CLEAR, (task,))
     if seqs is None:
@@ -170,5 +174,5 @@ def put_to_error(
     else:
         tx.many(_CONSUMED, [(seq, task) for seq in seqs])
     tx.run(_ALERT, (task, reason, tx.now))
-    tx.run(EVENT, (task, tx.now, node, rows.moves([("task", state, "error", reason)]), ""))
+    tx.run(EVENT, (task, tx.now, node, rows.guilty_moves(state, reason, in_flight), ""))
     tx.topics.add("ended")
