@@ -17,6 +17,7 @@ from makegood.errors import Later, Permanent, Refused
 from makegood.ids import parse
 from makegood.testing.history import History
 from makegood.testing.loop import Loop, current_process
+from makegood.testing.swarm import Swarm
 
 Kind = Literal["fenced", "keyed", "bare"]
 KINDS: tuple[Kind, ...] = ("fenced", "keyed", "bare")
@@ -55,6 +56,7 @@ class Surroundings(Protocol):
 
     loop: Loop
     history: History
+    swarm: Swarm
 
     async def point(self, name: str, *able: str) -> str | None:
         """Say that a fault point is reached; returns what struck there."""
@@ -82,7 +84,7 @@ def service(name: str) -> "Service":
 class Service:
     """One remote service. Actions call ``do``, undos ``undo``, probes ``probe``; tests ask ``standing``.
 
-    ``under_way``: calls on the wire, by the key that they are about.
+    ``under_way``: calls on the wire, by the key that they are about. ``spell``: what goes wrong with every call for a while.
     """
 
     world: Surroundings
@@ -93,6 +95,8 @@ class Service:
     under_way: dict[str, int] = field(default_factory=dict)
     undone_by: set[str] = field(default_factory=set)
     made: int = 0
+    spell: str = ""
+    spell_ends: float = 0.0
 
     # -- what actions call ---------------------------------------------------------------------------------------------
 
@@ -127,7 +131,7 @@ class Service:
             "call", process.name if process else "", task, service=self.name, step=call.step, doing=asked, attempt=call.attempt,
             key=call.key, token=list(call.token), remaining=call.remaining(),
         )  # fmt: skip
-        trouble = world.trouble(_ABLE)
+        trouble = self.spell if world.loop.now < self.spell_ends else world.trouble(_ABLE)
         answered: asyncio.Future[Any] = world.loop.create_future()
         answers = trouble not in ("service does it and times out", "service hangs", "service late")
         if trouble != "service hangs":
@@ -159,11 +163,12 @@ class Service:
 
     def _delay(self, trouble: str | None) -> float:
         drawn = self.world.draw()
-        if trouble == "service late":
-            return drawn * 30.0
+        if trouble == "service late":  # in a queue somewhere; of a spell all come out together, in any order
+            left = self.spell_ends - self.world.loop.now
+            return left + drawn * 2.0 if left > 0 else 2.0 + drawn * 28.0
         if trouble == "service slow":
             return drawn * 6.0
-        return drawn * 0.02
+        return drawn * self.world.swarm.pace
 
     def _send(self, sent: "_Sent", delay: float) -> None:
         self.under_way[sent.about] = self.under_way.get(sent.about, 0) + 1
@@ -197,7 +202,7 @@ class Service:
         ):  # a duplicate gets the same answer
             self._note(sent, 0, "refused")
             return Permanent(f"{self.name}: refused before")
-        if self.kind == "fenced" and entry.gone:
+        if self.kind == "fenced" and entry.gone and self.world.swarm.tombstones:
             self._note(sent, 0, "tombstone")
             return Refused(f"{self.name}: undone before")
         if remembers and entry.answer is not None:
@@ -281,8 +286,9 @@ class _Sent:
         service.under_way[self.about] -= 1
         found = service.carry_out(self)
         if self.answered is not None:
-            delay = service.world.draw() * (0.02 if service.world.draw() < 0.9 else 2.0)
-            service.world.loop.call_later(delay, self._answer, found, context=Context())
+            world = service.world
+            delay = world.draw() * (0.02 if world.draw() < 0.9 else 2.0)
+            world.loop.call_later(delay, self._answer, found, context=Context())
 
     def _answer(self, found: Any) -> None:
         if self.answered is not None and not self.answered.done():

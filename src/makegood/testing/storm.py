@@ -55,6 +55,12 @@ def storm_app() -> App:
         email(order, payment)
         return ship(order, booking, parcel)
 
+    @app.workflow(complete_within="5s")
+    def hasty(order: str) -> str:
+        hold = reserve(order)
+        booking, parcel = parallel(book(order), pack(order, hold))
+        return ship(order, booking, parcel)
+
     @app.workflow(complete_within="30s")
     def sequence(order: str) -> str:
         return charge(order, reserve(reserve(order)))
@@ -220,7 +226,7 @@ def _shapes(app: App, stock: Agent, actions: tuple[Reserve, Pack, Email]) -> Non
 
 def orders(app: App, rng: random.Random, count: int, only: str | None = None) -> list[Order]:
     """Draw submissions: nearly half of them the order workflow, or all of them the one named."""
-    names = ("place_order", "sequence", "held", "settle", "never", "final", "shapes")
+    names = ("place_order", "hasty", "sequence", "held", "settle", "never", "final", "shapes")
     found: list[Order] = []
     for n in range(count):
         name = only or ("place_order" if rng.random() < 0.4 else rng.choice(names))

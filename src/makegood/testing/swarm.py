@@ -43,7 +43,9 @@ SERVICES = (
     "service late",
 )
 """What a remote service can do to a call."""
-DRIVEN = ("kill", "stop", "outage", "clock jump", "orderly stop", "operator")
+SPELLS = (*SERVICES[1:], "service late", "service late")
+"""What a remote service can do to every call for a while."""
+DRIVEN = ("kill", "stop", "outage", "clock jump", "orderly stop", "operator", "spell")
 """What simply happens now and then."""
 
 
@@ -52,7 +54,9 @@ class Swarm:
     """The options of one world. Probabilities are per fault point, message or call; rates are per virtual second.
 
     ``layout``: roles of each process; ``tasks``: submissions; ``storm``: seconds of faults; ``calm_down``: seconds after which,
-    at the latest, everything must have ended once the faults are over. ``skew``: most that a process's wall clock is off, in
+    at the latest, everything must have ended once the faults are over. ``pace``: seconds that a call's way to a service takes at most
+    when nothing is wrong. ``tombstones``: whether fenced services remember what was undone. ``tidying``: how often, after the
+    storm, an operator goes through the tasks in error. ``skew``: most that a process's wall clock is off, in
     seconds; ``drift``: how far its clocks run too fast or slow. ``engine``: the settings of every Node.
     """
 
@@ -64,6 +68,9 @@ class Swarm:
     messages: dict[str, float] = field(default_factory=dict)
     services: dict[str, float] = field(default_factory=dict)
     driven: dict[str, float] = field(default_factory=dict)
+    pace: float = 0.02
+    tombstones: bool = True
+    tidying: int = 0
     skew: float = 0.0
     drift: float = 0.0
     bell_loss: float = 0.0
@@ -105,7 +112,7 @@ def draw(rng: random.Random) -> Swarm:
     )
     return Swarm(
         layout=rng.choice(LAYOUTS),
-        tasks=rng.randint(2, 6),
+        tasks=rng.randint(2, 7),
         storm=rng.choice((10.0, 20.0, 40.0)),
         points=_some(rng, {
             "kill": 0.01, "stop": 0.006, "store down": 0.05, "ambiguous committed": 0.02, "ambiguous not committed": 0.02,
@@ -113,12 +120,15 @@ def draw(rng: random.Random) -> Swarm:
         }),
         messages=_some(rng, {"drop": 0.1, "duplicate": 0.2, "delay": 0.2}),
         services=_some(rng, {
-            "service called twice": 0.2, "service slow": 0.3, "service fails": 0.3, "service refuses": 0.08, "service hangs": 0.1,
-            "service does it and times out": 0.2, "service late": 0.2,
+            "service called twice": 0.2, "service slow": 0.3, "service fails": 0.3, "service refuses": 0.2, "service hangs": 0.1,
+            "service does it and times out": 0.2, "service late": 0.3,
         }),
         driven=_some(rng, {
-            "kill": 0.2, "stop": 0.2, "outage": 0.05, "clock jump": 0.2, "orderly stop": 0.05, "operator": 0.3,
+            "kill": 0.3, "stop": 0.3, "outage": 0.1, "clock jump": 0.2, "orderly stop": 0.1, "operator": 1.0, "spell": 0.4,
         }),
+        pace=rng.choice((0.02, 0.2, 1.0, 2.0)),
+        tombstones=rng.random() < 0.3,
+        tidying=rng.choice((0, 1, 2)),
         skew=rng.choice((0.0, 1.0, 3600.0)),
         drift=rng.choice((0.0, 0.004)),
         bell_loss=rng.choice((0.0, 0.0, 0.3, 1.0)),

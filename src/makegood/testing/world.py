@@ -16,6 +16,7 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import Context
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from makegood.store.sqlite import upkeep
@@ -33,7 +34,7 @@ from makegood.testing.services import Kind, Service
 from makegood.testing.stores import WorldBell
 from makegood.testing.storm import Order
 from makegood.testing.submitting import Customers
-from makegood.testing.swarm import Swarm, draw
+from makegood.testing.swarm import SPELLS, Swarm, draw
 from makegood.workflow import App
 
 _LOOK = 0.5
@@ -134,7 +135,7 @@ class World:
             except DeadlockError as stuck:
                 findings.append(f"deadlock: {stuck}")
             at_rest = eye.tasks()
-            findings += self.crashes + eye.findings(self)
+            findings += self.crashes + self.operator.findings + eye.findings(self)
             report = check(self.history, eye.final())
             findings += [str(found) for found in report.violations]
             ends: dict[str, int] = {}
@@ -186,11 +187,15 @@ class World:
             driver.cancel()
         await asyncio.gather(*drivers, return_exceptions=True)
         self.heal()
+        tidied = 0
         end = self.loop.now + self.swarm.calm_down
         while self.loop.now < end:
             await asyncio.sleep(_LOOK)
             if customers.done() and self.operator.idle and self._calls_have_landed() and eye.at_rest():
-                break
+                if tidied == self.swarm.tidying:
+                    break
+                tidied += 1
+                self.operator.tidy()
         customers.cancel()
         self.history.note("rest", **eye.rest())
 
@@ -198,6 +203,8 @@ class World:
         """End all faults: what is dead is restarted, what is stopped goes on, clocks agree, the store is there."""
         self.storming = self.faults.on = False
         self._outages.clear()
+        for service in self.services.values():
+            service.spell_ends = 0.0
         for member in self.members.values():
             member.clock.mend()
             if not member.up:
@@ -273,8 +280,8 @@ class World:
         rng = random.Random(f"{self.seed} {kind}")
         while True:
             await asyncio.sleep(rng.expovariate(rate))
-            if kind == "operator":
-                self.operator.act()
+            if kind in ("operator", "spell"):
+                (self.operator.act if kind == "operator" else partial(self._spell, rng))()
                 continue
             member = rng.choice([m for m in self.members.values() if m.name != "operator"])
             if kind == "kill":
@@ -290,6 +297,14 @@ class World:
                 member.clock.jump(
                     rng.uniform(-1, 1) * self.swarm.skew, rng.choice((0.0, 0.0, 1.0, 5.0)) * rng.random()
                 )
+
+    def _spell(self, rng: random.Random) -> None:
+        """Let one service be in trouble for a while, whoever calls."""
+        if self.services:
+            service = rng.choice(list(self.services.values()))
+            service.spell = rng.choice(SPELLS)
+            service.spell_ends = self.loop.now + _long(rng)
+            self._fault(service.spell, f"{service.name} for a while", "")
 
     # -- what strikes --------------------------------------------------------------------------------------------------
 
