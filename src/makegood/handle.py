@@ -17,7 +17,6 @@ from makegood.store.records import EventView, TaskDetail, TaskView
 R_co = TypeVar("R_co", covariant=True)
 
 AT_REST = frozenset({"processed", "undone", "error"})
-STANDING = frozenset({"done", "in_doubt", "kept", "undoing", "undo_failed", "running"})
 
 
 class Waiting(Protocol):
@@ -92,11 +91,11 @@ class TaskHandle(Generic[R_co]):
         detail = await self.status()
         steps = [s for s in detail.steps if s.kind == "action"]
         cause = detail.task.cause or view.cause
-        standing = tuple(s.name for s in steps if s.state in STANDING)
+        standing = tuple(s.name for s in steps if s.stands)
         if view.state == "undone":
             undone = tuple(s.name for s in steps if s.state == "undone")
-            final = [s.name for s in steps if s.state in STANDING and s.no_return]
-            harmless = [s.name for s in steps if s.state in STANDING and not s.no_return]
+            final = [s.name for s in steps if s.stands and s.no_return]
+            harmless = [s.name for s in steps if s.stands and not s.no_return]
             return TaskUndone(
                 f"task {self.id} was undone: {cause or 'no cause recorded'}"
                 + (f"; {', '.join(final)} cannot be undone and stands" if final else "")

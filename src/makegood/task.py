@@ -28,6 +28,9 @@ Doing = Literal["do", "probe", "undo"]
 
 OnFailure = Literal["undo", "hold"]
 
+STANDING = frozenset({"done", "in_doubt", "kept", "undoing", "undo_failed", "running"})
+"""States of a step whose effect stands, or may stand."""
+
 
 class Ref(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
     """What goes into a hole: (part of) the result of a step, or a workflow input, or the item of an ``each``.
@@ -128,7 +131,8 @@ class Step(msgspec.Struct, frozen=True):
     last probe, or the one after which this round began.
     ``stuck``: its undo cannot go on without an operator. ``again``: an operator wants the undo tried again; of a step with a
     request in flight: it was sent before the task turned to undo, so its failure does not count there.
-    ``deaths``: times that the process running it died.
+    ``deaths``: times that the process running it died. ``stood``: it was kept in an earlier round, so that effect stands
+    whatever becomes of this one.
     ``result`` and ``late`` (a late reply's value, for the undo) are JSON bytes.
     """
 
@@ -148,6 +152,7 @@ class Step(msgspec.Struct, frozen=True):
     result: bytes | None = None
     late: bytes | None = None
     error: str | None = None
+    stood: bool = False
 
     @property
     def idx(self) -> int:
@@ -260,10 +265,7 @@ class Plan(Generic[R_co]):
 
 
 def standing(steps: Sequence[Step]) -> list[Step]:
-    """Return the steps whose effect stands or may stand: done, in doubt, kept, being undone, or whose undo failed."""
-    return [
-        s
-        for s in steps
-        if s.plan.kind == "action"
-        and s.state in ("done", "in_doubt", "kept", "undoing", "undo_failed", "running")
-    ]
+    """Return the steps whose effect stands or may stand: done, in doubt, kept (in an earlier round too), being undone, or
+    whose undo failed.
+    """
+    return [s for s in steps if s.plan.kind == "action" and (s.state in STANDING or s.stood)]

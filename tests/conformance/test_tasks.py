@@ -280,12 +280,16 @@ async def test_every_field_of_a_step_comes_back_as_it_was_written(store: Store) 
         result=b'{"a":1}',
         late=b"2",
         error="it broke",
+        stood=True,
     )
     decision = Decision(scheduler[1].task, scheduler[1].task, steps={1: full}, counted={1: (True, 3)})
     await scheduler.commit(decision)
     (found,) = await store.load(scheduler.node, [1])
     assert found.steps[1] == full
     assert found.steps[2] == scheduler[1].steps[2]
+    seen = await store.detail(1)
+    assert seen is not None
+    assert [step.stood for step in seen.steps] == [False, True, False]
 
 
 async def test_a_task_can_have_hundreds_of_steps(store: Store) -> None:

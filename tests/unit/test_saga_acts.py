@@ -3,7 +3,7 @@
 import pytest
 
 from makegood.messages import Message
-from makegood.task import Condition, StepPlan
+from makegood.task import Condition, StepPlan, standing
 from tests.unit.saga_case import Case, action, failing, template
 
 
@@ -154,6 +154,21 @@ def test_resubmission_of_an_undone_task() -> None:
     assert decision.release
     case.say(Message("claim"))
     assert (case.request.attempt, case.request.round) == (3, 2)
+
+
+def test_what_was_kept_in_an_earlier_round_stands_although_a_later_one_does_not_reach_it() -> None:
+    """A harmless effect is listed for good: also when the resubmitted task is undone before it comes to it again."""
+    case = failing(action(0), action(1, 0, undoable=False), action(2, 1), within=9.0)
+    case.answer(0)
+    case.act("resubmit")
+    assert [s.stood for s in case.held.steps] == [False, True, False]
+    assert [s.name for s in standing(case.held.steps)] == ["s1"]
+    case.say(Message("claim"))
+    case.answer(0, "permanent")
+    assert (case.task.state, case.states) == ("undone", "failed waiting waiting")
+    assert [s.name for s in standing(case.held.steps)] == ["s1"]
+    case.act("resubmit")
+    assert [s.stood for s in case.held.steps] == [False, True, False]
 
 
 def test_resubmission_of_a_held_task_keeps_what_is_done_and_the_keys_of_doubts() -> None:

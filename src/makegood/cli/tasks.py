@@ -22,7 +22,7 @@ from makegood.client import Client
 from makegood.codec import decode
 from makegood.durations import shown
 from makegood.errors import DefinitionError, MakegoodError, PayloadError, WaitExpiredError
-from makegood.handle import AT_REST, STANDING, TaskHandle
+from makegood.handle import AT_REST, TaskHandle
 from makegood.states import TaskState
 from makegood.store.records import Filter, TaskDetail, TaskView
 from makegood.workflow import Workflow
@@ -131,7 +131,7 @@ async def _outcome(cli: Cli, task: TaskHandle[Any], limit: float | None, made: M
     if cli.json:
         names = {
             "undone": [s.name for s in found.steps if s.kind == "action" and s.state == "undone"],
-            "standing": [s.name for s in found.steps if s.kind == "action" and s.state in STANDING],
+            "standing": [s.name for s in found.steps if s.stands],
         }
         cli.out.document({**made, **shapes.task(found.task), **names})
     elif view.state == "processed":
@@ -144,7 +144,7 @@ async def _outcome(cli: Cli, task: TaskHandle[Any], limit: float | None, made: M
 def _ending(found: TaskDetail) -> str:
     """Say in one sentence how a task that was not processed ended, and what to do."""
     task = ids.show(found.task.id)
-    stands = [s for s in found.steps if s.kind == "action" and s.state in STANDING]
+    stands = [s for s in found.steps if s.stands]
     if found.task.state == "undone":
         final = ", ".join(s.name for s in stands if s.no_return)
         harmless = ", ".join(s.name for s in stands if not s.no_return)

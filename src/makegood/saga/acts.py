@@ -128,6 +128,7 @@ def _begin_round(work: Work, step: Step) -> None:
         result=None,
         late=None,
         error=None,
+        stood=step.stood or step.state == "kept",
     )
 
 

@@ -14,7 +14,7 @@ from makegood.messages import Alert
 from makegood.saga import rules
 from makegood.saga.held import predecessors
 from makegood.saga.work import Work
-from makegood.task import Doing, Step, standing
+from makegood.task import STANDING, Doing, Step, standing
 
 
 def clear(work: Work) -> None:
@@ -193,5 +193,9 @@ def rest_when_undone(work: Work) -> None:
 
 def _listed(steps: list[Step]) -> str:
     """Name the effects that stand or may stand."""
-    names = [f"{s.name} ({s.state.replace('_', ' ')})" for s in standing(steps)]
+    names = [f"{s.name} ({_how(s)})" for s in standing(steps)]
     return f"standing: {', '.join(names)}" if names else "nothing stands"
+
+
+def _how(step: Step) -> str:
+    return step.state.replace("_", " ") if step.state in STANDING else "kept in an earlier round"

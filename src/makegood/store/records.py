@@ -11,7 +11,7 @@ import msgspec
 from makegood.decision import Decision, Move
 from makegood.messages import Message
 from makegood.states import Goal, StepState, TaskState
-from makegood.task import Held, OnFailure, Step, StepPlan, Task, Template
+from makegood.task import STANDING, Held, OnFailure, Step, StepPlan, Task, Template
 
 
 class Draft(msgspec.Struct, frozen=True):
@@ -220,6 +220,7 @@ class TaskView(msgspec.Struct, frozen=True):
 class StepView(msgspec.Struct, frozen=True):
     """A step as people see it. ``doing`` and ``taken_by`` describe the request in flight; ``due``: seconds until its complete-by
     (or its timer, when ``waiting``). ``plan`` is what the step declares: whom it follows, its policy, the body of an ``each``.
+    ``stood``: it was kept in an earlier round.
     """
 
     idx: int
@@ -240,6 +241,12 @@ class StepView(msgspec.Struct, frozen=True):
     taken_by: int | None = None
     due: float | None = None
     plan: StepPlan | None = None
+    stood: bool = False
+
+    @property
+    def stands(self) -> bool:
+        """Whether an effect of the step stands or may stand: of this round, or of an earlier one that was kept."""
+        return self.kind == "action" and (self.state in STANDING or self.stood)
 
     @property
     def no_return(self) -> bool:

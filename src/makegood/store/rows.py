@@ -13,7 +13,7 @@ from makegood.decision import Move
 from makegood.messages import Message, Request
 from makegood.task import Step, StepPlan, Template
 
-DOUBT, FINAL, STUCK, AGAIN = 1, 2, 4, 8
+DOUBT, FINAL, STUCK, AGAIN, STOOD = 1, 2, 4, 8, 16
 _INTERNED = 10_000
 
 
@@ -76,7 +76,8 @@ def read_static(data: bytes) -> tuple[tuple[bytes, ...], Template]:
 
 def flags(step: Step) -> int:
     """Return the yes/no fields of a step as bits."""
-    return step.doubt * DOUBT | step.final * FINAL | step.stuck * STUCK | step.again * AGAIN
+    known = step.doubt * DOUBT | step.final * FINAL | step.stuck * STUCK | step.again * AGAIN
+    return known | step.stood * STOOD
 
 
 def message(value: Message) -> bytes:

@@ -75,7 +75,7 @@ def _step(plans: Interner, row: Any, request: Any, waiting: bool) -> Step:  # no
     return Step(
         plans.plan(spec), state, doing, waiting, attempt, round_, failures, asked, deaths,
         bool(flags & rows.DOUBT), bool(flags & rows.FINAL), bool(flags & rows.STUCK), bool(flags & rows.AGAIN),
-        result, late, error,
+        result, late, error, bool(flags & rows.STOOD),
     )  # fmt: skip
 
 

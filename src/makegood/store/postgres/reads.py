@@ -87,7 +87,7 @@ def _step(plans: Interner, row: Row, request: Row | None, timer: Row | None) -> 
         idx, kind, name, agent, action, state, attempt, round_, failures, bool(flags & rows.DOUBT),
         plan.policy is not None and plan.policy.undoable, result, error,
         request["kind"] if request is not None else None, timer is not None,
-        request["taken_by"] if request is not None else None, due, plan,
+        request["taken_by"] if request is not None else None, due, plan, bool(flags & rows.STOOD),
     )  # fmt: skip
 
 

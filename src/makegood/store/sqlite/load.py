@@ -76,7 +76,7 @@ def _step(tx: Transaction, row: Row, doing: object, waiting: bool) -> Step:  # n
     return Step(
         tx.plans.plan(spec), state, doing, waiting, attempt, round_, failures, asked, deaths,  # type: ignore[arg-type]
         bool(flags & rows.DOUBT), bool(flags & rows.FINAL), bool(flags & rows.STUCK), bool(flags & rows.AGAIN),
-        result, late, error,
+        result, late, error, bool(flags & rows.STOOD),
     )  # fmt: skip
 
 

@@ -73,7 +73,7 @@ def detail(tx: Transaction, task: int) -> TaskDetail | None:
             StepView(
                 idx, kind, name, agent, action, state, attempt, round_, failures, bool(flags & rows.DOUBT),
                 plan.policy is not None and plan.policy.undoable, result, error, doing, idx in timers, taken_by,
-                None if until is None else until - tx.now, plan,
+                None if until is None else until - tx.now, plan, bool(flags & rows.STOOD),
             )
         )  # fmt: skip
     return TaskDetail(TaskView(*columns), steps, rows.read_static(static)[0])

@@ -132,7 +132,7 @@ class Writing:
         """Turn one Decision into rows."""
         d, id_ = decision, decision.task.id
         for idx, s in d.steps.items():
-            flags = rows.flags(s) if s.doubt or s.final or s.stuck or s.again else 0
+            flags = rows.flags(s) if s.doubt or s.final or s.stuck or s.again or s.stood else 0
             if (
                 flags
                 or d.counted
