@@ -19,11 +19,11 @@ from .ends import FILE
 BOOKS: Final = "books.db"
 MUST_STAND: Final = ("done",)
 MUST_NOT_STAND: Final = ("waiting", "ready", "skipped", "failed", "undone")
-OPEN: Final = ("in_doubt", "undo_failed")
-"""What stands of these is not known: that is why they are listed."""
+OPEN: Final = ("in_doubt", "undo_failed", "kept")
+"""What stands of these is not known, that is why they are listed. *Kept* is also what was in doubt and cannot be undone."""
 ERRORS: Final = ("held", "undo_incomplete", "poison", "guilty")
 """Alerts that say why a task is in error."""
-AT_REST: Final = (*MUST_STAND, *MUST_NOT_STAND, *OPEN, "kept")
+AT_REST: Final = (*MUST_STAND, *MUST_NOT_STAND, *OPEN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ def _in_error(line: Mapping[str, Any], standing: set[str]) -> Iterator[str]:
         yield "is in error, and there is no alert of it"
     listed = {name for name in line["standing"] if name in EFFECTS}
     open_ = {name for name, (state, _) in line["steps"].items() if state in OPEN}
-    for name in sorted(listed - standing - open_):
+    for name in sorted(listed - standing - open_ - HARMLESS):
         yield f"{name} is listed as standing, and does not stand in the books"
 
 
