@@ -10,6 +10,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+OF_PROCESSES = frozenset({"kill", "stop"})
+"""What strikes more often at points that are seldom reached, or the rare ones would never be met."""
+_RARE = 6.0
+
 
 class Point(NamedTuple):
     """A fault point as it is reached: its number in this run (1 first), its name, the process, and what can strike there."""
@@ -45,15 +49,13 @@ class Faults:
         self.met[name] = self.met.get(name, 0) + 1
         if self.plan is not None:
             return self.plan(Point(self.number, name, process, able))
-        return self.chance(self.strengths, able) if self.on else None
+        return self._chance(able, 1.0 + _RARE / self.met[name] ** 0.5) if self.on and self.strengths else None
 
-    def chance(self, strengths: Mapping[str, float], able: tuple[str, ...]) -> str | None:
-        """Draw one of ``able`` by its strength, or None."""
-        if not self.on or not strengths:
-            return None
+    def _chance(self, able: tuple[str, ...], more: float) -> str | None:
+        """Draw one of ``able`` by its strength, or None; ``more`` often at a point that is seldom reached."""
         drawn = self.rng.random()
         for kind in able:
-            drawn -= strengths.get(kind, 0.0)
+            drawn -= self.strengths.get(kind, 0.0) * (more if kind in OF_PROCESSES else 1.0)
             if drawn < 0:
                 return kind
         return None

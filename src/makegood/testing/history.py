@@ -9,7 +9,11 @@ The kinds, with their fields:
 - submitted: key, steps (names), no_return, on_failure: after the client was told
 - claimed: epoch, lost
 - moved: moves (("task", old, new) and (step idx, old, new, attempt, round)), cause, note: one per committed Decision
-- accepted: idx, doing ("do", "probe", "undo"), attempt, reply (its kind), complete_by, now (the store's clock)
+- answered: idx, doing, attempt, complete_by, now: a reply was left in the store, which found it in time
+- accepted: idx, doing ("do", "probe", "undo"), attempt, reply (its kind), complete_by, now (the store's clock when a Decision
+  used it), came (the store's clock when it was left there; None: it was handed over in memory)
+- withdrawn, given back: idx, doing, attempt (by): a request that nobody had taken, or that was taken and not begun
+- told: state: a client that waited was told of the end
 - refused: what ("reply", "decision", "supervisor", "act", "lease"), idx, attempt, why: a stale write turned away by a fence
 - late: idx, doing, attempt
 - sent: idx, doing, attempt, round, key, local

@@ -6,7 +6,7 @@ of the history, and they are kept when the commit truly happened. The engine kno
 """
 
 import sqlite3
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,6 +26,7 @@ _TRIGGERS: tuple[tuple[str, str, str, str], ...] = (
     ("sent", "insert", "makegood_request", "new.task, new.idx, new.attempt, new.kind, new.taken_by, new.complete_by"),
     ("taken", "update of taken_by", "makegood_request",
      "new.task, new.idx, new.attempt, new.kind, new.taken_by, new.complete_by, old.taken_by"),
+    ("answered", "update of answered", "makegood_request", "new.task, new.idx, new.attempt, new.kind, new.complete_by"),
     ("gone", "delete", "makegood_request", "old.task, old.idx, old.attempt, old.kind, old.taken_by, old.complete_by"),
     ("step", "insert", "makegood_step", "new.task, new.idx, new.name, new.attempt, new.round, new.kind"),
     ("stepped", "update", "makegood_step", "new.task, new.idx, new.name, new.attempt, new.round, new.failure_count"),
@@ -46,7 +47,7 @@ def triggers() -> Iterable[str]:
     """Return the statements that let a connection log its changes.
 
     >>> sum(1 for _ in triggers())
-    15
+    16
     """
     yield _LOG
     for n, (what, verb, table, source_columns) in enumerate(_TRIGGERS):
@@ -76,10 +77,10 @@ class _Told:
 
 @dataclass(slots=True)
 class Recorder:
-    """Turns logged changes into history. ``store_id``: of the world's store. ``clock``: the world's true time.
+    """Turns logged changes into history. ``store_id``: of the world's store.
 
-    ``heard``: replies that schedulers took in memory. ``names`` of processes by node number; ``steps``: name, attempt and round
-    of each step as last committed.
+    ``heard``: replies that schedulers took in memory; ``came``: when others were left in the store, by its clock. ``names`` of
+    processes by node number; ``steps``: name, attempt and round of each step as last committed.
     """
 
     history: History
@@ -90,7 +91,7 @@ class Recorder:
     heard: dict[tuple[int, int, int], str] = field(default_factory=dict)
     steps: dict[tuple[int, int], tuple[str, int, int]] = field(default_factory=dict)
     indices: dict[int, dict[str, int]] = field(default_factory=dict)
-    ended: Callable[[int, str], None] | None = None
+    came: dict[tuple[int, int, int], float] = field(default_factory=dict)
     _pending: list[Event] = field(default_factory=list)
 
     def watch(self, connection: sqlite3.Connection) -> None:
@@ -130,10 +131,9 @@ class Recorder:
         self.outcome = outcome
         self.history.events += events
         self.history.note("store", self.process, outcome=outcome, verbs=list(verbs))
-        if self.ended is not None:
-            for event in events:
-                if event.kind == "ended":
-                    self.ended(event.task, event["state"])
+        for event in events:
+            if event.kind == "answered":
+                self.came[event.task, event["idx"], event["attempt"]] = event["now"]
 
     def roll_back(self, verbs: Sequence[str]) -> None:
         """The transaction failed, or its answer was lost after it was committed (then it was kept already)."""
@@ -166,6 +166,10 @@ class Recorder:
 
     def _replies(self, told: _Told) -> None:
         """A taken request that a Scheduler's commit used up was answered."""
+        for task, idx, attempt, doing, complete_by, *_ in told.of("answered"):
+            self._note(
+                "answered", task, idx=idx, doing=doing, attempt=attempt, complete_by=complete_by, now=told.now
+            )
         if told.verb != "commit":
             return
         said: dict[tuple[int, int, int], str] = {}
@@ -178,7 +182,7 @@ class Recorder:
                 key = (task, idx, attempt)
                 self._note(
                     "accepted", task, idx=idx, doing=doing, attempt=attempt, reply=said.get(key) or self.heard.get(key, "?"),
-                    complete_by=complete_by, now=told.now,
+                    complete_by=complete_by, now=told.now, came=self.came.get(key),
                 )  # fmt: skip
             else:
                 self._note("withdrawn", task, idx=idx, doing=doing, attempt=attempt)

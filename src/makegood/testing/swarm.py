@@ -118,7 +118,7 @@ def draw(rng: random.Random) -> Swarm:
             "kill": 0.01, "stop": 0.006, "store down": 0.05, "ambiguous committed": 0.02, "ambiguous not committed": 0.02,
             "slow commit": 0.03,
         }),
-        messages=_some(rng, {"drop": 0.1, "duplicate": 0.2, "delay": 0.2}),
+        messages=_some(rng, {"drop": 0.1, "duplicate": 0.2, "delay": 0.4}),
         services=_some(rng, {
             "service called twice": 0.2, "service slow": 0.3, "service fails": 0.3, "service refuses": 0.2, "service hangs": 0.1,
             "service does it and times out": 0.2, "service late": 0.3,

@@ -8,6 +8,9 @@ from makegood.testing.checker.report import Report, listed
 from makegood.testing.checker.rule import Rule, when
 from makegood.testing.history import Event
 
+_GIVEN_BACK = frozenset({("task", "processing", "pending"), ("task", "undoing", "pending")})
+"""What a Scheduler that ends in good order does with the tasks it holds: another claims them, with a commit of its own."""
+
 
 class NothingLost(Rule):
     """I12: what a client was told is there: its row in the end, or at least some trace; one key gives one task."""
@@ -220,8 +223,10 @@ class FewCommits(Rule):
         self._span[task] = (first, event.at)
         if kind == "sent":
             self._asked[task] = self._asked.get(task, 0) + 1
-        elif kind in ("act", "judged", "released") or (
-            kind == "accepted" and event["reply"] in ("later", "gave_up", "not_happened")
+        elif (
+            kind in ("act", "judged", "released")
+            or (kind == "accepted" and event["reply"] in ("later", "gave_up", "not_happened"))
+            or (kind == "moved" and any(tuple(move[:3]) in _GIVEN_BACK for move in event["moves"]))
         ):
             self._troubled.add(task)
 
