@@ -52,12 +52,11 @@ nightly: .venv ## half an hour of chaos on both stores, then every simulation th
 	if [[ -n $$failed ]]; then echo "makegood: failed$$failed" >&2; exit 1; fi
 
 .PHONY: test
-# Processes that are killed mostly wait: two of their tests at a time keep the whole below ten minutes on two cores.
+# Many tests wait for processes and servers: two at a time keep the whole below ten minutes on two cores.
 test: .venv lint ## everything: form, types, layers, then every test on every store; a table tells what was skipped
 	@scripts/postgres.sh
 ifeq ($(strip $(ARGS)),)
-	@$(python) -m pytest --ignore=tests/processes
-	@$(python) -m pytest -n 2 tests/processes
+	@$(python) -m pytest -n 2 --dist worksteal
 else
 	@$(python) -m pytest $(ARGS)
 endif
