@@ -82,6 +82,26 @@ async def test_a_decision_of_a_task_that_was_freed_and_not_yet_claimed_is_lost(
     assert (await look(store, 1)).task.state == "pending"
 
 
+async def test_a_decision_of_a_task_that_the_same_batch_claims_is_lost(store: Store, world: World) -> None:
+    """A Scheduler that was taken for dead, and does not know it yet, may claim its own tasks while it still writes of them."""
+    old = await running(store, 1, 2)
+    await taken_over(store, world, old, claim=False)
+    stale = to_state(old[1], "undoing", begin(old[1], 1), goal="undo", cause="stale")
+    assert await old.claim(decisions=[stale], make=lambda memory: begin(memory, 2)) == [1, 2]
+    assert old.committed.lost == {1}
+    for task in (1, 2):
+        after = await look(store, task)
+        assert (after.task.state, after.task.goal, after.task.cause, after.task.epoch) == (
+            "processing",
+            "forward",
+            "",
+            2,
+        )
+        assert [(s.state, s.attempt) for s in after.steps] == [("running", 1), ("waiting", 0), ("running", 1)]
+    assert (await store.schema()).rows["request"] == 4
+    assert not (await old.commit(begin(old[1], 1))).lost
+
+
 async def test_the_same_node_claiming_again_does_not_revive_an_old_decision(store: Store) -> None:
     scheduler = await running(store, 1)
     stale = begin(scheduler[1], 1)

@@ -88,7 +88,8 @@ class Batch:
 @dataclass(slots=True)
 class Committed:
     """What came of a Batch: tasks whose Decision was lost, (task, idx, attempt) of requests taken back, what was claimed with
-    what was decided on it, whether more pending tasks wait, and (task, reason) put to error because of their data.
+    what was decided on it, whether more pending tasks wait, and (task, reason) put to error because of their data. A task may be
+    lost and claimed: what was decided on it as its earlier owner is lost, the claim stands.
     """
 
     lost: set[int] = field(default_factory=set)

@@ -116,13 +116,17 @@ class Commit:
             if claims.tasks:
                 decided = self._decide(claims)
                 begins = {task: claims.begins[task] for task in decided}
-        decisions = [*batch.decisions, *(decision for _, decision in decided.values())]
+        # Whoever may claim a task does not hold it: what it had decided on it before, under an older epoch, is lost.
+        stale = {d.task.id for d in batch.decisions if d.task.id in decided}
+        decisions = [d for d in batch.decisions if d.task.id not in stale]
+        decisions += [decision for _, decision in decided.values()]
         await self._apply(tx, decisions, begins)
         tx.idle = not decisions and not done.guilty
         guilty = {task for task, _ in done.guilty}
         done.claimed = [
             pair for task, pair in decided.items() if task not in done.lost and task not in guilty
         ]
+        done.lost |= stale
         return done
 
     def _decide(self, claims: claim.Claimed) -> dict[int, tuple[Held, Decision]]:

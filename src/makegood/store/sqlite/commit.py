@@ -73,12 +73,14 @@ class _Commit:
             if claims.tasks:
                 decided = self._decide(claims)
         self.claimed = frozenset(decided)
+        stale = done.lost & self.claimed  # decided on before, under an older epoch, and now claimed anew
+        done.lost -= stale
         self.apply([*decisions, *(decision for _, decision in decided.values())])
         guilty = {task for task, _ in done.guilty}
         done.claimed = [
             pair for task, pair in decided.items() if task not in done.lost and task not in guilty
         ]
-        done.lost.difference_update(self.claimed)
+        done.lost |= stale
         return done
 
     def _decide(self, claims: claim.Claimed) -> dict[int, tuple[Held, Decision]]:
