@@ -8,7 +8,7 @@ from makegood.testing.checker.report import Report, listed
 from makegood.testing.checker.rule import Rule, when
 from makegood.testing.history import Event
 
-_GIVEN_BACK = frozenset({("task", "processing", "pending"), ("task", "undoing", "pending")})
+_OTHER_COMMITS = frozenset({("task", "processing", "pending"), ("task", "undoing", "pending")})
 """What a Scheduler that ends in good order does with the tasks it holds: another claims them, with a commit of its own."""
 
 
@@ -226,7 +226,8 @@ class FewCommits(Rule):
         elif (
             kind in ("act", "judged", "released")
             or (kind == "accepted" and event["reply"] in ("later", "gave_up", "not_happened"))
-            or (kind == "moved" and any(tuple(move[:3]) in _GIVEN_BACK for move in event["moves"]))
+            or (kind == "moved" and any(tuple(move[:3]) in _OTHER_COMMITS for move in event["moves"]))
+            or (kind == "moved" and event["cause"] == "complete-by passed")
         ):
             self._troubled.add(task)
 
