@@ -1,0 +1,128 @@
+"""The engine with one of its rules switched off: what each mutant is, and in which weather it must die.
+
+A mutant replaces one small function or statement of the real engine or the real store, inside a test. Its worlds are those of
+``makegood.testing``; the checker, or the books of the simulated services, must say that something is wrong.
+``python -m tests.simulation.mutants`` looks for the seeds that kill each one.
+"""
+
+import logging
+import re
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from makegood.testing.storm import ONCE, SERVICES_OF_STORM, orders, storm_app
+from makegood.testing.world import Outcome, World, empty_store
+from makegood.workflow import App
+from tests.simulation import mutants_rules, mutants_store
+from tests.simulation.mutants_making import Mutant, named_in
+
+MUTANTS = named_in(mutants_rules) | named_in(mutants_store)
+"""All of them, by name."""
+
+
+@dataclass(slots=True)
+class Worlds:
+    """Makes the worlds of mutants, one after another."""
+
+    app: App = field(default_factory=storm_app)
+    template: bytes = field(default_factory=empty_store)
+
+    def run(self, found: Mutant, seed: int, *, sound: bool = False) -> Outcome:
+        """Return how the world of a mutant and a seed ended; ``sound``: that of its twin, in which every rule holds."""
+        services = SERVICES_OF_STORM if sound or found.services is None else found.services
+        with pytest.MonkeyPatch.context() as m:
+            if not sound:
+                found.patch(m)
+            drawn = orders if found.only is None else partial(orders, only=found.only)
+            world = World(
+                seed, app=self.app, orders=drawn, services=services, once=ONCE, swarm=found.swarm, template=self.template
+            )  # fmt: skip
+            if found.twist is not None:
+                found.twist(world)
+            outcome = world.run()
+        if found.look is not None:
+            outcome.findings += found.look(outcome)
+        return outcome
+
+
+def _order(name: str) -> tuple[str, int, str]:
+    return name[:1], len(name), name
+
+
+def seen_by(outcome: Outcome) -> tuple[str, ...]:
+    """Return the names of the invariants that are violated, in order; "other" for what is none, such as a process that died."""
+    names = {re.split(r"[: ]", finding, maxsplit=1)[0] for finding in outcome.findings}
+    return tuple(sorted({name if name[1:].isdigit() else "other" for name in names}, key=_order))
+
+
+def killers(found: Mutant, worlds: Worlds, seeds: Iterable[int]) -> Iterator[tuple[int, tuple[str, ...]]]:
+    """Yield the seeds that kill a mutant, and what saw it."""
+    for seed in seeds:
+        outcome = worlds.run(found, seed)
+        if outcome.findings:
+            yield seed, seen_by(outcome)
+
+
+TABLE = Path(__file__).parents[2] / "docs/internals/mutants.md"
+_MARK = "<!-- made by python -m tests.simulation.mutants --record -->\n"
+_HEAD = "| mutant | the rule that is off | first seed | of | kill it | seen by |\n|---|---|---|---|---|---|\n"
+
+
+def recorded() -> dict[str, list[str]]:
+    """Return the rows of the table: mutant, rule, first seed, seeds tried, seeds that kill, what saw it."""
+    lines = TABLE.read_text().partition(_MARK)[2].splitlines()[2:]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
+    return {row[0].strip("`"): row for row in rows}
+
+
+def record(new: Mapping[str, list[str]]) -> None:
+    """Write rows into the table, in the order of the mutants."""
+    rows = {**recorded(), **new}
+    lines = [f"| {' | '.join(rows[name])} |\n" for name in MUTANTS if name in rows]
+    before, _, _ = TABLE.read_text().partition(_MARK)
+    TABLE.write_text(before + _MARK + _HEAD + "".join(lines))
+
+
+def row(found: Mutant, count: int, killed: Sequence[tuple[int, tuple[str, ...]]]) -> list[str]:
+    """Return a mutant's row of the table."""
+    first = str(killed[0][0]) if killed else "none"
+    by = (
+        ", ".join(sorted({name for _, names in killed for name in names}, key=_order))
+        or f"survives {count} seeds"
+    )
+    return [f"`{found.name}`", found.rule.replace("``", "`"), first, str(count), str(len(killed)), by]
+
+
+def main() -> None:
+    """Look for the seeds that kill each mutant: names on the command line, or all. ``--seeds N``: so many instead of each one's
+    own; ``--record``: into the table; ``--why``: what is wrong.
+    """
+    logging.disable(logging.CRITICAL)
+    asked = sys.argv[1:]
+    most = int(asked.pop(asked.index("--seeds") + 1)) if "--seeds" in asked else 0
+    worlds = Worlds()
+    for name in [name for name in asked if not name.startswith("--")] or list(MUTANTS):
+        found, began = MUTANTS[name], time.process_time()
+        count = most or found.within
+        killed = list(killers(found, worlds, range(count)))
+        if "--why" in asked and killed:
+            print("\n".join(worlds.run(found, killed[0][0]).findings[:5]))
+        clean = worlds.run(found, killed[0][0] if killed else 0, sound=True).findings
+        told = row(found, count, killed)
+        spent = (time.process_time() - began) / count
+        print(
+            f"{name}: {len(killed)} of {count}, first {told[2]}, {told[5]}; {spent:.2f} s a seed; twin {clean[:1] or 'clean'}",
+            flush=True,
+        )
+        if "--record" in asked:
+            record({name: told})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,187 @@
+"""Mutants of the store's fences, of commits, of time, and of what is handed over in memory."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import pytest
+
+from makegood import client
+from makegood.saga import rules
+from makegood.store import rows
+from makegood.store.sqlite import SQLiteStore, commit, queues, supervision, threads, writing
+from makegood.testing.clocks import SimulatedClock
+from tests.simulation.mutants_making import mutant
+from tests.simulation.mutants_weather import (
+    APART,
+    EAGER,
+    SCHEDULERS,
+    SUPERVISORS,
+    WEATHER,
+    aimed,
+    called_after_complete_by,
+    impatient,
+)
+
+# -- the store's fences ----------------------------------------------------------------------------------------------------
+
+
+@mutant(
+    replace(WEATHER, tasks=8, layout=APART, messages={"delay": 0.5, "duplicate": 0.5}, engine=EAGER),
+    "place_order",
+    within=16,
+)
+def store_fence(m: pytest.MonkeyPatch) -> None:
+    """The store takes late and superseded replies, and the rules believe them."""
+
+    def taken(tx: Any, replies: Any) -> list[Any]:
+        return [(r.task, r.message.kind, tx.now, rows.message(r.message)) for r in replies]
+
+    m.setattr(queues, "_late", taken)
+    m.setattr(rules, "current", lambda step, message: step.doing == message.doing)
+    m.setattr(
+        commit,
+        "_CONSUME",
+        "delete from makegood_request where task = ? and idx = ? and ? and kind <> 'timer'",
+    )
+
+
+@mutant(
+    replace(
+        WEATHER,
+        layout=SCHEDULERS,
+        points={},
+        driven={"operator": 2.0},
+        services={"service fails": 0.6, "service late": 0.2},
+    ),
+    twist=aimed("stop", "commit asked", 0.1),
+)
+def task_epoch(m: pytest.MonkeyPatch) -> None:
+    """A Scheduler whose lock has moved writes all the same: neither holder nor epoch are compared."""
+    m.setattr(commit._Commit, "_held", lambda _commit, decisions: decisions)
+
+
+@mutant(
+    replace(WEATHER, layout=SUPERVISORS, points={}, messages={"drop": 0.4}, driven={"kill": 0.3}, storm=30.0),
+    twist=aimed("stop", "release_dead asked", 0.5),
+)
+def term_epoch(m: pytest.MonkeyPatch) -> None:
+    """The Supervisor's writes do not carry the epoch of its term."""
+    m.setattr(supervision, "fence", lambda _tx, _term: None)
+
+
+@mutant(replace(WEATHER, layout=SUPERVISORS, engine=EAGER), "place_order", within=20)
+def supervisor_cas(m: pytest.MonkeyPatch) -> None:
+    """The Supervisor reads which requests are overdue, and writes its verdict later, whatever has become of them."""
+    seen: dict[str, list[Any]] = {}
+    overdue = supervision.OVERDUE
+
+    true = supervision.judge
+
+    def blind(tx: Any, term: Any, grace: float, limit: int) -> Any:
+        before = seen.pop(term.nonce, [])
+        seen[term.nonce] = tx.rows(overdue, (tx.now, tx.now - grace, limit))
+        stale: Any = _Remembering(tx, overdue, before)
+        return true(stale, term, grace, limit)
+
+    m.setattr(supervision, "judge", blind)
+    m.setattr(
+        supervision, "_JUDGED", "delete from makegood_request where task = ? and idx = ? and attempt >= ?"
+    )
+
+
+class _Remembering:
+    """A transaction that answers one question with what was true a while ago."""
+
+    def __init__(self, tx: Any, question: str, answer: list[Any]) -> None:
+        self._tx, self._question, self._answer = tx, question, answer
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._tx, name)
+
+    def rows(self, sql: str, values: Any = ()) -> list[Any]:
+        return self._answer if sql == self._question else self._tx.rows(sql, values)
+
+
+# -- commits ---------------------------------------------------------------------------------------------------------------
+
+
+@mutant(replace(WEATHER, layout=APART, points={"kill": 0.03}), "place_order")
+def half_a_batch(m: pytest.MonkeyPatch) -> None:
+    """A batch is two transactions: the states of the steps first, their requests and the history after them."""
+    true = writing.Writing.write
+
+    def halved(w: Any) -> None:
+        later = {name: getattr(w, name) for name in ("requests", "handed", "events", "timers", "alerts")}
+        for name in later:
+            setattr(w, name, [])
+        true(w)
+        connection = w.tx.connection
+        connection.execute("release makegood")
+        connection.execute("commit")
+        connection.execute("begin immediate")
+        connection.execute("savepoint makegood")
+        for name in (*later, "dropped", "withdraw", "rested", "claims", "timed_claims", "processed", "tasks"):
+            setattr(w, name, later.get(name, []))
+        for name in ("sent", "done", "steps", "counts", "added", "audits", "consumed"):
+            setattr(w, name, [])
+        true(w)
+
+    m.setattr(writing.Writing, "write", halved)
+
+
+@mutant(replace(WEATHER, layout=APART, points={"kill": 0.03}), "place_order")
+def acknowledged_before_the_commit(m: pytest.MonkeyPatch) -> None:
+    """A message is taken out of the inbox when it is read, before what follows from it is committed."""
+    true = SQLiteStore.inbox
+
+    async def emptied(store: SQLiteStore, node: int, limit: int) -> Any:
+        found = await true(store, node, limit)
+        read = [(m.seq, task) for task, messages in found.messages.items() for m in messages]
+        await store._write(partial(_throw_away, read=read))
+        return found
+
+    m.setattr(SQLiteStore, "inbox", emptied)
+
+
+def _throw_away(tx: Any, *, read: Sequence[tuple[int, int]]) -> None:
+    tx.many(writing._CONSUME, read)
+
+
+@mutant(replace(WEATHER, points={"ambiguous committed": 0.05}))
+def retried_without_looking(m: pytest.MonkeyPatch) -> None:
+    """A commit whose answer was lost is taken for undone, and not looked up."""
+    m.setattr(threads.Line, "_stands", lambda _line, _failure: False)
+
+
+# -- time --------------------------------------------------------------------------------------------------------------------
+
+
+@mutant(
+    replace(WEATHER, driven={"clock jump": 4.0}, skew=30.0, messages={}, tasks=6),
+    "held",
+    twist=aimed("stop", "do before call", 0.3),
+    look=called_after_complete_by,
+)
+def wall_clock(m: pytest.MonkeyPatch) -> None:
+    """An agent counts the seconds to complete-by on its wall clock."""
+    m.setattr(SimulatedClock, "monotonic", SimulatedClock.wall)
+
+
+# -- born held ---------------------------------------------------------------------------------------------------------------
+
+
+@mutant(replace(WEATHER, tasks=12), "place_order", twist=impatient)
+def born_held_not_adopted(m: pytest.MonkeyPatch) -> None:
+    """A task that was submitted beside a Scheduler is not taken over when its caller was cancelled meanwhile."""
+    true = client.Client._inserted
+
+    def forgets(self: Any, near: Any, draft: Any, answered: Any, work: Any) -> None:
+        if answered.done():
+            self._inserting.discard(work)
+            near._expected -= 1
+            return
+        true(self, near, draft, answered, work)
+
+    m.setattr(client.Client, "_inserted", forgets)
