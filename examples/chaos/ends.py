@@ -21,6 +21,7 @@ from .stores import UnderFire
 
 FILE: Final = "ends.jsonl"
 UNRESTED: Final = ("pending", "processing", "undoing")
+TABLES: Final = ("task", "step", "request", "inbox", "event", "alert", "audit", "lease", "node")
 LOOK_EVERY: Final = 0.3
 SHOWN: Final = 20
 
@@ -84,6 +85,17 @@ async def _line(client: Client, placed: Placed) -> dict[str, Any]:
 def write(folder: Path, lines: Sequence[Mapping[str, Any]]) -> None:
     """Write the lines to the run's folder."""
     (folder / FILE).write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+async def keep(store: UnderFire, folder: Path) -> None:
+    """Write all rows of the store's tables to the run's folder: a private server takes its own away."""
+    with (folder / "tables.jsonl").open("w", encoding="utf-8") as file:
+        for table, rows in (await store.tables(TABLES)).items():
+            file.writelines(json.dumps({"table": table, **row}, default=_text) + "\n" for row in rows)
+
+
+def _text(value: object) -> str:
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
 
 
 async def recoveries(store: UnderFire, lines: Sequence[Mapping[str, Any]]) -> Counter[str]:

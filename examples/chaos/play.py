@@ -202,6 +202,8 @@ class Play:
         counts["starts refused for want of a store"] = strikes.refused_starts
         self._shown.close()
         verdict = await asyncio.to_thread(examine, self._folder)
+        if verdict.findings or self._complaints:
+            await ends.keep(ground.store, self._folder)
         return Report(
             self._wishes.store, self._wishes.seed, seconds, healed, self._scene.enabled, met, count_ends(lines),
             self._ledger.ends(), recoveries, counts, verdict, self._complaints, str(self._folder),
