@@ -6,7 +6,7 @@ whole is done again with savepoints, and the guilty task is found by bisection; 
 would be refused for ever.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from makegood.decision import Decision
@@ -53,10 +53,14 @@ values ($1, extract(epoch from clock_timestamp())::float8, $2, $3, '')
 
 @dataclass(slots=True)
 class Commit:
-    """One batch, perhaps tried several times. ``careful``: with savepoints, since a value was refused."""
+    """One batch, perhaps tried several times. ``careful``: with savepoints, since a value was refused.
+
+    ``outlived``: whether the batch's node is of an earlier generation; it claims nothing more, since it may remember tasks otherwise.
+    """
 
     batch: Batch
     floors: Floors
+    outlived: Callable[[], bool] = bool
     careful: bool = False
     done: Committed = field(default_factory=Committed)
     written: Writing | None = None
@@ -107,7 +111,7 @@ class Commit:
         self.written = None
         decided: dict[int, tuple[Held, Decision]] = {}
         begins: dict[int, bool] = {}
-        if batch.claim is not None:
+        if batch.claim is not None and not self.outlived():
             claims = await claim.find(tx, batch.claim, self.floors)
             done.more, self.passed = claims.more, claims.passed
             for task, reason in claims.unreadable:

@@ -25,7 +25,7 @@ from asyncpg import exceptions as pg
 
 from makegood.errors import MakegoodError, StoreError, StoreUnavailableError
 from makegood.store.postgres.faults import AWAY, LOST, PASSING, cause, is_lost, translated
-from makegood.store.postgres.link import Dialer, Link
+from makegood.store.postgres.link import STANDBY, WAITS, Dialer, Link
 from makegood.store.postgres.transaction import LaneGoneError, Recover, Transaction, Work
 from makegood.store.rows import Interner
 
@@ -51,9 +51,6 @@ select pg_terminate_backend(pid) from pg_stat_activity
 where pid = $1 and backend_start = $2 and state like 'idle in transaction%'
 """
 _CONFIRM = "update makegood.writer set at = extract(epoch from clock_timestamp())::float8 where id = $1"
-_WAITS = """
-select wait_event from pg_stat_activity where wait_event = 'SyncRep' and usename = current_user limit 1
-"""
 
 
 @dataclass(slots=True)
@@ -259,15 +256,12 @@ class Lanes:
         """Say once why the truth is not to be had, when it is a standby that does not answer."""
         try:
             link = await self._connected(lane)
-            waits = await self._bounded(link, partial(link.connection.fetchval, _WAITS))
+            waits = await self._bounded(link, partial(link.connection.fetchval, WAITS))
         except Exception as fault:  # noqa: BLE001 - it will be asked again, and tell more then
             log.debug("%s: %s", self.where, fault)
             return False
         if waits is not None:
-            log.warning(
-                "%s waits for a synchronous standby that does not answer: start the standby, or change synchronous_standby_names",
-                self.where,
-            )
+            log.warning("%s %s", self.where, STANDBY)
         return waits is not None
 
     async def _bounded(self, link: Link, ask: Callable[[], Awaitable[T]]) -> T:

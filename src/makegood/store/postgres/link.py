@@ -10,17 +10,20 @@ import ssl
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import asyncpg
 from asyncpg import exceptions as pg
 
 from makegood.errors import ConfigError, StoreUnavailableError
+from makegood.store.postgres import promotion
 from makegood.store.postgres.faults import is_lost, refused
 from makegood.store.records import Identity
 
 log = logging.getLogger("makegood.store")
+
+T = TypeVar("T")
 
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 Driver: TypeAlias = Callable[..., Awaitable[Connection]]
@@ -28,6 +31,8 @@ Driver: TypeAlias = Callable[..., Awaitable[Connection]]
 
 OLDEST = 14
 _CONNECT = 10.0
+_ANEW = 120.0
+"""Seconds that beginning a new generation may take: it touches every task under way."""
 
 # Statements are planned once, perhaps while the tables are empty, and must be right when they are full: every row is looked
 # up by an index, in loops that follow what is asked for. (See "planner's traps" in the module ``statement``.)
@@ -54,20 +59,11 @@ select (select system_identifier::text from pg_control_system()) as system_id,
     left(pg_walfile_name(pg_current_wal_insert_lsn()), 8) as timeline
 """
 _GENERATION = "select store_id, generation, system_id, timeline from makegood.generation"
-_RAISE = """
-update makegood.generation set generation = generation + case system_id when '' then 0 else 1 end, system_id = $1, timeline = $2
-where system_id = $3 and timeline = $4
+WAITS = """
+select 1 from pg_stat_activity where wait_event = 'SyncRep' and usename = current_user limit 1
 """
-# Numbers that were given out in the lost stretch of history must not be given out again.
-_SKIP = """
-select setval(s, nextval(s) + 1000000) from unnest(array[
-    'makegood.ready', pg_get_serial_sequence('makegood.inbox', 'seq'), pg_get_serial_sequence('makegood.event', 'seq'),
-    pg_get_serial_sequence('makegood.alert', 'id'), pg_get_serial_sequence('makegood.node', 'id')]::regclass[]) s
-"""
-_ALERT = """
-insert into makegood.alert (kind, task, step, text, at)
-values ('generation', null, '', $1, extract(epoch from clock_timestamp())::float8)
-"""
+
+STANDBY = "waits for a synchronous standby that does not answer: start the standby, or change synchronous_standby_names"
 
 
 class Address:
@@ -154,8 +150,10 @@ class Dialer:
         except (OSError, ValueError, OverflowError, ssl.SSLError, *_GONE) as fault:
             raise self._refused(fault) from None  # a cause might show the URL
         try:
-            async with asyncio.timeout(self.limit):
-                return await self._ready(connection)
+            link = await _bounded(connection, self.limit, self._ready(connection))
+            if self.checked:
+                link.identity = self.identity = await self._compared(connection)
+            return link
         except BaseException as fault:
             connection.terminate()
             if is_lost(fault) or isinstance(fault, TimeoutError | asyncpg.PostgresError):
@@ -196,42 +194,83 @@ class Dialer:
                 link.doubted = True
 
         connection.add_log_listener(said)
-        if self.checked:
-            link.identity = self.identity = await self._compared(connection)
         self.pids.add(link.pid)
         connection.add_termination_listener(lambda _: self.pids.discard(link.pid))
         return link
 
     async def _compared(self, connection: Connection) -> Identity:
         """Return the store's identity; raise its generation when the server shows another history than it did."""
-        try:
-            seen = await connection.fetchrow(_HISTORY)
-        except (
-            pg.InsufficientPrivilegeError,
-            pg.FeatureNotSupportedError,
-            pg.UndefinedFunctionError,
-        ) as barred:
-            log.debug("the server does not tell its timeline: %s", barred)
-            seen = None
-        known = await connection.fetchrow(_GENERATION)
+        known, seen = await _bounded(connection, self.limit, _histories(connection))
         if known is None:
             raise ConfigError(
                 f"{self.address.where}: the table makegood.generation is empty; restore a backup, this is not a makegood store"
             )
-        if seen is None or (known["system_id"], known["timeline"]) == (seen["system_id"], seen["timeline"]):
+        if seen is None:
             return Identity(known["store_id"], known["generation"])
-        async with connection.transaction():
-            before = (known["system_id"], known["timeline"])
-            said = await connection.execute(_RAISE, seen["system_id"], seen["timeline"], *before)
-            if said == "UPDATE 1" and known["system_id"]:
-                await connection.fetch(_SKIP)
-                text = (
-                    f"the store shows another history than before (system {known['system_id']}, timeline {known['timeline']}, "
-                    f"now system {seen['system_id']}, timeline {seen['timeline']}): a promotion or a restore. The generation was "
-                    "raised; what was acknowledged shortly before may be lost"
-                )
-                await connection.execute(_ALERT, text)
-                log.warning("%s: %s", self.address.where, text)
+        before, now = (known["system_id"], known["timeline"]), (seen["system_id"], seen["timeline"])
+        if before == now:
+            return Identity(known["store_id"], known["generation"])
+        await self._begin_anew(connection, before, now)
         after = await connection.fetchrow(_GENERATION)
         assert after is not None
         return Identity(after["store_id"], after["generation"])
+
+    async def _begin_anew(
+        self, connection: Connection, known: promotion.History, seen: promotion.History
+    ) -> None:
+        """Raise the generation. The commit may wait for a standby. That is never cancelled, which would make it look done: the
+        connection is dropped, and the server goes on waiting.
+        """
+        where, text = self.address.where, ""
+
+        async def work() -> None:
+            nonlocal text
+            await connection.execute("BEGIN")
+            text = await promotion.begin_anew(connection, known, seen)
+
+        try:
+            await _bounded(connection, _ANEW, work())
+        except pg.LockNotAvailableError as held:
+            await connection.execute("ROLLBACK")
+            why = (
+                STANDBY
+                if await connection.fetchval(WAITS) is not None
+                else "is being made ready by another process"
+            )
+            raise StoreUnavailableError(f"{where} {why}") from held
+        try:
+            await _bounded(connection, self.limit, connection.execute("COMMIT"))
+        except TimeoutError as hung:
+            raise StoreUnavailableError(
+                f"{where} has a new generation, whose commit does not end; perhaps it {STANDBY}"
+            ) from hung
+        if text:
+            log.warning("%s: %s", where, text)
+
+
+async def _histories(connection: Connection) -> tuple[asyncpg.Record | None, asyncpg.Record | None]:
+    """Return the row of the generation, and the history that the server shows, None when it does not tell."""
+    seen = None
+    try:
+        seen = await connection.fetchrow(_HISTORY)
+    except (
+        pg.InsufficientPrivilegeError,
+        pg.FeatureNotSupportedError,
+        pg.UndefinedFunctionError,
+    ) as barred:
+        log.debug("the server does not tell its timeline: %s", barred)
+    return await connection.fetchrow(_GENERATION), seen
+
+
+async def _bounded(connection: Connection, limit: float, ask: Awaitable[T]) -> T:
+    """Return the answer; a connection that takes longer is dropped. Raises ``TimeoutError``. Nothing is cancelled at the server."""
+    loop = asyncio.get_running_loop()
+    alarm = loop.call_later(limit, connection.terminate)
+    try:
+        return await ask
+    except Exception as fault:
+        if is_lost(fault) and loop.time() >= alarm.when():
+            raise TimeoutError from fault
+        raise
+    finally:
+        alarm.cancel()

@@ -73,6 +73,7 @@ class PostgresStore:
         self._takes = Floors(self._clock, 0.25)
         self._submits: Together[records.Draft, records.Submitted] | None = None
         self._answers: dict[int, Together[tuple[int, Message], bool]] = {}
+        self._registered: dict[int, int] = {}  # nodes, and the generation under which they came
 
     # Opening and closing
 
@@ -192,10 +193,14 @@ class PostgresStore:
 
     async def commit(self, batch: records.Batch) -> records.Committed:
         """Write Decisions, claim tasks, and write what ``decide`` makes of them."""
-        commit = Commit(batch, self._claims)
+        commit = Commit(batch, self._claims, partial(self._outlived, batch.node))
         done = await self._writing().write(commit.work, commit.recovered)
         commit.settled()
         return done
+
+    def _outlived(self, node: int) -> bool:
+        """Return whether a node was registered here before the store's generation was raised."""
+        return self._registered.get(node, self.identity.generation) != self.identity.generation
 
     async def load(self, node: int, tasks: Sequence[int]) -> list[records.Loaded]:
         """Return tasks that ``node`` still holds."""
@@ -322,7 +327,9 @@ class PostgresStore:
 
     async def register(self, info: records.NodeInfo) -> int:
         """Insert a node row with its first heartbeat."""
-        return await self._write(partial(upkeep.register, info=info))
+        number = await self._write(partial(upkeep.register, info=info))
+        self._registered[number] = self.identity.generation
+        return number
 
     async def heartbeat(self, node: int, info: records.NodeInfo) -> bool:
         """Extend the node's life; False: it was declared dead."""
