@@ -53,6 +53,10 @@ class Surroundings(Protocol):
         """Say what happens to a message."""
         ...
 
+    def lateness(self) -> float:
+        """Return for how many seconds a reply that is slow is under way."""
+        ...
+
     def away(self, process: Process) -> bool:
         """Whether the store cannot be reached by this process now."""
         ...
@@ -355,8 +359,7 @@ class Wire:
 
     async def _later(self, node: int, task: int, message: Message) -> None:
         """Carry a reply that is slow; what becomes of it, nobody hears."""
-        drawn = self._world.draw()
-        await asyncio.sleep(drawn * (0.5 if drawn < 0.7 else 8.0))
+        await asyncio.sleep(self._world.lateness())
         try:
             verdicts = await self._call("answer", self._store.answer, (node, [(task, message)]), {})
         except StoreUnavailableError:

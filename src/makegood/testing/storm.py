@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from makegood.declaration import NOTHING, Agent, AsyncAction, Happened, NotHappened
+from makegood.errors import Permanent
 from makegood.policy import NEVER, Recover, Retry
 from makegood.testing.services import Kind, service
 from makegood.workflow import App, branches, each, parallel, when
@@ -54,6 +55,17 @@ def storm_app() -> App:
         booking, parcel = parallel(book(order), pack(order, hold))
         email(order, payment)
         return ship(order, booking, parcel)
+
+    @carrier.action(complete_within="4s", retry=RETRY, recover=RECOVER, undo=NOTHING)
+    async def refuse(order: str) -> str:
+        raise Permanent("nobody goes there")
+
+    @app.workflow(complete_within="2m")
+    def undone_order(order: str) -> str:
+        payment = charge(order, reserve(order))
+        booking, _ = parallel(book(order), pack(order, payment))
+        email(order, booking)
+        return refuse(order)
 
     @app.workflow(complete_within="5s")
     def hasty(order: str) -> str:

@@ -339,6 +339,11 @@ class World:
         """Say what happens to a message."""
         return self.strike(what, able)
 
+    def lateness(self) -> float:
+        """Return for how many seconds a reply that is slow is under way."""
+        drawn = self.draw()
+        return drawn * (0.5 if drawn < 0.7 else 8.0)
+
     def trouble(self, able: tuple[str, ...]) -> str | None:
         """Say what goes wrong with a call of a service."""
         return self.strike("service", able)
