@@ -65,6 +65,10 @@ endif
 simulate: .venv ## storms over the real engine on virtual time, a seed each (SEEDS=300 FROM=0); a failing one says how to replay it
 	@$(python) -m makegood.testing.simulate --seeds $(SEEDS) --from $(FROM) --processes $$(nproc)
 
+.PHONY: everywhere
+everywhere: .venv ## one fault at every point of a calm run, one run for each (ARGS="--kind kill --workflow place_order")
+	@$(python) -m makegood.testing.everywhere --processes $$(nproc) $(ARGS)
+
 .PHONY: check
 check: .venv lint ## the quick round before a commit: form, types, layers, tidiness, the fast tests
 	@$(python) -m pytest -q $(wildcard $(fast)) $(ARGS)

@@ -1,0 +1,102 @@
+"""One fault at every point of a calm run: a part of it here, all of it by ``make everywhere``."""
+
+import json
+import logging
+from collections.abc import Iterator
+
+import pytest
+from click.testing import CliRunner
+
+from makegood.testing import everywhere
+from makegood.testing.everywhere import KINDS, LAYOUTS_TRIED, WORKFLOWS, Blow, Everywhere, several
+from makegood.testing.world import Outcome
+
+PART = 60
+"""So many blows are struck here, spread evenly over all that there are."""
+
+
+@pytest.fixture(scope="module")
+def tried() -> Iterator[Everywhere]:
+    """The runs, whose noise is not printed."""
+    logging.disable(logging.CRITICAL)
+    yield Everywhere()
+    logging.disable(logging.NOTSET)
+
+
+@pytest.fixture(scope="module")
+def blows() -> list[Blow]:
+    """Every blow that there is."""
+    return everywhere.all_blows()
+
+
+def test_every_kind_of_fault_has_points_in_every_workflow(blows: list[Blow]) -> None:
+    """Messages travel only between processes; everything else strikes in every layout."""
+    there = {(blow.workflow, blow.layout, blow.kind) for blow in blows}
+    between = {"duplicate", "late reply", "drop"}
+    wanted = {
+        (workflow, layout, kind)
+        for workflow in WORKFLOWS
+        for layout in LAYOUTS_TRIED
+        for kind in KINDS
+        if layout == "apart" or kind not in between
+    }
+    assert there == wanted
+
+
+def test_a_fault_at_points_everywhere_leaves_every_task_whole(blows: list[Blow]) -> None:
+    """Sixty of some four thousand, over all workflows, layouts and kinds."""
+    step = len(blows) // PART + 1
+    tally = several(blows[::step])
+    assert {blow.replay: found for blow, found in tally.failed.items()} == {}
+    assert tally.runs >= PART - 1
+    for (workflow, _, _), ends in tally.ends.items():
+        allowed = {"undone"} if workflow == "undone_order" else {"processed", "undone"}
+        assert ends.keys() <= allowed, "one fault alone never needs an operator"
+
+
+def test_every_kind_once_where_it_matters_most(tried: Everywhere, blows: list[Blow]) -> None:
+    """The last point of each kind that belongs to a Scheduler's commit, an agent's reply or its request."""
+    chosen = {
+        (blow.layout, blow.kind): blow
+        for blow in blows
+        if blow.workflow == "undone_order" and (" commit" in blow.name or blow.name in ("reply", "request"))
+    }
+    assert {kind for _, kind in chosen} >= KINDS.keys() - {"store down"}
+    for blow in chosen.values():
+        assert tried.strike(blow).findings == [], blow.replay
+
+
+def test_a_blow_is_struck_where_it_says(tried: Everywhere, blows: list[Blow]) -> None:
+    """The run before the fault is the calm one: the same point has the same name."""
+    for blow in blows[:: len(blows) // 8]:
+        fault = tried.strike(blow).history.of("fault")[0]
+        assert (fault["what"], fault["point"]) == (KINDS[blow.kind], blow.name)
+
+
+def test_a_blow_that_strikes_nothing_is_a_finding(tried: Everywhere) -> None:
+    """A run that met no fault proves nothing."""
+    found = tried.strike(Blow("place_order", "together", "kill", 10**6)).findings
+    assert found == ["nothing struck: the run never came to point 1000000"]
+
+
+def test_the_command_counts_tells_and_says_how_to_replay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Exit code 0 when all ended whole, 1 when one did not: then the command that replays it is printed."""
+    asked = ["--workflow", "place_order", "--layout", "apart", "--kind", "late reply"]
+    told = CliRunner().invoke(everywhere.main, [*asked, "--json"])
+    assert told.exit_code == 0
+    counted = json.loads(told.stdout)
+    assert (counted["runs"], counted["failed"]) == (6, [])
+    assert counted["ends"][0]["processed"] + counted["ends"][0].get("undone", 0) == 6
+
+    strike = Everywhere.strike
+
+    def wrong(self: Everywhere, blow: Blow) -> Outcome:
+        outcome = strike(self, blow)
+        outcome.findings.append("falsified")
+        return outcome
+
+    monkeypatch.setattr(Everywhere, "strike", wrong)
+    told = CliRunner().invoke(everywhere.main, asked)
+    assert told.exit_code == 1
+    assert "falsified" in told.stdout
+    assert told.stdout.count("again: python -m makegood.testing.everywhere --workflow place_order") == 6
