@@ -23,6 +23,7 @@ from makegood.store.records import StepView, TaskDetail
 
 from .customers import Ledger, Placed
 from .kinds import Kind
+from .orders import by_hand
 
 PLACES: Final = {
     "reserve": ("stock/reserve", "stock/release"),
@@ -106,7 +107,8 @@ class Operators:
         """Settle one step of a task in error, truly, and have the task go on when it is held."""
         if detail.task.state != "error":
             return 0
-        steps = [s for s in detail.steps if s.action in PLACES and s.state in self._open(detail)]
+        open_ = self._open(placed, detail)
+        steps = [s for s in detail.steps if s.action in PLACES and s.state in open_]
         if not steps:
             return 0
         step = self.rng.choice(steps)
@@ -124,8 +126,14 @@ class Operators:
         return int(said == "applied")
 
     @staticmethod
-    def _open(detail: TaskDetail) -> Sequence[str]:
-        return ("in_doubt", "failed") if detail.task.goal == "hold" else ("in_doubt", "undo_failed")
+    def _open(placed: Placed, detail: TaskDetail) -> Sequence[str]:
+        """The states of steps that may be settled. What failed is done by hand only where nobody will undo the order
+        afterwards: an undo knows nothing of the key under which an operator did it.
+        """
+        if detail.task.goal != "hold":
+            return ("in_doubt", "undo_failed")
+        stays = detail.task.workflow == by_hand.name and not placed.acts
+        return ("in_doubt", "failed") if stays else ("in_doubt",)
 
     async def _see_to(self, order: Order, task: int, step: StepView) -> tuple[str, str | None]:
         """Make sure of what stands at the service; return the outcome to state, and its result."""
