@@ -1,1 +1,27 @@
-"""Help for testing what is built on makegood. Nothing here runs in production."""
+"""Help for testing what is built on makegood: your workflow, crashed at every point, in a world of its own.
+
+    from makegood.testing import World, crash_everywhere
+
+    @crash_everywhere
+    async def test_order(world: World) -> None:
+        bank = world.service("payments")
+        ...
+
+Nothing here runs in production. How it is used: docs/how-to/prove-your-workflow.md.
+"""
+
+from makegood.testing.crashing import crash_everywhere, simulate
+from makegood.testing.users import Operator, Role, Task, World
+from makegood.testing.users_proof import UnprovedError
+from makegood.testing.users_services import FakeService
+
+__all__ = [
+    "FakeService",
+    "Operator",
+    "Role",
+    "Task",
+    "UnprovedError",
+    "World",
+    "crash_everywhere",
+    "simulate",
+]

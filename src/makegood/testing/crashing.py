@@ -1,0 +1,194 @@
+"""The decorators ``@crash_everywhere`` and ``@simulate``: plain tests for pytest, with or without makegood's plugin.
+
+The test's parameter ``world`` is filled in anew for every world; all its other parameters are fixtures as usual, and stay
+the same through all worlds. The plugin only adds the options ``--makegood-seed``, ``--makegood-seeds``, ``--makegood-faults``.
+"""
+
+import functools
+import inspect
+from collections.abc import Awaitable, Callable, Sequence
+from importlib import import_module
+from typing import Any, Final, NamedTuple, TypeVar, overload
+
+from makegood.errors import ConfigError
+from makegood.testing.users import World
+from makegood.testing.users_proof import KINDS, USUAL, Proof, UnprovedError
+from makegood.testing.users_stage import Stage
+from makegood.testing.users_storms import FAULTS
+
+Test = TypeVar("Test", bound=Callable[..., Awaitable[object]])
+Decorated = Callable[..., None]
+
+_WORLD: Final = "world"
+_REQUEST: Final = "request"
+
+
+class Settings(NamedTuple):
+    """What was asked for on pytest's command line. ``point`` and ``what``: the one world to be played again."""
+
+    seed: int | None = None
+    point: int | None = None
+    what: str = ""
+    seeds: int | None = None
+    faults: tuple[str, ...] = ()
+
+
+@overload
+def crash_everywhere(test: Test, /) -> Decorated: ...
+@overload
+def crash_everywhere(
+    *, kinds: Sequence[str] = ..., at_most: int | None = ..., seed: int = ...
+) -> Callable[[Test], Decorated]: ...
+def crash_everywhere(
+    test: Any = None, /, *, kinds: Sequence[str] = USUAL, at_most: int | None = None, seed: int = 0
+) -> Any:
+    """Play an ``async def`` test once calm, and then once per fault point and kind of fault, each time in a world of its own.
+
+        @crash_everywhere
+        async def test_order(world):
+            bank = world.service("payments", do=fake.charge, undo=fake.refund)
+            task = await world.submit(place_order, Order("7", 990))
+            await world.settle()
+            task.assert_processed_or_undone()
+
+    - ``kinds``: of "kill", "stop", "ambiguous" (a commit whose answer is lost), "duplicate" (a message or a call comes twice),
+      "late" (a reply or a call comes late); also "lost", "outage", "fails", "refuses".
+    - ``at_most``: so many worlds, spread evenly over all; None: all of them.
+    - ``seed``: decides what chance is left, such as which process comes first.
+
+    Raises ``ConfigError`` for what cannot be meant; the test fails with ``UnprovedError``.
+    """
+    chosen = _words(kinds, KINDS, "kinds")
+    if at_most is not None and at_most < 1:
+        raise ConfigError(f"crash_everywhere(at_most={at_most}): at least 1, or None for every point")
+
+    def prove(proof: Proof, settings: Settings) -> None:
+        started = seed if settings.seed is None else settings.seed
+        if settings.point is not None:
+            proof.again(started, settings.point, settings.what)
+            return
+        asked = tuple(name for name in settings.faults if name in KINDS)
+        proof.everywhere(started, asked or chosen, at_most)
+
+    def decorate(test: Callable[..., Awaitable[object]]) -> Decorated:
+        return _decorated(test, prove, "crash_everywhere")
+
+    return decorate if test is None else decorate(test)
+
+
+@overload
+def simulate(test: Test, /) -> Decorated: ...
+@overload
+def simulate(*, seeds: int = ..., faults: str | Sequence[str] = ...) -> Callable[[Test], Decorated]: ...
+def simulate(test: Any = None, /, *, seeds: int = 100, faults: str | Sequence[str] = "all") -> Any:
+    """Play an ``async def`` test once per seed, each time in a storm that the seed draws.
+
+        @simulate(seeds=500, faults=("kill", "late"))
+        async def test_order_in_a_storm(world):
+            ...
+            await world.settle()       # the storm passes, and everything comes to rest
+            task.assert_whole()
+
+    - ``seeds``: how many, from 0 on.
+    - ``faults``: "all", or of "kill", "stop", "ambiguous", "duplicate", "late", "lost", "outage", "fails", "refuses", "clock".
+
+    In a storm many things fail at once, so even a good workflow may end in an operator's hands: ``task.assert_whole()`` allows it.
+    Raises ``ConfigError`` for what cannot be meant; the test fails with ``UnprovedError``.
+    """
+    words = tuple(FAULTS) if faults == "all" else (faults,) if isinstance(faults, str) else tuple(faults)
+    chosen = _words(words, FAULTS, "faults")
+    if seeds < 1:
+        raise ConfigError(f"simulate(seeds={seeds}): at least 1")
+
+    def prove(proof: Proof, settings: Settings) -> None:
+        asked = tuple(FAULTS) if "all" in settings.faults else settings.faults
+        wanted = tuple(name for name in asked if name in FAULTS) or chosen
+        if settings.faults:
+            proof.options = f" --makegood-faults={','.join(settings.faults)}"
+        numbers = range(settings.seeds or seeds) if settings.seed is None else (settings.seed,)
+        proof.storms(numbers, wanted)
+
+    def decorate(test: Callable[..., Awaitable[object]]) -> Decorated:
+        return _decorated(test, prove, "simulate")
+
+    return decorate if test is None else decorate(test)
+
+
+def _words(given: Sequence[str], known: Any, name: str) -> tuple[str, ...]:
+    words = (given,) if isinstance(given, str) else tuple(given)
+    unknown = [word for word in words if word not in known]
+    if unknown or not words:
+        raise ConfigError(f"{name}={given!r}: of {', '.join(known)}")
+    return words
+
+
+def _decorated(
+    test: Callable[..., Awaitable[object]], prove: Callable[[Proof, Settings], None], name: str
+) -> Decorated:
+    """Return a plain test function without the parameter ``world``, which asks pytest for ``request`` to learn its options."""
+    signature = inspect.signature(test)
+    if not inspect.iscoroutinefunction(test) or _WORLD not in signature.parameters:
+        raise ConfigError(
+            f"@{name} above {getattr(test, '__name__', test)!r}: it takes an `async def` test with a parameter `world`"
+        )
+    asks = _REQUEST in signature.parameters
+    kept = [parameter for parameter in signature.parameters.values() if parameter.name != _WORLD]
+    if not asks:
+        kept.append(inspect.Parameter(_REQUEST, inspect.Parameter.KEYWORD_ONLY))
+
+    @functools.wraps(test)
+    def proved(*args: Any, **kwargs: Any) -> None:
+        request = kwargs.get(_REQUEST) if asks else kwargs.pop(_REQUEST, None)
+        script = functools.partial(_script, test, signature, args, kwargs)
+        nodeid = test.__qualname__ if request is None else request.node.nodeid
+        try:
+            prove(Proof(script, nodeid), Settings() if request is None else _settings(request.config))
+            return
+        except UnprovedError as unproved:
+            if request is None:
+                raise
+            said = str(unproved)
+        import_module("pytest").fail(said, pytrace=False)
+
+    proved.__signature__ = signature.replace(parameters=kept)  # type: ignore[attr-defined]  # what pytest reads
+    return proved
+
+
+def _script(
+    test: Callable[..., Awaitable[object]],
+    signature: inspect.Signature,
+    args: Sequence[Any],
+    kwargs: dict[str, Any],
+    stage: Stage,
+) -> Awaitable[object]:
+    """Begin the test in the world of a stage."""
+    world = World(stage)
+    given = list(args)
+    places = list(signature.parameters)
+    if len(given) > places.index(_WORLD):
+        given.insert(places.index(_WORLD), world)
+        return test(*given, **kwargs)
+    return test(*given, **kwargs, world=world)
+
+
+def _settings(config: Any) -> Settings:
+    """Return what the command line asks for; without the plugin nothing."""
+    told = config.getoption("makegood_seed", None)
+    seeds = config.getoption("makegood_seeds", None)
+    faults = config.getoption("makegood_faults", None)
+    named = tuple(word.strip() for word in faults.split(",")) if faults else ()
+    unknown = [word for word in named if word not in ("all", *KINDS, *FAULTS)]
+    if unknown:
+        raise ConfigError(f"--makegood-faults={faults}: of all, {', '.join(FAULTS)}")
+    if told is None:
+        return Settings(seeds=seeds, faults=named)
+    seed, *rest = str(told).split("/")
+    try:
+        if not rest:
+            return Settings(int(seed), seeds=seeds, faults=named)
+        point, what = rest
+        return Settings(int(seed), int(point), what.replace("-", " "), seeds, named)
+    except ValueError:
+        raise ConfigError(
+            f"--makegood-seed={told}: a seed such as 7, or what a failure printed, such as 0/118/kill"
+        ) from None

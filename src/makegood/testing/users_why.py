@@ -1,0 +1,156 @@
+"""What went wrong in a user's test, in plain words: what stands twice or stands although it was undone, why, and the mend.
+
+The services' own books say what is wrong; what each of them was told says why.
+"""
+
+import re
+import traceback
+from collections.abc import Iterable
+from pathlib import Path
+
+from makegood.ids import show
+from makegood.testing.checker import INVARIANTS, timeline
+from makegood.testing.history import History
+from makegood.testing.users_services import FakeService, Heard
+from makegood.testing.users_stage import Stage
+from makegood.testing.world import Outcome
+
+_HEADERS = "pass headers=mg.current_call().headers with every call"
+_GUARANTEES = 'see docs/concepts/guarantees.md, "Your service: what to write"'
+_DULL = frozenset({"lease", "answered", "told"})
+_MOST_LINES = 80
+_MOST_RAW = 6
+_TWICE = re.compile(r"stands (?!0 |1 )\d+ times")
+
+
+def what_is_wrong(stage: Stage, outcome: Outcome) -> list[str]:
+    """Return what is wrong with a world, the plainest first; empty when all is well."""
+    told: list[str] = []
+    found_out = False
+    for service in stage.fakes.values():
+        told += _of_service(service, outcome)
+    found_out = bool(told)
+    for task, found in outcome.at_rest.items():
+        if stage.raised is not None and found.state == "error":
+            told.append(
+                f"task {show(task)} ended in error and waits for an operator: {found.cause}; its steps: "
+                + ", ".join(f"{name} {state}" for name, state, _, kind in found.steps if kind == "action")
+            )
+    if stage.raised is not None:
+        told.append(_of_test(stage.raised))
+    raw = list(dict.fromkeys(finding.partition("\n")[0] for finding in outcome.findings))
+    if found_out:
+        broken = [f"{name} ({INVARIANTS[name]})" for name in outcome.report.broken()]
+        told += [f"broken: {'; '.join(broken)}"] if broken else []
+        return told
+    told += [f"the checker: {finding}" for finding in raw[:_MOST_RAW]]
+    if len(raw) > _MOST_RAW:
+        told.append(f"the checker: {len(raw) - _MOST_RAW} more")
+    return told
+
+
+def _of_test(raised: BaseException) -> str:
+    """Return what the test itself said, and where."""
+    frames = traceback.extract_tb(raised.__traceback__)
+    theirs = [frame for frame in frames if Path(frame.filename).parent != Path(__file__).parent]
+    where = f", {Path(theirs[-1].filename).name}:{theirs[-1].lineno}: {theirs[-1].line}" if theirs else ""
+    name = type(raised).__name__
+    text = str(raised).strip() or "no word"
+    return f"your test said: {name}: {text}{where}"
+
+
+def _of_service(service: FakeService, outcome: Outcome) -> Iterable[str]:
+    heard: dict[str, list[Heard]] = {}
+    for each in service.heard:
+        heard.setdefault(each.truth, []).append(each)
+    for truth, all_of_it in heard.items():
+        step, task = all_of_it[0].step, all_of_it[0].task
+        done = [each for each in all_of_it if each.doing == "do" and each.changed]
+        undone = [each for each in all_of_it if each.doing == "undo"]
+        states = (
+            [state for name, state, _, _ in outcome.at_rest[task].steps if name == step]
+            if task in outcome.at_rest
+            else []
+        )
+        state = states[-1] if states else "unknown"
+        net = service.standing(truth)
+        if len(done) > 1:
+            times = " and again at ".join(f"{each.at:.3f} s" for each in done)
+            left = f"{net} of them still stand" if net else "none of them stands now"
+            yield f"DOUBLE EFFECT: step {step} was done {len(done)} times at {service.name}, at {times}; {left}.\n    Why: {_why_twice(service, done)}"
+        elif net and state in ("undone", "failed", "skipped"):
+            yield (
+                f"LEFT STANDING: step {step} is {state}, yet what it did at {service.name} at {done[0].at:.3f} s still stands.\n"
+                f"    Why: {_why_left(service, done[0], undone)}"
+            )
+        elif not net and state == "done":
+            yield f"NOTHING STANDS: step {step} is done, yet at {service.name} nothing of it stands.\n    Why: {_why_gone(done, undone)}"
+
+
+def _why_twice(service: FakeService, done: list[Heard]) -> str:
+    first, second = done[0], done[1]
+    if not service.keys:
+        return (
+            f"{service.name} honours no keys: whoever asks twice is served twice, and after a crash or a lost answer nobody can "
+            f"know whether to ask again. Declare the action with retry=mg.NEVER, and with a probe if {service.name} can be asked "
+            f"({_GUARANTEES})."
+        )
+    if second.told is None or first.told is None:
+        return f"{service.name} honours keys, but it was not told one, so it could not know that it was asked before: {_HEADERS}."
+    return (
+        f"{service.name} was told another key each time ({first.told!r}, then {second.told!r}): mg.current_call().key is the same for "
+        f"every attempt, use that one ({_HEADERS})."
+    )
+
+
+def _why_left(service: FakeService, done: Heard, undone: list[Heard]) -> str:
+    if not undone:
+        return (
+            f"its undo never asked {service.name}. The step was in doubt: no answer had come, so result was None, and it had been done "
+            f"all the same. An undo must ask {service.name} also when result is None: {_HEADERS}, which says what to take back."
+        )
+    if done.at > undone[-1].at:
+        if service.tokens:
+            return (
+                f"the request arrived after its undo, and {service.name} was not told its token, so it could not refuse what is older: "
+                f"{_HEADERS}."
+            )
+        return (
+            f"the request arrived after its undo, and {service.name} compares no tokens. Declare the action with settle=True: it is then "
+            f"driven to a definite answer before it is undone ({_GUARANTEES})."
+        )
+    if undone[-1].told is None or not service.keys:
+        return (
+            f"its undo asked {service.name}, but did not say what to take back: result was None, as no answer had come, and no key was "
+            f"passed on ({_HEADERS})"
+            + ("." if service.keys else f"; {service.name} honours none: {_GUARANTEES}.")
+        )
+    return f"its undo named {undone[-1].told!r}, under which {service.name} had done nothing: mg.current_call().undoes is the key to name."
+
+
+def _why_gone(done: list[Heard], undone: list[Heard]) -> str:
+    if not done:
+        return "the action returned without having it done: it asked the service only in part of the cases, or kept an answer of its own."
+    if undone:
+        return f"something took it back at {undone[-1].at:.3f} s, in step {undone[-1].step}."
+    return "it was taken back by something that is no undo of this step."
+
+
+def shown(stage: Stage) -> str:
+    """Return the timeline for people: without the engine's housekeeping, double effects marked."""
+    events = [
+        event
+        for event in stage.history.events
+        if event.kind not in _DULL and not (event.kind == "store" and event["outcome"] == "committed")
+    ]
+    lines = timeline(History(events=events)).splitlines()
+    cut = (
+        lines
+        if len(lines) <= _MOST_LINES
+        else [
+            *lines[: _MOST_LINES // 2],
+            f"... {len(lines) - _MOST_LINES} lines",
+            *lines[-_MOST_LINES // 2 :],
+        ]
+    )
+    return "\n".join(f"{'>>' if _TWICE.search(line) else '  '} {line}" for line in cut)
