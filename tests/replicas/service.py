@@ -25,6 +25,7 @@ class Order:
     id: str
     refused: str = ""
     later: str = ""
+    note: str = ""
 
 
 @dataclass

@@ -50,7 +50,9 @@ _END = """
 select pg_terminate_backend(pid) from pg_stat_activity
 where pid = $1 and backend_start = $2 and state like 'idle in transaction%'
 """
-_CONFIRM = "update makegood.writer set at = extract(epoch from clock_timestamp())::float8 where id = $1"
+_CONFIRM = """
+update makegood.writer set at = extract(epoch from clock_timestamp())::float8 where id = $1 and number = $2 returning 1
+"""
 
 
 @dataclass(slots=True)
@@ -174,7 +176,7 @@ class Lanes:
                     link.terminate()
                 if is_lost(fault) and tx.sent:
                     number, outcome = await self._resolve(lane, tx.number)
-                    if number == tx.number:
+                    if number == tx.number and await self._confirmed(lane):
                         return await self._recovered(lane, tx, outcome, recover)
                 if isinstance(fault, AWAY) or await self._pause(pauses):
                     break
@@ -182,8 +184,8 @@ class Lanes:
             finally:
                 impatience.cancel()
             lane.number = tx.number if tx.marked else lane.number
-            if link.doubted:
-                await self._confirm(lane)
+            if not await self._confirmed(lane):
+                continue
             self._announce(tx.topics)
             return value
         raise translated(last, self.where) from cause(last)
@@ -193,7 +195,6 @@ class Lanes:
     ) -> T:
         """Return the answer of a write that is known to be committed; asks until it can be read."""
         pauses = Pauses(self._rng)
-        await self._confirm(lane)
         while True:
             try:
                 link = await self._linked(lane)
@@ -227,18 +228,22 @@ class Lanes:
             lane.number = row["number"]
             return lane.number, row["outcome"]
 
-    async def _confirm(self, lane: Lane) -> None:
-        """Wait until a commit that the server called doubtful is on its standby: a later commit without doubt says so."""
+    async def _confirmed(self, lane: Lane) -> bool:
+        """Wait until a commit that the server called doubtful is on its standby: a later commit without doubt says so.
+
+        Returns False when it is gone: the standby was promoted without it. Then the write must be made again.
+        """
         if lane.link is None or not lane.link.doubted:
-            return
+            return True
         pauses = Pauses(self._rng)
         while True:
             try:
                 link = await self._connected(lane)
                 link.doubted = False
-                await self._bounded(link, partial(link.connection.execute, _CONFIRM, lane.id))
+                ask = partial(link.connection.fetchval, _CONFIRM, lane.id, lane.number)
+                there = await self._bounded(link, ask) is not None
                 if not link.doubted:
-                    return
+                    return there
             except Exception as fault:  # noqa: BLE001 - sorted out there
                 await self._ask_again(fault, pauses)
 
