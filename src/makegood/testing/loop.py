@@ -229,12 +229,17 @@ class Loop(base_events.BaseEventLoop):
         """Throw the world away: nothing of what is still under way runs any more, and no word is said about it."""
         for process in self._processes:
             process.dead = True
-        for process in self._processes:
-            for task in process.tasks:
-                if not task.done():
-                    task._log_destroy_pending = False  # type: ignore[attr-defined]
-                    _close(task)
-            process.tasks.clear()
+        asyncio._set_running_loop(self)  # for what is said to that; it may even begin further tasks
+        try:
+            while left := [task for process in self._processes for task in process.tasks]:
+                for process in self._processes:
+                    process.tasks = []
+                for task in left:
+                    if not task.done():
+                        task._log_destroy_pending = False  # type: ignore[attr-defined]
+                        _close(task)
+        finally:
+            asyncio._set_running_loop(None)
         self._processes.clear()
         self._parked.clear()
         self._ready.clear()  # type: ignore[attr-defined]
