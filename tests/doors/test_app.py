@@ -101,21 +101,23 @@ def test_version(shop: Shop) -> None:
 
 
 def test_each_exit_code_from_a_real_process(open_shop: Shop) -> None:
-    """0 to 7 as the reference lists them; data on stdout, one sentence on stderr, never a traceback."""
+    """0 and 2 to 7 as the reference lists them; data on stdout, one sentence on stderr, never a traceback."""
     submit = ("task", "submit", "kiosk:buy")
     good = open_shop.run(*submit, '{"id": "x"}', "--key", "exit", "--wait")
     assert (good.returncode, good.stdout) == (0, '"paid-100-for-hold-x"\n')
     task = json.loads(open_shop.done("task", "list", "--key", "exit", "--json"))[0]["id"]
-    wanted = {
-        1: (*submit, '{"id": "y"}', "--key", "exit"),
-        2: ("task", "show"),
-        3: ("task", "show", "0000000000000"),
-        4: ("task", "cancel", task),
-        5: (*submit, '{"id": "x", "card": "declined"}', "--wait"),
-        6: (*submit, '{"id": "x", "card": "stuck"}', "--wait"),
-        7: (*submit, '{"id": "x", "card": "slow"}', "--wait", "--timeout", "0.2"),
-    }
-    for code, words in wanted.items():
+    (open_shop.folder / "broken.py").write_text("import makegood\n1 / 0\n")
+    wanted = [
+        (2, ("task", "submit", "broken:buy", "{}")),
+        (2, ("task", "show")),
+        (3, ("task", "show", "0000000000000")),
+        (4, ("task", "cancel", task)),
+        (4, (*submit, '{"id": "y"}', "--key", "exit")),
+        (5, (*submit, '{"id": "x", "card": "declined"}', "--wait")),
+        (6, (*submit, '{"id": "x", "card": "stuck"}', "--wait")),
+        (7, (*submit, '{"id": "x", "card": "slow"}', "--wait", "--timeout", "0.2")),
+    ]
+    for code, words in wanted:
         run = open_shop.run(*words)
         assert (run.returncode, run.stdout) == (code, ""), (words, run.stderr)
         assert run.stderr.strip()
@@ -127,8 +129,8 @@ def test_each_exit_code_from_a_real_process(open_shop: Shop) -> None:
     [
         ("postgresql://nobody@127.0.0.1:1/none", 8, "127.0.0.1"),
         ("sqlite:///never_made.db", 9, "makegood store migrate"),
-        ("sqlite:////nowhere/at/all.db", 1, "does not exist"),
-        ("mysql://x", 1, "names no store"),
+        ("sqlite:////nowhere/at/all.db", 2, "does not exist"),
+        ("mysql://x", 2, "names no store"),
     ],
 )
 def test_a_store_that_cannot_be_used(open_shop: Shop, url: str, code: int, told: str) -> None:

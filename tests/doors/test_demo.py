@@ -50,4 +50,4 @@ def test_options_are_handed_on_and_the_exit_code_comes_back(
 def test_an_installation_without_examples_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One sentence instead of an import error."""
     monkeypatch.setattr("makegood.cli.demo.files", lambda _: tmp_path / "lib" / "site-packages" / "makegood")
-    assert Shop(tmp_path).call("demo").exit_code == 1
+    assert Shop(tmp_path).call("demo").exit_code == 2

@@ -10,9 +10,10 @@ from makegood.cli import exits
     ("kind", "code"),
     [
         (errors.MakegoodError, 1),
-        (errors.ConfigError, 1),
+        (errors.ConfigError, 2),
         (errors.DefinitionError, 1),
-        (errors.KeyConflict, 1),
+        (errors.KeyConflict, 4),
+        (errors.PayloadError, 2),
         (errors.StoreError, 1),
         (errors.TaskNotFoundError, 3),
         (errors.ActRefusedError, 4),

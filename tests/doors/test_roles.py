@@ -82,7 +82,7 @@ def test_supervisor_once_makes_one_pass(shop: Shop) -> None:
 def test_settings_reach_the_process(shop: Shop) -> None:
     """A setting that cannot be meant stops the process at its start."""
     result = shop.call("scheduler", MAKEGOOD_LIFE="1s", MAKEGOOD_HEARTBEAT="1s")
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert "at least twice" in result.stderr
     wrong = shop.call("supervisor", "--every", "often")
     assert wrong.exit_code == 2

@@ -80,3 +80,13 @@ def test_check_finds_damage(shop: Shop) -> None:
     found = shop.json("store", "check", code=1)
     assert found["findings"]
     assert shop.call("store", "check").stdout.splitlines() == found["findings"]
+
+
+def test_a_store_that_is_newer_than_this_makegood_is_not_called_up_to_date(open_shop: Shop) -> None:
+    with sqlite3.connect(open_shop.folder / "kiosk.db") as connection:
+        connection.execute("insert into makegood_schema_version values (99, '0099_future', 0)")
+    connection.close()
+    found = open_shop.call("store", "status")
+    assert found.exit_code == 9
+    assert "newer than this makegood" in found.stdout
+    assert "up to date" not in found.stdout

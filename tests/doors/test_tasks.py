@@ -83,7 +83,7 @@ def test_the_same_key_is_the_same_task_and_other_inputs_are_a_conflict(open_shop
     again = open_shop.json("task", "submit", "kiosk:buy", ORDER, "--key", "k-1")
     assert (first["created"], again["created"], again["id"]) == (True, False, first["id"])
     other = open_shop.call("task", "submit", "kiosk:buy", '{"id": "o-2"}', "--key", "k-1")
-    assert other.exit_code == 1
+    assert other.exit_code == 4
     assert first["id"] in other.stderr
     assert "Traceback" not in other.stderr
 

@@ -4,7 +4,10 @@ from collections.abc import Iterable
 
 from makegood.errors import (
     ActRefusedError,
+    ConfigError,
+    KeyConflict,
     MakegoodError,
+    PayloadError,
     SchemaMismatchError,
     StoreUnavailableError,
     TaskInError,
@@ -28,6 +31,9 @@ INTERRUPTED = 130
 _CODES: tuple[tuple[type[MakegoodError], int], ...] = (
     (TaskNotFoundError, NOT_FOUND),
     (ActRefusedError, REFUSED),
+    (KeyConflict, REFUSED),
+    (ConfigError, USAGE),
+    (PayloadError, USAGE),
     (TaskUndone, UNDONE),
     (TaskInError, IN_ERROR),
     (WaitExpiredError, TIMED_OUT),

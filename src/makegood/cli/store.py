@@ -83,12 +83,17 @@ def status(cli: Cli) -> None:
         return
     cli.out.text(f"store    {masked(cli.settings.store)}")
     state = "up to date" if not found.missing else f"needs {found.needed}: run `makegood store migrate`"
+    newer = found.version > found.needed
+    if newer:
+        state = f"newer than this makegood, which knows version {found.needed}: install a newer makegood"
     cli.out.text(f"schema   {found.dialect} version {found.version}, {state}")
     if found.missing:
         cli.out.text(f"missing  {', '.join(found.missing)}")
     if found.rows:
         cli.out.text()
         cli.out.table(("table", "rows"), sorted(found.rows.items()), empty="")
+    if newer:
+        click.get_current_context().exit(exits.MIGRATION_NEEDED)
 
 
 @click.command()
