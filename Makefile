@@ -73,6 +73,12 @@ everywhere: .venv ## one fault at every point of a calm run, one run for each (A
 check: .venv lint ## the quick round before a commit: form, types, layers, tidiness, the fast tests
 	@$(python) -m pytest -q $(wildcard $(fast)) $(ARGS)
 
+.PHONY: replicas
+replicas: .venv ## PostgreSQL with a real standby: killed, promoted, five rounds of it, and what is not promised
+	@scripts/postgres.sh
+	@for round in 1 2 3 4 5; do $(python) -m pytest -q tests/replicas $(ARGS) || exit 1; done
+	@$(python) -m pytest -q tests/replicas/longer.py $(ARGS)
+
 .PHONY: models
 models: .venv ## search the protocol models with spin (ALL=1: the slow ones too)
 	@scripts/models.sh $(if $(filter-out 0,$(ALL)),--all) $(ARGS)

@@ -65,12 +65,13 @@ class Load:
                 self.unwritten.append(order.id)
                 await self.back.wait()
 
-    async def one(self, order: Order) -> None:
+    async def one(self, order: Order) -> mg.TaskHandle[str]:
         """Submit one order."""
         handle = await self.client.submit(self.shop.place_order, order, key=order.id)
         assert handle.created
         self.acknowledged.append(order.id)
         self._news.set()
+        return handle
 
     async def beyond(self, count: int) -> None:
         """Wait until ``count`` more were acknowledged."""

@@ -84,6 +84,8 @@ async def test_asynchronous_what_is_lost_is_detected_and_the_rest_ends_whole(
             await load.one(Order(f"early-{n}", "ship" if n % 5 == 0 else ""))
         await ended(node.client)
         held, ahead = await _in_flight(pair, service, load)
+        regretted = [await load.one(Order(f"regretted-{n}")) for n in range(5)]
+        await until(lambda: _holds(service, "reserve", 15), "reserve to be in flight")
         await asyncio.to_thread(pair.caught_up)
         await asyncio.to_thread(pair.detach)
         service.reopen("ship")
@@ -93,6 +95,10 @@ async def test_asynchronous_what_is_lost_is_detected_and_the_rest_ends_whole(
         lived = await ended(node.client, set(load.acknowledged) - set(ahead))
         await balanced(node.client, service, {key: view for key, view in lived.items() if key not in ahead})
         assert service.put_off == set(ahead)
+        for handle in regretted:
+            assert (await handle.undo()).verdict == "applied"
+        undone = await ended(node.client, {f"regretted-{n}" for n in range(5)})
+        assert [undone[f"regretted-{n}"].state for n in range(5)] == ["undone"] * 5
         service.shut("charge")
         for n in range(20):
             await load.one(Order(f"flying-{n}"))
