@@ -113,12 +113,7 @@ async def test_asynchronous_what_is_lost_is_detected_and_the_rest_ends_whole(
         assert missing == {f"{kind}-{n}" for kind in ("lost", "flying") for n in range(20)}
         assert [a.kind for a in await node.store.alerts() if a.task is None] == ["generation"]
         assert node.store.identity.generation == 2
-        again = service.asked[gap:]
-        driven = {asked.order: asked for asked in again if asked.step == "ship" and asked.doing == "do"}
-        assert driven.keys() >= set(held)
-        assert {asked.token.generation for asked in driven.values()} == {2}
-        known = {asked.order: asked.key for asked in service.asked[:gap] if asked.step == "ship"}
-        assert {key: driven[key].key for key in held} == {key: known[key] for key in held}
+        _asked_again(service, gap, held)
         assert set(held) == {key for key in held if await _was_in_doubt(node.client, found[key].id)}
         await balanced(node.client, service, found)
         assert {found[key].state for key in held} == {"processed", "undone"}
@@ -126,6 +121,15 @@ async def test_asynchronous_what_is_lost_is_detected_and_the_rest_ends_whole(
         for key in ("fresh-1", "fresh-2"):
             await load.one(Order(key))
         await balanced(node.client, service, await ended(node.client))
+
+
+def _asked_again(service: Service, gap: int, held: list[str]) -> None:
+    """Assert that each of these was asked for ship again after the first ``gap`` calls, under its key, with a higher token."""
+    again = {call.order: call for call in service.asked[gap:] if (call.step, call.doing) == ("ship", "do")}
+    assert again.keys() >= set(held)
+    assert {call.token.generation for call in again.values()} == {2}
+    known = {call.order: call.key for call in service.asked[:gap] if call.step == "ship"}
+    assert {key: again[key].key for key in held} == {key: known[key] for key in held}
 
 
 async def _in_flight(pair: ReplicaPair, service: Service, load: Load) -> tuple[list[str], list[str]]:
