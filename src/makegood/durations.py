@@ -33,10 +33,14 @@ def seconds(value: Duration, *, name: str = "duration", least: float = 0.0) -> f
         result = float(value)
     elif isinstance(value, str) and (match := _FORM.fullmatch(value)):
         result = float(match[1]) * _UNITS[match[2]]
+    elif isinstance(value, str) and _FORM.fullmatch(value.strip().removeprefix("-")):
+        raise ConfigError(f"{name}={value!r} is negative: write a duration of at least {least:g} s")
     else:
         raise ConfigError(
             f'{name}={value!r} is not a duration: write seconds, a timedelta, or "200ms", "20s", "5m", "2h"'
         )
+    if result < 0:
+        raise ConfigError(f"{name}={value!r} is negative: write a duration of at least {least:g} s")
     if not math.isfinite(result) or result < least:
         raise ConfigError(f"{name}={value!r} must be a finite duration of at least {least:g} s")
     return result

@@ -167,3 +167,16 @@ def test_a_pipe_that_closes_early_is_no_accident(open_shop: Shop) -> None:
     err = listing.stderr.read()
     listing.wait(timeout=30)
     assert "Traceback" not in err
+
+
+def test_who_stops_reading_ends_the_command_in_good_order(open_shop: Shop) -> None:
+    """``task history ID --json --follow | head -c 10``, and a list longer than a pipe holds: exit 0, in silence."""
+    task = json.loads(open_shop.done("task", "submit", "kiosk:buy", '{"id": "h", "card": "slow"}', "--json"))[
+        "id"
+    ]
+    for words in (("task", "history", task, "--json", "--follow"), ("task", "show", task)):
+        process = open_shop.start(*words)
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert (process.wait(timeout=30), process.stderr.read()) == (0, ""), words

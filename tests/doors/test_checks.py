@@ -36,7 +36,7 @@ def test_a_whole_app_has_nothing_to_tell(shop: Shop) -> None:
     found = shop.json("check", "kiosk:kiosk")
     assert found["agents"] == {"stock": ["reserve"], "till": ["charge", "print_receipt"]}
     assert (found["workflows"], found["problems"], found["stranded"], found["tasks"]) == (["buy"], [], [], 1)
-    assert "1 open tasks" in shop.done("check", "kiosk:kiosk")
+    assert "1 workflow; 1 open task" in shop.done("check", "kiosk:kiosk")
 
 
 def test_without_a_named_store_only_the_declarations_are_checked(shop: Shop) -> None:
@@ -59,7 +59,7 @@ def test_steps_that_new_code_could_not_run_are_found(shop: Shop) -> None:
     assert found["stranded"][0]["tasks"] == [task]
     text = shop.call("check", "renamed:kiosk")
     assert text.exit_code == 1
-    assert "till.charge is missing: 1 steps need it" in text.stdout
+    assert "till.charge is missing: 1 step needs it" in text.stdout
     assert 'formerly=("charge",)' in text.stdout
     assert "the undo of stock.reserve is missing" in text.stdout
 

@@ -1,4 +1,4 @@
-"""From "module:attribute" to the thing: mistakes in the name are usage errors, mistakes in the module say where."""
+"""From "module:attribute" to the thing: whatever is wrong is a usage error, in the name or in the module, and says where."""
 
 import re
 from pathlib import Path
@@ -20,21 +20,21 @@ from tests.doors.conftest import Shop
         (
             "broken_a:shop",
             "x = 1\nraise ValueError('no luck')\n",
-            1,
+            2,
             r"ValueError: no luck \(.*broken_a\.py, line 2\)",
         ),
         (
             "broken_b:shop",
             "import nothing_of_the_kind\n",
-            1,
+            2,
             r"No module named 'nothing_of_the_kind' \(.*broken_b",
         ),
-        ("broken_c:shop", "def f(:\n", 1, r"SyntaxError.*broken_c\.py, line 1"),
-        ("broken_d:shop", "import sys\nsys.exit(0)\n", 1, r"ends the program .*line 2"),
+        ("broken_c:shop", "def f(:\n", 2, r"SyntaxError.*broken_c\.py, line 1"),
+        ("broken_d:shop", "import sys\nsys.exit(0)\n", 2, r"ends the program .*line 2"),
         (
             "broken_e:shop",
             "import makegood as mg\nshop = mg.App('shop')\n\nshop.agent('a b')\n",
-            1,
+            2,
             r"broken_e \(.*broken_e\.py, line 4\): .*'a b' is not allowed",
         ),
     ],
@@ -60,3 +60,27 @@ def test_debug_shows_where_it_arose(tmp_path: Path) -> None:
         result = shop.call(*words)
         assert "Traceback" in result.stderr
         assert "ZeroDivisionError" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("task", "list", "--limit", "0"), "makegood: --limit: 0 is not in the range 1<=x<=10000; see `makegood task list --help`"),
+        (("task", "submit", "kiosk:koisk"), "makegood: 'kiosk:koisk': koisk is not there; kiosk has kiosk:buy"),
+        (("supervisor", "--every", "-5s"), "makegood: --every='-5s' is negative: write"),
+        (("task", "watch", "x", "--timeout", "soon"), "makegood: --timeout='soon' is not a duration"),
+        (("task", "show"), "makegood: missing argument 'ID'; see `makegood task show --help`"),
+        (("taks",), "makegood: no such command 'taks'"),
+        (("task", "list", "--stat", "x"), "makegood: no such option '--stat'"),
+        (("task", "list", "--color", "pink"), "makegood: --color: 'pink' is not one of 'auto', 'always', 'never'"),
+    ],
+)  # fmt: skip
+def test_a_usage_error_is_one_sentence_that_says_how_to_get_help(
+    shop: Shop, words: tuple[str, ...], told: str
+) -> None:
+    """As every other error: what is wrong, what to do, no preamble."""
+    result = shop.call(*words)
+    assert (result.exit_code, result.stdout) == (2, ""), result.output
+    assert result.stderr.startswith(told), result.stderr
+    assert len(result.stderr.splitlines()) == 1
+    assert " --help`" in result.stderr

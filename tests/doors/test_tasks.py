@@ -51,7 +51,7 @@ def test_inputs_come_from_arguments_files_stdin_and_by_name(open_shop: Shop) -> 
     ("words", "told"),
     [
         ((), r"needs order as well"),
-        ((ORDER, "x", "3"), r"takes 2 inputs, 3 were given"),
+        ((ORDER, "x", "3"), r"takes 2 inputs, not 3"),
         (("{",), r"the input order"),
         (('{"id": 3}',), r"the input order"),
         (("--named", "[1]"), r"not a JSON object"),

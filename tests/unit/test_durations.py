@@ -35,6 +35,12 @@ def test_what_is_no_duration_is_refused_by_name(wrong: Any) -> None:
         seconds(wrong, name="complete_within")
 
 
+@pytest.mark.parametrize("wrong", ["-5s", " -200ms", -1, -0.5, timedelta(seconds=-1)])
+def test_a_negative_duration_is_told_so(wrong: Any) -> None:
+    with pytest.raises(ConfigError, match=r"every=.* is negative"):
+        seconds(wrong, name="every")
+
+
 def test_a_duration_below_the_least_is_refused_with_the_least() -> None:
     with pytest.raises(ConfigError, match=r"at least 0\.1 s"):
         seconds("50ms", name="lease", least=0.1)

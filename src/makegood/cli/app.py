@@ -4,10 +4,12 @@ Groups here only *name* their commands and what each does; the module that holds
 ``makegood --help`` loads neither rich nor a store nor the actors.
 """
 
+import os
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import Any, NoReturn
 
 import click
@@ -112,9 +114,12 @@ class Root(Lazy):
                 windows_expand_args=windows_expand_args,
                 **extra,
             )
+        except click.exceptions.NoArgsIsHelpError as unsaid:
+            unsaid.show()
+            code = unsaid.exit_code
         except click.ClickException as wrong:
-            wrong.show()
             code = wrong.exit_code
+            tell(cli, wrong, usage(wrong))
         except click.Abort:
             code = exits.INTERRUPTED
         except MakegoodError as error:
@@ -128,6 +133,32 @@ class Root(Lazy):
                 f"unexpected {type(defect).__name__}: {defect}; run it again with --debug, and report what it shows",
             )
         sys.exit(code if isinstance(code, int) else exits.DONE)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command. Who reads its output may stop before the end, such as ``head``: that ends it, and is no failure."""
+        try:
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - for what is written until the process ends
+            ctx.exit(exits.DONE)
+        return result
+
+
+def usage(wrong: click.ClickException) -> str:
+    """Return a usage error in one sentence that names what is wrong and says how to get help."""
+    text = " ".join(wrong.format_message().split()).rstrip(".")
+    if isinstance(wrong, click.BadParameter) and not isinstance(wrong, click.MissingParameter):
+        option = (
+            wrong.param.opts[0] if wrong.param is not None and wrong.param.opts[0].startswith("-") else ""
+        )
+        message = wrong.message.rstrip(".")
+        text = message if message.startswith(option) else f"{option}: {message}"
+    elif text[1:2].islower():
+        text = text[0].lower() + text[1:]
+    if isinstance(wrong, click.UsageError) and wrong.ctx is not None:
+        text += f"; see `{wrong.ctx.command_path} --help`"
+    return text
 
 
 def tell(cli: Cli, error: BaseException, sentence: str) -> None:
@@ -145,6 +176,7 @@ def _version(ctx: click.Context, _param: click.Parameter, wanted: bool) -> None:
 
 
 @click.group(
+    "makegood",
     cls=Root,
     sections={
         "Processes": PROCESSES,

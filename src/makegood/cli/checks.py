@@ -15,7 +15,7 @@ from makegood import ids
 from makegood.cli import exits
 from makegood.cli.context import Cli, common, pass_cli
 from makegood.cli.loading import load_app
-from makegood.cli.output import masked
+from makegood.cli.output import counted, masked
 from makegood.cli.tasks import connect
 from makegood.client import Client
 from makegood.errors import DefinitionError
@@ -50,7 +50,7 @@ class Stranded:
         remedy = f'declare it again, or pass formerly=("{self.action}",) to the action that took its place'
         if self.needs == "undo":
             remedy = "declare it again"
-        return f"{what} is missing: {self.steps} steps need it (such as in {', '.join(self.tasks)}); {remedy}"
+        return f"{what} is missing: {counted(self.steps, 'step')} {'needs' if self.steps == 1 else 'need'} it (such as in {', '.join(self.tasks)}); {remedy}"
 
 
 @click.command()
@@ -85,11 +85,12 @@ def check(cli: Cli, /, *, app: str, limit: int) -> None:
     else:
         actions = sum(len(agent.actions) for agent in loaded.agents.values())
         cli.out.text(
-            f"{loaded.name}: {len(loaded.agents)} agents, {actions} actions, {len(loaded.workflows)} workflows; "
+            f"{loaded.name}: {counted(len(loaded.agents), 'agent')}, {counted(actions, 'action')}, "
+            f"{counted(len(loaded.workflows), 'workflow')}; "
             + (
                 "no store was named, so no waiting steps were looked at"
                 if looked is None
-                else f"{looked} open tasks"
+                else counted(looked, "open task")
             )
         )
         for sentence in (*problems, *(each.sentence() for each in stranded)):

@@ -50,7 +50,8 @@ class Seconds(click.ParamType[float]):
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """Return seconds; what is no duration is a usage error."""
         try:
-            return seconds(duration(value, "it"), name="it")
+            name = param.opts[0] if param is not None else "it"
+            return seconds(duration(value, name), name=name)
         except ConfigError as wrong:
             self.fail(str(wrong), param, ctx)
 

@@ -1,7 +1,7 @@
 """From "module:attribute" to the thing itself: an App, a workflow.
 
-Only here does the command line import a user's code. What is wrong with the *name* is a usage error (exit 2), what is
-wrong inside the user's module is a ``DefinitionError`` (exit 1) that says where.
+Only here does the command line import a user's code. A name that cannot be loaded is a usage error (exit 2), whether the name
+is wrong or the user's module cannot be imported; then the message says where.
 """
 
 import sys
@@ -13,7 +13,8 @@ from typing import Any
 
 import click
 
-from makegood.errors import DefinitionError, MakegoodError
+from makegood.cli.output import with_article
+from makegood.errors import MakegoodError
 from makegood.workflow import App, Workflow
 
 
@@ -43,7 +44,8 @@ def _load(text: str, kind: type, what: str) -> object:
     for part in attribute.split("."):
         found = getattr(found, part, None)
     if not isinstance(found, kind):
-        state = "is not there" if found is None else f"is not {what} but a {type(found).__name__}"
+        kind_found = with_article(type(found).__name__)
+        state = "is not there" if found is None else f"is not {what} but {kind_found}"
         raise click.BadParameter(f"{text!r}: {attribute} {state}{_known(module, kind, name)}")
     return found
 
@@ -66,16 +68,16 @@ def _module(name: str) -> ModuleType:
                 f"there is no module {missing.name!r} in {here} nor among what is installed; run makegood in the folder "
                 f"that holds it, or set PYTHONPATH"
             ) from missing
-        raise DefinitionError(f"{name} cannot be imported: {missing} ({place_of(missing)})") from missing
+        raise click.BadParameter(f"{name} cannot be imported: {missing} ({place_of(missing)})") from missing
     except MakegoodError as wrong:
-        raise type(wrong)(f"{name} ({place_of(wrong)}): {wrong}") from wrong
+        raise click.BadParameter(f"{name} ({place_of(wrong)}): {wrong}") from wrong
     except SystemExit as left:
-        raise DefinitionError(
+        raise click.BadParameter(
             f"{name} ends the program while it is imported ({place_of(left)}): put what it runs under "
             f'`if __name__ == "__main__":`'
         ) from left
     except Exception as wrong:
-        raise DefinitionError(
+        raise click.BadParameter(
             f"{name} cannot be imported: {type(wrong).__name__}: {wrong} ({place_of(wrong)})"
         ) from wrong
 

@@ -102,6 +102,24 @@ def shown(cell: object) -> str:
     return " ".join(str(cell).split())
 
 
+def with_article(noun: str) -> str:
+    """Return a noun with "a" or "an".
+
+    >>> with_article("App"), with_article("Workflow")
+    ('an App', 'a Workflow')
+    """
+    return f"{'an' if noun[:1].lower() in 'aeiou' else 'a'} {noun}"
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number of things in words; plurals end in "s".
+
+    >>> counted(1, "workflow"), counted(0, "agent")
+    ('1 workflow', '0 agents')
+    """
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 def is_number(text: str) -> bool:
     """Whether a cell stands to the right: digits, perhaps with a sign, a point, a unit or a slash.
 

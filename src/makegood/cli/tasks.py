@@ -16,7 +16,7 @@ from makegood import ids
 from makegood.cli import exits, shapes
 from makegood.cli.context import Cli, Seconds, common, pass_cli
 from makegood.cli.loading import load_workflow, place_of
-from makegood.cli.output import date_time, recent
+from makegood.cli.output import counted, date_time, recent
 from makegood.cli.watch import event_lines, ladder
 from makegood.client import Client
 from makegood.codec import decode
@@ -171,7 +171,7 @@ def read_inputs(workflow: Workflow[..., Any], texts: Sequence[str], *, named: bo
     if named:
         if len(texts) != 1:
             raise click.UsageError(
-                f"--named takes one INPUT, a JSON object by parameter name; {len(texts)} were given"
+                f"--named takes one INPUT, a JSON object by parameter name, not {len(texts)}"
             )
         members = _members(_read(texts[0]))
         if unknown := [name for name in members if name not in known]:
@@ -180,7 +180,7 @@ def read_inputs(workflow: Workflow[..., Any], texts: Sequence[str], *, named: bo
     else:
         if len(texts) > len(known):
             raise click.UsageError(
-                f"{workflow.name}{signature} takes {len(known)} inputs, {len(texts)} were given"
+                f"{workflow.name}{signature} takes {counted(len(known), 'input')}, not {len(texts)}"
             )
         pairs = zip(known, texts, strict=False)
         given = {name: _json(_read(text), plain=hints.get(name) is str) for name, text in pairs}
