@@ -19,10 +19,10 @@ import pytest
 from makegood.testing.storm import ONCE, SERVICES_OF_STORM, orders, storm_app
 from makegood.testing.world import Outcome, World, empty_store
 from makegood.workflow import App
-from tests.simulation import mutants_rules, mutants_store
+from tests.simulation import mutants_more, mutants_rules, mutants_store
 from tests.simulation.mutants_making import Mutant, named_in
 
-MUTANTS = named_in(mutants_rules) | named_in(mutants_store)
+MUTANTS = named_in(mutants_rules) | named_in(mutants_more) | named_in(mutants_store)
 """All of them, by name."""
 
 

@@ -66,7 +66,7 @@ def task_epoch(m: pytest.MonkeyPatch) -> None:
     replace(WEATHER, layout=SUPERVISORS, points={}, messages={"drop": 0.4}, driven={"kill": 0.3}, storm=30.0),
     twist=aimed("stop", "release_dead asked", 0.5),
 )
-def term_epoch(m: pytest.MonkeyPatch) -> None:
+def supervisor_epoch(m: pytest.MonkeyPatch) -> None:
     """The Supervisor's writes do not carry the epoch of its term."""
     m.setattr(supervision, "fence", lambda _tx, _term: None)
 

@@ -24,6 +24,7 @@ APART = (("scheduler",), ("scheduler",), ("agent",), ("agent",), ("supervisor",)
 SCHEDULERS = (("scheduler", "agent"), ("scheduler", "agent"), ("scheduler",), ("supervisor",))
 SUPERVISORS = (("scheduler", "agent"), ("scheduler", "agent"), ("supervisor",), ("supervisor",))
 QUICK = Options(heartbeat=1.0, life=3.0, every=1.0, lease=5.0, grace=0.5, starve=30.0, poll=1.0)
+SLOW = Options(heartbeat=1.0, life=3.0, every=5.0, lease=5.0, grace=2.0, starve=30.0, poll=1.0)
 EAGER = Options(heartbeat=1.0, life=3.0, every=1.0, lease=5.0, grace=0.0, starve=30.0, poll=1.0)
 
 SLOW_SERVICES = {"service late": 0.3, "service does it and times out": 0.2, "service hangs": 0.05}
@@ -119,6 +120,11 @@ def distant(world: World) -> None:
         world.services[name] = _Distant(world, name, found.kind)
 
 
+def distant_carrier(world: World) -> None:
+    """The same of one service alone."""
+    world.services["carrier"] = _Distant(world, "carrier", "fenced")
+
+
 class _Stubborn(Service):
     """A service that often says of an undo that it cannot be done, as long as the storm lasts."""
 
@@ -129,10 +135,15 @@ class _Stubborn(Service):
         return super()._undo(sent, entry)
 
 
-def stubborn(world: World) -> None:
-    """Let undos fail, and the operator send what is stuck forward again."""
+def obstinate(world: World) -> None:
+    """Let undos fail."""
     for name, found in world.services.items():
         world.services[name] = _Stubborn(world, name, found.kind)
+
+
+def stubborn(world: World) -> None:
+    """Let undos fail, and the operator send what is stuck forward again."""
+    obstinate(world)
     resubmitting(world)
 
 

@@ -1,0 +1,205 @@
+"""Mutants of operators' acts, of coming to rest, and of the promises that agents, services and operators have made."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from makegood import trying
+from makegood.messages import Alert, Message
+from makegood.saga import acts, deciding, replies, rules, undo
+from makegood.saga.work import Work
+from makegood.store.sqlite import queues, supervision, writing
+from makegood.task import Step
+from makegood.testing.members import Member
+from makegood.testing.operating import Operator
+from makegood.testing.services import Service
+from tests.simulation.mutants_making import mutant
+from tests.simulation.mutants_weather import (
+    APART,
+    DOUBTFUL,
+    SLOW,
+    SUPERVISORS,
+    UNDOING,
+    WEATHER,
+    aimed,
+    distant,
+    distant_carrier,
+    gated,
+    obstinate,
+)
+
+# -- the turn to undo --------------------------------------------------------------------------------------------------
+
+
+@mutant(replace(UNDOING, layout=APART, messages={}), "place_order")
+def withdraw_cas(m: pytest.MonkeyPatch) -> None:
+    """A request is withdrawn although an agent has taken it."""
+    untaken = "select task, idx, attempt from makegood_request where task in ({marks}) and kind <> 'timer'"
+    m.setattr(writing, "_UNTAKEN", untaken)
+
+
+@mutant(UNDOING, "place_order")
+def answer_after_the_turn(m: pytest.MonkeyPatch) -> None:
+    """An answer that comes after the turn to undo is thrown away: the step counts as not done."""
+    answers = replies._ANSWERS["do"]
+    true = answers["done"]
+
+    def dropped(w: Work, step: Step, message: Message) -> None:
+        if w.task.goal == "undo":
+            w.move(step, "failed", "mutant", doubt=False)
+        else:
+            true(w, step, message)
+
+    m.setitem(answers, "done", dropped)
+
+
+@mutant(UNDOING, "place_order")
+def rest_in_flight(m: pytest.MonkeyPatch) -> None:
+    """A task that is undone comes to rest with something in flight."""
+
+    def early(w: Work) -> None:
+        if w.any(lambda step: step.state not in rules.SETTLED):
+            w.move_task("error", "mutant")
+            w.alert(Alert("undo_incomplete", text="mutant"))
+        else:
+            w.move_task("undone", "mutant")
+
+    m.setattr(deciding, "rest_when_undone", early)
+
+
+@mutant(replace(UNDOING, tasks=10, pace=2.0, storm=25.0), "hasty", twist=obstinate)
+def stuck_stops_others(m: pytest.MonkeyPatch) -> None:
+    """An undo that is stuck stops those that do not depend on it."""
+    true = undo.barred
+
+    def all_barred(w: Work, idx: int) -> bool:
+        return true(w, idx) or bool(w.any(lambda step: step.state == "undo_failed"))
+
+    m.setattr(undo, "barred", all_barred)
+
+
+@mutant(replace(DOUBTFUL, layout=APART, driven={"operator": 3.0, "kill": 0.5}), "place_order")
+def cancelled_in_flight(m: pytest.MonkeyPatch) -> None:
+    """A pending task that is cancelled is undone at once, whatever is in flight or stands."""
+    m.setattr(acts, "_untouched", lambda _work: True)
+
+
+@mutant(replace(UNDOING, services={}), "place_order")
+def cancelled_after_the_end(m: pytest.MonkeyPatch) -> None:
+    """A cancel changes a task that has ended."""
+    m.setattr(acts, "_ENDED", ())
+
+
+@mutant(replace(WEATHER, services={}, driven={"kill": 0.2}), "never", twist=distant)
+def never_undone_blindly(m: pytest.MonkeyPatch) -> None:
+    """A step in doubt at a service without keys is undone although nobody can tell whether it happened."""
+    m.setattr(rules, "must_settle", lambda step: rules.policy(step).settle)
+    m.setattr(rules, "holds_in_doubt", lambda step: rules.policy(step).then == "hold")
+
+
+@mutant(replace(UNDOING, tidying=1), "place_order")
+def reset_token(m: pytest.MonkeyPatch) -> None:
+    """The attempt begins at 0 with each round."""
+    m.setattr(rules, "token_of_new_round", lambda _step: 0)
+
+
+# -- fences ------------------------------------------------------------------------------------------------------------
+
+
+@mutant(
+    replace(WEATHER, tasks=8, layout=APART, messages={"delay": 0.7}, services={}, engine=SLOW), "place_order"
+)
+def late_reply(m: pytest.MonkeyPatch) -> None:
+    """The store does not look whether a reply came by its complete-by."""
+    m.setattr(queues, "_IN_FLIGHT", queues._IN_FLIGHT.replace("taken_by, complete_by,", "taken_by, 9e18,"))
+
+
+@mutant(
+    replace(WEATHER, layout=SUPERVISORS, points={}, messages={"drop": 0.4}, driven={"kill": 0.3}, storm=30.0),
+    twist=aimed("stop", "judge asked", 0.3),
+)
+def supervisor_fences(m: pytest.MonkeyPatch) -> None:
+    """The Supervisor's verdict on silence carries neither the epoch of its term nor the attempt."""
+    m.setattr(supervision, "fence", lambda _tx, _term: None)
+    m.setattr(
+        supervision, "_JUDGED", "delete from makegood_request where task = ? and idx = ? and attempt >= ?"
+    )
+    m.setattr(
+        supervision, "OVERDUE", supervision.OVERDUE.replace("r.complete_by < ? and", "? is not null and")
+    )
+
+
+# -- promises of others ------------------------------------------------------------------------------------------------
+
+
+@mutant(
+    replace(WEATHER, tasks=8, services={"service does it and times out": 0.6}), "place_order", twist=gated
+)
+def agent_hides_its_tries(m: pytest.MonkeyPatch) -> None:
+    """An agent does not say that an earlier try of the same attempt is unanswered."""
+    true = trying._message
+
+    def certain(request: Any, kind: str, **said: Any) -> Message:
+        return true(request, kind, **{**said, "unclear": False})
+
+    m.setattr(trying, "_message", certain)
+
+
+@mutant(
+    replace(DOUBTFUL, tasks=12, services={"service late": 0.5, "service refuses": 0.4}, driven={}), "settle"
+)
+def forgets_refusal(m: pytest.MonkeyPatch) -> None:
+    """A service that is declared with ``settle`` forgets its refusals."""
+    true = Service._do
+
+    def forgetful(service: Service, sent: Any, entry: Any) -> Any:
+        entry.refused, entry.refused_token = False, None
+        return true(service, sent, entry)
+
+    m.setattr(Service, "_do", forgetful)
+
+
+@mutant(replace(WEATHER, services={}, tasks=8), "place_order", twist=distant_carrier)
+def service_probe_does_not_fence(m: pytest.MonkeyPatch) -> None:
+    """A probe that is declared as fencing does not fence."""
+    true = Service.probe
+    m.setattr(Service, "probe", lambda service, **_: true(service))
+
+
+@mutant(replace(WEATHER, storm=30.0, services={}, driven={"operator": 2.0}), "never", twist=distant)
+def hasty_operator(m: pytest.MonkeyPatch) -> None:
+    """An operator says *failed* while something can still arrive."""
+    m.setattr(Operator, "_quiet", lambda *_: True)
+
+
+# -- what nothing finds ------------------------------------------------------------------------------------------------
+
+
+class _Wall:
+    """A clock whose every answer is the wall clock's."""
+
+    def __init__(self, clock: Any) -> None:
+        self._clock = clock
+
+    def monotonic(self) -> float:
+        return float(self._clock.wall())
+
+    def wall(self) -> float:
+        return float(self._clock.wall())
+
+    def boot_id(self) -> str:
+        return str(self._clock.boot_id())
+
+
+@mutant(replace(WEATHER, driven={"clock jump": 1.0}, skew=30.0, layout=APART), "place_order", survives=True)
+def store_clock_of_each(m: pytest.MonkeyPatch) -> None:
+    """The store's clock is the wall clock of whoever looks."""
+    true = Member._store
+
+    def off(member: Member) -> Any:
+        store = true(member)
+        store._clock.clock = _Wall(member.clock)
+        return store
+
+    m.setattr(Member, "_store", off)
