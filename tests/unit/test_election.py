@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import random
+import re
 from dataclasses import dataclass
 
 import pytest
@@ -106,6 +107,27 @@ async def test_the_work_is_cancelled_at_the_deadline_when_the_store_is_gone_and_
     assert term.remaining() == 0.0
     with pytest.raises(LeadershipLostError, match="contend again"):
         term.check()
+
+
+async def test_a_renewal_without_an_answer_is_logged_with_its_reason_and_the_seconds_that_are_left(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """What was left before the wait is of no use to anybody after it."""
+
+    class Silent(Leases):
+        async def renew(self, grant: Grant) -> bool:
+            await asyncio.Event().wait()
+            return False
+
+    async for term in election(Silent(), "a", ttl=0.3).terms():
+        async with term:
+            await asyncio.Event().wait()
+        break
+    told = [record.getMessage() for record in caplog.records if "renewal" in record.getMessage()]
+    assert len(told) == 1
+    assert re.fullmatch(
+        r"a renewal of the lease 'lead' failed, 0\.0 s left: no answer within \d\.\d s", told[0]
+    )
 
 
 async def test_a_refused_renewal_ends_the_term_at_once() -> None:

@@ -112,9 +112,10 @@ class Term(Generic[G]):
                 async with asyncio.timeout(left):
                     held = await self._leases.renew(self.grant)
             except (StoreError, TimeoutError) as unknown:
-                log.warning(
-                    "renewal of the lease %r is unanswered, %.1f s left: %s", self.grant.name, left, unknown
-                )
+                now = self._clock.monotonic()
+                left = max(0.0, self._deadline - now)
+                why = str(unknown) or f"no answer within {now - sent:.1f} s"
+                log.warning("a renewal of the lease %r failed, %.1f s left: %s", self.grant.name, left, why)
                 pause = min(self._renew, left / 4)
                 continue
             if not held:
