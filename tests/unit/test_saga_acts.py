@@ -258,6 +258,19 @@ def test_the_last_one_settled_by_hand_ends_an_undo() -> None:
     assert case.task.state == "undone"
 
 
+def test_a_step_that_is_done_keeps_its_result_and_the_operator_is_told() -> None:
+    """His value is not dropped in silence: another one is refused with what can be done, the same one is nothing to do."""
+    case = doubtful()
+    assert case.act("settle", 0, "done", b'{"a":1,"b":2}')[0] == "applied"
+    assert case.act("settle", 0, "done", b'{"b": 2, "a": 1}') == ("noop", "s0 is done already")
+    said, why = case.act("settle", 0, "done", b'"another"')
+    assert said == "refused"
+    assert "s0 is done already" in why
+    assert "undo the task" in why
+    assert case.act("settle", 0, "done")[0] == "refused"
+    assert case.step(0).result == b'{"a":1,"b":2}'
+
+
 def test_settle_only_in_error() -> None:
     """A step in doubt of a running task is none of the operator's business yet."""
     case = Case(action(0))

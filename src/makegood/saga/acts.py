@@ -2,6 +2,7 @@
 
 from typing import Literal
 
+from msgspec import json
 from msgspec.structs import replace
 
 from makegood.messages import Message
@@ -159,6 +160,10 @@ def _settle(work: Work, message: Message) -> Said:
     if rules.is_control(step.plan):
         return "refused", f"{step.name} is no action: it has no effect to settle"
     if step.state == settled:
+        if settled == "done" and not _same(message.value, step.result):
+            return "refused", (
+                f"{step.name} is done already, and its result stays what it is; to take the step back, undo the task"
+            )
         return "noop", f"{step.name} is {settled} already"
     if task.state != "error":
         return "refused", f"the task is {task.state}: only in error may a step be settled by hand"
@@ -177,6 +182,11 @@ def _settle(work: Work, message: Message) -> Said:
         error=None,
     )
     return _rest_settled(work, step.name, settled)
+
+
+def _same(one: bytes | None, other: bytes | None) -> bool:
+    """Whether two results are the same value, however it is written."""
+    return bool(json.decode(one or NULL) == json.decode(other or NULL))
 
 
 def _may_become(step: Step, *, held: bool) -> tuple[StepState, ...]:
