@@ -1,5 +1,6 @@
 """The world that a user's test lives in: ``world.submit``, ``world.service``, ``world.settle``, ``world.kill`` and the rest."""
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -14,7 +15,7 @@ from makegood.messages import Answer
 from makegood.testing.checker import timeline
 from makegood.testing.storm import Order
 from makegood.testing.users_services import FakeService
-from makegood.testing.users_stage import DAY, Stage
+from makegood.testing.users_stage import DAY, NotAtRestError, Stage
 from makegood.workflow import Workflow
 
 
@@ -241,6 +242,20 @@ class World:
         Fails when it does not come to rest.
         """
         await self._stage.settle()
+
+    async def until(self, condition: Callable[[], bool], *, within: Duration = "1h") -> None:
+        """Let time pass until something is so: ``await world.until(lambda: task.steps["charge"] == "running")``.
+
+        Fails when it is not so within this virtual time.
+        """
+        end, pause = self.now + seconds(within, name="within"), 0.002
+        while not condition():
+            if self.now >= end:
+                raise NotAtRestError(
+                    f"world.until(...): it was not so within {seconds(within):g} virtual seconds"
+                )
+            await asyncio.sleep(pause)
+            pause = min(pause * 1.05, self._stage.look)
 
     def kill(self, role: str) -> None:
         """Kill a process as SIGKILL does: "scheduler", "agent" or "supervisor". It is started again seconds later."""

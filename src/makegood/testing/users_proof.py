@@ -30,7 +30,7 @@ KINDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "stop": ("stop",),
         "ambiguous": ("ambiguous committed", "ambiguous not committed"),
         "duplicate": ("duplicate", "service called twice"),
-        "late": ("delay", "service does it and times out", "service late"),
+        "late": ("delay", "service does it and times out", "service late", "service too late"),
         "lost": ("drop",),
         "outage": ("store down",),
         "fails": ("service fails", "service hangs"),

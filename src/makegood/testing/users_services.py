@@ -25,9 +25,12 @@ _TROUBLES: Final = (
     "service hangs",
     "service does it and times out",
     "service late",
+    "service too late",
 )
 _AT_ONCE: Final = ("service fails", "service refuses", "service does it and times out")
-_SILENT: Final = frozenset({"service does it and times out", "service hangs", "service late"})
+_SILENT: Final = frozenset(
+    {"service does it and times out", "service hangs", "service late", "service too late"}
+)
 
 
 @dataclass(slots=True)
@@ -83,7 +86,7 @@ class Asked:
         )  # fmt: skip
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class FakeService(Service):
     """A remote service of the world, made by ``world.service(...)``. Actions call ``do``, undos ``undo``, probes ``probe``.
 
@@ -102,6 +105,9 @@ class FakeService(Service):
     heard: list[Heard] = field(default_factory=list)
     said: dict[str, Any] = field(default_factory=dict)
     gone: set[str] = field(default_factory=set)
+
+    def __repr__(self) -> str:
+        return f"<service {self.name}>"
 
     @property
     def blocking(self) -> "Blocking":
@@ -184,10 +190,11 @@ class FakeService(Service):
         if not silent:
             asked.answered = answered
         if trouble != "service hangs":
-            self._sent(asked, self._delay(trouble))
+            self._sent(asked, self._on_its_way(asked, trouble))
         if self.keys and world.strike(f"{where} again", ("service called twice",)):
             self._sent(asked.again(), world.draw() * 3.0)
-        patience = None if world.draw() < 0.3 else world.draw() * 3.0
+        drawn = world.draw()
+        patience = None if drawn < 0.3 or trouble == "service too late" else world.draw() * 3.0
         try:
             async with asyncio.timeout(patience if silent else None):
                 found = await answered
@@ -197,6 +204,12 @@ class FakeService(Service):
         if isinstance(found, Exception):
             raise found
         return found
+
+    def _on_its_way(self, asked: Asked, trouble: str | None) -> float:
+        """Return how long a request travels: too late is after its complete-by, when its step may have been undone."""
+        if trouble == "service too late":
+            return asked.call.remaining() + 10.0 + self.world.draw() * 20.0
+        return self._delay(trouble)
 
     def ask_now(self, asked: Asked) -> Any:
         """Ask from a ``def`` action: everything at one moment of virtual time."""

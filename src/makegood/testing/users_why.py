@@ -55,7 +55,7 @@ def _of_test(raised: BaseException) -> str:
     theirs = [frame for frame in frames if Path(frame.filename).parent != Path(__file__).parent]
     where = f", {Path(theirs[-1].filename).name}:{theirs[-1].lineno}: {theirs[-1].line}" if theirs else ""
     name = type(raised).__name__
-    text = str(raised).strip() or "no word"
+    text = (str(raised).strip() or "no word").replace("\n", "\n    ")
     return f"your test said: {name}: {text}{where}"
 
 

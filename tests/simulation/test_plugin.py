@@ -1,0 +1,307 @@
+"""pytest itself, with makegood's plugin: what a user sees of ``@crash_everywhere`` and ``@simulate``, good and bad.
+
+Each test writes a user's files into a folder and starts pytest there in a process of its own.
+"""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from makegood.errors import ConfigError
+from makegood.testing import crash_everywhere, crashing
+
+pytest_plugins = ["pytester"]
+
+SHOP = Path(__file__).with_name("shop_for_plugin.py")
+HEAD = """
+import pytest
+import shop
+from makegood.testing import World, crash_everywhere, simulate
+
+def services(world, **how):
+    shop.Remote.warehouse = world.service("stock")
+    shop.Remote.bank = world.service("payments", **how)
+    return shop.Remote.bank
+"""
+ORDER = """
+async def test_order(world):
+    bank = services(world{how})
+    task = await world.submit(shop.{workflow}, "o7")
+    await world.settle()
+    task.assert_processed_or_undone()
+    assert bank.standing() == (task.state == "processed")
+"""
+CANCELLED = """
+async def test_order(world):
+    services(world{how})
+    task = await world.submit(shop.{workflow}, "o7")
+    await world.until(lambda: task.steps[{step!r}] != "waiting")
+    try:
+        await world.operator.cancel(task)
+    except mg.ActRefusedError:
+        pass
+    await world.settle()
+    task.assert_processed_or_undone()
+"""
+
+
+@pytest.fixture
+def folder(pytester: pytest.Pytester) -> pytest.Pytester:
+    """A folder with the shop in it."""
+    pytester.makepyfile(shop=SHOP.read_text(encoding="utf-8"))
+    return pytester
+
+
+def run(folder: pytest.Pytester, text: str, *options: str, name: str = "test_it") -> pytest.RunResult:
+    """Run pytest over a user's test file."""
+    folder.makepyfile(**{name: HEAD + text})
+    return folder.runpytest_subprocess("-p", "no:cacheprovider", "-p", "no:randomly", *options)
+
+
+def test_a_good_workflow_passes_at_every_point(folder: pytest.Pytester) -> None:
+    run(folder, "@crash_everywhere" + ORDER.format(how="", workflow="place_order")).assert_outcomes(passed=1)
+
+
+def test_a_key_that_is_not_passed_on_is_found_and_replayed(folder: pytest.Pytester) -> None:
+    """The command to see it again comes first, then the seed, what is wrong and why, the timeline; the command fails alike."""
+    found = run(folder, "@crash_everywhere" + ORDER.format(how="", workflow="naive_order"))
+    found.assert_outcomes(failed=1)
+    told = failure(found)
+    assert told[0].startswith("see it again with: pytest 'test_it.py::test_order' --makegood-seed=0/")
+    assert re.match(r"seed 0, fault \d+ of \d+: '.*' strikes the \w+ at ", told[2])
+    text = "\n".join(told)
+    assert re.search(
+        r"DOUBLE EFFECT: step charge_without_key was done 2 times at payments, at \d+\.\d+ s and again", text
+    )
+    assert "Why: payments honours keys, but it was not told one" in text
+    assert re.search(r"^>> .* payments: do charge_without_key/1/do -> ok, stands 2 times", text, re.MULTILINE)
+    command = shlex.split(told[0].partition("pytest ")[2])
+    again = folder.runpytest_subprocess("-p", "no:cacheprovider", *command)
+    again.assert_outcomes(failed=1)
+    assert story(failure(again)) == story(told)
+
+
+def failure(result: pytest.RunResult) -> list[str]:
+    """Return what pytest printed of the one failed test."""
+    lines = result.outlines
+    start = next(n for n, line in enumerate(lines) if line.startswith("see it again with"))
+    end = next(n for n, line in enumerate(lines) if n > start and line.startswith("===="))
+    return lines[start:end]
+
+
+def story(told: list[str]) -> list[str]:
+    """Return what was wrong and what happened."""
+    return told[told.index("What is wrong:") :]
+
+
+def test_a_service_that_honours_neither_fails_and_says_why(folder: pytest.Pytester) -> None:
+    """A key was sent, but the service does not look at it; the test says what to declare."""
+    found = run(
+        folder,
+        "@crash_everywhere" + ORDER.format(how=", keys=False, token=False", workflow="place_order"),
+    )
+    found.assert_outcomes(failed=1)
+    text = "\n".join(failure(found))
+    assert "DOUBLE EFFECT: step charge was done 2 times at payments" in text
+    assert "Why: payments honours no keys: whoever asks twice is served twice" in text
+    assert "retry=mg.NEVER" in text
+    assert re.search(r"^>> .* stands 2 times", text, re.MULTILINE)
+
+
+def test_what_may_never_be_repeated_ends_whole_at_a_service_without_keys(folder: pytest.Pytester) -> None:
+    """With NEVER and a probe the same kind of service passes: done, undone, or in an operator's hands."""
+    text = """
+@crash_everywhere
+async def test_letter(world):
+    shop.Remote.letters = world.service("letters", keys=False, token=False)
+    task = await world.submit(shop.letter, "o7")
+    await world.settle()
+    task.assert_whole()
+"""
+    run(folder, text).assert_outcomes(passed=1)
+
+
+def test_a_late_request_after_its_undo_wants_a_token_or_settle(folder: pytest.Pytester) -> None:
+    """Keys alone do not stop a request that arrives after its undo; the output names the remedy, and the remedy helps."""
+    late = "import makegood as mg\n@crash_everywhere(kinds=['late'])" + CANCELLED
+    found = run(folder, late.format(how=", token=False", workflow="place_order", step="charge"))
+    found.assert_outcomes(failed=1)
+    text = "\n".join(failure(found))
+    assert "LEFT STANDING: step charge is undone, yet what it did at payments" in text
+    assert "the request arrived after its undo, and payments compares no tokens" in text
+    assert "settle=True" in text
+    settled = late.format(how=", token=False", workflow="settled_order", step="charge_settled")
+    run(folder, settled).assert_outcomes(passed=1)
+    fenced = late.format(how="", workflow="place_order", step="charge")
+    run(folder, fenced).assert_outcomes(passed=1)
+
+
+def test_actions_in_threads_are_crashed_too(folder: pytest.Pytester) -> None:
+    run(folder, "@crash_everywhere" + ORDER.format(how="", workflow="threaded_order")).assert_outcomes(
+        passed=1
+    )
+
+
+def test_a_storm_finds_what_is_naive_and_its_seed_replays(folder: pytest.Pytester) -> None:
+    """The printed seed alone fails alike; the faults of the command line are part of what is printed."""
+    text = "@simulate(seeds=40)" + ORDER.format(how="", workflow="naive_order").replace(
+        'task.assert_processed_or_undone()\n    assert bank.standing() == (task.state == "processed")',
+        "task.assert_whole()",
+    )
+    found = run(folder, text, "--makegood-faults=kill,late")
+    found.assert_outcomes(failed=1)
+    told = failure(found)
+    assert re.search(r"--makegood-seed=\d+ --makegood-faults=kill,late$", told[0])
+    assert "DOUBLE EFFECT: step charge_without_key was done" in "\n".join(told)
+    again = folder.runpytest_subprocess(
+        "-p", "no:cacheprovider", *shlex.split(told[0].partition("pytest ")[2])
+    )
+    again.assert_outcomes(failed=1)
+    assert story(failure(again)) == story(told)
+
+
+def test_a_good_workflow_weathers_storms(folder: pytest.Pytester) -> None:
+    text = """
+@simulate(seeds=100)
+async def test_order(world):
+    services(world)
+    task = await world.submit(shop.place_order, "o7")
+    await world.settle()
+    task.assert_whole()
+"""
+    run(folder, text, "--makegood-seeds=15").assert_outcomes(passed=1)
+
+
+# -- the plugin leaves others alone ----------------------------------------------------------------------------------------
+
+
+def test_the_plugin_does_not_even_import_makegood(pytester: pytest.Pytester) -> None:
+    """It is found without being asked for, and a run that does not use it pays nothing."""
+    pytester.makepyfile("import sys\ndef test_x(pytestconfig):\n    assert 'makegood' not in sys.modules\n"
+                        "    assert pytestconfig.pluginmanager.hasplugin('makegood')")  # fmt: skip
+    pytester.runpytest_subprocess("-p", "no:cacheprovider").assert_outcomes(passed=1)
+    pytester.runpytest_subprocess("--help").stdout.fnmatch_lines(["*--makegood-seed=SEED*"])
+
+
+def test_without_the_plugin_all_works_with_its_own_settings(folder: pytest.Pytester) -> None:
+    """`-p no:makegood`: other tests pass, decorated ones still prove, and its options are unknown."""
+    text = "def test_other(): pass\n@crash_everywhere(at_most=10)" + ORDER.format(
+        how="", workflow="place_order"
+    )
+    run(folder, text, "-p", "no:makegood").assert_outcomes(passed=2)
+    refused = run(folder, text, "-p", "no:makegood", "--makegood-seed=1")
+    assert refused.ret == pytest.ExitCode.USAGE_ERROR
+
+
+def test_fixtures_parameters_classes_and_skips_are_as_usual(folder: pytest.Pytester) -> None:
+    text = """
+@pytest.fixture
+def order():
+    return "o7"
+
+class TestShop:
+    @pytest.mark.parametrize("workflow", [shop.place_order, shop.settled_order])
+    @crash_everywhere(at_most=5, kinds=["kill"])
+    async def test_order(self, workflow, world, order, request, tmp_path):
+        assert request.node.name.startswith("test_order")
+        services(world)
+        task = await world.submit(workflow, order)
+        await world.settle()
+        task.assert_processed()
+
+@crash_everywhere
+async def test_skipped(world):
+    pytest.skip("not today")
+
+@crash_everywhere
+async def test_failed(world):
+    pytest.fail("on purpose")
+"""
+    found = run(folder, text)
+    found.assert_outcomes(passed=2, skipped=1, failed=1)
+    found.stdout.fnmatch_lines(
+        ["*a calm world, in which nothing ever fails*", "*your test said: Failed: on purpose*"]
+    )
+
+
+def test_a_test_that_is_not_the_same_twice_is_told_so(folder: pytest.Pytester) -> None:
+    text = """
+runs = []
+
+@crash_everywhere(kinds=["kill"])
+async def test_order(world):
+    runs.append(1)
+    services(world)
+    workflow = shop.place_order if len(runs) % 2 else shop.letter
+    shop.Remote.letters = world.service("letters")
+    task = await world.submit(workflow, "o7")
+    await world.settle()
+"""
+    found = run(folder, text)
+    found.assert_outcomes(failed=1)
+    found.stdout.fnmatch_lines(["*does not take the same way twice*random.Random(world.seed)*"])
+
+
+def test_what_cannot_be_meant_in_a_world_is_refused_with_what_to_write(folder: pytest.Pytester) -> None:
+    """One test each; all of them fail, and each says what to write instead."""
+    meant = {
+        "pass": "submitted no task",
+        "await world.settle()": "there is nothing to wait for",
+        "world.kill('agent')": "the processes start with the first world.submit",
+        "world.kill('janitor')": "its roles are agent, scheduler, supervisor",
+        "world.service('x', keys=False)": "add token=False",
+        "world.service('x'), world.service('x')": "give each its own name",
+        "await world.submit(shop, 1)": "a workflow first",
+        "await world.submit(shop.place_order)": "order",
+        "await world.operator.cancel(None)": "world.submit(...) comes first",
+        "await world.submit(shop.letter, 'o7'); await world.until(lambda: False, within='1m')": "within 60 virtual seconds",
+    }
+    text = "".join(
+        f"@crash_everywhere\nasync def test_{n}(world):\n    {line}\n\n" for n, line in enumerate(meant)
+    )
+    found = run(folder, text)
+    found.assert_outcomes(failed=len(meant))
+    for n, said in enumerate(meant.values()):
+        section = "\n".join(found.outlines).split(f"_ test_{n} _")[1].split("\n____")[0]
+        assert said in section
+
+
+def test_an_option_that_cannot_be_meant_is_refused(folder: pytest.Pytester) -> None:
+    found = run(
+        folder, "@crash_everywhere" + ORDER.format(how="", workflow="place_order"), "--makegood-seed=x"
+    )
+    found.assert_outcomes(failed=1)
+    found.stdout.fnmatch_lines(["*ConfigError: --makegood-seed=x: a seed such as 7*"])
+
+
+@pytest.mark.parametrize(
+    "option", ["--makegood-seed=0/7", "--makegood-seed=0/x/kill", "--makegood-faults=rain"]
+)
+def test_options_name_themselves_when_refused(pytester: pytest.Pytester, option: str) -> None:
+    config = pytester.parseconfig(option)
+    with pytest.raises(ConfigError, match=option):
+        crashing._settings(config)
+
+
+def test_a_decorator_that_cannot_be_meant_is_refused() -> None:
+    """Above a plain function, without `world`, with unknown words or numbers below one: at import, saying what to write."""
+
+    async def good(world: object) -> None: ...
+    async def without(other: object) -> None: ...
+    def plain(world: object) -> None: ...
+
+    for mark in (crash_everywhere, crashing.simulate):
+        for test in (without, plain):
+            with pytest.raises(ConfigError, match="an `async def` test with a parameter `world`"):
+                mark(test)  # type: ignore[call-overload]  # wrong on purpose
+    for wrong in (["rain"], [], "rain"):
+        with pytest.raises(ConfigError, match="of kill, stop, ambiguous"):
+            crash_everywhere(kinds=wrong)
+        with pytest.raises(ConfigError, match="of kill, stop, ambiguous"):
+            crashing.simulate(faults=wrong)
+    with pytest.raises(ConfigError, match="at least 1"):
+        crash_everywhere(at_most=0)
+    with pytest.raises(ConfigError, match="at least 1"):
+        crashing.simulate(seeds=0)
