@@ -91,3 +91,14 @@ async def test_processes_that_open_an_empty_store_at_once_all_come_up(world: Wor
 async def test_a_sound_store_has_no_findings(world: World, store: Store) -> None:
     await running(store, 1)
     assert await store.check() == []
+
+
+async def test_a_table_of_versions_without_a_row_is_told_with_the_remedy(world: World, store: Store) -> None:
+    """What such a store holds cannot be told: nothing goes on, and no migration is tried on top of it."""
+    async with world.raw() as raw:
+        await raw.run("delete from {schema_version}")
+    await store.close()
+    for call in (store.open(), store.open(migrate=True), store.migrate(), store.schema()):
+        with pytest.raises(SchemaMismatchError, match=r"versions has no row.*restore a backup"):
+            await call
+    assert any("versions has no row" in finding for finding in await store.check())

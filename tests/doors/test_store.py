@@ -82,11 +82,50 @@ def test_check_finds_damage(shop: Shop) -> None:
     assert shop.call("store", "check").stdout.splitlines() == found["findings"]
 
 
-def test_a_store_that_is_newer_than_this_makegood_is_not_called_up_to_date(open_shop: Shop) -> None:
-    with sqlite3.connect(open_shop.folder / "kiosk.db") as connection:
+def test_a_store_that_is_newer_than_this_makegood_is_not_called_up_to_date(shop: Shop) -> None:
+    """Status says so and what to do, with the exit code that the other commands give; so do they."""
+    with sqlite3.connect(shop.folder / "kiosk.db") as connection:
         connection.execute("insert into makegood_schema_version values (99, '0099_future', 0)")
     connection.close()
-    found = open_shop.call("store", "status")
+    found = shop.call("store", "status")
     assert found.exit_code == 9
     assert "newer than this makegood" in found.stdout
+    assert "install the newer makegood" in found.stdout
     assert "up to date" not in found.stdout
+    assert shop.json("store", "status", code=9)["version"] == 99
+    assert shop.call("task", "list").exit_code == 9
+    assert shop.call("store", "migrate").exit_code == 9
+
+
+def test_makegood_lives_beside_the_tables_of_others_and_says_so(tmp_path: Path) -> None:
+    """A user's tables in the same file are named before ours are added, and stay."""
+    shop = Shop(tmp_path)
+    with sqlite3.connect(tmp_path / "kiosk.db") as theirs:
+        theirs.execute("create table t (x)")
+        theirs.execute("insert into t values (1)")
+    assert "others   t: not makegood's, left alone" in shop.done("store", "status")
+    refused = shop.call("task", "list")
+    assert refused.exit_code == 9
+    assert "holds no tables of makegood" in refused.stderr
+    migrated = shop.call("store", "migrate")
+    assert (migrated.exit_code, migrated.stdout) == (0, "applied 0001_initial\n")
+    assert "holds other tables (t); makegood's are put beside them" in migrated.stderr
+    assert shop.call("store", "migrate").stderr == ""
+    assert theirs.execute("select x from t").fetchall() == [(1,)]
+    theirs.close()
+    assert shop.json("store", "status")["others"] == ["t"]
+
+
+def test_versions_that_cannot_be_told_are_told_with_the_remedy(tmp_path: Path) -> None:
+    """A table of versions without a row: no command goes on, and none fails in SQL."""
+    shop = Shop(tmp_path)
+    with sqlite3.connect(tmp_path / "kiosk.db") as made:
+        made.execute(
+            "create table makegood_schema_version (version integer primary key, name text, applied_at real)"
+        )
+    made.close()
+    for words in (("task", "list"), ("store", "migrate"), ("store", "status"), ("store", "check")):
+        result = shop.call(*words)
+        assert (result.exit_code, result.stdout) == (9, ""), words
+        assert "its table of schema versions has no row" in result.stderr
+        assert "restore a backup" in result.stderr

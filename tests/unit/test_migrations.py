@@ -28,7 +28,7 @@ def test_the_script_makes_a_store_that_is_up_to_date() -> None:
 @pytest.mark.parametrize(
     ("version", "told"),
     [
-        (0, "empty: run `makegood store migrate`"),
+        (0, "no tables of makegood: run `makegood store migrate`"),
         (-1, "needs 1: run `makegood store migrate`"),
         (99, "newer makegood"),
     ],

@@ -14,6 +14,7 @@ from makegood.cli.context import Cli, common, pass_cli, setting
 from makegood.cli.loading import load_app
 from makegood.cli.output import masked
 from makegood.cli.settings import LEVELS
+from makegood.cli.store import set_up
 from makegood.node import Node
 from makegood.store import open_store
 from makegood.workflow import App
@@ -104,9 +105,8 @@ async def _set_up_when_empty(cli: Cli) -> None:
     """Set up an empty store. One that is only old is left to `makegood store migrate`."""
     store = open_store(cli.settings.store)
     try:
-        if (await store.schema()).version == 0:
-            for name in await store.migrate():
-                cli.note(f"applied {name} to {masked(cli.settings.store)}")
+        for name in await set_up(cli, store, empty=True):
+            cli.note(f"applied {name} to {masked(cli.settings.store)}")
     finally:
         await store.close()
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 import click
@@ -30,6 +30,25 @@ def with_store(cli: Cli, work: Callable[[Store], Awaitable[T]]) -> T:
     return asyncio.run(go())
 
 
+async def set_up(cli: Cli, store: Store, *, empty: bool = False) -> list[str]:
+    """Migrate a store and return what was applied; ``empty``: only an empty one. Says when others keep tables in it."""
+    found = await store.schema()
+    if empty and found.version > 0:
+        return []
+    if found.version == 0 and found.others:
+        cli.note(
+            f"makegood: {masked(cli.settings.store)} holds other tables ({listed(found.others)}); makegood's are put beside "
+            "them, their names begin with makegood_"
+        )
+    return await store.migrate()
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return names in a row, the first five of many."""
+    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+    return ", ".join(names[:5]) + more
+
+
 def shape_of(cli: Cli, found: SchemaStatus) -> dict[str, object]:
     """Return a store's schema as ``--json`` shows it."""
     return {
@@ -39,6 +58,7 @@ def shape_of(cli: Cli, found: SchemaStatus) -> dict[str, object]:
         "needed": found.needed,
         "missing": found.missing,
         "rows": found.rows,
+        "others": found.others,
     }
 
 
@@ -52,7 +72,7 @@ def migrate(cli: Cli, /, *, plan: bool, sql: bool) -> None:
     if plan and sql:
         raise click.UsageError("--plan or --sql, not both")
     if not plan and not sql:
-        applied = with_store(cli, lambda store: store.migrate())
+        applied = with_store(cli, lambda store: set_up(cli, store))
         if cli.json:
             cli.out.document({"store": masked(cli.settings.store), "applied": applied})
         else:
@@ -80,20 +100,26 @@ def status(cli: Cli) -> None:
     found = with_store(cli, lambda store: store.schema())
     if cli.json:
         cli.out.document(shape_of(cli, found))
-        return
+    else:
+        _tell(cli, found)
+    if found.version > found.needed:
+        click.get_current_context().exit(exits.MIGRATION_NEEDED)
+
+
+def _tell(cli: Cli, found: SchemaStatus) -> None:
+    """Say where a store stands, in words."""
     cli.out.text(f"store    {masked(cli.settings.store)}")
     state = "up to date" if not found.missing else f"needs {found.needed}: run `makegood store migrate`"
-    newer = found.version > found.needed
-    if newer:
-        state = f"newer than this makegood, which knows version {found.needed}: install a newer makegood"
+    if found.version > found.needed:
+        state = f"newer than this makegood, which knows version {found.needed}: install the newer makegood here as well"
     cli.out.text(f"schema   {found.dialect} version {found.version}, {state}")
     if found.missing:
         cli.out.text(f"missing  {', '.join(found.missing)}")
+    if found.others:
+        cli.out.text(f"others   {listed(found.others)}: not makegood's, left alone")
     if found.rows:
         cli.out.text()
         cli.out.table(("table", "rows"), sorted(found.rows.items()), empty="")
-    if newer:
-        click.get_current_context().exit(exits.MIGRATION_NEEDED)
 
 
 @click.command()

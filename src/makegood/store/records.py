@@ -286,10 +286,14 @@ class AlertView(msgspec.Struct, frozen=True):
 
 
 class SchemaStatus(msgspec.Struct, frozen=True):
-    """Where a store's schema stands: its version (0: empty), the one this code needs, migrations missing, rows per table."""
+    """Where a store's schema stands: its version (0: empty), the one this code needs, migrations missing, rows per table.
+
+    ``others``: tables of somebody else among which makegood's are, or will be put.
+    """
 
     dialect: str
     version: int
     needed: int
     missing: list[str]
     rows: dict[str, int] = {}
+    others: list[str] = []

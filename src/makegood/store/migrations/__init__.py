@@ -81,6 +81,20 @@ def script(dialect: Dialect, version: int = 0) -> str:
     return "\n\n".join(parts) + ("\n" if parts else "")
 
 
+def known(version: int | None, where: str, tables: str) -> int:
+    """Return the version that a store's table of versions gives; None: the table is there and has no row.
+
+    ``tables``: how makegood's tables are called there. Raises ``SchemaMismatchError`` for None: what the store holds cannot
+    be told, and a migration on top of it would fail.
+    """
+    if version is None:
+        raise SchemaMismatchError(
+            f"{where}: its table of schema versions has no row, so it cannot be told what the store holds: restore a "
+            f"backup, or, if nothing in it is wanted, drop {tables} and run `makegood store migrate`"
+        )
+    return version
+
+
 def verify(dialect: Dialect, version: int, where: str) -> None:
     """Refuse a store whose schema this code does not understand.
 
@@ -94,5 +108,9 @@ def verify(dialect: Dialect, version: int, where: str) -> None:
             f"{where} has schema version {version}, this makegood understands up to {wanted}: install the newer "
             "makegood here as well; there is no way down"
         )
-    state = "is empty" if version == 0 else f"has schema version {version}, this makegood needs {wanted}"
+    state = (
+        "holds no tables of makegood"
+        if version == 0
+        else f"has schema version {version}, this makegood needs {wanted}"
+    )
     raise SchemaMismatchError(f"{where} {state}: run `makegood store migrate` once")

@@ -108,7 +108,9 @@ class PostgresStore:
     async def _prepared(self, connection: Connection, *, migrate: bool) -> None:
         if migrate:
             await upkeep.migrate(connection, self._address.where)
-        migrations.verify("postgres", await upkeep.version(connection), self._address.where)
+        migrations.verify(
+            "postgres", await upkeep.version(connection, self._address.where), self._address.where
+        )
         for finding in await upkeep.settings(connection, self._address.where):
             log.warning("%s", finding)
 
@@ -354,7 +356,7 @@ class PostgresStore:
 
     async def schema(self) -> records.SchemaStatus:
         """Return where the schema stands; works on a store that needs migrating."""
-        return await self._alone(upkeep.schema)
+        return await self._alone(partial(upkeep.schema, where=self._address.where))
 
     async def migrate(self) -> list[str]:
         """Apply missing migrations under a lock."""

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from asyncpg import exceptions as pg
 
-from makegood.errors import ConfigError
+from makegood.errors import ConfigError, SchemaMismatchError
 from makegood.messages import Alert
 from makegood.store import migrations
 from makegood.store.postgres.faults import POOLING
@@ -53,7 +53,7 @@ _TABLES = """
 select c.relname from pg_class c join pg_namespace n on n.oid = c.relnamespace
 where n.nspname = 'makegood' and c.relkind in ('r', 'p') order by c.relname
 """
-_VERSION = "select coalesce(max(version), 0) from makegood.schema_version"
+_VERSION = "select max(version) from makegood.schema_version"
 _APPLIED = """
 insert into makegood.schema_version (version, name, applied_at)
 values ($1, $2, extract(epoch from clock_timestamp())::float8)
@@ -115,17 +115,16 @@ async def alerts(connection: Connection, limit: int, task: int | None) -> list[A
     return [AlertView(*row) for row in found]
 
 
-async def version(connection: Connection) -> int:
-    """Return the schema version of a database, 0 when makegood has no tables in it."""
+async def version(connection: Connection, where: str) -> int:
+    """Return the schema version of a database, 0 when makegood has no tables in it; ``where`` names it in messages."""
     if await connection.fetchval("select to_regclass('makegood.schema_version')") is None:
         return 0
-    found: int = await connection.fetchval(_VERSION)
-    return found
+    return migrations.known(await connection.fetchval(_VERSION), where, "the schema makegood")
 
 
-async def schema(connection: Connection) -> SchemaStatus:
+async def schema(connection: Connection, where: str) -> SchemaStatus:
     """Return where the schema of a database stands, and its rows per table."""
-    stands = await version(connection)
+    stands = await version(connection, where)
     counts: dict[str, int] = {}
     for (table,) in await connection.fetch(_TABLES):
         counts[table] = await connection.fetchval(f'select count(*) from makegood."{table}"')  # noqa: S608 - our own tables
@@ -138,7 +137,7 @@ async def migrate(connection: Connection, where: str) -> list[str]:
     async with connection.transaction():
         await connection.execute("set local lock_timeout = '60s'")
         await connection.fetch("select pg_advisory_xact_lock($1)", _MIGRATION_LOCK)
-        stands = await version(connection)
+        stands = await version(connection, where)
         if stands > migrations.needed("postgres"):
             migrations.verify("postgres", stands, where)
         applied = migrations.plan("postgres", stands)
@@ -166,7 +165,11 @@ async def settings(connection: Connection, where: str) -> list[str]:
 async def check(connection: Connection, where: str) -> list[str]:
     """Verify settings and schema, and look for tasks that everybody has forgotten; returns findings."""
     findings = await settings(connection, where)
-    stands, wanted = await version(connection), migrations.needed("postgres")
+    wanted = migrations.needed("postgres")
+    try:
+        stands = await version(connection, where)
+    except SchemaMismatchError as untold:
+        return [*findings, str(untold)]
     if stands != wanted:
         findings.append(
             f"{where}: schema version {stands}, this makegood works with {wanted}: see `makegood store migrate`"

@@ -138,7 +138,7 @@ class SQLiteStore:
             migrations.verify("sqlite", 0, f"{self._path} (no such file yet)")
         connection = self._opened()
         try:
-            migrations.verify("sqlite", upkeep.version(connection), str(self._path))
+            migrations.verify("sqlite", upkeep.version(connection, str(self._path)), str(self._path))
             connection.execute("begin immediate")
             self._clock.shift = upkeep.set_clock(connection, self._clock.clock)
             self._identity = upkeep.identity(connection)
@@ -378,7 +378,7 @@ class SQLiteStore:
                 return records.SchemaStatus("sqlite", 0, migrations.needed("sqlite"), missing)
             connection = self._opened()
             try:
-                return upkeep.schema(connection)
+                return upkeep.schema(connection, str(self._path))
             finally:
                 connection.close()
 

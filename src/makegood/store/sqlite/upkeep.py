@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 
 from makegood.clock import Clock
+from makegood.errors import SchemaMismatchError
 from makegood.messages import Alert
 from makegood.store import migrations
 from makegood.store.records import AlertView, Identity, NodeInfo, NodeView, SchemaStatus
@@ -49,6 +50,10 @@ _ALERTS_OF = (
 )
 
 _TABLES = "select name from sqlite_master where type = 'table' and name like 'makegood\\_%' escape '\\' order by name"
+_OTHERS = """
+select name from sqlite_master
+where type = 'table' and name not like 'makegood\\_%' escape '\\' and name not like 'sqlite\\_%' escape '\\' order by name
+"""
 _VERSION = "select max(version) from makegood_schema_version"
 _APPLIED = "insert into makegood_schema_version (version, name, applied_at) values (?, ?, ?)"
 
@@ -136,31 +141,32 @@ def alerts(tx: Transaction, limit: int, task: int | None) -> list[AlertView]:
     return [AlertView(*row) for row in found]
 
 
-def version(connection: sqlite3.Connection) -> int:
-    """Return the schema version of a file, 0 when makegood has no tables in it."""
+def version(connection: sqlite3.Connection, where: str = "the store") -> int:
+    """Return the schema version of a file, 0 when makegood has no tables in it; ``where`` names the file in messages."""
     tables = {name for (name,) in connection.execute(_TABLES)}
     if "makegood_schema_version" not in tables:
         return 0
     found: int | None = connection.execute(_VERSION).fetchone()[0]
-    return found or 0
+    return migrations.known(found, where, "the tables whose names begin with makegood_")
 
 
-def schema(connection: sqlite3.Connection) -> SchemaStatus:
+def schema(connection: sqlite3.Connection, where: str) -> SchemaStatus:
     """Return where the schema of a file stands, and its rows per table (their names without the prefix)."""
-    stands = version(connection)
+    stands = version(connection, where)
     counts = {}
     for (table,) in connection.execute(_TABLES).fetchall():
         sql = f"select count(*) from {table}"  # noqa: S608 - the names of our own tables
         counts[table.removeprefix("makegood_")] = connection.execute(sql).fetchone()[0]
     missing = [migration.name for migration in migrations.plan("sqlite", stands)]
-    return SchemaStatus("sqlite", stands, migrations.needed("sqlite"), missing, counts)
+    others = [name for (name,) in connection.execute(_OTHERS)]
+    return SchemaStatus("sqlite", stands, migrations.needed("sqlite"), missing, counts, others)
 
 
 def migrate(connection: sqlite3.Connection, path: Path, clock: Clock) -> list[str]:
     """Apply missing migrations, all in one transaction, while nobody else can write; returns their names."""
     connection.execute("begin immediate")
     try:
-        stands = version(connection)
+        stands = version(connection, str(path))
         if stands > migrations.needed("sqlite"):
             migrations.verify("sqlite", stands, str(path))
         applied = migrations.plan("sqlite", stands)
@@ -198,7 +204,11 @@ def check(connection: sqlite3.Connection, path: Path) -> list[str]:
     mode = connection.execute("pragma journal_mode").fetchone()[0]
     if mode != "wal":
         findings.append(f"{path}: journal_mode is {mode}, it must be wal: `pragma journal_mode = wal`")
-    stands, wanted = version(connection), migrations.needed("sqlite")
+    wanted = migrations.needed("sqlite")
+    try:
+        stands = version(connection, str(path))
+    except SchemaMismatchError as untold:
+        return [*findings, str(untold)]
     if stands != wanted:
         findings.append(
             f"{path}: schema version {stands}, this makegood works with {wanted}: see `makegood store migrate`"
