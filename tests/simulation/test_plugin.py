@@ -6,6 +6,7 @@ Each test writes a user's files into a folder and starts pytest there in a proce
 import re
 import shlex
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -288,14 +289,15 @@ def test_options_name_themselves_when_refused(pytester: pytest.Pytester, option:
 def test_a_decorator_that_cannot_be_meant_is_refused() -> None:
     """Above a plain function, without `world`, with unknown words or numbers below one: at import, saying what to write."""
 
-    async def good(world: object) -> None: ...
     async def without(other: object) -> None: ...
     def plain(world: object) -> None: ...
 
-    for mark in (crash_everywhere, crashing.simulate):
-        for test in (without, plain):
-            with pytest.raises(ConfigError, match="an `async def` test with a parameter `world`"):
-                mark(test)  # type: ignore[call-overload]  # wrong on purpose
+    wrong_tests: list[Any] = [without, plain]
+    for test in wrong_tests:
+        with pytest.raises(ConfigError, match="an `async def` test with a parameter `world`"):
+            crash_everywhere(test)
+        with pytest.raises(ConfigError, match="an `async def` test with a parameter `world`"):
+            crashing.simulate(test)
     for wrong in (["rain"], [], "rain"):
         with pytest.raises(ConfigError, match="of kill, stop, ambiguous"):
             crash_everywhere(kinds=wrong)

@@ -93,7 +93,9 @@ def test_the_operator_undoes_what_was_processed_and_starts_it_again() -> None:
 def test_an_error_is_settled_by_the_operator() -> None:
     """A letter that may or may not have gone out is held; the operator looks, and says so."""
 
-    @crash_everywhere(kinds=["fails"])
+    settled: list[str] = []
+
+    @crash_everywhere(kinds=["kill", "fails"])
     async def test_letter(world: World) -> None:
         letters = shop.Remote.letters = world.service("letters", keys=False, token=False)
         task = await world.submit(shop.letter, "o7")
@@ -105,8 +107,11 @@ def test_an_error_is_settled_by_the_operator() -> None:
                 task, "stamp", outcome=outcome, value="letters-1" if outcome == "done" else None
             )
             await world.settle()
+            settled.append(outcome)
+            assert task.steps["stamp"] == outcome
 
     test_letter()
+    assert settled
 
 
 def played(script: Any, **how: Any) -> Stage:
@@ -143,7 +148,7 @@ def test_a_fakes_own_refusal_reaches_the_action_and_undoes_the_task() -> None:
         asked.append(order)
         raise mg.Permanent("card refused")
 
-    @crash_everywhere
+    @crash_everywhere(at_most=40)
     async def test_refused(world: World) -> None:
         asked.clear()
         services(world, do=refuse)

@@ -40,6 +40,7 @@ KINDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 """What can strike, by the words of ``kinds=``."""
 USUAL: Final = ("kill", "stop", "ambiguous", "duplicate", "late")
 _CALLS: Final = ("do at", "undo at", "probe at")
+_CALM: Final = "a calm world, in which nothing ever fails"
 _LIVELIEST, _LAZIEST = 1.0, 60.0
 
 
@@ -98,11 +99,13 @@ class Proof:
         """Play it in a calm world and return the options that suit its length: what takes hours is looked at more seldom."""
         slow = _swarm(_LAZIEST)
         first = self.play(seed, slow, _never)
+        if first.wrong:
+            raise self.failure(first, f"{seed}", _CALM)
         pace = self._pace(first)
         swarm = slow if pace == _LAZIEST else _swarm(pace)
         calm_one = self.play(seed, swarm, plan or _never)
         if calm_one.wrong:
-            raise self.failure(calm_one, f"{seed}", "a calm world, in which nothing ever fails")
+            raise self.failure(calm_one, f"{seed}", _CALM)
         if calm_one.stage.began is None:
             raise UnprovedError(f"{self.name} submitted no task: `task = await world.submit(workflow, ...)`")
         return calm_one, swarm

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from makegood.client import Client
 from makegood.errors import ConfigError, DefinitionError, StoreUnavailableError
+from makegood.handle import TaskHandle
 from makegood.testing import world as simulated
 from makegood.testing.faults import Plan
 from makegood.testing.members import Member
@@ -67,6 +68,9 @@ class Shoppers(Customers):
             await self._ask(door, client, order)
         except Exception as wrong:  # noqa: BLE001 - it belongs to the test, which waits elsewhere
             self.failed[order.key] = wrong
+
+    async def _wait(self, door: Member, handle: TaskHandle[Any]) -> None:
+        """The test itself waits, with ``settle``: a client that looks every second would make hours long."""
 
 
 class Stage(simulated.World):
