@@ -169,7 +169,7 @@ _REFUSED = (
     ("searched (in)", f"{_ACTION}, or {_WHEN}", "__contains__"),
     ("measured (len)", _ACTION, "__len__ __length_hint__"),
     ("made a text (str, format, f-string)", _ACTION, "__str__ __format__ __bytes__ __fspath__"),
-    ("compared with <, <=, > or >=", f"{_ACTION} that returns a bool, and decide on that with mg.when", "__lt__ __le__ __gt__ __ge__"),
+    ("compared with <, <=, > or >=", f"{_ACTION} and returns a bool, and decide on that with mg.when", "__lt__ __le__ __gt__ __ge__"),
     ("calculated with", _ACTION, (
         "__add__ __radd__ __iadd__ __sub__ __rsub__ __isub__ __mul__ __rmul__ __imul__ __truediv__ __rtruediv__ __floordiv__ "
         "__rfloordiv__ __mod__ __rmod__ __divmod__ __rdivmod__ __pow__ __rpow__ __matmul__ __rmatmul__ __lshift__ __rlshift__ "

@@ -158,6 +158,14 @@ async def test_the_depth_of_a_queue_is_shown_with_the_nodes_that_serve_it(store:
     assert shown[payments] == {PAYMENTS: 2}
 
 
+async def test_the_depth_of_a_queue_is_known_when_no_process_serves_it(store: Store) -> None:
+    assert await store.depths() == {}
+    await running(store, 1, 2, 3)
+    assert await store.depths() == {PAYMENTS: 3}
+    await store.take(await agent(store), [offer(1)])
+    assert await store.depths() == {PAYMENTS: 2}
+
+
 # Alerts
 
 

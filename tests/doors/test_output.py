@@ -98,6 +98,36 @@ def test_a_narrow_terminal_cuts_no_id_and_no_state(monkeypatch: pytest.MonkeyPat
     assert max(len(line) for line in re.sub(r"\x1b\[[\d;]*m", "", drawn).splitlines()) <= 60
 
 
+def test_at_80_columns_a_list_of_tasks_has_no_sliver(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One line per task: with every column in use the cause is cut with an ellipsis, ids and states stay whole."""
+    terminal = on_terminal(monkeypatch)
+    monkeypatch.setenv("COLUMNS", "80")
+    heads = ("id", "workflow", "state", "created", "for", "key", "failures", "cause")
+    row = (
+        "0akknnn0w6528",
+        "orders.place_order",
+        "processing",
+        "07:17:01",
+        "2m30s",
+        "order-4711",
+        "3",
+        "till said " * 9,
+    )
+    Output(color="auto").table(heads, [row, row], empty="none")
+    drawn = re.sub(r"\x1b\[[\d;]*m", "", terminal.getvalue()).splitlines()
+    told = [line for line in drawn if "0akknnn0w6528" in line]
+    assert len(told) == 2
+    assert len([line for line in drawn if line.strip()]) == 4
+    assert all("processing" in line and line.rstrip().endswith("…") and len(line) <= 80 for line in told)
+    terminal.seek(0)
+    terminal.truncate()
+    bare = (*row[:5], "-", "-", row[7])
+    Output(color="auto").table(heads, [bare], empty="none")
+    drawn = re.sub(r"\x1b\[[\d;]*m", "", terminal.getvalue()).splitlines()
+    assert "till said till said" in " ".join(drawn)
+    assert max(len(line) for line in drawn) <= 80
+
+
 def test_a_users_text_is_never_taken_for_markup(monkeypatch: pytest.MonkeyPatch) -> None:
     """Square brackets in a cause or an error are shown as they are."""
     terminal = on_terminal(monkeypatch)

@@ -73,3 +73,15 @@ def test_an_empty_store_says_what_to_start(shop: Shop) -> None:
     assert shop.json("leader")["holder"] is None
     assert shop.json("alerts") == []
     assert shop.call("alerts").stderr == "no alerts\n"
+
+
+def test_agents_shows_a_queue_whose_agent_no_process_has_ever_run(shop: Shop) -> None:
+    """A scheduler alone: what it asks of agents waits, and stands out with no process beside it."""
+    shop.serve("scheduler")
+    shop.done("task", "submit", "kiosk:buy", '{"id": "w"}')
+    tries = 100
+    while not shop.json("agents")["waiting"] and tries:
+        tries -= 1
+    assert shop.json("agents")["waiting"] == {"kiosk/stock": 1}
+    lines = [line.split() for line in shop.done("agents").splitlines()]
+    assert ["kiosk/stock", "none", "-", "-", "-", "-", "1"] in lines

@@ -10,7 +10,7 @@ from makegood.cli.settings import KNOWN, load
 from makegood.durations import seconds
 from makegood.errors import ConfigError
 from makegood.options import Options
-from makegood.store import DEFAULT_URL
+from makegood.store import DEFAULT_URL, open_store
 
 
 def write(folder: Path, name: str, text: str) -> None:
@@ -128,3 +128,16 @@ def test_the_page_lists_every_exit_code() -> None:
     page = (Path(__file__).resolve().parents[2] / "docs/reference/cli.md").read_text(encoding="utf-8")
     told = {int(code) for code in re.findall(r"^\| (\d+) \|", page, re.MULTILINE)}
     assert told == {value for name, value in vars(exits).items() if name.isupper() and isinstance(value, int)}
+
+
+def test_what_postgres_needs_is_told_so_that_it_works_for_a_checkout_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The driver alone is enough for everybody; the extra is written as in the README."""
+
+    def missing(name: str) -> object:
+        raise ModuleNotFoundError("No module named 'asyncpg'", name="asyncpg")
+
+    monkeypatch.setattr("makegood.store.import_module", missing)
+    with pytest.raises(ConfigError, match=r"pip install asyncpg.*pip install '\.\[postgres\]'"):
+        open_store("postgresql://me@db/shop")

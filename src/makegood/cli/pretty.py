@@ -1,6 +1,6 @@
 """What a person at a terminal sees: tables and live drawings, with rich. Loaded only when somebody looks."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
@@ -12,11 +12,17 @@ from rich.text import Text
 
 from makegood.cli.output import STYLES, Line, is_number
 
-CUT = 16
-"""Width of a column that may be cut, where the terminal is too narrow for the table."""
+CUTS = (16, 12, 8)
+"""Widths of a column that may be cut, where the terminal is too narrow for the table; the first that leaves room to read."""
+
+READABLE, LEAST = 16, 8
+"""The last column folds where it has so much room, else it is cut; where it has not even the least, one before it is left out."""
 
 PADDING = 3
 """Blanks between two columns."""
+
+EDGES = 2
+"""Blanks before the first and behind the last."""
 
 
 def _console(*, colored: bool) -> Console:
@@ -28,27 +34,49 @@ def _console(*, colored: bool) -> Console:
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, colored: bool) -> None:
     """Draw a table; a cell that is the name of a state has that state's colour.
 
-    Columns without any value are left out. The first column (what one copies) is never cut, the last one (what one
-    reads) folds, those between are cut where the terminal is too narrow.
+    Columns without any value are left out. The first column (what one copies), numbers and states are never cut, the last one
+    (what one reads) folds. Where the terminal is too narrow those between are cut, then the last one, then columns before it
+    are left out.
     """
     kept = [n for n in range(len(heads)) if n == 0 or any(row[n] != "-" for row in rows)]
     widest = {n: max(len(heads[n]), *(len(row[n]) for row in rows)) for n in kept}
+    right = {n for n in kept if all(is_number(row[n]) or row[n] == "-" for row in rows)}
+    whole = right | {n for n in kept if n == 0 or STYLES.keys() & {row[n] for row in rows}}
     console = _console(colored=colored)
-    narrow = sum(widest.values()) + PADDING * len(kept) > console.width
+    *before, last = kept
+    widths, room = _fitted(before, widest, whole, console.width, min(widest[last], READABLE))
+    while room < min(widest[last], LEAST) and len(before) > 1:
+        before.pop()
+        widths, room = _fitted(before, widest, whole, console.width, min(widest[last], READABLE))
+    folds = room >= READABLE
+    widths[last] = min(widest[last], max(room, LEAST))
+    kept = [*before, last]
     drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
     for n in kept:
-        right = all(is_number(row[n]) or row[n] == "-" for row in rows)
-        whole = n == 0 or right or STYLES.keys() & {row[n] for row in rows}
         drawn.add_column(
             heads[n],
-            justify="right" if right else "left",
-            no_wrap=n != kept[-1],
-            overflow="fold" if n == kept[-1] else "ellipsis",
-            max_width=min(widest[n], CUT) if narrow and not whole and n != kept[-1] else None,
+            justify="right" if n in right else "left",
+            no_wrap=n != last or not folds,
+            overflow="fold" if n == last and folds else "ellipsis",
+            width=widths[n],
         )
     for row in rows:
         drawn.add_row(*(Text(row[n], style=STYLES.get(row[n], "")) for n in kept))
     console.print(drawn)
+
+
+def _fitted(
+    before: Sequence[int], widest: Mapping[int, int], whole: Collection[int], width: int, wanted: int
+) -> tuple[dict[int, int], int]:
+    """Return the widths of all columns but the last, cut no more than leaves ``wanted`` to that, and what is left to it."""
+    widths: dict[int, int] = {}
+    room = 0
+    for cut in (width, *CUTS):
+        widths = {n: widest[n] if n in whole else min(widest[n], cut) for n in before}
+        room = width - EDGES - sum(widths.values()) - PADDING * len(before)
+        if room >= wanted:
+            break
+    return widths, room
 
 
 def lines(drawn: Sequence[Line]) -> None:

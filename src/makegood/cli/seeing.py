@@ -24,12 +24,12 @@ from makegood.supervisor import LEASE
 def agents(cli: Cli, /, *, everything: bool) -> None:
     """Show the processes that run and their agents: slots, calls, failure rate, waiting requests, last heartbeat."""
 
-    async def look() -> list[NodeView]:
+    async def look() -> tuple[list[NodeView], dict[str, int]]:
         async with connect(cli) as client:
-            return await client.store.nodes()
+            return await client.store.nodes(), await client.store.depths()
 
-    found = asyncio.run(look())
-    waiting = shapes.waiting(found)
+    found, depths = asyncio.run(look())
+    waiting = shapes.waiting(found, depths)
     seen = [view for view in found if everything or state_of(view) == "alive"]
     if cli.json:
         nodes = [shapes.node(view, state_of(view)) for view in seen]

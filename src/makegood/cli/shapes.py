@@ -150,10 +150,6 @@ def rate(failed: int, calls: int) -> float | None:
     return round(failed / calls, 4) if calls else None
 
 
-def waiting(views: list[NodeView]) -> Mapping[str, int]:
-    """Return how many requests wait per agent ("APP/AGENT"), over all that the processes' rows say."""
-    depths: dict[str, int] = {}
-    for view in views:
-        for agent, depth in view.waiting.items():
-            depths[agent] = max(depth, depths.get(agent, 0))
-    return depths
+def waiting(views: list[NodeView], depths: Mapping[str, int]) -> Mapping[str, int]:
+    """Return how many requests wait per agent ("APP/AGENT"): agents that processes run, and those in whose queue something is."""
+    return {info.agent: 0 for view in views for info in view.info.agents} | dict(depths)

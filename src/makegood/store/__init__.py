@@ -47,7 +47,8 @@ def open_store(url: str | None = None, *, clock: Clock | None = None) -> Store:
             if missing.name != "asyncpg":
                 raise
             raise ConfigError(
-                "a postgresql:// store needs asyncpg: pip install 'makegood[postgres]'"
+                "a postgresql:// store needs asyncpg: `pip install asyncpg`, or install makegood with its extra "
+                "(in a checkout `pip install '.[postgres]'`)"
             ) from missing
         opened: Store = module.PostgresStore(wanted, clock=clock)
         return opened

@@ -212,6 +212,10 @@ class Upkeep(Protocol):
         """Return nodes alive or stopped within the last hour, and per-agent queue depth with them."""
         ...
 
+    async def depths(self) -> dict[str, int]:
+        """Return how many requests wait for each agent ("APP/AGENT"), whether a process runs it or not."""
+        ...
+
     async def alert(self, alerts: Sequence[Alert]) -> None:
         """Write alerts that belong to no Decision (such as "no leader")."""
         ...

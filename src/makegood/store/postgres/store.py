@@ -345,6 +345,10 @@ class PostgresStore:
         """Return nodes alive or ended within the last hour."""
         return await self._read(upkeep.nodes)
 
+    async def depths(self) -> dict[str, int]:
+        """Return how many requests wait for each agent."""
+        return await self._read(upkeep.depths)
+
     async def alert(self, alerts: Sequence[Alert]) -> None:
         """Write alerts that belong to no Decision."""
         if alerts:

@@ -93,13 +93,18 @@ async def unregister(connection: Connection, node: int) -> None:
 
 async def nodes(connection: Connection) -> list[NodeView]:
     """Return nodes that live or ended within the last hour."""
-    depths: dict[str, int] = {agent: count for agent, count in await connection.fetch(_DEPTHS)}  # noqa: C416 - records, not pairs
+    waits = await depths(connection)
     found: list[NodeView] = []
     for number, data, started, remaining, stopped, dead in await connection.fetch(_NODES, _STOPPED_SHOWN):
         info = _info(data)
-        waiting = {a.agent: depths.get(a.agent, 0) for a in info.agents}
+        waiting = {a.agent: waits.get(a.agent, 0) for a in info.agents}
         found.append(NodeView(number, info, started, remaining, stopped, dead, waiting))
     return found
+
+
+async def depths(connection: Connection) -> dict[str, int]:
+    """Return how many requests wait for each agent."""
+    return {agent: count for agent, count in await connection.fetch(_DEPTHS)}  # noqa: C416 - records, not pairs
 
 
 async def alert(tx: Transaction, alerts: Sequence[Alert]) -> None:

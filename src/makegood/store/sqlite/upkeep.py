@@ -119,14 +119,19 @@ def unregister(tx: Transaction, node: int) -> None:
 def nodes(tx: Transaction) -> list[NodeView]:
     """Return nodes that live or ended within the last hour."""
     found: list[NodeView] = []
-    depths: dict[str, int] = dict(tx.rows(_DEPTHS))
+    waits = depths(tx)
     for number, data, started, until, stopped, dead in tx.rows(_NODES, (tx.now - _STOPPED_SHOWN,)):
         info = _info(data)
-        waiting = {a.agent: depths.get(a.agent, 0) for a in info.agents}
+        waiting = {a.agent: waits.get(a.agent, 0) for a in info.agents}
         found.append(
             NodeView(number, info, started, until - tx.now, stopped is not None, bool(dead), waiting)
         )
     return found
+
+
+def depths(tx: Transaction) -> dict[str, int]:
+    """Return how many requests wait for each agent."""
+    return dict(tx.rows(_DEPTHS))
 
 
 def alert(tx: Transaction, alerts: Sequence[Alert]) -> list[None]:
