@@ -20,7 +20,7 @@ from tests.processes.world import World
 
 CARRIED = {"hold": ("done", 1, 1, 0), "haul": ("done", 1, 1, 0)}
 TOLD = re.compile("replies wait for the store|requests cannot be taken now|is PostgreSQL running there")
-FAILED, UNREACHABLE = 1, 8
+USAGE, UNREACHABLE = 2, 8
 WRONG = "a-secret-that-must-not-be-shown"
 
 
@@ -152,7 +152,7 @@ async def test_wrong_password_postgres(folder: Path, server: PrivateServer) -> N
         barred = world.start("barred", "scheduler", "agent", url=wrong)
         assert await world.ends(barred, limit=8) == UNUSABLE
         told = world.launch("told", ["makegood", "scheduler", "--store", wrong])
-        assert await world.ends(told, limit=8) == FAILED
+        assert await world.ends(told, limit=8) == USAGE
         for log in (barred.log(), told.log()):
             assert "refuses this user or password" in log
             assert "user postgres" in log
