@@ -92,7 +92,6 @@ def test_the_operator_undoes_what_was_processed_and_starts_it_again() -> None:
 
 def test_an_error_is_settled_by_the_operator() -> None:
     """A letter that may or may not have gone out is held; the operator looks, and says so."""
-
     settled: list[str] = []
 
     @crash_everywhere(kinds=["kill", "fails"])
@@ -199,3 +198,37 @@ def test_each_role_is_a_process_of_its_own() -> None:
         await world.submit(shop.place_order, "o7")
 
     assert set(played(script).members) == {"shop", "operator", *(role for (role,) in APART)}
+
+
+def test_an_undo_that_takes_back_what_another_task_did_is_found() -> None:
+    """A service without keys goes by its answer; where two tasks got the same one, the wrong effect is taken back, and it is said."""
+
+    async def script(world: World) -> None:
+        services(world, keys=False, token=False, do=lambda _order, _cents: "charge 1")
+        first = await world.submit(shop.place_order, "o7")
+        second = await world.submit(shop.place_order, "o8")
+        await world.settle()
+        await world.operator.undo(second)
+        await world.settle()
+        first.assert_processed()
+        second.assert_undone()
+
+    with pytest.raises(
+        UnprovedError, match=r"NOTHING STANDS: step charge of task \w+ is done.*\n.*another task.*unique"
+    ):
+        played(script)
+
+
+def test_under_a_key_what_was_done_is_taken_back_whatever_was_answered() -> None:
+    """The same answers, but the service honours keys: each task's own effect is taken back."""
+
+    async def script(world: World) -> None:
+        bank = services(world, do=lambda _order, _cents: "charge 1")
+        await world.submit(shop.place_order, "o7")
+        second = await world.submit(shop.place_order, "o8")
+        await world.settle()
+        await world.operator.undo(second)
+        await world.settle()
+        assert [effect.stands for effect in bank.effects] == [True, False]
+
+    played(script)

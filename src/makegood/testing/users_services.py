@@ -329,10 +329,13 @@ class FakeService(Service):
         return None
 
     def _standing_of(self, told: str | None, answer: Any) -> Effect | None:
-        """Return what a request to undo means: what was done under the key, or what was answered so."""
+        """Return what a request to undo means: what was done under the key; for what was done under none, what was answered so."""
         for effect in self.effects:
-            by_key = told is not None and effect.told == told
-            if effect.stands and (by_key or (answer is not None and effect.answer == answer)):
+            if effect.stands and (
+                effect.told == told
+                if told is not None and effect.told is not None
+                else answer is not None and effect.answer == answer
+            ):
                 return effect
         return None
 

@@ -63,16 +63,14 @@ def _of_service(service: FakeService, outcome: Outcome) -> Iterable[str]:
     heard: dict[str, list[Heard]] = {}
     for each in service.heard:
         heard.setdefault(each.truth, []).append(each)
+    last = {(all_of_it[0].task, all_of_it[0].step): truth for truth, all_of_it in heard.items()}
     for truth, all_of_it in heard.items():
-        step, task = all_of_it[0].step, all_of_it[0].task
+        task = all_of_it[0].task
+        name = all_of_it[0].step
+        step = name if len(outcome.at_rest) < 2 else f"{name} of task {show(task)}"
         done = [each for each in all_of_it if each.doing == "do" and each.changed]
         undone = [each for each in all_of_it if each.doing == "undo"]
-        states = (
-            [state for name, state, _, _ in outcome.at_rest[task].steps if name == step]
-            if task in outcome.at_rest
-            else []
-        )
-        state = states[-1] if states else "unknown"
+        state = _state(outcome, task, name) if last[task, name] == truth else "of an earlier round"
         net = service.standing(truth)
         if len(done) > 1:
             times = " and again at ".join(f"{each.at:.3f} s" for each in done)
@@ -84,7 +82,17 @@ def _of_service(service: FakeService, outcome: Outcome) -> Iterable[str]:
                 f"    Why: {_why_left(service, done[0], undone)}"
             )
         elif not net and state == "done":
-            yield f"NOTHING STANDS: step {step} is done, yet at {service.name} nothing of it stands.\n    Why: {_why_gone(done, undone)}"
+            yield (
+                f"NOTHING STANDS: step {step} is done, yet at {service.name} nothing of it stands.\n"
+                f"    Why: {_why_gone(task, done, undone)}"
+            )
+
+
+def _state(outcome: Outcome, task: int, step: str) -> str:
+    """Return the state in which a step came to rest."""
+    found = outcome.at_rest.get(task)
+    states = [state for name, state, _, _ in found.steps if name == step] if found is not None else []
+    return states[-1] if states else "unknown"
 
 
 def _why_twice(service: FakeService, done: list[Heard]) -> str:
@@ -128,11 +136,17 @@ def _why_left(service: FakeService, done: Heard, undone: list[Heard]) -> str:
     return f"its undo named {undone[-1].told!r}, under which {service.name} had done nothing: mg.current_call().undoes is the key to name."
 
 
-def _why_gone(done: list[Heard], undone: list[Heard]) -> str:
+def _why_gone(task: int, done: list[Heard], undone: list[Heard]) -> str:
     if not done:
         return "the action returned without having it done: it asked the service only in part of the cases, or kept an answer of its own."
     if undone:
-        return f"something took it back at {undone[-1].at:.3f} s, in step {undone[-1].step}."
+        by = undone[-1]
+        whose = (
+            ""
+            if by.task == task
+            else f" of another task, {show(by.task)}, which named its answer: are the answers unique?"
+        )
+        return f"it was taken back at {by.at:.3f} s by the undo of step {by.step}{whose}"
     return "it was taken back by something that is no undo of this step."
 
 
