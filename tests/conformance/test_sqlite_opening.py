@@ -70,7 +70,9 @@ async def test_opening_without_migrate_creates_no_file(place: SQLiteWorld) -> No
     assert not place.path.exists()
 
 
-async def test_a_read_only_file_is_an_outage_with_its_remedy(place: SQLiteWorld) -> None:
+async def test_a_read_only_file_is_an_outage_with_its_remedy_but_for_who_only_looks(
+    place: SQLiteWorld,
+) -> None:
     made = place.store()
     await made.open(migrate=True)
     await made.close()
@@ -80,6 +82,13 @@ async def test_a_read_only_file_is_an_outage_with_its_remedy(place: SQLiteWorld)
 
     with pytest.raises(StoreUnavailableError, match="read-only: give this user write access"):
         await SQLiteStore(place.path, open_connection=read_only).open()
+    looker = SQLiteStore(place.path, open_connection=read_only)
+    await looker.open(looking=True)
+    assert await looker.find(Filter()) == []
+    assert await looker.check() == []
+    with pytest.raises(StoreUnavailableError, match="read-only: give this user write access"):
+        await looker.submit([draft(1)])
+    await looker.close()
 
 
 async def test_without_a_write_ahead_log_nothing_is_opened(place: SQLiteWorld) -> None:

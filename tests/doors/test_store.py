@@ -1,6 +1,7 @@
 """``makegood store``: what it would do, what it did, what it found."""
 
 import sqlite3
+import time
 from pathlib import Path
 
 from tests.doors.conftest import Shop
@@ -129,3 +130,24 @@ def test_versions_that_cannot_be_told_are_told_with_the_remedy(tmp_path: Path) -
         assert (result.exit_code, result.stdout) == (9, ""), words
         assert "its table of schema versions has no row" in result.stderr
         assert "restore a backup" in result.stderr
+
+
+LOOKS = (
+    ("task", "list"), ("task", "show", "{task}"), ("task", "history", "{task}"), ("task", "undo", "--preview", "{task}"),
+    ("agents",), ("alerts",), ("leader",), ("check", "kiosk:kiosk"), ("store", "status"), ("store", "check"),
+)  # fmt: skip
+
+
+def test_who_only_looks_does_not_wait_for_the_lock_of_another(shop: Shop) -> None:
+    """An outsider in the middle of a write: all commands that only read work, at once and also after a reboot."""
+    task = shop.done("task", "submit", "kiosk:buy", '{"id": "o"}').strip()
+    outsider = sqlite3.connect(shop.folder / "kiosk.db", isolation_level=None)
+    outsider.execute("delete from makegood_clock")
+    outsider.execute("begin immediate")
+    begun = time.monotonic()
+    for words in LOOKS:
+        result = shop.call(*(word.format(task=task) for word in words))
+        assert result.exit_code == 0, (words, result.stderr)
+    assert time.monotonic() - begun < 5.0
+    outsider.execute("rollback")
+    outsider.close()

@@ -14,7 +14,7 @@ import msgspec
 from makegood.cli import exits, shapes
 from makegood.cli.context import Cli, Seconds, common, pass_cli
 from makegood.cli.preview import listed
-from makegood.cli.tasks import connect
+from makegood.cli.tasks import connect, looking
 from makegood.client import Client
 from makegood.errors import MakegoodError
 from makegood.handle import TaskHandle
@@ -211,7 +211,7 @@ def _sentence(shape: dict[str, Any]) -> str:
 async def _preview(cli: Cli, task_ids: Sequence[str]) -> None:
     """Show what an undo of each task would deal with, in order."""
     documents = []
-    async with connect(cli) as client:
+    async with looking(cli) as client:
         for task_id in task_ids:
             task = client.task(task_id)
             found = await task.status()

@@ -16,7 +16,7 @@ from makegood.cli import exits
 from makegood.cli.context import Cli, common, pass_cli
 from makegood.cli.loading import load_app
 from makegood.cli.output import counted, masked
-from makegood.cli.tasks import connect
+from makegood.cli.tasks import looking
 from makegood.client import Client
 from makegood.errors import DefinitionError
 from makegood.states import TaskState
@@ -127,7 +127,7 @@ async def _look(cli: Cli, app: App, limit: int) -> tuple[int, list[Stranded]]:
     }
     found: dict[tuple[str, str, str], Stranded] = {}
     looked = 0
-    async with connect(cli) as client:
+    async with looking(cli) as client:
         async for task, steps in _open_tasks(client, app.name, limit):
             looked += 1
             for step in steps:

@@ -9,7 +9,7 @@ from makegood import ids
 from makegood.cli import shapes
 from makegood.cli.context import Cli, common, pass_cli
 from makegood.cli.output import date_time
-from makegood.cli.tasks import connect
+from makegood.cli.tasks import looking
 from makegood.durations import shown
 from makegood.store.records import AlertView, LeaseView, NodeView
 from makegood.supervisor import LEASE
@@ -25,7 +25,7 @@ def agents(cli: Cli, /, *, everything: bool) -> None:
     """Show the processes that run and their agents: slots, calls, failure rate, waiting requests, last heartbeat."""
 
     async def look() -> tuple[list[NodeView], dict[str, int]]:
-        async with connect(cli) as client:
+        async with looking(cli) as client:
             return await client.store.nodes(), await client.store.depths()
 
     found, depths = asyncio.run(look())
@@ -90,7 +90,7 @@ def leader(cli: Cli) -> None:
     """Show which Supervisor leads: holder, epoch, seconds left."""
 
     async def look() -> LeaseView | None:
-        async with connect(cli) as client:
+        async with looking(cli) as client:
             return await client.store.read(LEASE)
 
     view = asyncio.run(look())
@@ -116,7 +116,7 @@ def alerts(cli: Cli, /, *, task_id: str | None, limit: int) -> None:
     number = None if task_id is None else ids.parse(task_id)
 
     async def look() -> list[AlertView]:
-        async with connect(cli) as client:
+        async with looking(cli) as client:
             return await client.store.alerts(limit, number)
 
     found = asyncio.run(look())

@@ -131,7 +131,7 @@ def check(cli: Cli) -> None:
     async def look() -> list[str]:
         store = open_store(cli.settings.store)
         try:
-            await store.open()
+            await store.open(looking=True)
             return await store.check()
         finally:
             await store.close()

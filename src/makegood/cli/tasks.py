@@ -5,7 +5,7 @@ import contextlib
 import inspect
 import sys
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from makegood.durations import shown
 from makegood.errors import DefinitionError, MakegoodError, PayloadError, WaitExpiredError
 from makegood.handle import AT_REST, TaskHandle
 from makegood.states import TaskState
+from makegood.store import open_store
 from makegood.store.records import Filter, TaskDetail, TaskView
 from makegood.workflow import Workflow
 
@@ -42,6 +43,18 @@ timeout_option = click.option(
 def connect(cli: Cli) -> Client:
     """Return a client of the store that the settings name."""
     return Client(cli.settings.store, poll=cli.settings.options.poll_seconds or 1.0)
+
+
+@contextlib.asynccontextmanager
+async def looking(cli: Cli) -> AsyncIterator[Client]:
+    """Give a client for a command that only reads: it works on a store that cannot be written now."""
+    store = open_store(cli.settings.store)
+    try:
+        await store.open(looking=True)
+        async with Client(store, poll=cli.settings.options.poll_seconds or 1.0) as client:
+            yield client
+    finally:
+        await store.close()
 
 
 # -- submit ------------------------------------------------------------------------------------------------------------
@@ -246,7 +259,7 @@ def list_(cli: Cli, /, *, state: tuple[TaskState, ...], before: str | None, **co
     wanted = Filter(states=state, before=None if before is None else ids.parse(before), **conditions)
 
     async def find() -> tuple[list[TaskView], float]:
-        async with connect(cli) as client:
+        async with looking(cli) as client:
             return await client.find(wanted), await client.store.now()
 
     found, now = asyncio.run(find())
@@ -274,7 +287,7 @@ def show(cli: Cli, /, *, task_id: str) -> None:
     """Show a task with its inputs, steps and alerts."""
 
     async def look() -> None:
-        async with connect(cli) as client:
+        async with looking(cli) as client:
             task = client.task(task_id)
             found = await task.status()
             alerts = await client.store.alerts(task=task.number)
@@ -322,7 +335,7 @@ def history(cli: Cli, /, *, task_id: str, follow: bool) -> None:
     """Show what moved when, and what came too late."""
 
     async def tell() -> None:
-        async with connect(cli) as client:
+        async with looking(cli) as client:
             task = client.task(task_id)
             events = [] if follow else [event async for event in task.events(follow=False)]
             if not follow and cli.json:
@@ -355,7 +368,7 @@ def watch(cli: Cli, /, *, task_id: str, timeout: float | None) -> None:
 
 
 async def _watch(cli: Cli, task_id: str, limit: float | None) -> int:
-    async with connect(cli) as client:
+    async with looking(cli) as client:
         task = client.task(task_id)
         try:
             async with asyncio.timeout(limit):

@@ -180,9 +180,11 @@ class Upkeep(Protocol):
         """The store's own random id and its generation, read when it was opened and at each reconnection."""
         ...
 
-    async def open(self, *, migrate: bool = False) -> None:
+    async def open(self, *, migrate: bool = False, looking: bool = False) -> None:
         """Connect and verify durability settings and schema; ``migrate`` applies missing migrations first.
 
+        ``looking``: the caller will only read; then nothing is written at opening, so that it works on a store that may not
+        be written now.
         Raises ``StoreUnavailableError``, ``SchemaMismatchError``, ``ConfigError``. An empty store without ``migrate`` is a
         ``SchemaMismatchError`` that names the command to type.
         """

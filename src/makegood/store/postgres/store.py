@@ -84,7 +84,7 @@ class PostgresStore:
             raise self._not_open()
         return self._dialer.identity
 
-    async def open(self, *, migrate: bool = False) -> None:
+    async def open(self, *, migrate: bool = False, looking: bool = False) -> None:  # noqa: ARG002 - nothing is written either way
         """Connect, verify settings and schema, listen for wake-ups."""
         if self._lanes is not None:
             return

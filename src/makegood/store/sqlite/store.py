@@ -76,18 +76,22 @@ class SQLiteStore:
             raise StoreUnavailableError(f"{self._path}: the store is not open; `await store.open()` first")
         return self._identity
 
-    async def open(self, *, migrate: bool = False) -> None:
-        """Open the file, verify settings and schema, start the threads and hang up the bell."""
+    async def open(self, *, migrate: bool = False, looking: bool = False) -> None:
+        """Open the file, verify settings and schema, start the threads and hang up the bell.
+
+        ``looking``: nothing is written, and no lock of another process is waited for.
+        """
         if self._writer is not None:
             return
         loop = asyncio.get_running_loop()
-        await self._apart(partial(self._prepare, migrate=migrate))
+        await self._apart(partial(self._prepare, migrate=migrate, looking=looking))
         bell = self._make_bell(self._path, self._heard)
         self._writer = self._line("writer", loop, busy=0.0, bell=bell)
         self._reader = self._line("reader", loop, busy=_BUSY, bell=None)
         self._bell = bell
         try:  # their connections are opened now, not when they are first needed
-            await asyncio.gather(self._writer.ask(_nothing), self._reader.ask(_nothing))
+            lines = (self._reader,) if looking else (self._writer, self._reader)
+            await asyncio.gather(*(line.ask(_nothing) for line in lines))
         except BaseException:
             await self.close()
             raise
@@ -129,7 +133,7 @@ class SQLiteStore:
         except sqlite3.Error as failure:
             raise translated(failure, self._path) from failure
 
-    def _prepare(self, *, migrate: bool) -> None:
+    def _prepare(self, *, migrate: bool, looking: bool) -> None:
         """Verify that the file can be what we need; create it when we may."""
         examine(self._path)
         if migrate:
@@ -139,8 +143,9 @@ class SQLiteStore:
         connection = self._opened()
         try:
             migrations.verify("sqlite", upkeep.version(connection, str(self._path)), str(self._path))
-            connection.execute("begin immediate")
-            self._clock.shift = upkeep.set_clock(connection, self._clock.clock)
+            connection.execute("begin" if looking else "begin immediate")
+            set_clock = upkeep.see_clock if looking else upkeep.set_clock
+            self._clock.shift = set_clock(connection, self._clock.clock)
             self._identity = upkeep.identity(connection)
             connection.execute("commit")
         finally:

@@ -60,23 +60,35 @@ _APPLIED = "insert into makegood_schema_version (version, name, applied_at) valu
 _info = msgspec.json.Decoder(NodeInfo).decode
 
 
-def set_clock(connection: sqlite3.Connection, clock: Clock) -> float:
-    """Return what to add to this boot's monotonic clock; the first process of a boot decides it.
+def see_clock(connection: sqlite3.Connection, clock: Clock) -> float:
+    """Return what to add to this boot's monotonic clock, without writing it down."""
+    return _clock(connection, clock)[0]
 
-    It never goes back: after a boot with a wrong wall clock time goes on from the last moment seen. Inside a
-    transaction that may write.
+
+def set_clock(connection: sqlite3.Connection, clock: Clock) -> float:
+    """Return what to add to this boot's monotonic clock; the first process of a boot decides it. Inside a transaction that may
+    write.
     """
-    boot = clock.boot_id()
-    known = connection.execute(_SHIFT, (boot,)).fetchall()
-    if known:
-        return float(known[0][0])
-    (seen,) = connection.execute(_SEEN).fetchone()
-    start = max(clock.wall(), seen)
-    shift: float = start - clock.monotonic()
-    connection.execute(_OLD_BOOTS, (boot,))
-    connection.execute(_OLD_WRITERS)
-    connection.execute(_NEW_BOOT, (boot, shift, start))
+    shift, start = _clock(connection, clock)
+    if start is not None:
+        boot = clock.boot_id()
+        connection.execute(_OLD_BOOTS, (boot,))
+        connection.execute(_OLD_WRITERS)
+        connection.execute(_NEW_BOOT, (boot, shift, start))
     return shift
+
+
+def _clock(connection: sqlite3.Connection, clock: Clock) -> tuple[float, float | None]:
+    """Return the shift, and in a boot of which nothing is written yet what time it is.
+
+    It never goes back: after a boot with a wrong wall clock time goes on from the last moment seen.
+    """
+    known = connection.execute(_SHIFT, (clock.boot_id(),)).fetchall()
+    if known:
+        return float(known[0][0]), None
+    (seen,) = connection.execute(_SEEN).fetchone()
+    start: float = max(clock.wall(), seen)
+    return start - clock.monotonic(), start
 
 
 def pass_by(tx: Transaction) -> None:
