@@ -63,6 +63,11 @@ class Shoppers(Customers):
                 raise self.failed[order.key]
         return self.told[order.key]
 
+    def _door(self) -> Member | None:
+        """Submit as a shop does, by a process of its own."""
+        shop = self._stage.members["shop"]
+        return shop if shop.up and shop.client is not None else None
+
     async def _try(self, door: Member, client: Client, order: Order) -> None:
         try:
             await self._ask(door, client, order)
