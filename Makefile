@@ -63,7 +63,7 @@ endif
 
 .PHONY: simulate
 simulate: .venv ## storms over the real engine on virtual time, a seed each (SEEDS=300 FROM=0); a failing one says how to replay it
-	@$(python) -m makegood.testing.simulate --seeds $(SEEDS) --from $(FROM) --processes $$(nproc)
+	@$(python) -m makegood.testing.seeds --seeds $(SEEDS) --from $(FROM) --processes $$(nproc)
 
 .PHONY: everywhere
 everywhere: .venv ## one fault at every point of a calm run, one run for each (ARGS="--kind kill --workflow place_order")

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from makegood import testing
 from makegood.errors import ConfigError
 from makegood.testing import crash_everywhere, crashing
 
@@ -307,3 +308,9 @@ def test_a_decorator_that_cannot_be_meant_is_refused() -> None:
         crash_everywhere(at_most=0)
     with pytest.raises(ConfigError, match="at least 1"):
         crashing.simulate(seeds=0)
+
+
+def test_no_module_takes_the_place_of_a_public_name() -> None:
+    """A submodule of the same name would overwrite the decorator as soon as somebody imports it."""
+    modules = {path.stem for path in Path(testing.__file__).parent.iterdir()}
+    assert not modules & set(testing.__all__)

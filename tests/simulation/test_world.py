@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from makegood.testing.faults import Point
-from makegood.testing.simulate import Storms, several
+from makegood.testing.seeds import Storms, several
 from makegood.testing.swarm import LAYOUTS, Swarm, calm, kills
 
 SEEDS = Path(__file__).with_name("seeds.txt")
@@ -69,7 +69,7 @@ def test_the_same_seed_gives_the_same_history_twice(storms: Storms) -> None:
 
 DIGESTS = """
 import logging
-from makegood.testing.simulate import Storms
+from makegood.testing.seeds import Storms
 logging.disable(logging.CRITICAL)
 storms = Storms()
 print([storms.run(seed).history.digest() for seed in (0, 3, 11, 215)])

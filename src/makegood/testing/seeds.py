@@ -1,4 +1,4 @@
-"""``python -m makegood.testing.simulate``: storms over the real engine, seed after seed.
+"""``python -m makegood.testing.seeds``: storms over the real engine, seed after seed.
 
 Each seed is a world of its own. A failing one prints its seed, its options, what is wrong, a timeline, and the one command
 that replays it; the exit code is then 1. A run in which something never happened proves nothing, and says so.
@@ -23,7 +23,7 @@ from makegood.testing.storm import ONCE, SERVICES_OF_STORM, orders, storm_app
 from makegood.testing.swarm import Swarm
 from makegood.testing.world import Orders, Outcome, World, empty_store
 
-COMMAND = "python -m makegood.testing.simulate"
+COMMAND = "python -m makegood.testing.seeds"
 ENOUGH = 100
 """From so many seeds on, a run must contain everything that can happen."""
 _SHOWN = 3
