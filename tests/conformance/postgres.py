@@ -168,7 +168,9 @@ class PostgresWorld(World):
         try:
             found = await connection.fetch("select tablename from pg_tables where schemaname = 'makegood'")
             if found and not await connection.fetchval("select count(*) from makegood.schema_version"):
-                await connection.execute("drop schema makegood cascade")  # a test has made it one that nobody can use
+                await connection.execute(
+                    "drop schema makegood cascade"
+                )  # a test has made it one that nobody can use
                 return
             tables = {row["tablename"] for row in found} - {"generation", "schema_version"}
             wanted = needed("postgres")
