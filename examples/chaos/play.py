@@ -34,6 +34,8 @@ SETTINGS: Final = {
 SCHEDULERS, AGENTS, SUPERVISORS = 2, 3, 2
 CUSTOMERS: Final = 3
 READY_WITHIN: Final = 45.0
+ENDS_WITHIN: Final = 12.0
+"""A drain may take its limit, 3 s, and 5 s more for the last commits, on connections that may just have been lost."""
 REST_WITHIN: Final = 120.0
 """Seconds after the last fault in which everything must come to rest."""
 DRAW_EVERY: Final = 0.25
@@ -195,8 +197,8 @@ class Play:
         self._complaints += [
             f"the store's own check: {found}" for found in await ground.looking.store.check()
         ]
-        late = await asyncio.to_thread(ground.wall.end)
-        self._complaints += [f"{name} did not end within 5 s of SIGTERM" for name in late]
+        late = await asyncio.to_thread(ground.wall.end, ENDS_WITHIN)
+        self._complaints += [f"{name} did not end within {ENDS_WITHIN:g} s of SIGTERM" for name in late]
         self._complaints += self._ledger.complaints + strikes.complaints + self._logged(ground.wall)
         counts: Counter[str] = self._ledger.counts + ground.operators.counts
         counts["starts refused for want of a store"] = strikes.refused_starts
