@@ -6,6 +6,8 @@ SHELL := /bin/bash
 STORE ?= sqlite
 ORDERS ?= 200
 SEEDS ?= 300
+ELECTION_SEEDS ?= 10000
+RECORDINGS ?= 12
 FROM ?= 0
 SECONDS ?= 60
 # What is ordered and what falls when in a run of chaos; empty: chance, and the run says what it drew
@@ -20,8 +22,8 @@ fast := tests/unit tests/house
 .PHONY: help
 help: ## list the targets
 	@printf 'makegood, targets of make:\n\n'
-	@sed -nE 's/^([a-z.]+):[^#]*## (.*)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; do \
-		printf '  %-9s %s\n' "$$name" "$$text"; done
+	@sed -nE 's/^([a-z.-]+):[^#]*## (.*)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; do \
+		printf '  %-17s %s\n' "$$name" "$$text"; done
 	@printf '\nSTORE=%s ORDERS=%s are the settings of demo (STORE=postgres starts a private PostgreSQL);\nSTORE, SECONDS=%s and SEED those of chaos.\n' '$(STORE)' '$(ORDERS)' '$(SECONDS)'
 
 .PHONY: demo
@@ -42,12 +44,15 @@ chaos: .venv ## the order example under every fault, with real processes (STORE,
 
 .PHONY: nightly
 # Each part runs whatever became of the others; the whole fails when one has failed.
-nightly: .venv ## half an hour of chaos on both stores, then every simulation that there is
+nightly: .venv ## half an hour of chaos on both stores, then every storm, fault point, replica, model and crash image there is
 	@failed=; \
 	run() { echo "makegood: make $$*"; $(MAKE) --no-print-directory "$$@" || failed="$$failed, make $$*"; }; \
 	run chaos STORE=sqlite SECONDS=900; \
 	run chaos STORE=postgres SECONDS=900; \
-	if grep -q '^simulate:' Makefile; then run simulate SEEDS=10000; fi; \
+	run simulate SEEDS=10000; \
+	run everywhere; \
+	run replicas; \
+	run models ALL=1; \
 	if grep -q '^crash:' Makefile; then run crash; fi; \
 	if [[ -n $$failed ]]; then echo "makegood: failed$$failed" >&2; exit 1; fi
 
@@ -55,6 +60,8 @@ nightly: .venv ## half an hour of chaos on both stores, then every simulation th
 # Many tests wait for processes and servers: two at a time keep the whole below ten minutes on two cores.
 test: .venv lint ## everything: form, types, layers, then every test on every store; a table tells what was skipped
 	@scripts/postgres.sh
+	@scripts/models.sh --ready
+	@scripts/servers.sh
 ifeq ($(strip $(ARGS)),)
 	@$(python) -m pytest -n 2 --dist worksteal
 else
@@ -65,9 +72,23 @@ endif
 simulate: .venv ## storms over the real engine on virtual time, a seed each (SEEDS=300 FROM=0); a failing one says how to replay it
 	@$(python) -m makegood.testing.seeds --seeds $(SEEDS) --from $(FROM) --processes $$(nproc)
 
+.PHONY: simulate-election
+simulate-election: .venv ## candidates for a lease under faults on virtual time (ELECTION_SEEDS=10000 FROM=0)
+	@$(python) -m makegood.testing.elections --seeds $(ELECTION_SEEDS) --from $(FROM) --processes $$(nproc)
+
+.PHONY: bench-election
+bench-election: .venv ## fail-over by store and fault, real processes, beside a port of a sample (ARGS="--runs 30 --stores sqlite,redis")
+	@scripts/postgres.sh
+	@scripts/servers.sh
+	@$(python) benchmarks/election.py $(ARGS)
+
 .PHONY: everywhere
 everywhere: .venv ## one fault at every point of a calm run, one run for each (ARGS="--kind kill --workflow place_order")
 	@$(python) -m makegood.testing.everywhere --processes $$(nproc) $(ARGS)
+
+.PHONY: crash
+crash: .venv ## the power goes at every sync of the SQLite file: all that the disk may hold then (RECORDINGS=12 FROM=0)
+	@$(python) -m makegood.testing.powercut --seeds $(RECORDINGS) --from $(FROM) --processes $$(nproc) $(ARGS)
 
 .PHONY: check
 check: .venv lint ## the quick round before a commit: form, types, layers, tidiness, the fast tests
@@ -82,6 +103,12 @@ replicas: .venv ## PostgreSQL with a real standby: killed, promoted, five rounds
 .PHONY: models
 models: .venv ## search the protocol models with spin (ALL=1: the slow ones too)
 	@scripts/models.sh $(if $(filter-out 0,$(ALL)),--all) $(ARGS)
+
+.PHONY: bench
+bench: .venv ## makegood beside its peers and the bare floor, in one run (QUICK=1: small; ARGS="--only throughput --peers dbos")
+	@scripts/postgres.sh
+	@scripts/servers.sh
+	@$(python) -m benchmarks $(if $(filter-out 0,$(QUICK)),--quick) $(ARGS)
 
 .PHONY: lint
 lint: .venv
@@ -105,5 +132,5 @@ lock: .venv ## write requirements.lock anew with the latest versions
 
 .PHONY: clean
 clean: ## remove the environment and everything made
-	@rm -rf .venv .bootstrap dist build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	@rm -rf .venv .bootstrap .servers dist build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -258,8 +258,8 @@ def main() -> int:
         return 2
     if options.trace:
         for variant in variants:
-            found = search(variant, options.limit, trace=True)
-            print(f"{variant.name}: {found.verdict}, {found.states:,} states\n{found.text}")
+            one = search(variant, options.limit, trace=True)
+            print(f"{variant.name}: {one.verdict}, {one.states:,} states\n{one.text}")
         return 0
     columns = (TextColumn("{task.description:<28}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:

@@ -19,15 +19,19 @@ and forgotten, whatever crashes. The Scheduler-Agent-Supervisor pattern on one S
         return charge(order)
 """
 
+from makegood.blocking import SyncQueue
+from makegood.breaker import Breaker
 from makegood.call import Call, current_call
 from makegood.client import Client
 from makegood.declaration import NOT_HAPPENED, NOTHING, Happened, NotHappened
 from makegood.errors import (
     ActRefusedError,
+    AlertNotFoundError,
     ClosedError,
     CompleteByPassed,
     ConfigError,
     DefinitionError,
+    DeliveryError,
     DuplicateNameError,
     FencedOffError,
     IllegalTransitionError,
@@ -37,6 +41,7 @@ from makegood.errors import (
     PayloadError,
     Permanent,
     PromiseError,
+    QueueFullError,
     Refused,
     SchemaMismatchError,
     StaleWriteError,
@@ -47,6 +52,7 @@ from makegood.errors import (
     TaskNotFoundError,
     TaskOutcome,
     TaskUndone,
+    TransactionError,
     UnknownActionError,
     Verdict,
     WaitExpiredError,
@@ -55,8 +61,12 @@ from makegood.handle import TaskHandle
 from makegood.node import Node
 from makegood.options import Options
 from makegood.policy import NEVER, Recover, Retry
+from makegood.queued import QueueMessage
+from makegood.queues import Queue
+from makegood.receiving import Inbox
 from makegood.sync import SyncClient, SyncNode, SyncTaskHandle
 from makegood.task import Plan
+from makegood.transactions import Transaction
 from makegood.workflow import App, all_of, any_of, branches, each, not_, parallel, when
 
 __all__ = [
@@ -64,17 +74,21 @@ __all__ = [
     "NOTHING",
     "NOT_HAPPENED",
     "ActRefusedError",
+    "AlertNotFoundError",
     "App",
+    "Breaker",
     "Call",
     "Client",
     "ClosedError",
     "CompleteByPassed",
     "ConfigError",
     "DefinitionError",
+    "DeliveryError",
     "DuplicateNameError",
     "FencedOffError",
     "Happened",
     "IllegalTransitionError",
+    "Inbox",
     "KeyConflict",
     "Later",
     "MakegoodError",
@@ -85,6 +99,9 @@ __all__ = [
     "Permanent",
     "Plan",
     "PromiseError",
+    "Queue",
+    "QueueFullError",
+    "QueueMessage",
     "Recover",
     "Refused",
     "Retry",
@@ -95,12 +112,15 @@ __all__ = [
     "SubmissionError",
     "SyncClient",
     "SyncNode",
+    "SyncQueue",
     "SyncTaskHandle",
     "TaskHandle",
     "TaskInError",
     "TaskNotFoundError",
     "TaskOutcome",
     "TaskUndone",
+    "Transaction",
+    "TransactionError",
     "UnknownActionError",
     "Verdict",
     "WaitExpiredError",

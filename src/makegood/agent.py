@@ -11,18 +11,21 @@ by the store and kept in the history. A process that dies says nothing either.
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+
+from msgspec.structs import replace
 
 from makegood.call import Call, enter
 from makegood.channels.protocol import Channel
 from makegood.clock import Clock
-from makegood.declaration import Action
 from makegood.errors import StoreUnavailableError
 from makegood.ids import show
 from makegood.messages import Message, Request
-from makegood.store.records import AgentInfo, Identity, Offer
+from makegood.observing import Answering
+from makegood.slots import Slots, excused, judge
+from makegood.store.records import AgentInfo, Identity, Offer, Taken
 from makegood.threads import DaemonThreads
 from makegood.trying import Running, Trying
 
@@ -30,25 +33,6 @@ log = logging.getLogger("makegood.agent")
 
 EXTEND_MOST = 10
 """``call.extend()`` may stretch an attempt to at most this many times its complete-by."""
-
-
-@dataclass(slots=True)
-class Slots:
-    """One agent of this process: its actions by every name they go or went by, its slots, and what it has seen."""
-
-    address: str
-    actions: Mapping[str, Action[..., Any]]
-    size: int
-    free: int = 0
-    calls: int = 0
-    failed: int = 0
-    seconds: float = 0.0
-    backlog: bool = False
-
-    def info(self) -> AgentInfo:
-        """Return what the process publishes of this agent."""
-        mean = self.seconds / self.calls if self.calls else 0.0
-        return AgentInfo(self.address, self.size, self.size - self.free, self.calls, self.failed, mean)
 
 
 @dataclass(slots=True)
@@ -63,6 +47,7 @@ class Agents:
     ``slots``: the agents by address. ``deliver``: offered each reply in time first; returns True when a Scheduler of this
     process takes it in memory. ``poll``: seconds between looks at the store behind the wake-ups, None = never.
     ``beside_scheduler``: a Scheduler runs in this process, so isolated requests are taken only when nothing else runs.
+    ``changed``: told when a circuit opens, or closes again. ``watched``: puts in the place of what runs attempts another that watches.
     """
 
     def __init__(
@@ -75,10 +60,12 @@ class Agents:
         rng: random.Random,
         poll: float | None = 1.0,
         beside_scheduler: bool = False,
+        watched: Callable[[Answering], Answering] | None = None,
     ) -> None:
         self.node = 0
         self.slots = slots
         self.deliver: Callable[[int, Message, int], bool] = lambda _task, _message, _node: False
+        self.changed: Callable[[], None] = lambda: None
         self._channel = channel
         self._identity = identity
         self._clock = clock
@@ -93,15 +80,19 @@ class Agents:
         self._taking = False
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_at = 0.0
+        self._again: asyncio.TimerHandle | None = None
+        self._excused: list[Running] = []
         self._threads = DaemonThreads(max(1, sum(s.size for s in slots.values())), "action")
-        self._trying = Trying(clock, rng, self._threads, self._arm)
+        trying = Trying(clock, rng, self._threads, self._arm)
+        self._trying: Answering = trying if watched is None else watched(trying)
         for each in slots.values():
             each.free = each.size
 
     # -- what a Scheduler of the same process uses ------------------------------------------------------------------
 
     def budget(self) -> dict[str, int]:
-        """Set all free slots aside for a Scheduler's commit and return them; agents with a backlog in the store give none.
+        """Set all free slots aside for a Scheduler's commit and return them; agents with a backlog in the store give none, nor those
+        whose circuit is not closed or whose rate the store keeps.
 
         What is not used must come back through ``restore``: requests waiting in the store may be of higher priority.
         """
@@ -109,10 +100,18 @@ class Agents:
             return {}
         given = {}
         for address, slots in self.slots.items():
-            if slots.free > 0 and not slots.backlog:
-                given[address] = slots.free
-                slots.free = 0
+            if lendable := slots.lendable:
+                given[address] = lendable
+                slots.free -= lendable
         return given
+
+    def lend(self, address: str) -> bool:
+        """Set one slot aside for a task that is being submitted, under the conditions of ``budget``; ``restore`` takes it back."""
+        slots = self.slots.get(address)
+        if slots is None or not slots.lendable or self._draining or self._alone:
+            return False
+        slots.free -= 1
+        return True
 
     def restore(self, unused: Mapping[str, int]) -> None:
         """Take back slots that ``budget`` gave and the commit did not use."""
@@ -146,7 +145,10 @@ class Agents:
 
     async def run(self) -> None:
         """Take requests and answer them until cancelled; call ``drain`` first for an orderly end."""
-        stops = [self._channel.subscribe(address, self._wake.set) for address in self.slots]
+        stops = [
+            self._channel.subscribe(address, partial(self._rung, slots))
+            for address, slots in self.slots.items()
+        ]
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._pull(), name="agents pull")
@@ -154,8 +156,9 @@ class Agents:
         finally:
             for stop in stops:
                 stop()
-            if self._alarm is not None:
-                self._alarm.cancel()
+            for timer in (self._alarm, self._again):
+                if timer is not None:
+                    timer.cancel()
             for attempt in list(self._running):
                 if attempt.work is not None:
                     attempt.work.cancel()
@@ -170,18 +173,25 @@ class Agents:
 
     def infos(self) -> tuple[AgentInfo, ...]:
         """Return what this process publishes of its agents."""
-        return tuple(slots.info() for slots in self.slots.values())
+        now = self._clock.monotonic()
+        return tuple(slots.info(now) for slots in self.slots.values())
 
     # -- taking ----------------------------------------------------------------------------------------------------------
+
+    def _rung(self, slots: Slots) -> None:
+        slots.rung = True
+        self._wake.set()
 
     async def _pull(self) -> None:
         pause = 0.05
         while True:
             self._wake.clear()
             took = False
-            if not self._draining and not self._alone:
+            if (not self._draining and not self._alone) or self._excused:
                 try:
-                    took = await self._take()
+                    if self._excused:
+                        await self._excuse()
+                    took = not self._draining and not self._alone and await self._take()
                     pause = 0.05
                 except StoreUnavailableError as away:
                     log.warning("requests cannot be taken now: %s", away)
@@ -192,36 +202,68 @@ class Agents:
                 await _wait(self._wake, self._poll, self._rng)
 
     async def _take(self) -> bool:
-        offers = [Offer(s.address, tuple(s.actions), s.free) for s in self.slots.values() if s.free > 0]
+        offers = self._offers()
         if not offers:
             return False
         # Alone: nothing runs, and no slot is lent to the Scheduler for a commit under way.
         alone = self._beside and all(s.free == s.size for s in self.slots.values())
+        aside = {offer.agent: self.slots[offer.agent].free for offer in offers}
         for offer in offers:
             self.slots[offer.agent].free = 0
+            self.slots[offer.agent].rung = False
         node, began = self.node, self._clock.monotonic()
-        taken: list[Request] = []
+        taken = Taken()
         self._taking = True
+        used: dict[str, int] = {}
         try:
             taken = await self._channel.take(node, offers, alone=alone)
-            if self._draining and taken:  # told to stop meanwhile: others shall have them at once
-                given, taken = taken, []
-                await self._channel.give_back(node, [(r.task, r.idx, r.attempt) for r in given])
-        finally:
-            self._taking = False
-            used: dict[str, int] = {}
-            for request in taken:
+            kept = await self._kept(node, taken)
+            for request in kept:
                 address = f"{request.app}/{request.agent}"
                 used[address] = used.get(address, 0) + 1
+            now = self._clock.monotonic()
             for offer in offers:
-                slots = self.slots[offer.agent]
-                slots.free += offer.slots - used.get(offer.agent, 0)
-                slots.backlog = used.get(offer.agent, 0) >= offer.slots
-        for request in taken:
+                self.slots[offer.agent].took(
+                    offer, used.get(offer.agent, 0), taken.again.get(offer.agent), now
+                )
+        finally:
+            self._taking = False
+            for address, free in aside.items():
+                self.slots[address].free += free - used.get(address, 0)
+        for request in kept:
             if self._beside and request.isolate:
                 self._alone = True
             self._begin(request, node, began)
-        return bool(taken)
+        return bool(kept)
+
+    def _offers(self) -> list[Offer]:
+        """Return what may be taken now; sees to it that what time alone allows is offered when its time has come."""
+        now, wait = self._clock.monotonic(), 0.0
+        offers: list[Offer] = []
+        for slots in self.slots.values():
+            offer = slots.offer(now)
+            if offer is not None:
+                offers.append(offer)
+            elif rest := slots.waits(now):
+                wait = min(wait or rest, rest)
+        if wait:
+            if self._again is not None:
+                self._again.cancel()
+            self._again = asyncio.get_running_loop().call_later(wait, self._wake.set)
+        return offers
+
+    async def _kept(self, node: int, taken: Sequence[Request]) -> Sequence[Request]:
+        """Give back what must not begin any more: this process was told to stop meanwhile, or a circuit has opened."""
+        kept = [] if self._draining else [r for r in taken if not self._shut(f"{r.app}/{r.agent}")]
+        if len(kept) < len(taken):
+            here = {id(request) for request in kept}
+            given = [(r.task, r.idx, r.attempt) for r in taken if id(r) not in here]
+            await self._channel.give_back(node, given)
+        return kept
+
+    def _shut(self, address: str) -> bool:
+        circuit = self.slots[address].circuit
+        return circuit is not None and circuit.remaining(self._clock.monotonic()) > 0
 
     # -- one attempt -----------------------------------------------------------------------------------------------------
 
@@ -229,6 +271,11 @@ class Agents:
         within = request.within
         attempt = Running(request, node, began + within, began + within * EXTEND_MOST, began, self._extend)
         self._running[attempt] = None
+        slots = self.slots[f"{request.app}/{request.agent}"]
+        slots.running += 1
+        if slots.circuit is not None:
+            attempt.ticket = slots.circuit.began(self._clock.monotonic())
+            self._arm(attempt.deadline)
         loop = asyncio.get_running_loop()
         attempt.work = loop.create_task(self._attempt(attempt, loop))
 
@@ -237,6 +284,9 @@ class Agents:
         slots = self.slots[f"{request.app}/{request.agent}"]
         message: Message | None = None
         try:
+            if request.delay:
+                await asyncio.sleep(max(0.0, attempt.began + request.delay - self._clock.monotonic()))
+                attempt.began = self._clock.monotonic()
             action = slots.actions[request.action]
             identity = self._identity()
             enter(
@@ -252,20 +302,24 @@ class Agents:
             )
             message = await self._trying.answer(attempt, action)
         except asyncio.CancelledError:
-            log.debug("step %s of task %s: halted at complete-by", request.step, show(request.task))
+            task = show(request.task)
+            about = {"task": task, "step": request.step, "attempt": request.attempt}
+            log.debug("step %s of task %s: halted at complete-by", request.step, task, extra=about)
         finally:
             self._running.pop(attempt, None)
             attempt.work = (
                 None  # its context knows the call, which knows the attempt: no circle for the collector
             )
-            slots.free += 1
-            slots.calls += 1
-            slots.seconds += self._clock.monotonic() - attempt.began
-            if message is None or message.kind == "gave_up":
-                slots.failed += 1
+            slots.ended(attempt, message, self._clock.monotonic())
+            if (
+                attempt.ticket is not None
+                and not self._judged(slots, attempt, message)
+                and message is not None
+            ):
+                message = replace(message, excused=True)
             if self._alone and not self._running:
                 self._alone = False
-            if slots.backlog:
+            if slots.backlog or slots.rung:
                 self._wake.set()
         if message is not None:
             self._reply(attempt, message)
@@ -290,13 +344,46 @@ class Agents:
         self._alarm = None
         now = self._clock.monotonic()
         for attempt in list(self._running):
-            if attempt.halts and attempt.deadline <= now:
+            if attempt.deadline > now:
+                continue
+            if attempt.ticket is not None:  # silence tells at once, also of a call that cannot be stopped
+                self._judged(self.slots[f"{attempt.request.app}/{attempt.request.agent}"], attempt, None)
+            if attempt.halts:
                 attempt.halts = False
                 if attempt.work is not None:
                     attempt.work.cancel()
-        waiting = [attempt.deadline for attempt in self._running if attempt.halts]
+        waiting = [a.deadline for a in self._running if a.halts or a.ticket is not None]
         if waiting:
             self._arm(min(waiting))
+
+    def _judged(self, slots: Slots, attempt: Running, message: Message | None) -> bool:
+        """Tell the agent's circuit how a call ended; returns whether a failure counts for the step as well."""
+        assert slots.circuit is not None
+        before = slots.circuit.state
+        counts = judge(slots, attempt, message, self._clock, self._rng)
+        after = slots.circuit.state
+        if before != "closed" or after != "closed":
+            self._wake.set()  # there may be room now, or a moment to wait for
+        if after == "open" and before != "open":
+            self._excused += excused(slots, self._running)
+        if (before == "closed") != (after == "closed"):
+            log.warning(
+                "the circuit of %s is %s", slots.address, slots.circuit.shown(self._clock.monotonic())
+            )
+            self.changed()
+        return counts
+
+    async def _excuse(self) -> None:
+        """Say that the silence of calls under way when their circuit opened is not to be counted."""
+        said, self._excused = self._excused, []
+        try:
+            await self._channel.excuse(
+                self.node,
+                [(a.request.task, a.request.idx, a.request.attempt) for a in said if a.node == self.node],
+            )
+        except StoreUnavailableError:
+            self._excused = said + self._excused
+            raise
 
     async def _extend(self, attempt: Running, more: float) -> bool:
         request = attempt.request
@@ -348,6 +435,6 @@ async def _wait(ring: asyncio.Event, most: float | None, rng: random.Random) -> 
         return
 
 
-def offers(slots: Sequence[Slots]) -> list[Offer]:
+def offers(slots: Iterable[Slots]) -> list[Offer]:
     """Return what a process with these agents can run when nothing runs: for ``makegood check`` and tests."""
     return [Offer(s.address, tuple(s.actions), s.size) for s in slots]

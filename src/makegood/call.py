@@ -10,6 +10,8 @@ from collections.abc import Awaitable, Callable, Generator
 from contextvars import ContextVar
 from typing import Any, NamedTuple, Protocol
 
+from msgspec.structs import replace
+
 from makegood import durations, ids
 from makegood.clock import Clock
 from makegood.codec import decode
@@ -73,6 +75,25 @@ class Call:
         self._clock = clock
         self._decoded = decoded
         self._loop = loop
+
+    def traced(self, trace: str) -> "Call":
+        """Return this call as part of the span that ``trace``, a ``traceparent``, names."""
+        request = replace(self._request, trace=trace)
+        return Call(
+            request,
+            self._store_id,
+            self._generation,
+            self._bounds,
+            self._clock,
+            loop=self._loop,
+            decoded=self._decoded,
+        )
+
+    @property
+    def trace_id(self) -> str | None:
+        """The id of the trace that this attempt is part of, None when nobody traces."""
+        trace = self._request.trace
+        return None if trace is None else trace.partition("-")[2].partition("-")[0]
 
     def __repr__(self) -> str:
         return f"<call {self.key} attempt {self.attempt}>"
@@ -215,6 +236,11 @@ _CALL: ContextVar[Call | None] = ContextVar("makegood_call", default=None)
 def enter(call: Call) -> None:
     """From now on ``current_call()`` returns this call, in this task: for a task made for one attempt alone."""
     _CALL.set(call)
+
+
+def known_call() -> Call | None:
+    """Return what ``current_call()`` returns, None where that raises: for log lines, which may be written anywhere."""
+    return _CALL.get()
 
 
 def current_call() -> Call:

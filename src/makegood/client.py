@@ -4,35 +4,37 @@ A client needs no role to run beside it: all it does is leave rows in the store 
 """
 
 import asyncio
+import contextlib
 import getpass
 import logging
 import random
 import socket
 import uuid
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar, TypeVarTuple, Unpack, overload
 
 from makegood import ids
 from makegood.clock import Clock, SystemClock
-from makegood.durations import Duration, seconds
+from makegood.durations import Duration, seconds, shown
 from makegood.errors import (
     ActRefusedError,
     ClosedError,
-    ConfigError,
-    DefinitionError,
-    KeyConflict,
     StoreUnavailableError,
     WaitExpiredError,
 )
-from makegood.handle import AT_REST, TaskHandle
+from makegood.handle import AT_REST, TaskHandle, missing
 from makegood.messages import Act, Answer, Message
+from makegood.observing import Observer
+from makegood.operators import Operators
+from makegood.queues import LIMIT, Correspondent
 from makegood.store import Store, open_store, store_given
 from makegood.store.records import Draft, Filter, Submitted, TaskView
+from makegood.submitting import Submitter, conflict, draft_of, plan_of, with_options
 from makegood.task import Plan
-from makegood.workflow import Workflow
+from makegood.transactions import recognise
 
 log = logging.getLogger("makegood.client")
 
@@ -50,8 +52,8 @@ class Beside(Protocol):
         """Return whether it holds a task, and so tells of its end."""
         ...
 
-    def expects(self) -> int | None:
-        """Return the node under which a task may be submitted that it holds from the beginning; None: it must be claimed."""
+    def expect(self, draft: Draft) -> Draft | None:
+        """Return a draft as it may be submitted for it to hold from the beginning; None: it must be claimed."""
         ...
 
     def adopt(self, draft: Draft, *, created: bool) -> None:
@@ -59,11 +61,13 @@ class Beside(Protocol):
         ...
 
 
-class Client:
-    """A connection to a store, for submitting and operating tasks.
+class Client(Submitter, Operators, Correspondent):
+    """A connection to a store, for submitting and operating tasks, and for sending and receiving messages.
 
     ``store`` is a URL (default: MAKEGOOD_STORE, else ``sqlite:///makegood.db``) or an open store, which is then left open.
     ``poll``: seconds between looks at the store behind the wake-ups. ``migrate``: bring an old or empty store up to date.
+    ``telemetry``: whose traces submissions are part of, such as ``makegood.telemetry.Telemetry(traces=True)``.
+    ``queue_limit``: messages that may wait in a queue to which this client sends.
 
     >>> async def place(order):
     ...     async with Client("sqlite:///shop.db") as client:
@@ -77,8 +81,10 @@ class Client:
         *,
         poll: Duration = 1.0,
         migrate: bool = False,
+        queue_limit: int = LIMIT,
         clock: Clock | None = None,
         rng: random.Random | None = None,
+        telemetry: Observer | None = None,
     ) -> None:
         self._clock = clock or SystemClock()
         self._rng = rng or random.Random()
@@ -88,9 +94,11 @@ class Client:
             if store is None or isinstance(store, str)
             else store_given(store)
         )
+        self._telemetry = telemetry
         self._poll = seconds(poll, name="poll", least=0.001)
         self._open = False
         self._migrate = migrate
+        self._queue_limit = queue_limit
         self._ids = ids.TaskIds(self._clock, self._rng)
         self._waiting: dict[int, list[asyncio.Future[TaskView | None]]] = {}
         self._near: Beside | None = None
@@ -101,12 +109,20 @@ class Client:
         self._stops: list[Callable[[], None]] = []
         self._rings: dict[asyncio.Event, None] = {}  # in the order in which they were hung up
 
-    async def open(self) -> None:
-        """Open the store. Raises ``StoreUnavailableError``, ``SchemaMismatchError`` or ``ConfigError``."""
+    async def open(self, *, looking: bool = False) -> None:
+        """Open the store. Raises ``StoreUnavailableError``, ``SchemaMismatchError`` or ``ConfigError``.
+
+        ``looking``: without writing and waiting for a lock, which the caller may hold himself.
+        """
         if self._owned:
-            await self.store.open(migrate=self._migrate)
+            await self.store.open(migrate=self._migrate, looking=looking)
         self._stops = [self.store.subscribe(topic, self._ring) for topic in ("ended", "answers")]
         self._open = True
+
+    @property
+    def means(self) -> tuple[Clock, random.Random]:
+        """The clock and the source of chance that this client was given."""
+        return self._clock, self._rng
 
     def ready(self) -> None:
         """Raise ``ClosedError`` unless the client is open."""
@@ -158,6 +174,8 @@ class Client:
         key: str | None = None,
         priority: int | None = None,
         correlation_id: str | None = None,
+        reply_to: str | None = None,
+        connection: Any = None,
     ) -> "TaskHandle[R]": ...
 
     @overload
@@ -169,6 +187,8 @@ class Client:
         key: str | None = None,
         priority: int | None = None,
         correlation_id: str | None = None,
+        reply_to: str | None = None,
+        connection: Any = None,
     ) -> "TaskHandle[R]": ...
 
     async def submit(  # type: ignore[misc]  # mypy takes *Ts and *Any for different
@@ -179,30 +199,31 @@ class Client:
         key: str | None = None,
         priority: int | None = None,
         correlation_id: str | None = None,
+        reply_to: str | None = None,
+        connection: Any = None,
     ) -> "TaskHandle[Any]":
         """Run the workflow function once, record its plan as a task, and return a handle once that is durable.
 
         ``workflow`` with its inputs by position, or a Plan. ``key``: the same key again with the same inputs returns the
         existing task (``created`` is False), with other inputs raises ``KeyConflict``. ``priority``: 0 to 9, 9 first.
-        ``correlation_id`` is kept with the task for the caller. Raises ``DefinitionError`` or ``SubmissionError`` for
+        ``correlation_id`` is kept with the task for the caller. ``reply_to``: where to tell of the task's states, "queue:NAME" or a
+        webhook's "https://…"; of a task that its key had already it stays what it was. Raises ``DefinitionError`` or ``SubmissionError`` for
         misuse, ``StoreUnavailableError`` when nothing could be written: it is then certain that there is no task.
+
+        ``connection``: record it in the transaction that is open on this connection to the store's own database (sqlite3,
+        asyncpg, psycopg, SQLAlchemy, Django): it is there when that is committed, and never was when it is rolled back. Raises
+        ``TransactionError`` for a connection that cannot carry it, and whatever its driver raises.
         """
         self.ready()
-        plan = self._plan(workflow, inputs)
-        if key is not None or priority is not None or correlation_id is not None:
-            plan = plan.with_(key=key, priority=priority, correlation_id=correlation_id)
-        if not 0 <= plan.priority <= 9:
-            raise ConfigError(f"priority={plan.priority}: from 0 to 9, 9 first")
+        plan = with_options(plan_of(workflow, inputs), key, priority, correlation_id, reply_to)
+        self.may_tell([plan])
+        if connection is not None:
+            (answer,) = await self.submit_plans([plan], recognise(connection))
+            return self.handle(plan, answer, known=False)
         while True:
             answer = await self._insert(plan)
             if answer.conflict:
-                shown = ids.show(answer.id)
-                raise KeyConflict(
-                    f"task {shown} of {plan.app}.{plan.workflow} has the key {plan.key!r} with other inputs: use another key, "
-                    f"or submit the same inputs to get that task",
-                    task_id=shown,
-                    key=plan.key or "",
-                )
+                raise conflict(plan, answer)
             if not answer.collided:
                 if self._near is not None and answer.created:
                     self._recent[answer.id] = None
@@ -212,11 +233,14 @@ class Client:
 
     async def _insert(self, plan: Plan[Any]) -> Submitted:
         near = self._near
-        holder = None if near is None else near.expects()
-        draft = _draft(plan, self._ids.draw(), holder)
-        if near is None or holder is None:
+        draft = draft_of(plan, self._ids.draw())
+        if self._telemetry is not None:
+            draft = self._telemetry.submitted(draft)
+        expected = None if near is None else near.expect(draft)
+        if near is None or expected is None:
             (answer,) = await self.store.submit([draft])
             return answer
+        draft = expected
         # Whatever becomes of the caller, the Scheduler must hear of a task that it holds: hence a task of its own.
         loop = asyncio.get_running_loop()
         answered: asyncio.Future[Submitted] = loop.create_future()
@@ -245,20 +269,6 @@ class Client:
         elif failure is not None:
             answered.set_exception(failure)
 
-    @staticmethod
-    def _plan(workflow: Any, inputs: tuple[Any, ...]) -> Plan[Any]:
-        if isinstance(workflow, Plan):
-            if inputs:
-                raise DefinitionError(
-                    "a Plan has its inputs already: submit(plan), or submit(workflow, *inputs)"
-                )
-            return workflow
-        if not isinstance(workflow, Workflow):
-            raise DefinitionError(
-                f"submit() takes a function decorated with @app.workflow(...), or a Plan, not {type(workflow).__name__}"
-            )
-        return workflow.plan(*inputs)
-
     # -- finding --------------------------------------------------------------------------------------------------------
 
     def task(self, task_id: str | int, returns: Any = None) -> "TaskHandle[Any]":
@@ -282,6 +292,12 @@ class Client:
         for waiter in waiting or ():
             if not waiter.done():
                 waiter.set_result(view)
+
+    def _lost(self, task: int) -> None:
+        """Tell the waiters of a task that the store has it no more: nobody will ever end it."""
+        for waiter in self._waiting.pop(task, ()):
+            if not waiter.done():
+                waiter.set_exception(missing(task))
 
     def waits_for(self, task: int) -> bool:
         """Return whether somebody waits for this task here, or may do so yet because it was submitted here."""
@@ -335,9 +351,12 @@ class Client:
             try:
                 for start in range(0, len(wanted), 500):
                     some = tuple(wanted[start : start + 500])
-                    for view in await self.store.find(Filter(ids=some, limit=len(some))):
+                    found = await self.store.find(Filter(ids=some, limit=len(some)))
+                    for view in found:
                         if view.state in AT_REST:
                             self.ended(view)
+                    for task in set(some) - {view.id for view in found}:
+                        self._lost(task)
                 pause = 0.05
             except StoreUnavailableError as away:
                 log.warning("waiting for %d tasks, the store is away: %s", len(self._waiting), away)
@@ -358,51 +377,60 @@ class Client:
         Raises ``ActRefusedError`` when it is refused, ``WaitExpiredError`` when no Scheduler answered in time: the act
         stands in the inbox and will be decided.
         """
-        assert message.act is not None
+        answer = (await self.ask({task: message}, timeout)).get(task)
+        name = ids.show(task)
+        if answer is None:
+            raise WaitExpiredError(
+                f"no scheduler answered {message.kind!r} of task {name} within {seconds(timeout or 0.0):g} s; it will be decided when one runs "
+                f"(`makegood agents` shows what runs)",
+                task_id=name,
+            )
+        if answer.verdict == "refused":
+            reason = answer.reason + await self._won(task, answer.act.id)
+            raise ActRefusedError(
+                f"{message.kind} of task {name} is refused: {reason}", act=message.kind, state=answer.state
+            )
+        return answer
+
+    async def ask(self, messages: Mapping[int, Message], timeout: Duration | None) -> dict[int, Answer]:
+        """Leave acts, by task, and return the answers that came in time. Raises ``TaskNotFoundError``."""
         self.ready()
         limit = seconds(timeout, name="timeout") if timeout is not None else None
-        self._recent.pop(task, None)  # its end, if it had come, is no longer its end
+        waiting = {message.act.id: task for task, message in messages.items() if message.act is not None}
+        answers: dict[int, Answer] = {}
         ring = asyncio.Event()
         self._rings[ring] = None
         try:
-            await self.store.post(task, message)
+            for task in messages:
+                self._recent.pop(task, None)  # its end, if it had come, is no longer its end
+            await asyncio.gather(*(self.store.post(task, message) for task, message in messages.items()))
             async with asyncio.timeout(limit):
-                while True:
+                while waiting:
                     ring.clear()
-                    answer = (await self.store.answers([message.act.id])).get(message.act.id)
-                    if answer is not None:
-                        break
-                    try:
-                        async with asyncio.timeout(min(self._poll, 0.25)):
-                            await ring.wait()
-                    except TimeoutError:
-                        continue
+                    for act, answer in (await self.store.answers(list(waiting))).items():
+                        answers[waiting.pop(act)] = answer
+                    if waiting:
+                        with contextlib.suppress(TimeoutError):
+                            async with asyncio.timeout(min(self._poll, 0.25)):
+                                await ring.wait()
         except TimeoutError:
-            raise WaitExpiredError(
-                f"no scheduler answered {message.kind!r} of task {ids.show(task)} within {limit:g} s; it will be decided when one runs "
-                f"(`makegood agents` shows what runs)",
-                task_id=ids.show(task),
-            ) from None
+            return answers
         finally:
             self._rings.pop(ring, None)
-        if answer.verdict == "refused":
-            raise ActRefusedError(
-                f"{message.kind} of task {ids.show(task)} is refused: {answer.reason}",
-                act=message.kind,
-                state=answer.state,
-            )
-        return answer
+        return answers
+
+    async def _won(self, task: int, act: str) -> str:
+        """Say which act on the task was the last one before this, if there was one."""
+        for other in await self.store.audit(10, task):
+            if other.verdict == "applied" and other.act != act:
+                why = f" ({other.why})" if other.why else ""
+                ago = max(0.0, await self.store.now() - other.at)
+                return f"; the last act on it: {other.kind} by {other.who}{why}, {shown(ago)} ago"
+        return ""
 
     def new_act(self, who: str | None, why: str) -> Act:
         """Return an act's identity; ``who`` defaults to the user and host of this process."""
         return Act(str(uuid.UUID(int=self._rng.getrandbits(128), version=4)), who or _who(), why)
-
-
-def _draft(plan: Plan[Any], task_id: int, holder: int | None) -> Draft:
-    return Draft(
-        task_id, plan.app, plan.workflow, plan.steps, plan.inputs, plan.returns, plan.fingerprint, plan.key, plan.priority,
-        plan.correlation_id, plan.within, plan.undo_within, plan.on_failure, holder=holder,
-    )  # fmt: skip
 
 
 def _give_up(waiter: "asyncio.Future[TaskView | None]") -> None:

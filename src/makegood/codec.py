@@ -11,6 +11,7 @@ the path down to it is decoded; what is found there is passed on as it was writt
 
 import functools
 import math
+import re
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Protocol, TypeVar
 
@@ -25,6 +26,7 @@ PAYLOAD_LIMIT = 1 << 20
 _KINDS = (
     "dataclasses, attrs classes, TypedDicts, msgspec Structs, pydantic models and what JSON has can be kept"
 )
+_SHOWN_VALUE = re.compile(r"^(Invalid (?:enum )?value) .*?(?= - at `|$)", re.DOTALL)
 _HOLE = msgspec.Raw(b"\0")  # JSON never holds this byte: in texts it is escaped
 
 
@@ -126,7 +128,12 @@ def decode(data: bytes, annotation: Any, what: str = "the value") -> Any:
     try:
         return read(data)
     except msgspec.MsgspecError as wrong:
-        raise PayloadError(f"{what} does not fit {shown(annotation)}: {wrong}") from wrong
+        raise PayloadError(f"{what} does not fit {shown(annotation)}: {_said(wrong)}") from wrong
+
+
+def _said(wrong: msgspec.MsgspecError) -> str:
+    """Return what is wrong and where, without the value: it does not belong into logs."""
+    return _SHOWN_VALUE.sub(r"\1", str(wrong))
 
 
 def check_fits(data: bytes, annotation: Any, value: object, what: str) -> None:
@@ -135,7 +142,7 @@ def check_fits(data: bytes, annotation: Any, value: object, what: str) -> None:
         decoder(annotation, what)(data)
     except msgspec.MsgspecError as wrong:
         raise PayloadError(
-            f"{what} is {type(value).__name__}, its annotation says {shown(annotation)}: {wrong}"
+            f"{what} is {type(value).__name__}, its annotation says {shown(annotation)}: {_said(wrong)}"
         ) from wrong
 
 

@@ -7,6 +7,7 @@ request row that it consumes.
 import msgspec
 
 from makegood.messages import Alert, Answer, Message, Request
+from makegood.notices import Notice
 from makegood.task import Step, Task
 
 Move = tuple[str, str, str, str]
@@ -27,7 +28,10 @@ class Decision(msgspec.Struct):
     count rises by the sum of the increments. idx -1 counts for the task alone: a step that failed and begins to count anew
     in one Decision. (``task.failure_count`` is only what the rules were told; it is not to be written.)
     ``alerts``, ``answers`` (to operators' acts), ``moves`` go to their own rows. ``seqs``: inbox rows used up. ``stale``: replies
-    that changed nothing, for the history. ``release``: the task is at rest or given back, its lock is cleared.
+    that changed nothing, for the history. ``eased``: steps whose alerts end with this change, "*" for all alerts of the task
+    (not those of this very Decision, unless the task has ended). ``rewritten``: idx of steps whose plan an operator has changed, beside the answer to that act;
+    so has he the task's inputs when they are others than before. ``release``: the task is at rest or given back, its lock is cleared.
+    ``notices``: what the task's submitter is told, in order; only of tasks with a ``reply``.
     ``clear_complete_by``: a resubmission starts the task's time anew (it is set at claim whenever it is null).
     """
 
@@ -46,5 +50,8 @@ class Decision(msgspec.Struct):
     moves: list[Move] = []
     seqs: list[int] = []
     stale: list[Message] = []
+    eased: list[str] = []
+    rewritten: list[int] = []
+    notices: list[Notice] = []
     release: bool = False
     clear_complete_by: bool = False

@@ -10,13 +10,15 @@ module; they are looked at once more when the action is first needed.
 
 import functools
 import inspect
+from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextvars import ContextVar
-from typing import Any, Generic, ParamSpec, Protocol, TypeVar, cast, overload
+from typing import Any, Generic, ParamSpec, Protocol, TypeVar, overload
 
 import msgspec
 
 from makegood.answers import NOT_HAPPENED, NOTHING, Happened, NotHappened, Nothing
+from makegood.breaker import Breaker
 from makegood.codec import PAYLOAD_LIMIT, check_fits, encode
 from makegood.durations import Duration, seconds
 from makegood.errors import DefinitionError, DuplicateNameError, PayloadError
@@ -25,6 +27,8 @@ from makegood.ids import checked_name
 from makegood.messages import Request
 from makegood.parameters import Parameters, names_around, signature
 from makegood.policy import Policy, Recover, Retry
+from makegood.rates import per_second
+from makegood.task import Ref, Template
 from makegood.terms import Declared, Terms, checked_within, former_names, known
 
 __all__ = [
@@ -62,6 +66,8 @@ class Recorder(Protocol):
         """Note that an action was called outside of any plan while this one is being built: it cannot be complete."""
         ...
 
+
+_TEMPLATES = 100
 
 RECORDER: ContextVar[Recorder | None] = ContextVar("makegood_plan", default=None)
 """The plan that is being built by the workflow function that runs here."""
@@ -126,6 +132,7 @@ class Action(Generic[P, R]):
         self._fences = False
         self._policy: Policy | None = None
         self._fitted: Fitted | None = None
+        self._templates: OrderedDict[tuple[Ref, ...], Template] = OrderedDict()
         functools.update_wrapper(self, fn, updated=())
         self._changed()
 
@@ -141,7 +148,7 @@ class Action(Generic[P, R]):
                 f"{self.address} was called outside a workflow, or in a thread of its own: inside a @app.workflow function calling "
                 f"it records a step; to run the function itself, as in a unit test, call {self.name}.fn(...)"
             )
-        return cast("R", recorder.action(self, args, kwargs))
+        return recorder.action(self, args, kwargs)  # type: ignore[return-value]  # type checkers see the result's type
 
     @property
     def fn(self) -> Callable[P, R]:
@@ -240,7 +247,8 @@ class Action(Generic[P, R]):
     @property
     def made_good(self) -> bool:
         """Whether the action says how it is made good."""
-        return self.terms.nothing or self.terms.no_return or self.undoable
+        terms = self.terms
+        return terms.nothing or terms.no_return or self._functions.undo is not None
 
     @property
     def undoable(self) -> bool:
@@ -271,6 +279,20 @@ class Action(Generic[P, R]):
                 fences=self._fences,
             )
         return self._policy
+
+    def template(self, refs: tuple[Ref, ...]) -> Template:
+        """Return the arguments of a step all of which are inputs or results: ``refs`` in the order of the parameters.
+
+        The last hundred are kept: the same call in task after task gives the same record.
+        """
+        known = self._templates.get(refs)
+        if known is None:
+            names = [f'"{name}":' for name in self.parameters.names]
+            parts = ["{" + names[0], *[f",{name}" for name in names[1:]], "}"] if names else ["{}"]
+            known = self._templates[refs] = Template(tuple(parts), refs)
+            if len(self._templates) > _TEMPLATES:
+                self._templates.popitem(last=False)
+        return known
 
     def fitted(self) -> Fitted:
         """Return what is needed to run the action; raises ``DefinitionError`` for annotations that cannot be used."""
@@ -339,14 +361,28 @@ class ActionDecorator(Protocol):
 class Agent:
     """Wraps one remote service: the actions declared on it run in any process that runs this agent. See ``App.agent``."""
 
-    def __init__(self, name: str, shared: Shared, *, concurrency: int = 10) -> None:
+    def __init__(
+        self,
+        name: str,
+        shared: Shared,
+        *,
+        concurrency: int = 10,
+        rate: object = None,
+        breaker: Breaker | None = None,
+    ) -> None:
         self.name = checked_name(name, "agent")
         self.shared = shared
         if not isinstance(concurrency, int) or isinstance(concurrency, bool) or concurrency < 1:
             raise DefinitionError(
                 f"agent {name}: concurrency={concurrency!r}: a whole number from 1, how many calls run at once in one process"
             )
+        if breaker is not None and not isinstance(breaker, Breaker):
+            raise DefinitionError(
+                f'agent {name}: breaker={breaker!r}: write mg.Breaker(failures=5, reset="30s")'
+            )
         self.concurrency = concurrency
+        self.rate = None if rate is None else per_second(rate, name=f"agent {name}: rate")
+        self.breaker = breaker
         self.actions: dict[str, Action[..., Any]] = {}
 
     def __repr__(self) -> str:

@@ -2,11 +2,14 @@
 
 import dataclasses
 from collections.abc import Sequence
+from types import NoneType
 from typing import Any
+
+import msgspec
 
 from makegood.declaration import Action
 from makegood.errors import PromiseError
-from makegood.promise import Origin, Scope
+from makegood.promise import Origin, Promise, Scope, promised
 from makegood.task import Condition, Kind, StepPlan, Template, inside
 
 
@@ -26,8 +29,7 @@ class Draft(Origin):
     of: "Draft | None" = None
 
 
-@dataclasses.dataclass(slots=True)
-class Unit:
+class Unit(msgspec.Struct, eq=False):
     """A stretch of a sequence, see ``recording``. ``first`` and ``last`` are serials, ``start`` the frontier before it,
     ``result`` the step whose promise stands for it.
     """
@@ -45,8 +47,7 @@ class Unit:
         return any(self.first <= serial <= self.last for serial in serials)
 
 
-@dataclasses.dataclass(slots=True)
-class Flow:
+class Flow(msgspec.Struct, eq=False):
     """The sequence that is being recorded, and where: in which body, under which guards, in which scope."""
 
     scope: Scope
@@ -54,7 +55,7 @@ class Flow:
     depth: int = 0
     guards: tuple[tuple[Draft, bool], ...] = ()
     frontier: tuple[Draft, ...] = ()
-    units: list[Unit] = dataclasses.field(default_factory=list)
+    units: list[Unit] = []
 
 
 def step_plan(draft: Draft) -> StepPlan:
@@ -101,7 +102,7 @@ def is_plan_of(plan: StepPlan, draft: Draft) -> bool:
         and plan.action == action.name
         and plan.agent == action.agent.name
         and plan.name == draft.name
-        and plan.args == draft.args
+        and (plan.args is draft.args or plan.args == draft.args)
         and len(plan.after) == len(after)
         and (not after or plan.after == tuple([before.position for before in after]))
     )
@@ -129,3 +130,23 @@ def check_part(segment: Sequence[Unit], lowest: int) -> None:
             f"mg.parallel: {result.name if result else 'a step'} uses the result of another of its steps, so it must wait for it: "
             f"write them one after the other"
         )
+
+
+def annotation_of(value: object) -> Any:
+    """Return the annotation of what a branch or body returned."""
+    if isinstance(value, Promise):
+        return promised(value).annotation
+    if value is None:
+        return NoneType
+    known = isinstance(value, str | int | float | msgspec.Struct) or dataclasses.is_dataclass(value)
+    return type(value) if known else Any
+
+
+def either(one: Any, other: Any) -> Any:
+    """Return the annotation of what is one or the other."""
+    if one == other:
+        return one
+    if NoneType in (one, other):
+        rest = other if one is NoneType else one
+        return Any if rest is Any else rest | None
+    return Any

@@ -10,9 +10,12 @@ message says what was wrong, where, and what to do::
     │  └─ PromiseError              ``if promise:`` and the like; the remedy is in the message
     ├─ SubmissionError
     │  ├─ KeyConflict               same key, other inputs
-    │  └─ PayloadError              not encodable, or too large: size and limit named
+    │  ├─ TransactionError          ``connection=``: not this connection, or not now
+    │  ├─ PayloadError              not encodable, or too large: size and limit named
+    │  └─ QueueFullError            a queue is at its limit: nothing was sent
     ├─ MissingValueError            a step wants part of a result that is not there
     ├─ TaskNotFoundError
+    ├─ AlertNotFoundError
     ├─ ActRefusedError              the act is not lawful in this state, or lost a race
     ├─ TaskOutcome                  raised by ``result()``
     │  ├─ TaskUndone                .cause .undone .standing
@@ -29,6 +32,8 @@ message says what was wrong, where, and what to do::
     │  ├─ StaleWriteError           a compare-and-set lost
     │  ├─ FencedOffError            the lease's epoch moved
     │  └─ IllegalTransitionError    a defect of makegood, never the user's
+    ├─ DeliveryError                a webhook was not delivered; .status .retry_after
+    ├─ LeadershipLostError          the term is over: stop, and contend again
     ├─ ConfigError                  a setting, a duration, a store URL
     └─ ClosedError                  a client was used that is not open, or closed while somebody waited
 """
@@ -73,12 +78,27 @@ class KeyConflict(SubmissionError):  # noqa: N818 - an outcome, reads as a word
         self.key = key
 
 
+class TransactionError(SubmissionError):
+    """What was handed over as ``connection=`` cannot carry a submission: another database, no open transaction, commits that
+    a power cut could take back, an unknown kind. Nothing was written, and the transaction, if there is one, is as it was.
+    """
+
+
 class PayloadError(SubmissionError):
     """A payload cannot be encoded or is too large. ``size`` and ``limit`` are bytes, 0 when not about size."""
 
     def __init__(self, message: str, *, size: int = 0, limit: int = 0) -> None:
         super().__init__(message)
         self.size = size
+        self.limit = limit
+
+
+class QueueFullError(SubmissionError):
+    """As many messages wait in a queue as may: nothing was sent. ``queue`` and ``limit`` say which and how many."""
+
+    def __init__(self, message: str, *, queue: str = "", limit: int = 0) -> None:
+        super().__init__(message)
+        self.queue = queue
         self.limit = limit
 
 
@@ -99,6 +119,21 @@ class TaskNotFoundError(MakegoodError):
     def __init__(self, message: str, *, task_id: str = "") -> None:
         super().__init__(message)
         self.task_id = task_id
+
+
+class AlertNotFoundError(MakegoodError):
+    """There is no such alert in this store."""
+
+
+class DeliveryError(MakegoodError):
+    """A webhook was not delivered. ``status``: what the receiver answered, 0 when it could not be reached; ``retry_after``: the
+    header in which it asks for a pause.
+    """
+
+    def __init__(self, message: str, *, status: int = 0, retry_after: str | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.retry_after = retry_after
 
 
 class ActRefusedError(MakegoodError):
@@ -203,6 +238,14 @@ class StaleWriteError(StoreError):
 
 class FencedOffError(StoreError):
     """A write carried an epoch that is no longer current. ``epoch`` is the one that was carried."""
+
+    def __init__(self, message: str, *, epoch: int = 0) -> None:
+        super().__init__(message)
+        self.epoch = epoch
+
+
+class LeadershipLostError(MakegoodError):
+    """The term of a leader is over: its lease could not be renewed in time, or somebody else holds it. ``epoch``: the term's."""
 
     def __init__(self, message: str, *, epoch: int = 0) -> None:
         super().__init__(message)

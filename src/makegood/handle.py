@@ -1,7 +1,7 @@
 """A task as its submitter sees it: its state, its result, its history, and what may be done about it."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
@@ -41,6 +41,16 @@ class Waiting(Protocol):
         ...
 
 
+def missing(task: int) -> TaskNotFoundError:
+    """Return the error for a task that the store does not have."""
+    shown = ids.show(task)
+    return TaskNotFoundError(
+        f"there is no task {shown} in this store: see `makegood task list`. (What was submitted with connection= is there once "
+        "its transaction is committed; a store that was put back in time has lost what came last.)",
+        task_id=shown,
+    )
+
+
 class TaskHandle(Generic[R_co]):
     """One task. ``id`` is what people see, ``number`` what the store keeps; ``created`` is False when the key had it already."""
 
@@ -66,9 +76,7 @@ class TaskHandle(Generic[R_co]):
         self._client.ready()
         found = await self._client.store.detail(self.number)
         if found is None:
-            raise TaskNotFoundError(
-                f"there is no task {self.id} in this store: see `makegood task list`", task_id=self.id
-            )
+            raise missing(self.number)
         return found
 
     async def wait(self, timeout: Duration | None = None) -> TaskView:
@@ -166,10 +174,37 @@ class TaskHandle(Generic[R_co]):
         return await self._act("undo", who, why, timeout)
 
     async def resubmit(
-        self, *, why: str = "", who: str | None = None, timeout: Duration | None = "30s"
+        self,
+        *,
+        step: str | None = None,
+        inputs: Mapping[str, Any] | Sequence[Any] | None = None,
+        why: str = "",
+        who: str | None = None,
+        timeout: Duration | None = "30s",
     ) -> Answer:
-        """Start a task in error, or an undone one, again: what failed or was undone runs in a new round."""
-        return await self._act("resubmit", who, why, timeout)
+        """Start a task in error, or an undone one, again: what failed or was undone runs in a new round, under a new key.
+
+        ``step`` with ``inputs``: arguments of that step by name, which replace what it was given; the others stay. ``inputs``
+        alone: all inputs of the workflow, in order. Both are refused for what is done or in doubt, and kept in the audit.
+
+        >>> async def mend(task):
+        ...     await task.resubmit(step="charge", inputs={"card": "another"}, why="the old one had expired")
+        """
+        if inputs is None:
+            if step is not None:
+                raise ConfigError(f"step={step!r}: say with what to begin it again: inputs={{...}}, by name")
+            return await self._act("resubmit", who, why, timeout)
+        if step is None:
+            if isinstance(inputs, Mapping | str | bytes):
+                raise ConfigError(
+                    "inputs: all inputs of the workflow in order, or with step= an object by name"
+                )
+            value, idx = encode(list(inputs), what="the inputs"), -1
+        else:
+            if not isinstance(inputs, Mapping):
+                raise ConfigError(f"inputs: the arguments of {step} by name")
+            value, idx = encode(dict(inputs), what=f"the arguments of {step}"), await self._step(step)
+        return await self._act("resubmit", who, why, timeout, idx=idx, value=value)
 
     async def settle(
         self,
@@ -186,13 +221,18 @@ class TaskHandle(Generic[R_co]):
         """
         if outcome not in ("done", "failed", "undone"):
             raise ConfigError(f'outcome={outcome!r}: "done", "failed" or "undone"')
-        detail = await self.status()
-        idx = next((s.idx for s in detail.steps if s.name == step), None)
-        if idx is None:
-            known = ", ".join(s.name for s in detail.steps)
-            raise TaskNotFoundError(f"task {self.id} has no step {step!r}; it has {known}", task_id=self.id)
+        idx = await self._step(step)
         encoded = encode(value, what=f"the result of step {step}") if outcome == "done" else None
         return await self._act("settle", who, why, timeout, idx=idx, value=encoded, settled=outcome)
+
+    async def _step(self, name: str) -> int:
+        """Return the index of a step."""
+        detail = await self.status()
+        idx = next((s.idx for s in detail.steps if s.name == name), None)
+        if idx is None:
+            known = ", ".join(s.name for s in detail.steps)
+            raise TaskNotFoundError(f"task {self.id} has no step {name!r}; it has {known}", task_id=self.id)
+        return idx
 
     async def _act(
         self, kind: MessageKind, who: str | None, why: str, timeout: Duration | None, **fields: Any

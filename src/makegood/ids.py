@@ -53,6 +53,11 @@ def show(task_id: int) -> str:
     return "".join(reversed(letters))
 
 
+def drawn_at(task_id: int) -> float:
+    """Return when a task id was drawn, to the millisecond: seconds since 1970 by its submitter's wall clock."""
+    return (task_id >> _RANDOM_BITS) / 1000 + _EPOCH_2024
+
+
 def parse(text: str) -> int:
     """Return the task id that ``show`` made ``text`` of; a plain decimal of 14 or more digits is taken too.
 

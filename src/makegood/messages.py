@@ -34,7 +34,8 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
     ``args`` are the action's arguments as one JSON object by parameter name. For probe and undo: ``in_doubt`` says that
     the outcome of the do is unknown, ``result`` is its result (None when in doubt), ``late`` a late reply's value.
     ``final``: the result cannot be had. ``within``: seconds from the taking to the attempt's complete-by. ``isolate``: its
-    process died twice under it; it must not run beside a Scheduler. Key, token and scope are made by the Agent from the
+    process died twice under it; it must not run beside a Scheduler. ``delay``: seconds from the taking to where its agent's rate lets
+    it begin (``within`` includes them). ``waited``: seconds that it lay in the store before it was taken. Key, token and scope are made by the Agent from the
     store's id and generation and (task, step, round, doing, attempt).
     """
 
@@ -55,6 +56,8 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
     late: bytes | None = None
     isolate: bool = False
     trace: str | None = None
+    delay: float = 0.0
+    waited: float = 0.0
 
 
 class Act(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -70,9 +73,11 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
 
     ``idx``, ``doing`` and ``attempt`` name the request a reply, ``expired`` or ``withdrawn`` is about (idx -1: the task).
     ``value``: a result as JSON bytes (done, happened, settle done). ``unclear``: an earlier try of this attempt is
-    unanswered. ``final``: do not try again although the outcome is in doubt (a result that cannot be encoded).
+    unanswered. ``final``: do not try again although the outcome is in doubt (a result that cannot be encoded). ``excused``: with
+    ``gave_up``, no failure is counted: its agent's circuit had opened meanwhile.
     ``wait``: seconds (later). ``failures``, ``died``: with ``expired``, the step's count after it, and whether the process
-    that ran it is dead. ``settled``: what an operator states. ``seq``: row in the task's inbox, 0 when handed over in memory.
+    that ran it is dead. ``settled``: what an operator states. ``value`` of a resubmission: the inputs that replace those of
+    the step ``idx`` (an object by name) or of the task (an array). ``seq``: row in the task's inbox, 0 when handed over in memory.
     """
 
     kind: MessageKind
@@ -83,6 +88,7 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
     error: str | None = None
     unclear: bool = False
     final: bool = False
+    excused: bool = False
     wait: float = 0.0
     failures: int = 0
     died: bool = False
@@ -94,7 +100,8 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
 class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
     """What became of an operator's act: ``applied``, ``noop`` (it was so already) or ``refused``, and why.
 
-    Written as an audit row in the transaction of the act. ``state`` is the task's state after it.
+    Written as an audit row in the transaction of the act. ``state`` is the task's state after it. ``change``: what the act
+    replaced, as JSON: {"step": name or null, "was": ..., "now": ...}.
     """
 
     act: Act
@@ -102,23 +109,35 @@ class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
     verdict: Literal["applied", "noop", "refused"]
     reason: str = ""
     state: str = ""
+    change: bytes | None = None
+
+
+AlertKind = Literal[
+    "step_failed",  # a step failed for good: silent or given up past its threshold, or it cannot even be asked
+    "undo_stuck",  # the undo of a step failed for good or past its threshold, or cannot be asked
+    "held",  # the task is in error: held for an operator
+    "undo_incomplete",  # the task is in error: not all of it could be undone
+    "poison",  # the task is put to error: it may be what kills its Schedulers
+    "guilty",  # the task is put to error: its data do not read, or are refused
+    "late_undo",  # an undo goes on for longer than ``undo_within``
+    "starved",  # no process takes the requests for an action
+    "circuit_open",  # an agent's service fails: its circuit breaker is open
+    "no_leader",  # nobody leads: what is overdue is not found
+    "dead_letter",  # a message, or a notification, that could not be delivered
+    "generation",  # the store may have gone back in time: a promotion or a restore
+    "test",
+]
+
+UNTIL_SEEN: frozenset[AlertKind] = frozenset({"generation", "dead_letter", "test"})
+"""Alerts about what has happened rather than about what is so: they end when somebody acknowledges them."""
 
 
 class Alert(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Something an operator must see. ``step`` is a step's name, "" for the task."""
+    """Something an operator must see. ``step`` is a step's name, "" for the task; of an alert that belongs to no task, what it
+    is about: an agent ("APP/AGENT"), a message's id. One cause (kind, task, step) is raised once while it stands.
+    """
 
-    kind: Literal[
-        "step_failed",
-        "undo_stuck",
-        "held",
-        "undo_incomplete",
-        "starved",
-        "poison",
-        "late_undo",
-        "no_leader",
-        "guilty",
-        "generation",
-    ]
+    kind: AlertKind
     task: int = 0
     step: str = ""
     text: str = ""

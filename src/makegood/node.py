@@ -19,31 +19,46 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from types import TracebackType
 from typing import Any, Self
 
-from makegood.agent import Agents, Slots
+from makegood.agent import Agents
+from makegood.breaker import Circuit
 from makegood.channels import StoreChannel
+from makegood.circuits import Circuits
 from makegood.client import Client
 from makegood.clock import Clock, SystemClock
 from makegood.collecting import Collecting
 from makegood.errors import ConfigError, DefinitionError, StoreUnavailableError
+from makegood.inbox import Inboxes
+from makegood.janitor import Janitor
+from makegood.notifier import Notifier
+from makegood.observing import Observer
 from makegood.options import Options
+from makegood.outbox import Outbox, open_outbox
+from makegood.relay import Relay
 from makegood.scheduler import Scheduler
+from makegood.slots import Slots
 from makegood.store import Store, open_store, store_given
-from makegood.store.records import NodeInfo, TaskView
-from makegood.supervisor import Pass, Supervisor
+from makegood.store.records import AgentInfo, NodeInfo, TaskView
+from makegood.supervisor import LEASE, Pass, Supervisor
 from makegood.task import Task
+from makegood.telling import LeaderWatch, Teller
+from makegood.webhook import Webhook
 from makegood.workflow import App
 
 log = logging.getLogger("makegood.node")
 
 ROLES = ("scheduler", "agent", "supervisor")
+"""What a process runs unless it is told otherwise; and "inbox" where the app declares any."""
 
 
 class Node:
     """Runs roles: ``async with Node(app, "sqlite:///shop.db") as node: ...``, or ``await Node(...).run()`` as a process.
 
-    ``app`` is needed for the role "agent" alone; ``agents`` names those of its agents to run here (default: all).
+    ``app`` is needed for the roles "agent" and "inbox"; ``agents`` names those of its agents to run here (default: all).
+    ``roles``: default all that there are, "inbox" where the app declares one.
     ``store`` is a URL (default: MAKEGOOD_STORE, else ``sqlite:///makegood.db``) or a store that the caller opened.
-    ``options``: see ``Options``. ``client`` submits to the same store from this process.
+    ``outbox``: URL of another database, from whose outbox orders are carried into queues of the store: the role "relay".
+    ``options``: see ``Options``. ``telemetry``: who watches, such as ``makegood.telemetry.Telemetry(...)``. ``client`` submits to the
+    same store from this process.
     """
 
     def __init__(
@@ -51,35 +66,55 @@ class Node:
         app: App | None = None,
         store: str | Store | None = None,
         *,
-        roles: Iterable[str] = ROLES,
+        roles: Iterable[str] | None = None,
         agents: Sequence[str] | None = None,
         name: str | None = None,
         options: Options | None = None,
         clock: Clock | None = None,
         rng: random.Random | None = None,
+        telemetry: Observer | None = None,
+        outbox: str | None = None,
     ) -> None:
         self.options = options or Options()
-        self.roles = _roles(roles, app)
+        self._outbox: Outbox | None = None if outbox is None else open_outbox(outbox)
+        self.roles = _roles(roles, app, relays=outbox is not None)
         self.name = name or f"{socket.gethostname()}-{os.getpid()}"
         self._clock = clock or SystemClock()
         self._rng = rng or random.Random()
         self._owned = store is None or isinstance(store, str)
+        self._telemetry = telemetry
         self.store: Store = (
             open_store(store, clock=self._clock)
             if store is None or isinstance(store, str)
             else store_given(store)
         )
+        if telemetry is not None:
+            self.store = telemetry.watched(self.store)
         self._slots = (
             _slots(app, agents, self.options.slots) if "agent" in self.roles and app is not None else {}
         )
         self.number = 0
-        self.client = Client(self.store, clock=self._clock, rng=self._rng)
+        self.client = Client(
+            self.store,
+            queue_limit=self.options.queue_limit,
+            clock=self._clock,
+            rng=self._rng,
+            telemetry=telemetry,
+        )
         self.scheduler: Scheduler | None = None
         self.agents: Agents | None = None
+        self.circuits: Circuits | None = None
         self.supervisor: Supervisor | None = None
+        self.notifier: Notifier | None = None
+        self._janitor: Janitor | None = None
+        self.inboxes: Inboxes | None = None
+        self.relay: Relay | None = None
+        self._declared = tuple(app.inboxes.values()) if "inbox" in self.roles and app is not None else ()
         self._tasks: list[asyncio.Task[None]] = []
         self._stop = asyncio.Event()
         self._failure: BaseException | None = None
+        self._phase = "starting"
+        self._reached: float | None = None
         self._collecting = Collecting()
 
     # -- life ----------------------------------------------------------------------------------------------------------
@@ -99,9 +134,13 @@ class Node:
 
     async def start(self) -> None:
         """Open the store, register, start the roles. Raises what ``store.open`` raises; nothing is left running then."""
-        if self._owned:
-            await self.store.open(migrate=self.options.migrate)
+        if self._telemetry is not None:
+            await self._telemetry.begin(self)
         try:
+            if self._owned:
+                await self.store.open(migrate=self.options.migrate)
+            if self._outbox is not None:
+                await self._outbox.open()
             await self.client.open()
             self._build()
             await self._register()
@@ -110,9 +149,21 @@ class Node:
             raise
         self._collecting.begin()
         self._spawn("heartbeat", self._beat())
-        for actor in (self.agents, self.scheduler, self.supervisor):
+        actors = (
+            self.agents,
+            self.scheduler,
+            self.circuits,
+            self.supervisor,
+            self.notifier,
+            self._janitor,
+            self.inboxes,
+            self.relay,
+            *self._tellers(),
+        )
+        for actor in actors:
             if actor is not None:
                 self._spawn(type(actor).__name__.lower(), actor.run())
+        self._phase = "ready"
 
     async def run(self, started: Callable[[], None] | None = None) -> None:
         """Run as a process: until SIGTERM or SIGINT, or until an actor dies, whose error is then raised.
@@ -140,10 +191,11 @@ class Node:
 
     async def stop(self) -> None:
         """Drain: take nothing more, wait for what runs (at most ``drain`` seconds), give the rest back, close."""
+        self._phase = "draining"
         if self._failure is None:
             drains = [
                 actor.drain(self.options.number("drain"))
-                for actor in (self.agents, self.scheduler)
+                for actor in (self.relay, self.inboxes, self.agents, self.scheduler, self.notifier)
                 if actor is not None
             ]
             try:
@@ -174,9 +226,40 @@ class Node:
             await self._let_go()
 
     async def _let_go(self) -> None:
+        self._phase = "stopped"
         await self.client.close()
+        if self._outbox is not None:
+            await self._outbox.close()
         if self._owned:
             await self.store.close()
+        if self._telemetry is not None:
+            await self._telemetry.end()
+
+    # -- how it is -----------------------------------------------------------------------------------------------------------
+
+    def dead(self) -> str:
+        """Return what of this process has died, "" when all of it lives. That the store is away is no death."""
+        ended = [task.get_name() for task in self._tasks if task.done() and not task.cancelled()]
+        return f"{', '.join(ended)} has ended" if ended else ""
+
+    def unready(self) -> str:
+        """Return why this process is not ready, "" when it is: "starting", "draining", "stopped", or that its last heartbeat did not
+        reach the store.
+        """
+        if self._phase != "ready":
+            return self._phase
+        reached = self._reached
+        if reached is None or self._clock.monotonic() - reached > self.options.number("life"):
+            return "the store does not answer"
+        return ""
+
+    def infos(self) -> tuple[AgentInfo, ...]:
+        """Return what is to be said of the agents that run here."""
+        return self.agents.infos() if self.agents is not None else ()
+
+    def leads(self) -> bool | None:
+        """Return whether this process's Supervisor leads; None when it runs none."""
+        return None if self.supervisor is None else self.supervisor.leading is not None
 
     # -- building ----------------------------------------------------------------------------------------------------------
 
@@ -190,7 +273,13 @@ class Node:
                 rng=self._rng,
                 poll=self.options.poll_seconds,
                 beside_scheduler="scheduler" in self.roles,
+                watched=None if self._telemetry is None else self._telemetry.answering,
             )
+            if any(slots.circuit is not None for slots in self._slots.values()):
+                self.circuits = Circuits(
+                    self.store, list(self._slots.values()), self._publish, lambda: self.number, rng=self._rng
+                )
+                self.agents.changed = self.circuits.changed
         if "scheduler" in self.roles:
             self.scheduler = Scheduler(
                 self.store,
@@ -201,12 +290,47 @@ class Node:
                 claim=self.options.claim,
                 poll=self.options.poll_seconds,
                 ended=self._ended,
+                watch=None if self._telemetry is None else self._telemetry.watch,
             )
             self.client.beside(self.scheduler)
             if self.agents is not None:
                 self.agents.deliver = self.scheduler.deliver
+            self.notifier = Notifier.of(self.store, self.options, clock=self._clock, rng=self._rng)
+            self.client.only_to(self.notifier.hosts)
         if "supervisor" in self.roles:
             self.supervisor = self._supervisor()
+            if self.options.keep is not None:
+                self._janitor = self._sweeping(self.supervisor)
+        if "inbox" in self.roles:
+            poll = self.options.poll_seconds
+            self.inboxes = Inboxes(
+                self.store, self._declared, name=self.name, clock=self._clock, rng=self._rng, poll=poll,
+                telemetry=self._telemetry,
+            )  # fmt: skip
+
+        if self._outbox is not None:
+            limit = self.options.queue_limit
+            poll = min(0.5, self.options.poll_seconds or 0.5)
+            self.relay = Relay(self.store, self._outbox, most=limit, rng=self._rng, poll=poll)
+
+    def _tellers(self) -> list[Teller | LeaderWatch]:
+        """Return who tells people: of alerts where decisions are made, and everywhere that nobody leads."""
+        options, found = self.options, list[Teller | LeaderWatch]()
+        if options.tell is not None and {"scheduler", "supervisor"} & set(self.roles):
+            url = options.alert_webhook
+            webhook = None if url is None else Webhook(url, options.secrets, clock=self._clock)
+            found.append(Teller(self.store, webhook, pause=options.number("tell"), rng=self._rng))
+        if options.leaderless is not None:
+            after = options.number("leaderless")
+            found.append(LeaderWatch(self.store, LEASE, after=after, clock=self._clock, rng=self._rng))
+        return found
+
+    def _sweeping(self, supervisor: Supervisor) -> Janitor:
+        """Return who removes what ended long ago, as long as this process leads."""
+        keep, sweep = self.options.number("keep"), self.options.number("sweep")
+        return Janitor(
+            self.store, keep=keep, sweep=sweep, leads=lambda: supervisor.leading is not None, rng=self._rng
+        )
 
     def _supervisor(self) -> Supervisor:
         return Supervisor(self.store, self.options, me=self.name, clock=self._clock, rng=self._rng)
@@ -235,26 +359,34 @@ class Node:
             socket.gethostname(),
             os.getpid(),
             self.options.number("life"),
-            self.agents.infos() if self.agents is not None else (),
+            self.infos(),
             self.scheduler.held() if self.scheduler is not None else 0,
         )
 
     async def _register(self) -> None:
         self.number = await self.store.register(self._info())
+        self._reached = self._clock.monotonic()
         if self.agents is not None:
             self.agents.node = self.number
         if self.scheduler is not None:
             self.scheduler.renamed(self.number)
+        if self.notifier is not None:
+            self.notifier.node = self.number
 
     async def _beat(self) -> None:
         pause = self.options.number("heartbeat")
         while True:
             await asyncio.sleep(pause * self._rng.uniform(0.9, 1.0))
             try:
-                if not await self.store.heartbeat(self.number, self._info()):
+                if not await self._publish():
                     await self._register()
+                self._reached = self._clock.monotonic()
             except StoreUnavailableError as away:
+                self._reached = None
                 log.warning("no heartbeat now: %s", away)
+
+    async def _publish(self) -> bool:
+        return await self.store.heartbeat(self.number, self._info())
 
     def _ended(self, task: Task) -> None:
         if self.client.waits_for(task.id):
@@ -266,16 +398,24 @@ class Node:
             )  # fmt: skip
 
 
-def _roles(roles: Iterable[str], app: App | None) -> tuple[str, ...]:
+def _roles(roles: Iterable[str] | None, app: App | None, *, relays: bool) -> tuple[str, ...]:
     if isinstance(roles, str):
         raise ConfigError(f"roles={roles!r}: a tuple of names, roles=({roles!r},)")
-    wanted = tuple(dict.fromkeys(roles))
-    unknown = [role for role in wanted if role not in ROLES]
+    if roles is None:
+        roles = ROLES if app is None or not app.inboxes else (*ROLES, "inbox")
+    wanted = tuple(dict.fromkeys([*roles, *(["relay"] if relays else [])]))
+    unknown = [role for role in wanted if role not in (*ROLES, "inbox", "relay")]
+    if "relay" in wanted and not relays:
+        raise ConfigError("the role 'relay' needs the outbox from which it carries: Node(..., outbox=URL)")
     if unknown or not wanted:
-        raise ConfigError(f"roles={wanted!r}: any of {', '.join(ROLES)}, at least one")
+        raise ConfigError(f"roles={wanted!r}: any of {', '.join(ROLES)} and inbox, at least one")
     if "agent" in wanted and app is None:
         raise ConfigError(
             "the role 'agent' runs actions and needs the app that declares them: Node(app, ...)"
+        )
+    if "inbox" in wanted and (app is None or not app.inboxes):
+        raise ConfigError(
+            "the role 'inbox' needs an app that declares one: @app.inbox(\"orders\") above the function that takes its messages"
         )
     return wanted
 
@@ -295,5 +435,7 @@ def _slots(app: App, agents: Sequence[str] | None, slots: int | None) -> dict[st
         for action in declared.actions.values():
             action.fitted()  # an annotation that cannot be used is refused here, not found out by a step
         address = f"{app.name}/{name}"
-        found[address] = Slots(address, actions, slots or declared.concurrency)
+        size = slots or declared.concurrency
+        circuit = None if declared.breaker is None else Circuit(declared.breaker, size)
+        found[address] = Slots(address, actions, size, circuit, declared.rate)
     return found

@@ -1,9 +1,10 @@
 """The settings of a process that runs roles: one record, read by the API, the command line and tests alike."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from makegood.durations import Duration, seconds
 from makegood.errors import ConfigError
+from makegood.signing import address, key_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -14,9 +15,19 @@ class Options:
     - ``every``: the Supervisor's interval; ``lease``: its lease's length; ``grace``: how long after complete-by silence is
       judged; ``starve``: how long a request may wait for an agent before an alert.
     - ``heartbeat``: pause between heartbeats; ``life``: without one for so long a process counts as dead.
+    - ``tell``: pause between looks for alerts to be logged and sent, None = this process tells of none. ``alert_webhook``: the
+      address to which they are sent, signed with ``alert_secret`` (several, parted by spaces, while they are changed).
+      ``leaderless``: how long nobody may lead before an alert, None = this process does not watch.
+    - ``webhook_hosts``: hosts that submitters may name in ``reply_to="https://…"``, parted by spaces: hooks.example.com,
+      *.example.com, localhost, and networks (10.1.0.0/16) for those that are not public. ``webhook_secret``: signs what is sent
+      there (several, parted by spaces, while they are changed). ``webhook_timeout``: for one post; ``webhook_tries``: how many
+      before a notice is given up.
+    - ``queue_limit``: messages that may wait in a queue before ``send`` is refused.
     - ``poll``: pause between looks at the store behind the wake-ups, None = never look without one.
     - ``drain``: how long an orderly end may wait for what runs.
     - ``hold``: tasks in memory at most; ``claim``: tasks claimed in one commit at most.
+    - ``keep``: how long a task that was processed or undone is kept, None = for ever; ``sweep``: pause between the rounds of the
+      janitor, which removes older ones.
     - ``migrate``: bring an empty or old store up to date when opening it.
 
     Raises ``ConfigError`` for what cannot be meant.
@@ -32,19 +43,54 @@ class Options:
     starve: Duration = 30.0
     heartbeat: Duration = 1.0
     life: Duration = 5.0
+    tell: Duration | None = 2.0
+    alert_webhook: str | None = None
+    alert_secret: str | None = field(default=None, repr=False)
+    leaderless: Duration | None = 30.0
+    webhook_hosts: str | None = None
+    webhook_secret: str | None = field(default=None, repr=False)
+    webhook_timeout: Duration = 10.0
+    webhook_tries: int = 12
+    queue_limit: int = 100_000
     poll: Duration | None = 1.0
     drain: Duration = 30.0
     hold: int = 10_000
     claim: int = 500
+    keep: Duration | None = "30d"
+    sweep: Duration = "10m"
     migrate: bool = True
 
     def __post_init__(self) -> None:
         """Check every setting and how they go together."""
-        least = {"every": 0.01, "lease": 0.1, "heartbeat": 0.01, "life": 0.02, "poll": 0.001}
-        for name in ("every", "lease", "grace", "starve", "heartbeat", "life", "drain", "poll"):
+        least = {
+            "every": 0.01,
+            "lease": 0.1,
+            "heartbeat": 0.01,
+            "life": 0.02,
+            "poll": 0.001,
+            "tell": 0.01,
+            "leaderless": 0.1,
+            "webhook_timeout": 0.01,
+            "sweep": 0.01,
+        }
+        for name in (
+            "every",
+            "lease",
+            "grace",
+            "starve",
+            "heartbeat",
+            "life",
+            "drain",
+            "poll",
+            "tell",
+            "leaderless",
+            "webhook_timeout",
+            "keep",
+            "sweep",
+        ):
             if getattr(self, name) is not None:
                 seconds(getattr(self, name), name=name, least=least.get(name, 0.0))
-        for name in ("slots", "hold", "claim"):
+        for name in ("slots", "hold", "claim", "webhook_tries", "queue_limit"):
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int) or value < 1):
                 raise ConfigError(f"{name}={value!r}: a whole number of at least 1")
@@ -53,9 +99,19 @@ class Options:
                 f"life={self.life!r} must be at least twice heartbeat={self.heartbeat!r}, or one late heartbeat is a death"
             )
 
+        if self.alert_webhook is not None:
+            address(self.alert_webhook, "alert_webhook")
+        for secret in self.secrets:
+            key_of(secret)
+
     def number(self, name: str) -> float:
         """Return a length of time in seconds."""
         return seconds(getattr(self, name), name=name)
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """The secrets that webhooks about alerts are signed with."""
+        return tuple((self.alert_secret or "").split())
 
     @property
     def poll_seconds(self) -> float | None:

@@ -40,7 +40,7 @@ class Origin:
 
     __slots__ = ("depth", "name", "plan", "position", "serial")
 
-    def __init__(self, plan: object, name: str, *, depth: int, position: int, serial: int) -> None:
+    def __init__(self, plan: object, name: str, depth: int, position: int, serial: int) -> None:
         self.plan = plan
         self.name = name
         self.depth = depth

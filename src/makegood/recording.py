@@ -9,44 +9,40 @@ sequence is remembered as *units* (an action; a ``when`` with all that is in it;
 frontier before it (``heads``), the frontier after it (``ends``) and the steps whose results it uses (``needs``).
 """
 
-import dataclasses
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from types import NoneType
 from typing import Any
 
-import msgspec
-
 from makegood import members
-from makegood.codec import check_fits, encode, encode_with_holes, objects_in, sized
+from makegood.codec import objects_in
 from makegood.declaration import Action, Shared
-from makegood.drafts import Draft, Flow, Unit, check_part, is_plan_of, step_plan
-from makegood.errors import DefinitionError, PayloadError, PromiseError
-from makegood.promise import Condition, Origin, Promise, Promised, Scope, as_condition, promised
-from makegood.task import Condition as PlanCondition
-from makegood.task import Kind, Ref, StepPlan, Template, inside
-
-_PLAIN = (str, int, bool, NoneType)
-PLAN_PAYLOADS = 16
-"""The texts of a whole plan may be so many times the limit of one payload."""
+from makegood.drafts import Draft, Flow, Unit, annotation_of, check_part, either, is_plan_of, step_plan
+from makegood.errors import DefinitionError, PromiseError
+from makegood.following import NO_TRAIL, NOTHING, Called, Together, Trail, are_together, given, is_called
+from makegood.promise import Origin, Promise, Promised, Scope, as_condition, promised
+from makegood.task import Kind, Ref, Template
+from makegood.templates import Templates
 
 
-class Recording:
-    """The plan that one run of a workflow function makes. ``where`` names the workflow, ``inputs`` are its inputs in order."""
+class Recording(Templates):
+    """The plan that one run of a workflow function makes. ``where`` names the workflow, ``inputs`` are its inputs in order;
+    ``trail``: what an earlier run recorded, see ``following``.
+    """
 
-    def __init__(self, shared: Shared, where: str, inputs: Sequence[object]) -> None:
-        self.shared = shared
-        self.where = where
+    def __init__(self, shared: Shared, where: str, inputs: Sequence[object], trail: Trail = NO_TRAIL) -> None:
+        super().__init__(shared, where, inputs)
         self.closed = False
-        self.referred: set[int] = set()
-        self._inputs = {id(value): n for n, value in enumerate(inputs)}
+        self._given = inputs
         self._thread = threading.get_ident()
+        self._trail = trail
+        self._ahead = trail.calls
+        self._passed: list[Draft] = []
+        self._met = 0
+        self._calls: list[Called | Together] | None = []
         self._strays: list[str] = []
-        self._flow = Flow(Scope(f"workflow {where}", None), [])
         self._count = 0
-        self._written = 0
-        self._needs: list[int] = []
+        self._end = -1
         self._names: dict[str, int] = {}
 
     # -- what is recorded --------------------------------------------------------------------------------------------------
@@ -55,7 +51,10 @@ class Recording:
         self, action: Action[..., Any], args: tuple[object, ...], kwargs: Mapping[str, object]
     ) -> Promise:
         """Record a step; return the promise of its result. Raises ``DefinitionError`` and its kind, ``PayloadError``."""
-        self.enter(action.address)
+        if self._thread != threading.get_ident() or self.closed:
+            self.enter(action.address)
+        if self._ahead and (known := self._followed(action, args, kwargs)) is not None:
+            return known
         if action.agent.shared is not self.shared:
             raise DefinitionError(
                 f"{self.where} calls {action.address}, an action of another app: a task is of one app; submit a task of that app "
@@ -70,20 +69,82 @@ class Recording:
         name = self._name(action.name)
         fitted = action.fitted()
         values = action.parameters.bind(args, kwargs)
+        refs: list[Ref] = []
         for parameter, value in values.items():
-            if type(value) is not Promise and not fitted.surely(parameter, type(value)):
+            if type(value) is Promise:  # nearly always this, or an input
+                refs.append(self._ref(promised(value)))
+                continue
+            if not fitted.surely(parameter, type(value)):
                 self._check_fits(
                     value, fitted.annotations[parameter], f"{parameter} in step {name} of {self.where}"
                 )
-        template = self._arguments(values, name)
+            if (ref := self._input(value)) is not None:
+                refs.append(ref)
+        whole = len(refs) == len(values)
+        template = action.template(tuple(refs)) if whole else self._mixed(values, name)
         draft = self._draft("action", name)
-        draft.action, draft.args = action, template
+        draft.action, draft.args = action, self._limited(template, name)
         self._unit(draft, self._count - 1, needs)
+        if self._calls is not None:
+            seen = given(self, self._inputs, args, kwargs) if whole else None
+            if seen is None:
+                self._calls = None
+            else:
+                self._calls.append(
+                    Called(
+                        action,
+                        seen,
+                        tuple(kwargs),
+                        name,
+                        template,
+                        fitted.returns,
+                        tuple(self._needs[needs:]),
+                    )
+                )
         return Promise(Promised(draft, fitted.returns, self._flow.scope))
+
+    def _followed(
+        self, action: Action[..., Any], args: tuple[object, ...], kwargs: Mapping[str, object]
+    ) -> Promise | None:
+        """Return the promise of a step that the trail has here; None when it has not, and is left."""
+        call = self._ahead[self._met] if self._met < len(self._ahead) else None
+        if (
+            type(call) is Called
+            and call.action is action
+            and is_called(call, self, self._given, args, kwargs)
+        ):
+            draft = Draft(self, call.step, 0, self._count, self._count)
+            self._met += 1
+            self._count += 1
+            self._passed.append(draft)
+            return Promise(Promised(draft, call.returns, self._flow.scope))
+        self._leave_trail()
+        return None
+
+    def _leave_trail(self) -> None:
+        """Put down what was only compared so far, as if it had been recorded call by call."""
+        calls, drafts = self._ahead[: self._met], iter(self._passed)
+        self._ahead, self._passed, self._count = (), [], 0
+        made: list[Draft] = []
+        for call in calls:
+            if isinstance(call, Together):
+                self._put_together([Promise(Promised(made[n], Any, self._flow.scope)) for n in call.serials])
+                continue
+            draft = next(drafts)
+            needs = len(self._needs)
+            self._name(call.action.name)
+            self._add(draft, "action")
+            draft.action, draft.args = call.action, self._limited(call.template, call.step)
+            self._needs += call.needs
+            self.referred.update(call.inputs())
+            self._unit(draft, self._count - 1, needs)
+            made.append(draft)
+        self._calls = list(calls)
 
     def when(self, condition: object, then: Callable[[], Any], otherwise: Callable[[], Any] | None) -> object:
         """Record a decision and both its sides; return the promise of what the side that is taken returns."""
         self.enter("mg.when")
+        self._off_trail()
         for fn in (then, otherwise):
             if fn is not None:
                 _check_function(fn, "mg.when(condition, then=..., otherwise=...)")
@@ -106,18 +167,19 @@ class Recording:
                 value = None if fn is None else fn()
                 sides.append(self._template(value, f"what {name} returns"))
             ends += tuple(end for end in inner.frontier if end is not when)
-            kinds.append(_annotation(value))
+            kinds.append(annotation_of(value))
         flow.frontier = ends or (when,)
         merge = self._draft("merge", self._name("merge"))
         merge.of, merge.sides = when, tuple(sides)
         self._unit(merge, first, needs, start=start, heads=(when,))
-        return Promise(Promised(merge, _either(*kinds), flow.scope))
+        return Promise(Promised(merge, either(*kinds), flow.scope))
 
     def each(self, items: object, body: Callable[[Any], Any], limit: int, at_once: int | None) -> object:
         """Record a body for every item of a list; return the promise of the list of what it returns, or the list itself when
         the items are known now.
         """
         self.enter("mg.each")
+        self._off_trail()
         for name, value in (("limit", limit), ("at_once", 1 if at_once is None else at_once)):
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise DefinitionError(f"mg.each({name}={value!r}): a whole number from 1")
@@ -142,7 +204,7 @@ class Recording:
         gather = self._draft("gather", self._name("gather"))
         gather.of, gather.sides = each, (side,)
         self._unit(gather, first, needs, start=start, heads=(each,))
-        return Promise(Promised(gather, list[_annotation(value)], flow.scope))  # type: ignore[misc]  # made at run time
+        return Promise(Promised(gather, list[annotation_of(value)], flow.scope))  # type: ignore[misc]  # made at run time
 
     def _each_now(self, items: Any, body: Callable[[Any], Any], limit: int, at_once: int | None) -> list[Any]:
         known = list(items)
@@ -156,6 +218,7 @@ class Recording:
     def branches(self, functions: Sequence[Callable[[], Any]]) -> tuple[Any, ...]:
         """Record each function as a sequence of its own, side by side; return what they return."""
         self.enter("mg.branches")
+        self._off_trail()
         for fn in functions:
             _check_function(fn, "mg.branches(fn, fn, ...)")
         calls = [(f"branch {n} of mg.branches", fn) for n, fn in enumerate(functions, 1)]
@@ -199,6 +262,19 @@ class Recording:
         Raises ``PromiseError`` when that cannot be done without changing what the workflow function says.
         """
         self.enter("mg.parallel")
+        call = self._ahead[self._met] if self._met < len(self._ahead) else None
+        if type(call) is Together and are_together(call, self, steps):
+            self._met += 1
+            return
+        if self._ahead:
+            self._leave_trail()
+        self._put_together(steps)
+        if self._calls is not None:
+            whole = [step for step in steps if type(step) is Promise]
+            serials = tuple(promised(step).origin.serial for step in whole)
+            self._calls = [*self._calls, Together(serials)] if len(whole) == len(steps) else None
+
+    def _put_together(self, steps: Sequence[object]) -> None:
         units = self._flow.units
         places: dict[Origin, int] = {
             unit.result: n for n, unit in enumerate(units) if unit.result is not None
@@ -241,6 +317,12 @@ class Recording:
             )
         return True
 
+    def _off_trail(self) -> None:
+        """There is no trail through what comes now."""
+        if self._ahead:
+            self._leave_trail()
+        self._calls = None
+
     # -- the parts of a step -------------------------------------------------------------------------------------------------
 
     def enter(self, what: str) -> None:
@@ -259,14 +341,14 @@ class Recording:
 
     def _name(self, base: str) -> str:
         """Return a step name that is unique in the plan: charge, charge-2, ..."""
-        count = self._names.get(base, 0) + 1
-        name = base if count == 1 else f"{base}-{count}"
-        while name in self._names and count > 1:
+        if base not in self._names:
+            self._names[base] = 1
+            return base
+        count = self._names[base] + 1
+        while (name := f"{base}-{count}") in self._names:
             count += 1
-            name = f"{base}-{count}"
         self._names[base] = count
-        if count > 1:
-            self._names[name] = 1
+        self._names[name] = 1
         return name
 
     def _draft(self, kind: Kind, name: str) -> Draft:
@@ -277,11 +359,15 @@ class Recording:
                 f"{self.where} has more than {self.shared.step_limit:,} steps: write mg.each(...) over the result of an action, submit "
                 f"several tasks, or raise the limit with App(step_limit=...)"
             )
-        draft = Draft(self, name, depth=flow.depth, position=len(flow.body), serial=self._count)
+        draft = Draft(self, name, flow.depth, len(flow.body), self._count)
+        self._add(draft, kind)
+        return draft
+
+    def _add(self, draft: Draft, kind: Kind) -> None:
+        flow = self._flow
         draft.kind, draft.after, draft.guards = kind, flow.frontier, flow.guards
         self._count += 1
         flow.body.append(draft)
-        return draft
 
     def _unit(
         self,
@@ -309,122 +395,16 @@ class Recording:
         finally:
             self._flow = outer
 
-    # -- values ----------------------------------------------------------------------------------------------------------------
-
-    def _arguments(self, values: Mapping[str, object], step: str) -> Template:
-        """Return the arguments of a step as the template of one JSON object."""
-        parts: list[str] = []
-        refs: list[Ref] = []
-        text, comma = "{", ""
-        for name, value in values.items():
-            text += f'{comma}"{name}":'
-            comma = ","
-            if type(value) is Promise:  # nearly always this, or an input
-                ref: Ref | None = self._ref(promised(value))
-            else:
-                ref = self._input(value)
-            if ref is not None:
-                parts.append(text)
-                refs.append(ref)
-                text = ""
-                continue
-            template = self._template(value, f"{name} in step {step} of {self.where}")
-            text += template.parts[0]
-            for inner, part in zip(template.refs, template.parts[1:], strict=True):
-                parts.append(text)
-                refs.append(inner)
-                text = part
-        parts.append(text + "}")
-        return self._limited(Template(tuple(parts), tuple(refs)), f"step {step}")
-
-    def _check_fits(self, value: object, annotation: Any, what: str) -> None:
-        """Raise ``PayloadError`` for an argument that is known now and is not what its annotation says."""
-        if isinstance(value, Promise) or any(isinstance(part, Promise) for part in objects_in(value)):
-            return  # its parts are known only when their steps are done
-        check_fits(encode(value, what=what), annotation, value, what)
-
-    def _input(self, value: object) -> Ref | None:
-        """Return what stands for a value that *is* an input of the workflow; None for any other."""
-        position = self._inputs.get(id(value))
-        if position is None:
-            return None
-        self.referred.add(position)
-        return Ref("input", position)
-
-    def _template(self, value: object, what: str) -> Template:
-        """Return any value as a template."""
-        if type(value) is Promise:
-            return Template(("", ""), (self._ref(promised(value)),))
-        if (ref := self._input(value)) is not None:
-            return Template(("", ""), (ref,))
-        if type(value) in _PLAIN:
-            return Template((encode(value, limit=self.shared.payload_limit, what=what).decode(),))
-        return Template(*encode_with_holes(value, self._hole, what=what))
-
-    def _limited(self, template: Template, what: str) -> Template:
-        size = sum(map(len, template.parts))
-        if size * 4 > self.shared.payload_limit:  # as UTF-8 it may be as much
-            sized("".join(template.parts).encode(), self.shared.payload_limit, f"{what} of {self.where}")
-        self._written += size
-        limit = self.shared.payload_limit * PLAN_PAYLOADS
-        if self._written > limit:
-            raise PayloadError(
-                f"the arguments written in {self.where} have more than {limit:,} bytes together: pass on the workflow's inputs and the "
-                f"results of steps as they are, they are not stored again",
-                size=self._written,
-                limit=limit,
-            )
-        return template
-
-    def _hole(self, value: object) -> Ref | None:
-        if isinstance(value, Promise):
-            return self._ref(promised(value))
-        if isinstance(value, Condition):
-            raise PromiseError(
-                "a comparison of promises is no value that can be passed on: compare in an action, or write mg.when(condition, "
-                "then=lambda: True, otherwise=lambda: False)"
-            )
-        return None
-
-    def _ref(self, what: Promised) -> Ref:
-        self._visible(what, self._flow.scope)
-        self._needs.append(what.origin.serial)
-        return Ref("item" if what.item else "step", self._index(what.origin), what.path)
-
-    def _visible(self, what: Promised, scope: Scope) -> None:
-        """Raise ``PromiseError`` when a promise may not be used in ``scope``."""
-        if what.origin.plan is not self:
-            raise PromiseError(
-                f"{what} is a promise of another plan: what one task passes to another is an input, known when it is submitted"
-            )
-        if not scope.within(what.scope):
-            raise PromiseError(
-                f"{what} was made in {what.scope.name}, and promises do not leave their branch: return it from there, and use what "
-                f"mg.when, mg.each or mg.branches returns"
-            )
-
-    def _index(self, origin: Origin) -> int:
-        if origin.depth == 0:
-            return origin.position
-        return inside(origin.position, self._flow.depth - origin.depth)
-
-    def _condition(self, condition: object) -> PlanCondition:
-        """Return a condition as the plan keeps it."""
-        if not isinstance(condition, Condition):
-            condition = as_condition(condition, "mg.when")
-            assert isinstance(condition, Condition)  # what is known now was left out of all_of and any_of
-        if condition.op in ("all", "any", "not"):
-            return PlanCondition(condition.op, parts=tuple(map(self._condition, condition.values)))
-        left, *right = [self._template(value, "a side of a condition") for value in condition.values]
-        return PlanCondition(condition.op, left, right[0] if right else None)
-
     # -- the end ---------------------------------------------------------------------------------------------------------------
 
     def returned(self, value: object) -> Template:
         """Return the template of what the workflow function returned."""
-        return self._limited(
-            self._template(value, f"what {self.where} returns"), f"what {self.where} returns"
-        )
+        self._end = _whole(value, self)
+        if self._ahead:
+            if self._met == len(self._ahead) and self._end != -1 and self._end == self._trail.end:
+                return self._trail.returns
+            self._leave_trail()
+        return self._limited(self._template(value, f"what {self.where} returns"), "")
 
     def close(self) -> None:
         """End the recording and let go of what was recorded: promises that the workflow function left somewhere name their
@@ -433,20 +413,41 @@ class Recording:
         self.closed = True
         flow = self._flow
         flow.body, flow.units, flow.frontier = [], [], ()
+        self._passed, self._ahead, self._calls, self._given = [], (), None, ()
 
-    def steps(self, known: tuple[StepPlan, ...] = ()) -> tuple[StepPlan, ...]:
-        """Return the steps recorded; ``known``: those of another run, which are returned again where they are the same, so that
-        tasks of one shape share them. Raises ``DefinitionError`` when an action was called outside meanwhile: it may be missing.
+    def steps(self, returns: Template) -> Trail:
+        """Return the steps recorded, as the trail of further runs; ``returns``: what ``returned`` said. Tasks of one shape share them.
+
+        Raises ``DefinitionError`` when an action was called outside meanwhile: it may be missing.
         """
         if self._strays:
             raise DefinitionError(
                 f"while {self.where} was run, {self._strays[0]} was called in another thread: such a call records no step. Call "
                 f"actions in the workflow function itself; mg.parallel(...) lets steps run at the same time"
             )
-        body = self._flow.body
-        if len(body) == len(known) and all(map(is_plan_of, known, body)):
-            return known
-        return tuple(map(step_plan, body))
+        if self._ahead:
+            self.referred.update(self._trail.referred)
+            return self._trail
+        body, known = self._flow.body, self._trail.steps
+        alike = len(body) == len(known) and all(map(is_plan_of, known, body))
+        calls = tuple(self._calls or ()) if self._end != -1 else ()
+        return Trail(
+            calls,
+            known if alike else tuple(map(step_plan, body)),
+            frozenset(self.referred),
+            self._end,
+            returns,
+        )
+
+
+def _whole(value: object, plan: Recording) -> int:
+    """Return the serial of the step whose whole result this is; NOTHING for none; -1 when it is anything else."""
+    if value is None:
+        return NOTHING
+    if type(value) is not Promise:
+        return -1
+    what = promised(value)
+    return -1 if what.path or what.item or what.origin.plan is not plan else what.origin.serial
 
 
 def _position(step: Any, places: Mapping[Origin, int]) -> int:
@@ -466,22 +467,3 @@ def _check_function(given: object, form: str) -> None:
             f"{form} takes functions, not {'a promise' if isinstance(given, Promise) else type(given).__name__}: write "
             f"lambda: the_action(...), so that its steps are recorded in their place"
         )
-
-
-def _annotation(value: object) -> Any:
-    """Return the annotation of what a branch or body returned."""
-    if isinstance(value, Promise):
-        return promised(value).annotation
-    if value is None:
-        return NoneType
-    known = isinstance(value, str | int | float | msgspec.Struct) or dataclasses.is_dataclass(value)
-    return type(value) if known else Any
-
-
-def _either(one: Any, other: Any) -> Any:
-    if one == other:
-        return one
-    if NoneType in (one, other):
-        rest = other if one is NoneType else one
-        return Any if rest is Any else rest | None
-    return Any

@@ -16,20 +16,22 @@ import asyncio
 import heapq
 import logging
 import random
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, KeysView, Mapping, Sequence
 from typing import Protocol
 
 from makegood import saga
+from makegood.births import Births, Lender
 from makegood.clock import Clock
 from makegood.decision import Decision
-from makegood.errors import MakegoodError, StoreUnavailableError
+from makegood.errors import StoreUnavailableError
 from makegood.ids import show
-from makegood.messages import Alert, Message, Request
+from makegood.messages import Message, Request
+from makegood.observing import Watch
 from makegood.store.protocol import Queues, Tasks
 from makegood.store.records import Batch, Claim, Committed, Draft, Inbox, Loaded
 from makegood.store.rows import address
-from makegood.task import Held, Step, Task
+from makegood.task import Held, Task
+from makegood.turns import Turn, guilty, restored
 
 log = logging.getLogger("makegood.scheduler")
 
@@ -38,35 +40,16 @@ _AT_REST = frozenset({"processed", "undone", "error"})
 
 _LAST_COMMITS = 5.0  # seconds that a drain may last beyond its limit, for giving back what is left
 
-LOST_MOST = 3
-"""A task that lost its Scheduler this often in a row may be what kills them."""
 
-
-class LocalAgents(Protocol):
+class LocalAgents(Lender, Protocol):
     """What a Scheduler needs of the agents in its own process, to hand requests over in memory."""
 
     def budget(self) -> dict[str, int]:
         """Set free slots aside, by agent address, for the length of a commit."""
         ...
 
-    def restore(self, unused: Mapping[str, int]) -> None:
-        """Take back slots that were set aside and not used."""
-        ...
-
-    def knows(self, address: str, action: str) -> bool:
-        """Return whether this process runs that action."""
-        ...
-
     def tasks(self) -> set[int]:
         """Return the tasks of which an attempt runs in this process."""
-        ...
-
-    def backlogged(self, address: str) -> None:
-        """Note that a request for this agent went to the store."""
-        ...
-
-    def hand(self, request: Request, began: float) -> None:
-        """Begin a request in a slot set aside."""
         ...
 
     def resend(self, node: int, task: int, message: Message) -> None:
@@ -75,18 +58,9 @@ class LocalAgents(Protocol):
 
 
 class _Store(Tasks, Queues, Protocol):
+    abreast: int | None
+
     def subscribe(self, topic: str, ring: Callable[[], None]) -> Callable[[], None]: ...
-
-
-@dataclass(slots=True)
-class _Turn:
-    """One commit in the making. ``budget``: slots set aside and not yet used; ``placed``: requests that use one, with their agent."""
-
-    batch: Batch
-    budget: dict[str, int]
-    began: float
-    placed: dict[tuple[int, int, int], str] = field(default_factory=dict)
-    dues: dict[int, dict[int, float]] = field(default_factory=dict)
 
 
 class Scheduler:
@@ -94,7 +68,7 @@ class Scheduler:
 
     ``agents``: those of the same process, if any, for handing over in memory. ``hold``: at most so many tasks in memory.
     ``claim``: at most so many claimed in one commit. ``poll``: seconds between looks at the store behind the wake-ups, None =
-    never. ``ended``: told of each task that came to rest here.
+    never. ``ended``: told of each task that came to rest here. ``watch``: told of each commit.
     """
 
     def __init__(
@@ -108,6 +82,7 @@ class Scheduler:
         claim: int = 500,
         poll: float | None = 1.0,
         ended: Callable[[Task], None] | None = None,
+        watch: Watch | None = None,
     ) -> None:
         self.node = 0
         self._store = store
@@ -116,8 +91,10 @@ class Scheduler:
         self._rng = rng
         self._hold = hold
         self._claim = claim
+        self._abreast = store.abreast
         self._poll = poll
         self._ended = ended or (lambda _task: None)
+        self._watch = watch
         self._held: dict[int, Held] = {}
         self._messages: dict[int, list[Message]] = {}
         self._timers: list[tuple[float, int, int]] = []
@@ -127,8 +104,9 @@ class Scheduler:
         self._look_inbox = True
         self._claiming = True
         self._reload: set[int] = set()
-        self._expected = 0
-        self._committing = False
+        self._births = Births(agents, clock)
+        self._committing = 0
+        self._under_way: dict[asyncio.Task[None], KeysView[int]] = {}
 
     # -- what others of the same process use -------------------------------------------------------------------------
 
@@ -148,40 +126,35 @@ class Scheduler:
         """Return whether this Scheduler holds a task, and so tells of its end."""
         return task in self._held
 
-    def expects(self) -> int | None:
-        """Return the node under which a task may be submitted that this Scheduler holds from the beginning; ``adopt`` must
-        follow. None when it must wait to be claimed: the Scheduler is full or drains, or others may be waiting already.
+    def expect(self, draft: Draft) -> Draft | None:
+        """Return a draft as it may be submitted for this Scheduler to hold from the beginning; ``adopt`` must follow.
+
+        None when it must wait to be claimed: the Scheduler is full or drains, or others may be waiting already.
         """
-        if not self._claiming or self._look_pending or len(self._held) + self._expected >= self._hold:
+        if not self._claiming or self._look_pending or len(self._held) + len(self._births) >= self._hold:
             return None
-        self._expected += 1
-        return self.node
+        return self._births.expect(draft, self.node)
 
     def adopt(self, draft: Draft, *, created: bool) -> None:
-        """Take a task that was submitted under ``expects``, once it is committed; ``created``: whether it was."""
-        self._expected -= 1
-        if (
-            not created or draft.holder != self.node
-        ):  # declared dead meanwhile: it is freed with all that the old node held
+        """Take a task that was submitted as ``expect`` said, once it is committed; ``created``: whether it was."""
+        held = self._births.born(draft, created=created)
+        if held is None:
             return
-        if draft.id not in self._held:  # a message for it may have come first, so that it was read
-            task = Task(
-                draft.id, draft.app, draft.workflow, draft.key, on_failure=draft.on_failure, priority=draft.priority, epoch=1,
-                within=draft.within, undo_within=draft.undo_within, inputs=draft.inputs, returns=draft.returns, trace=draft.trace,
-            )  # fmt: skip
-            self._held[draft.id] = saga.hold(task, map(Step, draft.steps))
-        self._messages.setdefault(draft.id, []).insert(0, Message("claim"))
-        self._wake.set()
+        if draft.holder != self.node:  # declared dead meanwhile: it is freed with all that the old node held
+            self._births.lose(draft)
+            return
+        self._held.setdefault(draft.id, held)  # a message for it may have come first, so that it was read
+        self._births.dispatch(draft)
+        if draft.first is None:
+            self._messages.setdefault(draft.id, []).insert(0, Message("claim"))
+            self._wake.set()
 
     def renamed(self, node: int) -> None:
         """Begin anew as ``node``: this process was declared dead, what it held belongs to others now."""
         if self.node:
             log.warning(
-                "declared dead as node %d: letting go of %d tasks, going on as node %d",
-                self.node,
-                len(self._held),
-                node,
-            )
+                "declared dead as node %d: letting go of %d tasks, going on as node %d", self.node, len(self._held), node,
+            )  # fmt: skip
         self._resend(self._messages)
         self.node = node
         self._held.clear()
@@ -215,6 +188,10 @@ class Scheduler:
         finally:
             for stop in stops:
                 stop()
+            for turn in self._under_way:
+                turn.cancel()
+            await asyncio.gather(*self._under_way, return_exceptions=True)
+            self._under_way.clear()
 
     async def drain(self, limit: float) -> None:
         """Claim nothing more and give tasks back: at once those of which nothing runs in this process, the others when
@@ -232,7 +209,7 @@ class Scheduler:
 
     def _more_to_give_back(self) -> bool:
         """Return whether there are tasks here, or may be once what is under way has been answered."""
-        return bool(self._held) or self._committing or self._expected > 0
+        return bool(self._held) or self._committing > 0 or len(self._births) > 0
 
     def _ring_pending(self) -> None:
         self._look_pending = True
@@ -261,6 +238,8 @@ class Scheduler:
     async def _turn(self) -> bool:
         """Take, decide, commit, dispatch. Returns whether there was anything to do."""
         self._wake.clear()
+        if self._under_way and not await self._may_begin():
+            return True
         if self._reload:
             await self._read_again()
         at_rest: list[int] = []
@@ -269,11 +248,52 @@ class Scheduler:
             at_rest = self._merge(await self._store.inbox(self.node, 10_000))
         self._fire()
         claim = self._wanted(at_rest)
-        taken, self._messages = self._messages, {}
+        taken = self._take(plain=claim is None)
         if not taken and claim is None:
             return False
+        working = self._carry_out(taken, claim)
+        if self._abreast is not None and claim is None and len(taken) >= self._abreast:
+            self._under_way[asyncio.get_running_loop().create_task(working)] = taken.keys()
+        else:
+            await working
+        return True
+
+    async def _may_begin(self) -> bool:
+        """Return whether a turn may begin now; waits a moment when it may not, as others are under way.
+
+        Two may be at work abreast, on tasks of their own, so that one is decided while the store writes the other. What reads
+        from the store or claims is done when nothing is under way: else it would find what is just being changed.
+        """
+        for turn in [turn for turn in self._under_way if turn.done()]:
+            del self._under_way[turn]
+            turn.result()
+        if not self._under_way:
+            return True
+        due = bool(self._timers) and self._timers[0][0] <= self._clock.monotonic()
+        if not (due or self._reload or self._look_inbox or self._look_pending or len(self._under_way) > 1):
+            busy = next(iter(self._under_way.values()))
+            waiting = sum(task not in busy for task in self._messages)
+            if self._abreast is not None and waiting >= self._abreast:
+                return True
+        await self._wake.wait()
+        return False
+
+    def _take(self, *, plain: bool) -> dict[int, list[Message]]:
+        """Take what is to be decided now: everything, of much the half, and never what is under way."""
+        taken, self._messages = self._messages, {}
+        if self._under_way:
+            busy = next(iter(self._under_way.values()))
+            self._messages = {task: taken.pop(task) for task in [*taken] if task in busy}
+        elif plain and self._abreast is not None and len(taken) >= 2 * self._abreast:
+            self._messages = {task: taken.pop(task) for task in [*taken][len(taken) // 2 :]}
+            self._wake.set()
+        return taken
+
+    async def _carry_out(self, taken: dict[int, list[Message]], claim: Claim | None) -> None:
+        """Decide, commit, dispatch."""
         granted = self._agents.budget() if self._agents is not None else {}
-        turn = _Turn(Batch(self.node, claim=claim), dict(granted), self._clock.monotonic())
+        turn = Turn(Batch(self.node, claim=claim), granted, self._clock.monotonic())
+        self._committing += 1
         try:
             decided = [
                 (held, self._decide(held, messages, turn))
@@ -283,23 +303,25 @@ class Scheduler:
             turn.batch.decisions = [decision for _, decision in decided]
             if claim is not None:
                 turn.batch.decide = lambda loaded: [self._first(each, turn) for each in loaded]
-            self._committing = True
+            elif self._agents is not None:  # what is left may be wanted by tasks that are submitted meanwhile
+                self._agents.restore(turn.budget)
+                turn.budget = {}
             committed = await self._store.commit(turn.batch)
         except StoreUnavailableError:
-            if self._agents is not None:
-                self._agents.restore(granted)
+            self._give_back_slots(turn)
             for task, messages in taken.items():
                 self._messages[task] = messages + self._messages.get(task, [])
             self._look_pending = True
             raise
         finally:
-            self._committing = False
+            self._committing -= 1
+            self._wake.set()
             turn.batch.decide = None  # it refers to the turn: both would wait for the garbage collector
+        if self._watch is not None:
+            self._watch.decided(taken | turn.heard, decided, committed)
         self._settle(decided, committed, turn)
         self._leave(taken, committed)
-        if self._agents is not None:
-            self._agents.restore(turn.budget)
-        return True
+        self._give_back_slots(turn)
 
     def _wanted(self, at_rest: Sequence[int]) -> Claim | None:
         if not self._claiming:
@@ -333,11 +355,11 @@ class Scheduler:
 
     # -- deciding ----------------------------------------------------------------------------------------------------------
 
-    def _decide(self, held: Held, messages: Sequence[Message], turn: _Turn) -> Decision:
+    def _decide(self, held: Held, messages: Sequence[Message], turn: Turn) -> Decision:
         try:
             decision = saga.decide(held, messages)
         except Exception as defect:  # noqa: BLE001 - one task's trouble must not stop the others
-            decision = _guilty(held, messages, defect)
+            decision = guilty(held, messages, defect)
         if held.task.lost and decision.consumed:
             decision.task = saga.progressed(decision.task)
         if turn.budget:
@@ -345,40 +367,40 @@ class Scheduler:
                 self._place(request, turn)
         return decision
 
-    def _place(self, request: Request, turn: _Turn) -> None:
+    def _place(self, request: Request, turn: Turn) -> None:
         """Mark a request for handing over in memory if a slot was set aside for its agent."""
         where, row = address(request.app, request.agent), (request.task, request.idx, request.attempt)
         assert self._agents is not None
         if row in turn.placed:  # the store tried its transaction again
             return
-        if (
-            turn.budget.get(where, 0) > 0
-            and not request.isolate
-            and self._agents.knows(where, request.action)
-        ):
-            turn.budget[where] -= 1
+        free = turn.budget.get(where, 0)
+        if free > 0 and not request.isolate and self._agents.knows(where, request.action):
+            turn.budget[where] = free - 1
             turn.placed[row] = where
             turn.batch.local.add(row)
 
-    def _first(self, loaded: Loaded, turn: _Turn) -> tuple[Held, Decision]:
+    def _first(self, loaded: Loaded, turn: Turn) -> tuple[Held, Decision]:
         """Decide what a claim leads to; runs inside the store's transaction, perhaps on its thread."""
-        held, waiting = _restored(loaded)
+        held, waiting = restored(loaded)
         turn.dues[loaded.task.id] = loaded.due
+        if self._watch is not None:
+            turn.heard[loaded.task.id] = waiting
         return held, self._decide(held, waiting, turn)
 
     async def _read_again(self) -> None:
         """Read tasks again whose Decision was lost; those that are no longer ours are let go."""
         wanted, self._reload = self._reload, set()
+        node = self.node
         try:
-            found = await self._store.load(self.node, sorted(wanted))
+            found = await self._store.load(node, sorted(wanted))
         except StoreUnavailableError:
             self._reload |= wanted
             raise
         heard = {task: self._messages.pop(task, []) for task in wanted}
         for task in wanted:
             self._forget(task)
-        for loaded in found:
-            held, waiting = _restored(loaded)
+        for loaded in found if node == self.node else ():  # declared dead meanwhile: no longer ours
+            held, waiting = restored(loaded)
             self._held[loaded.task.id] = held
             waiting += [m for m in heard.pop(loaded.task.id) if m.seq == 0 and m.kind in _REPLIES]
             if waiting:
@@ -388,22 +410,25 @@ class Scheduler:
 
     # -- after the commit --------------------------------------------------------------------------------------------------
 
-    def _settle(self, decided: Sequence[tuple[Held, Decision]], committed: Committed, turn: _Turn) -> None:
+    def _settle(self, decided: Sequence[tuple[Held, Decision]], committed: Committed, turn: Turn) -> None:
         """Make memory what the store now is, and dispatch."""
         if committed.lost:
             log.info("%d decisions were overtaken; their tasks are read again", len(committed.lost))
             self._reload |= committed.lost
             self._wake.set()
         for task, reason in committed.guilty:
-            log.error("task %s was put to error, the store refuses its data: %s", show(task), reason)
+            shown = show(task)
+            log.error("task %s: the store refuses its data: %s", shown, reason, extra={"task": shown})
             self._forget(task)
         gone = committed.lost | {task for task, _ in committed.guilty}
         for held, decision in decided:
             if held.task.id not in gone:
                 self._accept(held, decision, turn)
         for held, decision in committed.claimed:
-            self._held[held.task.id] = held
-            self._arm(held.task.id, turn.dues[held.task.id])
+            # Otherwise declared dead meanwhile: they are freed with all that the old node held.
+            if turn.batch.node == self.node:
+                self._held[held.task.id] = held
+                self._arm(held.task.id, turn.dues[held.task.id])
             self._accept(held, decision, turn)
         for task, idx, attempt in committed.withdrawn:
             known = self._held.get(task)
@@ -411,10 +436,15 @@ class Scheduler:
                 message = Message("withdrawn", idx, known.steps[idx].doing or "do", attempt)
                 self._messages.setdefault(task, []).append(message)
                 self._wake.set()
-        for where in turn.placed.values():  # placed by a Decision that was lost
-            turn.budget[where] = turn.budget.get(where, 0) + 1
         if committed.more:
             self._ring_pending()
+
+    def _give_back_slots(self, turn: Turn) -> None:
+        """Give slots back that were set aside: not used, or placed by a Decision that was lost."""
+        if self._agents is not None:
+            self._agents.restore(turn.budget)
+            for where in turn.placed.values():
+                self._agents.restore({where: 1})
 
     def _leave(self, taken: Mapping[int, Sequence[Message]], committed: Committed) -> None:
         """Leave in the store the replies from memory whose Decision was lost: the task's next owner finds them there, or
@@ -431,7 +461,7 @@ class Scheduler:
                 if message.seq == 0 and message.kind in _REPLIES:
                     self._agents.resend(self.node, task, message)
 
-    def _accept(self, held: Held, decision: Decision, turn: _Turn) -> None:
+    def _accept(self, held: Held, decision: Decision, turn: Turn) -> None:
         saga.apply(held, decision)
         task = held.task
         if self._agents is not None:
@@ -441,7 +471,7 @@ class Scheduler:
                     self._agents.hand(request, turn.began)
                 else:
                     self._agents.backlogged(address(request.app, request.agent))
-        if decision.timers:
+        if decision.timers and turn.batch.node == self.node:
             self._arm(task.id, decision.timers)
         if task.state in _AT_REST:
             self._ended(task)
@@ -459,24 +489,3 @@ class Scheduler:
         self._messages.pop(task, None)
         for step in held.steps if held is not None else ():
             self._due.pop((task, step.idx), None)
-
-
-def _restored(loaded: Loaded) -> tuple[Held, list[Message]]:
-    """Return a task read from the store as it can be held, and the messages that wait for it, in the order to fold them."""
-    held = saga.hold(loaded.task, loaded.steps)
-    missed = saga.repair(held, loaded.messages)
-    due = [Message("retry", idx) for idx, wait in loaded.due.items() if wait <= 0 and held.steps[idx].waiting]
-    claim: list[Message] = []
-    if loaded.task.state == "pending":
-        claim.append(Message("claim"))
-        if loaded.task.lost >= LOST_MOST:
-            claim.append(Message("poison"))
-    return held, claim + missed + loaded.messages + due
-
-
-def _guilty(held: Held, messages: Sequence[Message], defect: Exception) -> Decision:
-    """Put a task to error that the rules could not decide: a defect, or data that no longer reads."""
-    log.error("task %s cannot be decided and goes to error", show(held.task.id), exc_info=defect)
-    known = str(defect) if isinstance(defect, MakegoodError) else repr(defect)
-    text = f"the rules could not decide: {known}"[:1000]
-    return saga.put_to_error(held, messages, Alert("guilty", held.task.id, "", text))

@@ -16,6 +16,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Awaitable, Callable
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -25,7 +26,6 @@ from makegood.errors import FencedOffError, StoreUnavailableError
 from makegood.messages import Alert
 from makegood.options import Options
 from makegood.store.protocol import Leases, Supervision
-from makegood.store.records import Grant
 
 log = logging.getLogger("makegood.supervisor")
 
@@ -68,10 +68,8 @@ class Supervisor:
         self._grace = options.number("grace")
         self._starve = options.number("starve")
         self._limit = limit
-        self._election: Election[Grant] = Election(
-            LEASE, store, me=me, ttl=options.lease, clock=clock, rng=rng
-        )
-        self.leading: Term[Grant] | None = None
+        self._election: Election = Election(LEASE, store, me=me, ttl=options.lease, clock=clock, rng=rng)
+        self.leading: Term | None = None
 
     async def run(self) -> None:
         """Contend for the lease, and supervise in each term, until cancelled."""
@@ -90,20 +88,18 @@ class Supervisor:
 
         Returns None when somebody else still leads after ``wait`` seconds.
         """
-        terms = self._election.terms()
-        try:
-            async with asyncio.timeout(wait):
-                term = await anext(terms)
-        except TimeoutError:
-            return None
-        finally:
-            await terms.aclose()
-        made: list[Pass] = []
-        async with term:
-            made = await self.lead(term, passes=1)
+        async with aclosing(self._election.terms()) as terms:
+            try:
+                async with asyncio.timeout(wait):
+                    term = await anext(terms)
+            except TimeoutError:
+                return None
+            made: list[Pass] = []
+            async with term:
+                made = await self.lead(term, passes=1)
         return made[0] if made else None
 
-    async def lead(self, term: Term[Grant], passes: int | None = None) -> list[Pass]:
+    async def lead(self, term: Term, passes: int | None = None) -> list[Pass]:
         """Supervise within a term: first a full interval of watching, then pass after pass (``passes`` of them at most)."""
         done: list[Pass] = []
         watched = False
@@ -122,7 +118,7 @@ class Supervisor:
                 await asyncio.sleep(max(rest, self._every / 20) * self._rng.uniform(0.9, 1.1))
         return done
 
-    async def _writes_at_once(self, term: Term[Grant]) -> bool:
+    async def _writes_at_once(self, term: Term) -> bool:
         """Write to the store; False when that took so long that heartbeats and replies may have been held up as well.
 
         Judging without this look would find every heartbeat run out in the first moment after an outage.
@@ -135,7 +131,7 @@ class Supervisor:
             log.warning("the store could not be written to for %.1f s; judging after a full interval", took)
         return took <= self._every
 
-    async def once(self, term: Term[Grant]) -> Pass:
+    async def once(self, term: Term) -> Pass:
         """Make one bounded pass. Raises ``FencedOffError`` when the term is over in the store."""
         grant, limit, found = term.grant, self._limit, Pass()
         judged = await self._store.judge(grant, self._grace, limit)

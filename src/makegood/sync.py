@@ -6,21 +6,25 @@ blocking call would stop that loop: it raises and names ``Client``.
 """
 
 import asyncio
-import os
-import threading
-from collections.abc import Callable, Coroutine, Iterator
-from concurrent.futures import Future
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar, TypeVarTuple, Unpack, overload
 
+from makegood.background import Loop
+from makegood.blocking import BlockingCorrespondent, BlockingOperators
 from makegood.client import Client
 from makegood.durations import Duration
-from makegood.errors import MakegoodError
+from makegood.errors import MakegoodError, TransactionError
 from makegood.handle import TaskHandle
 from makegood.messages import Answer
 from makegood.node import Node
+from makegood.observing import Observer
+from makegood.queues import LIMIT
 from makegood.store.records import EventView, Filter, TaskDetail, TaskView
+from makegood.submitting import BATCH, Many, SyncSubmissions
 from makegood.task import Plan
+from makegood.transactions import Caller, Transaction, at_once, recognise
 
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
@@ -28,88 +32,38 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 
-class Loop:
-    """An event loop in a daemon thread of its own. Made at the first call, and anew in a forked child.
-
-    ``begins``: called whenever one is made, before anything runs on it.
-    """
-
-    def __init__(self, begins: Callable[[], None] | None = None) -> None:
-        self._begins = begins
-        self._pid = 0
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._lock = threading.Lock()
-
-    @property
-    def forked(self) -> bool:
-        """Whether this process is a child of the one in which the loop was started (or none was)."""
-        return self._pid != os.getpid()
-
-    def start(self) -> None:
-        """Start the thread if this process has none yet."""
-        with self._lock:
-            if not self.forked:
-                return
-            ready: Future[asyncio.AbstractEventLoop] = Future()
-            threading.Thread(target=_serve, args=(ready,), name="makegood", daemon=True).start()
-            self._loop = ready.result()
-            if self._begins is not None:
-                self._begins()
-            self._pid = os.getpid()
-
-    def run(self, work: Callable[[], Coroutine[Any, Any, T]], instead: str) -> T:
-        """Run a coroutine in the thread and return its result; ``instead`` names what to use inside a running loop."""
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            pass
-        else:
-            raise MakegoodError(
-                f"a blocking call inside a running event loop would stop it: use {instead} and await it"
-            )
-        self.start()
-        assert self._loop is not None
-        future = asyncio.run_coroutine_threadsafe(work(), self._loop)
-        try:
-            return future.result()
-        except BaseException:
-            future.cancel()
-            raise
-
-    def stop(self) -> None:
-        """End the thread, unless a fork left it behind in the parent."""
-        with self._lock:
-            if self._loop is not None and not self.forked:
-                self._loop.call_soon_threadsafe(self._loop.stop)
-            self._loop, self._pid = None, 0
-
-
-def _serve(ready: "Future[asyncio.AbstractEventLoop]") -> None:
-    loop = asyncio.new_event_loop()
-    asyncio.set_event_loop(loop)
-    ready.set_result(loop)
-    try:
-        loop.run_forever()
-    finally:
-        loop.close()
-
-
-class SyncClient:
+class SyncClient(BlockingOperators, BlockingCorrespondent):
     """``Client`` for blocking code: the same names and meanings.
 
     >>> with SyncClient("sqlite:///shop.db") as client:  # doctest: +SKIP
     ...     print(client.submit(place_order, order).result(timeout="1m"))
     """
 
-    def __init__(self, store: str | None = None, *, poll: Duration = 1.0, migrate: bool = False) -> None:
-        self._options: dict[str, Any] = {"poll": poll, "migrate": migrate}
+    def __init__(
+        self,
+        store: str | None = None,
+        *,
+        poll: Duration = 1.0,
+        migrate: bool = False,
+        queue_limit: int = LIMIT,
+        telemetry: Observer | None = None,
+    ) -> None:
+        self._options: dict[str, Any] = {
+            "poll": poll, "migrate": migrate, "queue_limit": queue_limit, "telemetry": telemetry,
+        }  # fmt: skip
         self._store = store
         self._loop = Loop(self._forget)
         self._client: Client | None = None
         self._opening = asyncio.Lock()
+        self._parents: list[Client] = []
 
     def _forget(self) -> None:
-        """Begin anew on a new loop: the client of a parent process, if there was one, is the parent's."""
+        """Begin anew on a new loop: the client of a parent process, if there was one, is the parent's.
+
+        It is kept, so that nobody closes in the child what the parent goes on using.
+        """
+        if self._client is not None:
+            self._parents.append(self._client)
         self._client, self._opening = None, asyncio.Lock()
 
     def _run(self, work: Callable[[Client], Coroutine[Any, Any, T]]) -> T:
@@ -119,14 +73,22 @@ class SyncClient:
 
         return self._loop.run(call, "makegood.Client")
 
-    async def _opened(self) -> Client:
+    async def _opened(self, *, looking: bool = False) -> Client:
         """Open a client, one for all threads that come at the same time."""
         async with self._opening:
             if self._client is None:
                 client = Client(self._store, **self._options)
-                await client.open()
+                await client.open(looking=looking)
                 self._client = client
             return self._client
+
+    def _here(self) -> Client:
+        """Return the client inside, open, for what it may do in this thread, in whose transaction the store may be locked."""
+
+        async def itself() -> Client:
+            return self._client or await self._opened(looking=True)
+
+        return self._loop.run(itself, "makegood.Client")
 
     def open(self) -> None:
         """Open the store now instead of at the first call."""
@@ -158,6 +120,8 @@ class SyncClient:
         key: str | None = None,
         priority: int | None = None,
         correlation_id: str | None = None,
+        reply_to: str | None = None,
+        connection: Any = None,
     ) -> "SyncTaskHandle[R]": ...
 
     @overload
@@ -169,13 +133,86 @@ class SyncClient:
         key: str | None = None,
         priority: int | None = None,
         correlation_id: str | None = None,
+        reply_to: str | None = None,
+        connection: Any = None,
     ) -> "SyncTaskHandle[R]": ...
 
     def submit(self, workflow: Any, /, *inputs: Any, **options: Any) -> "SyncTaskHandle[Any]":  # type: ignore[misc]  # mypy takes *Ts and *Any for different
-        """Submit a task: see ``Client.submit``."""
-        return SyncTaskHandle(
-            self._run(lambda client: client.submit(workflow, *inputs, **options)), self._run
+        """Submit a task: see ``Client.submit``. With ``connection=`` that happens in this thread, by the connection's driver."""
+        if options.get("connection") is None:
+            made = self._run(lambda client: client.submit(workflow, *inputs, **options))
+        else:
+            options["connection"] = Transaction(_blocking(options["connection"]))
+            made = at_once(self._here().submit(workflow, *inputs, **options))
+        return SyncTaskHandle(made, self._run)
+
+    @overload
+    def submit_many(
+        self,
+        workflow: Callable[[T], R],
+        inputs: Iterable[T],
+        /,
+        *,
+        key: Callable[[T], str | None] | None = None,
+        priority: int | None = None,
+        correlation_id: Callable[[T], str | None] | None = None,
+        reply_to: str | None = None,
+        batch: int = BATCH,
+        connection: Any = None,
+    ) -> "SyncSubmissions[SyncTaskHandle[R]]": ...
+
+    @overload
+    def submit_many(
+        self,
+        plans: Iterable[Plan[R]],
+        /,
+        *,
+        key: Callable[[Plan[R]], str | None] | None = None,
+        priority: int | None = None,
+        correlation_id: Callable[[Plan[R]], str | None] | None = None,
+        reply_to: str | None = None,
+        batch: int = BATCH,
+        connection: Any = None,
+    ) -> "SyncSubmissions[SyncTaskHandle[R]]": ...
+
+    def submit_many(
+        self,
+        workflow: Any,
+        inputs: Any = None,
+        /,
+        *,
+        key: Any = None,
+        priority: int | None = None,
+        correlation_id: Any = None,
+        reply_to: str | None = None,
+        batch: int = BATCH,
+        connection: Any = None,
+    ) -> "SyncSubmissions[SyncTaskHandle[Any]]":
+        """Submit a task for each input, or each Plan: see ``Client.submit_many``. Go through the handles, or make a ``list`` of them;
+        nothing is submitted before.
+        """
+        many = Many(
+            workflow,
+            key=key,
+            priority=priority,
+            correlation_id=correlation_id,
+            reply_to=reply_to,
+            batch=batch,
         )
+        caller = None if connection is None else _blocking(connection)
+        return SyncSubmissions(self._handles(many.batches(workflow if inputs is None else inputs), caller))
+
+    def _handles(
+        self, batches: Iterator[list[Plan[Any]]], caller: Caller | None
+    ) -> "Iterator[SyncTaskHandle[Any]]":
+        for plans in batches:
+            if caller is None:
+                answers = self._run(partial(Client.submit_plans, plans=plans))
+            else:
+                answers = at_once(self._here().submit_plans(plans, caller))
+            for plan, answer in zip(plans, answers, strict=True):
+                made = self._here().handle(plan, answer, known=caller is None)
+                yield SyncTaskHandle(made, self._run)
 
     def task(self, task_id: str | int, returns: Any = None) -> "SyncTaskHandle[Any]":
         """Return a handle to an existing task: see ``Client.task``."""
@@ -188,6 +225,15 @@ class SyncClient:
     def find(self, wanted: Filter | None = None) -> list[TaskView]:
         """Return tasks that match, newest first."""
         return self._run(lambda client: client.find(wanted))
+
+
+def _blocking(connection: Any) -> Caller:
+    caller = recognise(connection)
+    if not caller.blocks:
+        raise TransactionError(
+            f"connection= is {caller.kind}, which wants to be awaited: use makegood.Client and await it"
+        )
+    return caller
 
 
 class SyncTaskHandle(Generic[R_co]):
@@ -243,9 +289,19 @@ class SyncTaskHandle(Generic[R_co]):
         """Undo a task in error or one that was processed."""
         return self._on(lambda handle: handle.undo(why=why, who=who, timeout=timeout))
 
-    def resubmit(self, *, why: str = "", who: str | None = None, timeout: Duration | None = "30s") -> Answer:
-        """Start a task in error, or an undone one, again."""
-        return self._on(lambda handle: handle.resubmit(why=why, who=who, timeout=timeout))
+    def resubmit(
+        self,
+        *,
+        step: str | None = None,
+        inputs: Mapping[str, Any] | Sequence[Any] | None = None,
+        why: str = "",
+        who: str | None = None,
+        timeout: Duration | None = "30s",
+    ) -> Answer:
+        """Start a task in error, or an undone one, again, with other inputs perhaps: see ``TaskHandle.resubmit``."""
+        return self._on(
+            lambda handle: handle.resubmit(step=step, inputs=inputs, why=why, who=who, timeout=timeout)
+        )
 
     def settle(self, step: str, **stated: Any) -> Answer:
         """State the outcome of a step of a task in error: see ``TaskHandle.settle``."""
@@ -306,3 +362,9 @@ class _NodeClient(SyncClient):
     def _run(self, work: Callable[[Client], Coroutine[Any, Any, T]]) -> T:
         result: T = self._on_node(work)
         return result
+
+    def _here(self) -> Client:
+        async def itself(client: Client) -> Client:
+            return client
+
+        return self._run(itself)

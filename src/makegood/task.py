@@ -10,7 +10,6 @@ goes into them, so a user's data needs no escaping and filling in is one join of
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, TypeVar
 
 import msgspec
@@ -165,13 +164,22 @@ class Step(msgspec.Struct, frozen=True):
         return self.plan.name
 
 
+class Reply(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
+    """Where a task's submitter wants to hear of its states: ``to`` is "queue:NAME" or a URL; told with ``correlation_id``."""
+
+    to: str
+    correlation_id: str | None = None
+
+
 class Task(msgspec.Struct, frozen=True):
     """A task, without its steps.
 
     ``within``: seconds from the first claim to its complete-by, None = no limit; ``timed``: its complete-by is set.
     ``undo_within``: seconds after which an undo that is not finished raises an alert. ``cause``: why the goal is no longer
-    forward. ``failure_count``: failures of all its steps and lost locks; ``lost``: schedulers lost in a row.
+    forward. ``failure_count``: failures of all its steps and lost locks; ``lost``: Schedulers lost in a row, while the
+    task may have been the reason.
     ``inputs`` are the workflow's inputs, ``result`` the value of ``returns`` once processed: JSON bytes.
+    ``reply``: whom to tell, None = nobody; ``told``: the state that was told last, as the ``notified``-th notice.
     """
 
     id: int
@@ -194,10 +202,12 @@ class Task(msgspec.Struct, frozen=True):
     returns: Template | None = None
     result: bytes | None = None
     trace: str | None = None
+    reply: Reply | None = None
+    told: str = ""
+    notified: int = 0
 
 
-@dataclass(slots=True)
-class Held:
+class Held(msgspec.Struct, eq=False):
     """A task that a Scheduler holds in memory: the record, its steps by index, and who comes after whom.
 
     ``followers[i]`` are the steps that wait for step i (by ``after``, ``guards``, ``of`` or ``item_of``; a ``gather`` waits for
@@ -208,12 +218,11 @@ class Held:
     task: Task
     steps: list[Step]
     followers: list[tuple[int, ...]]
-    open: list[int] = field(default_factory=list)
+    open: list[int] = []
     left: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Plan(Generic[R_co]):
+class Plan(msgspec.Struct, Generic[R_co], frozen=True):
     """What a workflow function yields for its inputs: the steps, typed by the workflow's result.
 
     Printable and testable without a store; submit it with ``client.submit(plan)``. ``fingerprint`` stands for the
@@ -233,9 +242,15 @@ class Plan(Generic[R_co]):
     priority: int = 0
     correlation_id: str | None = None
     returns_type: Any = None
+    reply_to: str | None = None
 
     def with_(
-        self, *, key: str | None = None, priority: int | None = None, correlation_id: str | None = None
+        self,
+        *,
+        key: str | None = None,
+        priority: int | None = None,
+        correlation_id: str | None = None,
+        reply_to: str | None = None,
     ) -> "Plan[R_co]":
         """Return the plan with submission options filled in; what is None stays as it is."""
         return Plan(
@@ -252,6 +267,7 @@ class Plan(Generic[R_co]):
             self.priority if priority is None else priority,
             self.correlation_id if correlation_id is None else correlation_id,
             self.returns_type,
+            self.reply_to if reply_to is None else reply_to,
         )
 
     def __str__(self) -> str:

@@ -12,8 +12,9 @@ import logging
 import random
 from collections.abc import Callable, Coroutine, Mapping
 from contextvars import copy_context
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from makegood.clock import Clock
 from makegood.declaration import NOT_HAPPENED, Action, Happened
@@ -28,12 +29,12 @@ log = logging.getLogger("makegood.agent")
 _ERROR_LENGTH = 2000
 
 
-@dataclass(slots=True, eq=False)
-class Running:
+class Running(msgspec.Struct, eq=False):
     """An attempt under way. ``deadline`` is on the local clock, and is never moved beyond ``last``; ``node`` is the process's
     number when it was taken.
 
-    ``halts``: it can be stopped at its deadline, and is to be.
+    ``halts``: it can be stopped at its deadline, and is to be. ``again``: tries after the first. ``reached``: the function was
+    called. ``ticket``: with what its agent's circuit knows it again, None once it has been told (or there is none).
     """
 
     request: Request
@@ -44,6 +45,9 @@ class Running:
     extended: "Callable[[Running, float], Coroutine[Any, Any, bool]]"
     unclear: bool = False
     halts: bool = False
+    again: int = 0
+    reached: bool = False
+    ticket: int | None = None
     work: "asyncio.Task[None] | None" = None
 
     async def extend(self, more: float) -> bool:
@@ -81,6 +85,7 @@ class Trying:
         attempt.halts = self._is_async(fn)
         if attempt.halts:
             self._halting(attempt.deadline)
+        attempt.reached = True
         message = await self._once(attempt, action, fn, kwargs)
         if message is None or message.kind != "gave_up" or message.final or action.retry.never:
             return message
@@ -90,6 +95,7 @@ class Trying:
                 return message
             await asyncio.sleep(jittered)
             attempt.unclear = True
+            attempt.again += 1
             message = await self._once(attempt, action, fn, kwargs)
             if message is None or message.kind != "gave_up" or message.final:
                 break
@@ -137,7 +143,9 @@ class Trying:
 
 def _gave_up(request: Request, failed: BaseException) -> Message:
     text = words(failed)
-    log.info("step %s of task %s, attempt %d: %s", request.step, show(request.task), request.attempt, text)
+    task, attempt = show(request.task), request.attempt
+    about = {"task": task, "step": request.step, "attempt": attempt}
+    log.info("step %s of task %s, attempt %d: %s", request.step, task, attempt, text, extra=about)
     return _message(request, "gave_up", error=text)
 
 
@@ -153,7 +161,10 @@ def _answered(attempt: Running, action: Action[..., Any], value: object) -> Mess
             return _message(request, "gave_up", error=said)
         value = value.result
     elif isinstance(value, Happened) or value is NOT_HAPPENED:
-        said = f"{request.action} returned {value!r}, which is what a probe answers: return the result itself"
+        named = (
+            "mg.NOT_HAPPENED" if value is NOT_HAPPENED else "mg.Happened(...)"
+        )  # not the value: this is logged
+        said = f"{request.action} returned {named}, which is what a probe answers: return the result itself"
         return _message(request, "gave_up", error=said, final=True)
     try:
         encoded = action.encoded(value)

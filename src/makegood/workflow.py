@@ -12,16 +12,20 @@ from typing import Any, Generic, Literal, ParamSpec, TypeVar, TypeVarTuple, cast
 
 import msgspec
 
+from makegood.breaker import Breaker
 from makegood.codec import PAYLOAD_LIMIT, canonical, check_fits, encode
 from makegood.declaration import RECORDER, Action, Agent, Shared
 from makegood.durations import Duration, seconds
 from makegood.errors import ConfigError, DefinitionError, DuplicateNameError, PromiseError, UnknownActionError
+from makegood.following import NO_TRAIL
 from makegood.ids import checked_name
 from makegood.parameters import hints, names_around, signature, takes
+from makegood.policy import Retry
 from makegood.promise import Promise, all_of, any_of, not_
+from makegood.receiving import TRIES, Accepts, Inbox
 from makegood.recording import Recording
 from makegood.source import check_source
-from makegood.task import OnFailure, Plan, StepPlan
+from makegood.task import OnFailure, Plan
 from makegood.terms import LEAST_WITHIN, former_names
 
 __all__ = ["App", "Workflow", "all_of", "any_of", "branches", "each", "not_", "parallel", "when"]
@@ -151,11 +155,12 @@ class Workflow(Generic[P, R]):
         self.on_failure: OnFailure = on_failure
         self._fn = fn
         self._shared = shared
+        self._named = msgspec.json.encode([shared.app, name])
         self._signature = signature(fn, self.address)
         found = self._signature.parameters.values()
         self._plain = len(found) if all(p.kind is p.POSITIONAL_OR_KEYWORD for p in found) else -1
         self._inputs = tuple((p.name, f"the input {p.name} of {self.address}") for p in found)
-        self._last: tuple[StepPlan, ...] = ()
+        self._trail = NO_TRAIL
         if inspect.iscoroutinefunction(fn):
             raise DefinitionError(
                 f"{self.address} is an async def: a workflow function is a plain def; it calls actions without await, and its inputs "
@@ -198,7 +203,7 @@ class Workflow(Generic[P, R]):
         inputs = [*args, *by_name.values()]
         encoded = tuple([self._encoded(n, value) for n, value in enumerate(inputs)])
         fingerprint = self._fingerprint(inputs, encoded)
-        recording = Recording(self._shared, self.address, inputs)
+        recording = Recording(self._shared, self.address, inputs, self._trail)
         reset = RECORDER.set(recording)
         self._shared.plans.add(recording)
         try:
@@ -209,7 +214,7 @@ class Workflow(Generic[P, R]):
                     f"{self.address} returned a coroutine: a workflow function is a plain def, without await"
                 )
             returns = recording.returned(value)
-            steps = self._last = recording.steps(self._last)
+            trail = self._trail = recording.steps(returns)
         finally:
             recording.close()
             self._shared.plans.discard(recording)
@@ -221,7 +226,7 @@ class Workflow(Generic[P, R]):
                     f"kept as they were submitted"
                 )
         return Plan(
-            self._shared.app, self.name, steps, encoded, returns, fingerprint, self.within, self.undo_within, self.on_failure,
+            self._shared.app, self.name, trail.steps, encoded, returns, fingerprint, self.within, self.undo_within, self.on_failure,
             returns_type=self._returned(),
         )  # fmt: skip
 
@@ -258,10 +263,10 @@ class Workflow(Generic[P, R]):
 
     def _fingerprint(self, inputs: list[object], encoded: tuple[bytes, ...]) -> bytes:
         """Return what stands for the workflow and its inputs, whatever the order of dicts and sets in them."""
-        parts = [self._shared.app, self.name]
+        parts = [self._named]
         for value, data in zip(inputs, encoded, strict=True):
-            parts.append(msgspec.Raw(data if type(value) in _ORDERED else canonical(value)))  # type: ignore[arg-type]  # both are JSON
-        return hashlib.blake2b(msgspec.json.encode(parts), digest_size=16).digest()
+            parts.append(data if type(value) in _ORDERED else canonical(value))
+        return hashlib.blake2b(b",".join(parts), digest_size=16).digest()
 
     def _returned(self) -> Any:
         """Return the annotation that the result is decoded to, ``Any`` without one."""
@@ -282,7 +287,7 @@ class App:
     """A set of agents and workflows: ``shop = mg.App("shop")``.
 
     ``payload_limit``: bytes that an input, the arguments of a step or a result may have as JSON. ``step_limit``: steps of a plan.
-    ``agents`` and ``workflows`` are known by name. Raises ``DefinitionError`` for a name that is not allowed.
+    ``agents``, ``workflows`` and ``inboxes`` are known by name. Raises ``DefinitionError`` for a name that is not allowed.
     """
 
     def __init__(self, name: str, *, payload_limit: int = PAYLOAD_LIMIT, step_limit: int = 10_000) -> None:
@@ -292,21 +297,36 @@ class App:
                 raise DefinitionError(f"App({name!r}, {option}={value!r}): a whole number from 1")
         self.agents: dict[str, Agent] = {}
         self.workflows: dict[str, Workflow[..., Any]] = {}
+        self.inboxes: dict[str, Inbox[Any]] = {}
         self._shared = Shared(name, payload_limit=payload_limit, step_limit=step_limit)
 
     def __repr__(self) -> str:
         return f"<app {self.name}>"
 
-    def agent(self, name: str, *, concurrency: int = 10) -> Agent:
-        """Declare an agent: what wraps one remote service. ``concurrency``: calls at once in one process that runs it.
+    def agent(
+        self,
+        name: str,
+        *,
+        concurrency: int = 10,
+        rate: str | float | None = None,
+        breaker: Breaker | None = None,
+    ) -> Agent:
+        """Declare an agent: what wraps one remote service.
 
-        Raises ``DuplicateNameError`` when the app has one of this name.
+        - ``concurrency``: calls at once in one process that runs it.
+        - ``rate``: calls in a length of time over all its processes together, such as "20/s", "100/m"; a number is per second.
+        - ``breaker``: when each process stops calling a service that does not answer (``mg.Breaker``); None: never.
+
+        Raises ``DuplicateNameError`` when the app has one of this name, ``ConfigError`` or ``DefinitionError`` for what cannot be meant.
+
+            payments = shop.agent("payments", concurrency=20, rate="20/s", breaker=mg.Breaker(failures=5, reset="30s"))
         """
         if name in self.agents:
             raise DuplicateNameError(
                 f"app {self.name} has an agent {name!r} already: use that one, or name this one otherwise"
             )
-        agent = self.agents[name] = Agent(name, self._shared, concurrency=concurrency)
+        made = Agent(name, self._shared, concurrency=concurrency, rate=rate, breaker=breaker)
+        agent = self.agents[name] = made
         return agent
 
     @overload
@@ -368,6 +388,37 @@ class App:
             return workflow
 
         return declare if fn is None else declare(fn)
+
+    def inbox(
+        self, queue: str, *, concurrency: int = 4, retry: Retry = TRIES, lease: Duration = "1m"
+    ) -> Callable[[Accepts[T]], Inbox[T]]:
+        """Declare the submission process of a queue: ``@shop.inbox("orders")`` above a ``def`` or ``async def``.
+
+        The function takes a message's payload, decoded as its annotation says, and the transaction in which the message is
+        acknowledged; it returns the plan of the task to be submitted in it, None for none. ``concurrency``: messages at once in
+        one process; ``retry``: deliveries of a message, and the waits between, before it goes to the dead letters; ``lease``: how long
+        it may take. Raises ``DefinitionError``, ``DuplicateNameError``.
+
+        >>> @shop.inbox("orders")  # doctest: +SKIP
+        ... def accept(order: Order, tx: mg.Transaction) -> mg.Plan[str]:
+        ...     tx.execute("insert into orders (id) values (?)", (order.id,))
+        ...     return place_order.plan(order).with_(key=order.id)
+        """
+        if queue in self.inboxes:
+            raise DuplicateNameError(
+                f"app {self.name} has an inbox for the queue {queue!r} already: one queue, one inbox"
+            )
+        names = names_around()
+
+        def declare(fn: Accepts[T]) -> Inbox[T]:
+            limit = seconds(lease, name="lease", least=1.0)
+            found = Inbox(
+                queue, fn, app=self.name, concurrency=concurrency, retry=retry, lease=limit, names=names
+            )
+            self.inboxes[queue] = found
+            return found
+
+        return declare
 
     def find_workflow(self, name: str) -> Workflow[..., Any] | None:
         """Return the workflow that has or had this name, None when there is none."""

@@ -26,5 +26,5 @@ __all__ = [
     "world",
 ]
 
-QUIET = Options(heartbeat="1h", life="3h", poll=None, drain="1s")
+QUIET = Options(heartbeat="1h", life="3h", poll=None, drain="1s", tell=None, leaderless=None)
 """No heartbeat and no poll within a test: what moves was woken."""

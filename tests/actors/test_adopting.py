@@ -91,4 +91,4 @@ async def test_it_ends_although_the_submission_of_another_fails(store: Store) ->
         assert not again.created
         assert await again.result(timeout="20s") == "warm"
         assert node.scheduler is not None
-        assert node.scheduler._expected == 0
+        assert len(node.scheduler._births) == 0

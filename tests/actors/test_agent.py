@@ -163,14 +163,14 @@ async def test_extend_moves_complete_by_for_async_and_plain_actions_alike(store:
     app, seen = mg.App("shop"), []
     bank = app.agent("bank")
 
-    @bank.action(complete_within="300ms", undo=mg.NOTHING)
+    @bank.action(complete_within="3s", undo=mg.NOTHING)
     async def first(order: str) -> None:
-        await mg.current_call().extend(2)
+        await mg.current_call().extend(20)
         seen.append(mg.current_call().remaining())
 
-    @bank.action(complete_within="300ms", undo=mg.NOTHING)
+    @bank.action(complete_within="3s", undo=mg.NOTHING)
     def second(order: str) -> None:
-        mg.current_call().extend(2)
+        mg.current_call().extend(20)
         seen.append(mg.current_call().remaining())
 
     @app.workflow()
@@ -181,7 +181,7 @@ async def test_extend_moves_complete_by_for_async_and_plain_actions_alike(store:
     async with Node(app, store, roles=("scheduler", "agent"), options=QUIET) as node:
         await (await node.client.submit(buy, "o")).result(timeout="20s")
     assert len(seen) == 2
-    assert all(1.0 < left <= 2.0 for left in seen)
+    assert all(10.0 < left <= 20.0 for left in seen)
 
 
 async def test_an_agent_runs_no_more_than_its_slots_and_takes_the_rest_as_they_become_free(
@@ -315,7 +315,7 @@ async def test_a_def_action_that_calls_exit_is_tried_again_too(store: Store) -> 
 @pytest.mark.parametrize(
     ("returned", "text"),
     [
-        (mg.Happened("paid"), r"charge returned Happened\(result='paid'\), which is what a probe answers"),
+        (mg.Happened("paid"), r"charge returned mg\.Happened\(\.\.\.\), which is what a probe answers"),
         (mg.NOT_HAPPENED, "charge returned mg.NOT_HAPPENED, which is what a probe answers"),
         (17, r"the result of shop/bank/charge is int, its annotation says str"),
     ],

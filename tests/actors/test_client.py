@@ -18,6 +18,7 @@ from makegood.store.records import Filter, TaskView
 from makegood.sync import SyncClient, SyncNode, SyncTaskHandle
 from tests.actors.benchapp import chain_app
 from tests.actors.conftest import QUIET
+from tests.conformance.worlds import World
 
 
 async def test_the_same_key_with_the_same_inputs_is_the_same_task_with_others_a_conflict(
@@ -172,6 +173,22 @@ async def test_who_waits_while_the_client_is_closed_is_told(store: Store) -> Non
         await waiting
 
 
+async def test_a_task_that_the_store_has_lost_is_no_longer_waited_for(store: Store, world: World) -> None:
+    """After a promotion of a replica that lagged behind there is no such task, and nobody would ever end it."""
+    _, chain = chain_app(1)
+    async with Client(store, poll="10ms") as client:
+        lost, there = await client.submit(chain, "a"), await client.submit(chain, "b")
+        waiting = [asyncio.create_task(task.result()) for task in (lost, lost, there)]
+        while not client.waits_for(there.number):  # noqa: ASYNC110 - who waits rings nobody
+            await asyncio.sleep(0)
+        await world.rows("delete from {task} where id = ?", lost.number)
+        for one in waiting[:2]:
+            with pytest.raises(mg.TaskNotFoundError, match=lost.id):
+                await asyncio.wait_for(one, 20)
+        assert not waiting[2].done()
+        waiting[2].cancel()
+
+
 async def test_an_undone_task_tells_what_is_harmless_from_what_can_never_be_undone(store: Store) -> None:
     app = mg.App("shop")
     desk = app.agent("desk")
@@ -202,16 +219,18 @@ async def test_an_undone_task_tells_what_is_harmless_from_what_can_never_be_undo
 
 
 def public(kind: type) -> dict[str, list[str]]:
-    """Return the public methods of a class with their parameter names."""
+    """Return the public methods of a class, those of its bases too, with their parameter names."""
+    members = {name: member for base in reversed(kind.__mro__) for name, member in vars(base).items()}
     return {
         name: [p for p in inspect.signature(member).parameters if p != "self"]
-        for name, member in vars(kind).items()
+        for name, member in members.items()
         if not name.startswith("_") and inspect.isfunction(member)
     }
 
 
 def test_the_facade_has_the_names_and_parameters_of_what_it_fronts() -> None:
-    inner = {"ended", "rested", "waits_for", "act", "new_act", "beside", "ready"}
+    inner = {"ended", "rested", "waits_for", "act", "new_act", "beside", "ready", "ask", "act_on", "means"}
+    inner |= {"submit_plans", "handle", "only_to", "may_tell"}
     assert set(public(SyncClient)) == set(public(Client)) - inner
     handles, blocking = public(TaskHandle), public(SyncTaskHandle)
     assert set(blocking) == set(handles) - {"look"}

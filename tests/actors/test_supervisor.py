@@ -8,11 +8,11 @@ import pytest
 import makegood as mg
 from makegood.clock import SystemClock
 from makegood.election import Term
+from makegood.election.settings import settings
 from makegood.errors import FencedOffError
 from makegood.node import Node
 from makegood.options import Options
 from makegood.store.protocol import Store
-from makegood.store.records import Grant
 from makegood.supervisor import LEASE, Pass, Supervisor
 from tests.actors.conftest import QUIET
 from tests.conformance.worlds import World
@@ -27,12 +27,17 @@ def supervisor(store: Store, me: str = "s-1", options: Options = PROMPT) -> Supe
     return Supervisor(store, options, me=me, clock=SystemClock(), rng=random.Random(me))
 
 
-async def term_of(store: Store, holder: str = "s-1") -> Term[Grant]:
+async def term_of(store: Store, holder: str = "s-1") -> Term:
     """Take the Supervisor's lease."""
     grant = await store.acquire(LEASE, holder, f"nonce-{holder}", 60.0)
     assert grant is not None
     return Term(
-        store, grant, SystemClock().monotonic(), renew=20.0, clock=SystemClock(), rng=random.Random(1)
+        store,
+        grant,
+        SystemClock().monotonic(),
+        settings=settings(60),
+        clock=SystemClock(),
+        rng=random.Random(1),
     )
 
 

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from makegood.election import Term
+from makegood.election.settings import settings
 from makegood.errors import FencedOffError, StoreUnavailableError
 from makegood.options import Options
 from makegood.store.records import Grant, Judged
@@ -67,7 +68,7 @@ async def led(script: list[str], passes: int) -> list[str]:
     clock, rng = HandClock(), random.Random(1)
     store: Any = ScriptedStore(clock, script)
     watcher = Supervisor(store, Options(every=EVERY), me="s-1", clock=clock, rng=rng)
-    await watcher.lead(Term(store, GRANT, 100.0, renew=20.0, clock=clock, rng=rng), passes=passes)
+    await watcher.lead(Term(store, GRANT, 100.0, settings=settings(60), clock=clock, rng=rng), passes=passes)
     calls: list[str] = store.calls
     return calls
 

@@ -247,7 +247,8 @@ def test_ended_in_the_middle_it_leaves_no_process_behind(number: signal.Signals,
             stopped = any(json.loads(line)["event"] == "stopped" for line in chaos.stdout)
             assert stopped, chaos.communicate()[1]
             with descendants(chaos.pid) as started:
-                assert len(started) >= 7
+                # Of seven one or two may just have been killed: that is what it does.
+                assert len(started) >= 5
                 chaos.send_signal(number)
                 _, said = chaos.communicate(timeout=60)
                 assert chaos.returncode == (130 if number is signal.SIGINT else -number), said

@@ -18,7 +18,7 @@ from makegood.testing.postgres import PrivateServer
 from tests.conformance.worlds import TIMES, Counts, Raw, World
 
 LOCAL = "postgresql://postgres@127.0.0.1:5432/postgres"
-TABLES = (*TIMES, "step", "schema_version")
+TABLES = (*TIMES, "step", "notice", "schema_version")
 
 
 async def _answers(url: str) -> bool:
@@ -176,17 +176,23 @@ class PostgresWorld(World):
             wanted = needed("postgres")
             sql = ";".join(f"delete from makegood.{table}" for table in sorted(tables))
             await connection.execute(sql)
+            if found:
+                await connection.execute("update makegood.generation set generation = 1")
             await connection.execute("delete from makegood.schema_version where version > $1", wanted)
         finally:
             await connection.close()
 
-    async def elapse(self, seconds: float) -> None:
+    async def elapse(self, seconds: float, *, pending: bool = False) -> None:
         """Make everything recorded so much older."""
         connection = await asyncpg.connect(self.url)
         try:
             for table, columns in TIMES.items():
                 changes = ", ".join(f"{column} = {column} - $1" for column in columns)
                 await connection.execute(f"update makegood.{table} set {changes}", seconds)
+            if pending:
+                await connection.execute(
+                    "update makegood.task set ready_seq = ready_seq - ($1::float8 * 1000000)::bigint", seconds
+                )
         finally:
             await connection.close()
 

@@ -288,7 +288,7 @@ async def test_a_claim_after_a_takeover_shows_what_the_dead_scheduler_committed(
     new = await hand(store)
     await new.claim(5, lambda memory: to_state(memory, "processing"))
     (loaded,) = new.seen
-    assert (loaded.task.epoch, loaded.task.lost, loaded.task.failure_count) == (2, 1, 1)
+    assert (loaded.task.epoch, loaded.task.lost, loaded.task.failure_count) == (2, 0, 1)
     assert [(s.state, s.doing, s.attempt) for s in loaded.steps] == [
         ("running", "do", 1),
         ("running", "do", 1),

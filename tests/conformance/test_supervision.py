@@ -186,11 +186,11 @@ async def test_the_goal_of_a_freed_task_is_kept(store: Store, world: World) -> N
     assert (found.state, found.goal) == ("pending", "undo")
 
 
-async def test_each_loss_of_a_scheduler_is_counted(store: Store, world: World) -> None:
+async def test_each_loss_of_a_scheduler_that_ran_an_attempt_is_counted(store: Store, world: World) -> None:
     await store.submit([draft(1)])
     for count in (1, 2, 3):
         scheduler = await hand(store)
-        await scheduler.claim(1, lambda memory: to_state(memory, "processing"))
+        await scheduler.claim(1, local=True)
         assert scheduler.seen[0].task.lost == count - 1
         await world.elapse(120)
         grant = await store.acquire("supervisor", "me", f"nonce {count}", 60)
@@ -199,6 +199,24 @@ async def test_each_loss_of_a_scheduler_is_counted(store: Store, world: World) -
     last = await hand(store)
     await last.claim(1)
     assert last.seen[0].task.lost == 3
+
+
+async def test_a_task_of_which_nothing_ran_in_the_dead_process_did_not_kill_it(
+    store: Store, world: World
+) -> None:
+    """It waited for another process, or for nothing: innocent beside one that kills, however often."""
+    await store.submit([draft(1), draft(2), draft(3)])
+    scheduler = await hand(store)
+    await scheduler.claim(1, local=True)
+    await scheduler.claim(1)
+    assert len(await store.take(await agent(store, ttl=1e6), [offer(1)])) == 1
+    await scheduler.claim(1, lambda memory: to_state(memory, "processing"))
+    await world.elapse(120)
+    assert sorted(await store.release_dead(await term(store), 10)) == [1, 2, 3]
+    new = await hand(store)
+    await new.claim(3)
+    assert {loaded.task.id: loaded.task.lost for loaded in new.seen} == {1: 1, 2: 0, 3: 0}
+    assert [(await view(store, n)).failure_count for n in (1, 2, 3)] == [1, 1, 1]
 
 
 async def test_a_dead_node_learns_of_its_death_when_it_comes_back(store: Store, world: World) -> None:

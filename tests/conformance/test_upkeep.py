@@ -7,7 +7,7 @@ import pytest
 from makegood.errors import StoreUnavailableError
 from makegood.messages import Act, Alert, Answer, Message
 from makegood.store.protocol import Store
-from makegood.store.records import AgentInfo, Filter
+from makegood.store.records import AgentInfo, Figures, Filter
 from tests.conformance.builders import (
     PAYMENTS,
     agent,
@@ -164,6 +164,26 @@ async def test_the_depth_of_a_queue_is_known_when_no_process_serves_it(store: St
     assert await store.depths() == {PAYMENTS: 3}
     await store.take(await agent(store), [offer(1)])
     assert await store.depths() == {PAYMENTS: 2}
+
+
+async def test_the_figures_count_what_has_not_ended_what_waits_and_what_is_wrong(
+    store: Store, world: World
+) -> None:
+    assert await store.figures() == Figures({}, {}, {})
+    scheduler = await running(store, 1, 2, 3)
+    await store.submit([draft(4)])
+    await world.elapse(7.0)
+    await store.take(await agent(store), [offer(1)])
+    await store.alert([Alert("no_leader", text="nobody leads"), Alert("held", 2, "", "two")])
+    await store.ease([Alert("no_leader")], "somebody leads")
+    found = await store.figures()
+    assert found.tasks == {("shop", "place_order", "processing"): 3, ("shop", "place_order", "pending"): 1}
+    waiting, oldest = found.queues[PAYMENTS]
+    assert (waiting, len(found.queues)) == (2, 1)
+    assert oldest == pytest.approx(7.0, abs=3)
+    assert found.alerts == {"held": 1}
+    await scheduler.commit(to_state(scheduler[1], "error"))
+    assert (await store.figures()).tasks["shop", "place_order", "error"] == 1
 
 
 # Alerts

@@ -20,10 +20,13 @@ from makegood.store.sqlite.connection import connect
 TIMES = {
     "task": ("complete_by", "undo_by", "created_at", "ended_at"),
     "request": ("sent_at", "complete_by"),
+    "rate": ("next",),
     "inbox": ("at",),
     "event": ("at",),
     "audit": ("at",),
-    "alert": ("at",),
+    "alert": ("at", "ended_at", "acked_at", "tell_at"),
+    "message": ("sent_at", "visible_at", "ended_at", "expires_at"),
+    "listener": ("due_at",),
     "node": ("started_at", "alive_until", "stopped_at"),
     "lease": ("expires_at", "taken_at"),
 }
@@ -105,8 +108,8 @@ class World(ABC):
         """Return a store on it that is not open yet."""
 
     @abstractmethod
-    async def elapse(self, seconds: float) -> None:
-        """Let time pass."""
+    async def elapse(self, seconds: float, *, pending: bool = False) -> None:
+        """Let time pass; ``pending``: for the tasks that wait to be claimed too, which a store expects near the present."""
 
     @abstractmethod
     def raw(self) -> Any:
@@ -124,7 +127,7 @@ class _SQLiteRaw(Raw):
         self.connection = connection
 
     async def run(self, sql: str, *values: Any) -> list[Sequence[Any]]:
-        names = {table: f"makegood_{table}" for table in (*TIMES, "step", "schema_version")}
+        names = {table: f"makegood_{table}" for table in (*TIMES, "step", "notice", "schema_version")}
         return self.connection.execute(sql.format_map(names), values).fetchall()
 
 
@@ -195,7 +198,7 @@ class SQLiteWorld(World):
         counts = SQLiteCounts()
         return SQLiteStore(self.path, clock=self.clock, poll=None, open_connection=counting(counts)), counts
 
-    async def elapse(self, seconds: float) -> None:
+    async def elapse(self, seconds: float, *, pending: bool = False) -> None:
         """Move the clock."""
         self.clock.forward(seconds)
 

@@ -62,3 +62,9 @@ def buy(order: Order, note: str = "") -> str:
     payment = charge(order, reserve(order))
     print_receipt(order, note)
     return payment
+
+
+@kiosk.inbox("orders", retry=mg.Retry(tries=1))
+def accept(order: Order, tx: mg.Transaction) -> mg.Plan[str]:
+    """Take an order from the queue."""
+    return buy.plan(order).with_(key=order.id)

@@ -1,5 +1,6 @@
 """What runs, who leads, what an operator must see."""
 
+from makegood.cli import shapes
 from makegood.cli.seeing import agent_rows, state_of
 from makegood.store.records import AgentInfo, NodeInfo, NodeView
 from tests.doors.conftest import Shop
@@ -21,13 +22,32 @@ def test_a_process_is_alive_stopped_or_dead() -> None:
 
 
 def test_an_agent_is_a_row_per_process_and_a_queue_nobody_takes_is_one_too() -> None:
-    """Slots, calls, failure rate, mean, waiting; what waits for an agent that runs nowhere stands out."""
-    views = [node(1, AgentInfo("shop/till", 5, 2, 40, 1, 0.25)), node(2, AgentInfo("shop/stock", 3))]
+    """Slots, calls, recent success, mean, circuit, rate, waiting; what waits for an agent that runs nowhere stands out."""
+    till = AgentInfo("shop/till", 5, 2, 40, 1, 0.25, 0.975, "open", 12.4, 0, 20.0)
+    stock = AgentInfo("shop/stock", 8, 2, 40, 1, 0.25, 1.0, "release", most=3)
+    views = [node(1, till), node(2, AgentInfo("shop/stock", 3)), node(3, stock)]
     assert agent_rows(views, {"shop/till": 7, "shop/carrier": 2, "shop/done": 0}) == [
-        ("shop/carrier", "none", None, None, None, None, 2),
-        ("shop/stock", 2, "0/3", 0, None, None, 0),
-        ("shop/till", 1, "2/5", 40, "2.5%", "250ms", 7),
+        ("shop/carrier", "none", None, None, None, None, None, None, 2),
+        ("shop/stock", 2, "0/3", 0, None, None, None, None, 0),
+        ("shop/stock", 3, "2/8", 40, "100%", "250ms", "release 3/8", None, 0),
+        ("shop/till", 1, "2/5", 40, "98%", "250ms", "open, 12.4s", "20/s", 7),
     ]
+
+
+def test_json_says_what_the_circuit_is_and_when_it_lets_a_call_through() -> None:
+    till = AgentInfo("shop/till", 5, 2, 40, 1, 0.25, 0.975, "open", 12.4, 0, 20.0)
+    (shape,) = shapes.node(node(1, till), "alive")["agents"]
+    wanted = {
+        "success": 0.975,
+        "circuit": "open",
+        "reset": 12.4,
+        "most": 0,
+        "rate": 20.0,
+        "failure_rate": 0.025,
+    }
+    assert shape.items() >= wanted.items()
+    (shape,) = shapes.node(node(1, AgentInfo("shop/till", 5)), "alive")["agents"]
+    assert shape.items() >= {"success": None, "circuit": None, "reset": None, "most": 5, "rate": None}.items()
 
 
 def test_agents_shows_processes_and_their_agents(open_shop: Shop) -> None:
@@ -35,7 +55,7 @@ def test_agents_shows_processes_and_their_agents(open_shop: Shop) -> None:
     found = open_shop.json("agents")
     (process,) = found["nodes"]
     assert process["state"] == "alive"
-    assert set(process["roles"]) == {"scheduler", "agent", "supervisor"}
+    assert set(process["roles"]) == {"scheduler", "agent", "supervisor", "inbox"}
     slots = {agent["agent"]: agent["slots"] for agent in process["agents"]}
     assert slots == {"kiosk/stock": 10, "kiosk/till": 5}
     text = open_shop.done("agents")
@@ -87,4 +107,4 @@ def test_agents_shows_a_queue_whose_agent_no_process_has_ever_run(shop: Shop) ->
         tries -= 1
     assert shop.json("agents")["waiting"] == {"kiosk/stock": 1}
     lines = [line.split() for line in shop.done("agents").splitlines()]
-    assert ["kiosk/stock", "none", "-", "-", "-", "-", "1"] in lines
+    assert ["kiosk/stock", "none", *"-" * 6, "1"] in lines

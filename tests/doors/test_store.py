@@ -4,6 +4,7 @@ import sqlite3
 import time
 from pathlib import Path
 
+from makegood.store.migrations import migrations, needed
 from tests.doors.conftest import Shop
 
 
@@ -44,7 +45,7 @@ def test_status_for_people_says_what_to_do(tmp_path: Path) -> None:
     """Version, what is missing and the command."""
     shop = Shop(tmp_path)
     text = shop.done("store", "status")
-    assert "version 0, needs 1: run `makegood store migrate`" in text
+    assert f"version 0, needs {needed('sqlite')}: run `makegood store migrate`" in text
     shop.done("store", "migrate")
     assert "up to date" in shop.done("store", "status")
 
@@ -109,7 +110,10 @@ def test_makegood_lives_beside_the_tables_of_others_and_says_so(tmp_path: Path) 
     assert refused.exit_code == 9
     assert "holds no tables of makegood" in refused.stderr
     migrated = shop.call("store", "migrate")
-    assert (migrated.exit_code, migrated.stdout) == (0, "applied 0001_initial\n")
+    assert (migrated.exit_code, migrated.stdout) == (
+        0,
+        f"applied {', '.join(m.name for m in migrations('sqlite'))}\n",
+    )
     assert "holds other tables (t); makegood's are put beside them" in migrated.stderr
     assert shop.call("store", "migrate").stderr == ""
     assert theirs.execute("select x from t").fetchall() == [(1,)]
@@ -151,3 +155,21 @@ def test_who_only_looks_does_not_wait_for_the_lock_of_another(shop: Shop) -> Non
     assert time.monotonic() - begun < 5.0
     outsider.execute("rollback")
     outsider.close()
+
+
+def test_prune_counts_before_it_removes(shop: Shop) -> None:
+    """`store prune --dry-run` removes nothing; then `store prune` removes what ended, and says how many."""
+    running = shop.serve("run", "kiosk:kiosk")
+    assert shop.call("task", "submit", "kiosk:buy", '{"id": "o-1", "cents": 250}', "--wait").exit_code == 0
+    shop.stop(running)
+    assert shop.json("store", "prune", "--older", "1d")["removed"] == 0
+    found = shop.json("store", "prune", "--older", "0s", "--dry-run")
+    assert (found["removed"], found["kept"], found["dry_run"]) == (1, 0, True)
+    assert len(shop.json("task", "list")) == 1
+    assert shop.done("store", "prune", "--older", "0s") == "1 tasks removed\n"
+    assert shop.json("task", "list") == []
+
+
+def test_prune_refuses_a_length_of_time_that_is_none(shop: Shop) -> None:
+    """Exit 2, and nothing is removed."""
+    assert shop.call("store", "prune", "--older", "old").exit_code == 2

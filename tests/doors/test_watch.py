@@ -1,7 +1,7 @@
 """The ladder and the preview of an undo: pure functions from records to text."""
 
 from makegood.cli.output import plain
-from makegood.cli.preview import undo_order, what_happens
+from makegood.cli.preview import listed, what_happens
 from makegood.cli.watch import Rung, event_lines, fold, in_order, ladder
 from makegood.policy import Policy
 from makegood.states import StepState
@@ -170,7 +170,7 @@ def test_the_undo_order_is_the_reverse_of_dependence() -> None:
         )
         for n, (name, before) in enumerate(after.items())
     ]  # fmt: skip
-    assert [found.name for found in undo_order(detail(*steps))] == ["pack", "book", "charge", "reserve"]
+    assert [found.name for _, found, _ in listed(detail(*steps))] == ["pack", "book", "charge", "reserve"]
 
 
 def test_the_undo_order_takes_the_items_of_an_each_before_what_came_before_it() -> None:
@@ -186,7 +186,7 @@ def test_the_undo_order_takes_the_items_of_an_each_before_what_came_before_it() 
         step(3, "ship", "done", plan=ship),
         step(4, "pick[0]", "in_doubt", plan=item),
     ]
-    assert [found.name for found in undo_order(detail(*steps))] == ["ship", "pick[0]", "list"]
+    assert [found.name for _, found, _ in listed(detail(*steps))] == ["ship", "pick[0]", "list"]
 
 
 def test_the_preview_says_what_stays_and_what_is_uncertain() -> None:
@@ -199,6 +199,6 @@ def test_the_preview_says_what_stays_and_what_is_uncertain() -> None:
     assert "stays" in said("done", undoable=False)
     assert "no way back" in said("done", Policy(within=1.0, no_return=True))
     assert said("in_doubt").startswith("in doubt: undone")
-    assert "without keys" in said("in_doubt", Policy(within=1.0, never=True))
+    assert "must not be repeated" in said("in_doubt", Policy(within=1.0, never=True))
     assert "awaited" in said("running")
     assert said("undo_failed") == "its undo is tried again"

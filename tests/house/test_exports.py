@@ -12,7 +12,7 @@ import pytest
 import makegood
 
 ROOT = Path(__file__).resolve().parents[2]
-PUBLIC = ["makegood", *(f"makegood.{name}" for name in ("election", "testing", "console"))]
+PUBLIC = ["makegood", *(f"makegood.{name}" for name in ("election", "testing", "telemetry", "console"))]
 
 
 def public_modules() -> list[str]:

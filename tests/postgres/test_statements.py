@@ -10,7 +10,18 @@ import asyncpg
 import pytest
 
 from makegood.messages import Alert
-from makegood.store.postgres import PostgresStore, claim, load, queues, statement, submit, supervision, take
+from makegood.store.postgres import (
+    PostgresStore,
+    alerts,
+    claim,
+    load,
+    notices,
+    queues,
+    statement,
+    submit,
+    supervision,
+    take,
+)
 from makegood.store.postgres.store import _WRITERS
 from makegood.task import StepPlan, Template
 from tests.conformance.builders import (
@@ -132,10 +143,12 @@ def nodes(plan: dict[str, Any]) -> list[dict[str, Any]]:
 
 STATEMENTS = {
     "commit": statement.statement(tuple(statement.PARTS)),
-    "submit, few shapes": submit.statement((True, True, True), by_shape=True),
-    "submit, many shapes": submit.statement((True, True, True), by_shape=False),
+    "submit, few shapes": submit.statement((True, True, True), by_shape=True, begun=True),
+    "submit, many shapes": submit.statement((True, True, True), by_shape=False, begun=True),
+    "submit, telling": submit.statement((True, True, True), by_shape=True, begun=True, told=True),
     "by key": submit._BY_KEY,
     "claim": claim.PENDING,
+    "claim by age": claim.PENDING_AGED,
     "claim at rest": claim._AT_REST,
     "read": load._PARTS,
     "load": load._HELD,
@@ -145,6 +158,12 @@ STATEMENTS = {
     "late": queues._LATE,
     "give back": queues._GIVE_BACK,
     "take": take.TAKE,
+    "take by age": take.TAKE_AGED,
+    "rates": take.RATES,
+    "rates used": take._USED,
+    "delayed": take._DELAYED,
+    "excuse": queues._EXCUSE,
+    "shut": alerts.SHUT,
     "overdue": supervision.OVERDUE,
     "judge": supervision.JUDGE,
     "lock": supervision._LOCK,
@@ -161,12 +180,24 @@ STATEMENTS = {
     "starved told": supervision._STARVED_TOLD,
     "free": supervision._FREE,
     "horizon": supervision.HORIZON,
+    "notices due": notices._HOSTS,
+    "take notices": notices._TAKE,
+    "our notices": notices._OURS,
+    "sent": notices._SENT,
+    "the last one": notices._LAST,
+    "the next one": notices._NEXT,
+    "once more": notices._AGAIN,
+    "given up": notices._DEAD,
 }
 FINE = {
+    "commit": {"all of generation"},  # it has one row
+    "submit, telling": {"(t.shape = s.shape)", "all of generation"},
     "submit, few shapes": {"(t.shape = s.shape)"},  # bounded by the number of shapes that go together
-    "take": {"all of node_alive"},  # only when something isolated waits: who else could take it
+    "take": {"all of node_alive"},
+    "take by age": {"all of node_alive"},  # only when something isolated waits: who else could take it
     "holders": {"all of task_held"},  # its first row
     "starved": {"all of request_take"},  # its first row
+    "notices due": {"all of listener_due"},  # its first row
     "horizon": {"all of request_judge", "all of task_complete_by", "all of node_alive"},  # their first rows
 }
 
@@ -222,6 +253,7 @@ def scanned(plan: list[dict[str, Any]]) -> set[str]:
 
 LOOKS: dict[str, tuple[str, tuple[Any, ...], set[str]]] = {
     "claim": (claim.PENDING, (claim.PRIORITIES, [-1] * 10, 100), {"task by task_claim"}),
+    "claim by age": (claim.PENDING_AGED, (claim.PRIORITIES, 100, 6e7), {"task by task_claim"}),
     "inbox": (queues.INBOX, (1, -1, 100), {"inbox by inbox_pkey", "task by task_pkey"}),
     "judge": (supervision.OVERDUE, (-1000.0, 100), {"request by request_judge"}),
     "holders": (supervision.HOLDERS, (), {"task by task_held", "node by node_pkey"}),
@@ -266,24 +298,16 @@ async def test_a_take_goes_by_its_index(store: PostgresStore) -> None:
     payments = await agent(store)
     lane = store._writing()._lanes[-1]
     assert lane.link is not None
-    begin_at = [-1.0] * len(claim.PRIORITIES)
-    actions = ["act0,act1"]
-    values = (
-        lane.id,
-        lane.number,
-        lane.number + 1,
-        payments,
-        ["shop/payments"],
-        actions,
-        [5],
-        begin_at,
-        False,
-        claim.PRIORITIES,
-    )
-    plan = await explained(lane.link.connection, take.TAKE, *values)
-    lane.number += 1
-    found = scanned(plan)
-    assert {"request by request_take", "request by request_pkey", "node by node_pkey"} <= found
+    before = ["shop/payments"], ["act0,act1"], [5]
+    for sql, rest in (
+        (take.TAKE, ([-1.0] * len(claim.PRIORITIES), False, claim.PRIORITIES)),
+        (take.TAKE_AGED, (60.0, False, claim.PRIORITIES)),
+    ):
+        values = (lane.id, lane.number, lane.number + 1, payments, *before, *rest)
+        plan = await explained(lane.link.connection, sql, *values)
+        lane.number += 1
+        found = scanned(plan)
+        assert {"request by request_take", "request by request_pkey", "node by node_pkey"} <= found
 
 
 @pytest.mark.parametrize("look", ["claim", "judge", "past", "holders"])

@@ -25,7 +25,7 @@ UNUSABLE = 3
 def arguments() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("roles", type=lambda text: tuple(text.split(",")))
+    parser.add_argument("roles", type=lambda text: tuple(text.split(",")) if text else ())
     parser.add_argument("--store", required=True)
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--name", required=True)
@@ -33,6 +33,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--agents", type=lambda text: tuple(text.split(",")) if text else None, default=None)
     parser.add_argument("--options", type=json.loads, default={})
     parser.add_argument("--fault", type=Fault.parse)
+    parser.add_argument("--outbox")
     return parser.parse_args()
 
 
@@ -59,6 +60,7 @@ async def live(given: argparse.Namespace) -> None:
             agents=given.agents,
             name=given.name,
             options=options,
+            outbox=given.outbox,
         )
         await node.run(lambda: print("started", node.number, flush=True))
     finally:

@@ -47,6 +47,11 @@ def shared_server() -> Iterator[PrivateServer]:
     server.discard()
 
 
+def another_database(server: PrivateServer) -> str:
+    """Return the URL of an empty database beside the store's."""
+    return server.create_database(f"test_{next(_NUMBERS)}")
+
+
 @pytest.fixture
 def server() -> Iterator[PrivateServer]:
     """A server of the test's own, to be stopped, started and spoilt."""

@@ -264,3 +264,19 @@ def deliver(order: Order) -> str:
 def explore(order: Order) -> str:
     """The second step's agent is not deployed everywhere."""
     return land(order, hold(order))
+
+
+@floor.inbox("orders", lease="1s", retry=mg.Retry(tries=20, wait="50ms"))
+def accept(order: Order, tx: mg.Transaction) -> mg.Plan[str]:
+    """Take an order from the queue: a row of its own, and a task."""
+    marks = "?, ?" if tx.caller.dialect == "sqlite" else "$1, $2"
+    tx.execute(f"insert into floor_order (id, pid) values ({marks})", (order.id, os.getpid()))
+    return fill.plan(order)
+
+
+@floor.inbox("waiting-orders", lease="1s", retry=mg.Retry(tries=20, wait="50ms"))
+async def accept_waiting(order: Order, tx: mg.Transaction) -> mg.Plan[str]:
+    """The same, as an `async def`."""
+    marks = "?, ?" if tx.caller.dialect == "sqlite" else "$1, $2"
+    await tx.execute_async(f"insert into floor_order (id, pid) values ({marks})", (order.id, os.getpid()))
+    return fill.plan(order)

@@ -13,17 +13,21 @@ import json
 import os
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 import msgspec
 
 from makegood.errors import FencedOffError
 from makegood.messages import Message, Request
 from makegood.store import Store
-from makegood.store.records import Batch, Committed, Grant, Inbox, Judged, Offer
+from makegood.store.mail import Handed, Outgoing, Receipt, Sent
+from makegood.store.records import Batch, Committed, Grant, Inbox, Judged, Offer, Taken
+from makegood.transactions import Caller
+
+T = TypeVar("T")
 
 Point = Literal[
     "claiming",  # a commit that wants tasks is about to begin
@@ -39,6 +43,10 @@ Point = Literal[
     "judging",  # a leading Supervisor is about to judge
     "judged",  # it has judged at least one attempt; the rest of the pass is to come
     "releasing",  # it is about to free the tasks of the dead
+    "received",  # messages were received from a queue and are not begun
+    "acknowledging",  # a message's task was written and the message acknowledged; the transaction is not committed
+    "accepted",  # it has been committed
+    "carried",  # entries of an outbox are in their queues, and not deleted yet
 ]
 Act = Literal["kill", "stop", "wait", "twice", "copy", "replay"]
 REPLIES = frozenset({"done", "permanent", "refused", "later", "gave_up", "happened", "not_happened"})
@@ -175,17 +183,17 @@ class Seen:
 
     # -- the Agents' calls ---------------------------------------------------------------------------------------------------
 
-    async def take(self, node: int, offers: Sequence[Offer], *, alone: bool = False) -> list[Request]:
+    async def take(self, node: int, offers: Sequence[Offer], *, alone: bool = False) -> Taken:
         """Point: taken. After a reply of this process was held back or copied requests were run, nothing more is taken."""
         if self._shut:
-            return []
+            return Taken()
         file = self._folder / "copied"
         if self._due("taken", "replay"):
             if not file.exists():
-                return []
+                return Taken()
             self._strike("taken")
             self._shut = True
-            taken = [msgspec.json.decode(line, type=Request) for line in file.read_bytes().splitlines()]
+            taken = Taken(msgspec.json.decode(line, type=Request) for line in file.read_bytes().splitlines())
         else:
             taken = await self._store.take(node, offers, alone=alone)
         if taken:
@@ -217,6 +225,39 @@ class Seen:
         if any(accepted):
             await self._at("answered")
         return accepted
+
+    # -- the submission process's calls --------------------------------------------------------------------------------------
+
+    async def receive_messages(
+        self, queue: str, taker: str, limit: int, lease: float, threshold: int
+    ) -> Handed:
+        """Point: received."""
+        handed = await self._store.receive_messages(queue, taker, limit, lease, threshold)
+        if handed.messages:
+            self._note("received", messages=[[m.id, m.tries] for m in handed.messages])
+            await self._at("received")
+        return handed
+
+    async def send_messages(self, messages: Sequence[Outgoing], most: int) -> list[Sent]:
+        """Point: carried."""
+        sent = await self._store.send_messages(messages, most)
+        self._note("sent", messages=[[m.id, m.created] for m in sent])
+        await self._at("carried")
+        return sent
+
+    async def accept(self, caller: Caller, receipt: Receipt) -> bool:
+        """Point: acknowledging, after it, in the open transaction."""
+        ours = await self._store.accept(caller, receipt)
+        if self._due("acknowledging", "kill"):
+            self._strike("acknowledging")
+            end_now()
+        return ours
+
+    async def transact(self, work: Callable[[Caller], Coroutine[Any, Any, T]], *, waits: bool) -> T:
+        """Point: accepted, after it."""
+        done = await self._store.transact(work, waits=waits)
+        await self._at("accepted")
+        return done
 
     # -- the Supervisor's calls ----------------------------------------------------------------------------------------------
 

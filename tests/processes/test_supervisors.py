@@ -145,7 +145,7 @@ async def test_poison_in_a_process_that_runs_everything(world: World) -> None:
         assert view.failure_count == 6  # three silences, three Schedulers
         assert await world.steps(task) == {"hold": ("done", 1, 1, 0), "brew": ("in_doubt", 3, 1, 3)}
         assert world.service.arrivals("brew") == 3
-        assert await world.alerts(task) == ["poison", "held"]
+        assert await world.alerts(task) == ["poison"]
         await world.ended(innocent, "processed", limit=45)  # a long step of it may have died as well
         await task.undo(why="it kills", who="the test")
         await world.ended(task, "undone")

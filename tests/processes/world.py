@@ -214,6 +214,7 @@ class World:
         agents: Iterable[str] = (),
         plain_user: bool = False,
         url: str = "",
+        outbox: str = "",
         **options: object,
     ) -> Child:
         """Start a Node of the given roles; ``options`` beside ``QUICK``."""
@@ -221,6 +222,8 @@ class World:
         command += ["--folder", str(self.folder), "--options", json.dumps({**QUICK, **options})]
         if fault:
             command += ["--fault", fault]
+        if outbox:
+            command += ["--outbox", outbox]
         if agents:
             command += ["--agents", ",".join(agents)]
         return self.launch(name, command, plain_user=plain_user)

@@ -1,14 +1,10 @@
 """A server in adversity: somebody else locks our rows in the other order; the disk is full. Nothing acknowledged is lost."""
 
 import asyncio
-import os
 import random
-import shutil
-import subprocess
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
-from tempfile import mkdtemp
 
 import asyncpg
 import pytest
@@ -16,6 +12,7 @@ import pytest
 import makegood as mg
 from makegood.errors import ConfigError, StoreUnavailableError
 from makegood.testing.postgres import PrivateServer
+from tests.replicas.disks import enlarge, small_disk
 from tests.replicas.fleet import BRISK, Load, balanced, ended, gather, tasks, until
 from tests.replicas.service import Order, Service, shop
 
@@ -38,25 +35,8 @@ def server() -> Iterator[PrivateServer]:
 @pytest.fixture
 def disk(server: PrivateServer) -> Iterator[Path]:
     """A small file system of its own, which root may make larger."""
-    if os.geteuid() != 0:
-        pytest.skip("disk full: only root can mount a small file system")
-    folder = Path(mkdtemp(prefix="makegood-disk-"))
-    owner = server.data.stat()
-    made = mounted(folder, f"size={FULL},mode=700,uid={owner.st_uid},gid={owner.st_gid}")
-    try:
-        if made:
-            pytest.skip(f"disk full: no file system can be mounted here: {made}")
+    with small_disk(FULL, server.data.stat()) as folder:
         yield folder
-    finally:
-        if not made:
-            subprocess.run(["umount", "--lazy", str(folder)], check=True)
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def mounted(folder: Path, options: str) -> str:
-    """Mount a file system in memory, or change one; returns what went wrong."""
-    command = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)]
-    return subprocess.run(command, capture_output=True, text=True, check=False).stderr
 
 
 class Contrary:
@@ -132,8 +112,13 @@ async def test_a_full_disk_is_an_outage_that_loses_nothing(server: PrivateServer
         with pytest.raises(StoreUnavailableError, match=r"DiskFullError.*No space left.*nothing was written"):
             await fill()
         assert acknowledged
-        assert (await tasks(client)).keys() == set(acknowledged)
-        assert not mounted(disk, f"remount,size={ROOMY}")
+        try:
+            assert (await tasks(client)).keys() == set(acknowledged)
+        except (
+            StoreUnavailableError
+        ) as unopened:  # where the server has just vacuumed its catalogue, a new session needs room
+            assert "could not write init file" in str(unopened)  # noqa: PT017 - not always raised
+        enlarge(disk, ROOMY)
         await client.submit(orders.place_order, Order("after"), key="after")
         found = await ended(node.client)
         assert found.keys() == {*acknowledged, "after"}

@@ -19,10 +19,24 @@ import pytest
 from makegood.testing.storm import ONCE, SERVICES_OF_STORM, orders, storm_app
 from makegood.testing.world import Outcome, World, empty_store
 from makegood.workflow import App
-from tests.simulation import mutants_more, mutants_rules, mutants_store
+from tests.simulation import (
+    mutants_around,
+    mutants_asked,
+    mutants_more,
+    mutants_rewind,
+    mutants_rules,
+    mutants_store,
+)
 from tests.simulation.mutants_making import Mutant, named_in
 
-MUTANTS = named_in(mutants_rules) | named_in(mutants_more) | named_in(mutants_store)
+MUTANTS = (
+    named_in(mutants_rules)
+    | named_in(mutants_more)
+    | named_in(mutants_store)
+    | named_in(mutants_asked)
+    | named_in(mutants_rewind)
+    | named_in(mutants_around)
+)
 """All of them, by name."""
 
 
@@ -31,21 +45,27 @@ class Worlds:
     """Makes the worlds of mutants, one after another."""
 
     app: App = field(default_factory=storm_app)
+    guarded: App = field(default_factory=partial(storm_app, guarded=True))
     template: bytes = field(default_factory=empty_store)
+
+    def world(self, found: Mutant, seed: int, *, sound: bool = False) -> World:
+        """Return the world of a mutant and a seed, not yet begun; the engine in it is as it is."""
+        services = SERVICES_OF_STORM if sound or found.services is None else found.services
+        drawn = orders if found.only is None else partial(orders, only=found.only)
+        app = self.guarded if found.swarm.around is not None and found.swarm.around.guarded else self.app
+        world = World(
+            seed, app=app, orders=drawn, services=services, once=ONCE, swarm=found.swarm, template=self.template
+        )  # fmt: skip
+        if found.twist is not None:
+            found.twist(world)
+        return world
 
     def run(self, found: Mutant, seed: int, *, sound: bool = False) -> Outcome:
         """Return how the world of a mutant and a seed ended; ``sound``: that of its twin, in which every rule holds."""
-        services = SERVICES_OF_STORM if sound or found.services is None else found.services
         with pytest.MonkeyPatch.context() as m:
             if not sound:
                 found.patch(m)
-            drawn = orders if found.only is None else partial(orders, only=found.only)
-            world = World(
-                seed, app=self.app, orders=drawn, services=services, once=ONCE, swarm=found.swarm, template=self.template
-            )  # fmt: skip
-            if found.twist is not None:
-                found.twist(world)
-            outcome = world.run()
+            outcome = self.world(found, seed, sound=sound).run()
         if found.look is not None:
             outcome.findings += found.look(outcome)
         return outcome
@@ -58,7 +78,7 @@ def _order(name: str) -> tuple[str, int, str]:
 def seen_by(outcome: Outcome) -> tuple[str, ...]:
     """Return the names of the invariants that are violated, in order; "other" for what is none, such as a process that died."""
     names = {re.split(r"[: ]", finding, maxsplit=1)[0] for finding in outcome.findings}
-    return tuple(sorted({name if name[1:].isdigit() else "other" for name in names}, key=_order))
+    return tuple(sorted({name if re.fullmatch(r"[IL]\d+", name) else "other" for name in names}, key=_order))
 
 
 def killers(found: Mutant, worlds: Worlds, seeds: Iterable[int]) -> Iterator[tuple[int, tuple[str, ...]]]:
@@ -81,6 +101,13 @@ def recorded() -> dict[str, list[str]]:
     return {row[0].strip("`"): row for row in rows}
 
 
+def seeds(found: Mutant) -> list[int]:
+    """Return the seeds of a mutant, the recorded one first."""
+    row = recorded().get(found.name)
+    first = [int(row[2])] if row is not None and row[2].isdecimal() else []
+    return first + [seed for seed in range(found.within) if seed not in first]
+
+
 def record(new: Mapping[str, list[str]]) -> None:
     """Write rows into the table, in the order of the mutants."""
     rows = {**recorded(), **new}
@@ -92,10 +119,7 @@ def record(new: Mapping[str, list[str]]) -> None:
 def row(found: Mutant, count: int, killed: Sequence[tuple[int, tuple[str, ...]]]) -> list[str]:
     """Return a mutant's row of the table."""
     first = str(killed[0][0]) if killed else "none"
-    by = (
-        ", ".join(sorted({name for _, names in killed for name in names}, key=_order))
-        or f"survives {count} seeds"
-    )
+    by = ", ".join(sorted({name for _, names in killed for name in names}, key=_order)) or "nothing"
     return [f"`{found.name}`", found.rule.replace("``", "`"), first, str(count), str(len(killed)), by]
 
 

@@ -18,7 +18,7 @@ Patch = Callable[[pytest.MonkeyPatch], None]
 class Mutant:
     """One rule switched off. ``rule``: which; ``swarm``, ``only``, ``services``, ``twist``: the worlds in which it must die, from seed 0
     on; ``look``: looks at their history beside the checker; ``within``: so many seeds are tried. ``night``: too many for every
-    run. ``survives``: nothing finds it, for the reason beside it.
+    run.
     """
 
     name: str
@@ -31,7 +31,6 @@ class Mutant:
     look: Callable[[Outcome], list[str]] | None = None
     within: int = 12
     night: bool = False
-    survives: bool = False
 
 
 def mutant(
@@ -43,15 +42,12 @@ def mutant(
     look: Callable[[Outcome], list[str]] | None = None,
     within: int = 12,
     night: bool = False,
-    survives: bool = False,
 ) -> Callable[[Patch], Mutant]:
     """Name a mutant by its function; the docstring says which rule is off."""
 
     def named(patch: Patch) -> Mutant:
         rule = (patch.__doc__ or "").strip().rstrip(".")
-        return Mutant(
-            patch.__name__, rule, patch, swarm, only, services, twist, look, within, night, survives
-        )
+        return Mutant(patch.__name__, rule, patch, swarm, only, services, twist, look, within, night)
 
     return named
 

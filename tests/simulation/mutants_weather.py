@@ -9,6 +9,7 @@ from typing import Any
 
 from makegood.errors import Permanent, StoreUnavailableError
 from makegood.options import Options
+from makegood.states import TaskState
 from makegood.store.records import Filter
 from makegood.testing.faults import Faults
 from makegood.testing.services import Kind, Service
@@ -90,11 +91,18 @@ def aimed(kind: str, name: str, share: float) -> Twist:
 
 
 class _Gate(Service):
-    """A service with a gate in front: what the gate refuses never reaches the books, nor says anything of earlier calls."""
+    """A service with a gate in front: what the gate refuses never reaches the books, nor says anything of earlier calls. A call
+    that the network delivers twice is refused twice: a refusal whose copy is let in would have been no refusal.
+    """
+
+    def __init__(self, world: World, name: str) -> None:
+        super().__init__(world, name, "fenced")
+        self.turned_away: set[int] = set()
 
     def carry_out(self, sent: Any) -> Any:
         """Refuse at the gate, or do what arrived."""
-        if sent.doing == "do" and self.world.draw() < 0.3:
+        if sent.doing == "do" and (sent.call in self.turned_away or self.world.draw() < 0.3):
+            self.turned_away.add(sent.call)
             return Permanent(f"{self.name}: not today")
         return super().carry_out(sent)
 
@@ -103,7 +111,7 @@ def gated(world: World) -> None:
     """Put a gate in front of the services that honour key and token."""
     for name, found in world.services.items():
         if found.kind == "fenced":
-            world.services[name] = _Gate(world, name, "fenced")
+            world.services[name] = _Gate(world, name)
 
 
 class _Distant(Service):
@@ -163,14 +171,39 @@ def impatient(world: World) -> None:
 
 def resubmitting(world: World) -> None:
     """Let the operator do nothing but send tasks in error forward again, whatever is in doubt."""
+    _do_nothing_but(world, {"error": "resubmit"})
+
+
+def _do_nothing_but(world: World, acts: Mapping[TaskState, str]) -> None:
+    """Let the operator do the same to every task in one of these states."""
     operator = world.operator
 
-    async def again(client: Any, *_: Any) -> None:
+    async def the_same(client: Any, *_: Any) -> None:
         with suppress(StoreUnavailableError):
-            for view in await client.find(Filter(states=("error",), limit=10)):
-                await operator._do(client.task(view.id), "resubmit")
+            for view in await client.find(Filter(states=tuple(acts), limit=10)):
+                await operator._do(client.task(view.id), acts[view.state])
 
-    operator._one = again  # type: ignore[method-assign, assignment]  # of this one world
+    operator._one = the_same  # type: ignore[method-assign, assignment]  # of this one world
+
+
+class _Sluggish(Service):
+    """A service to which many undos travel long."""
+
+    def _send(self, sent: Any, delay: float) -> None:
+        far = sent.doing == "undo" and self.world.draw() < 0.4
+        super()._send(sent, 3.0 + self.world.draw() * 15.0 if far else delay)
+
+
+def sluggish(world: World) -> None:
+    """Let many undos arrive late."""
+    for name, found in world.services.items():
+        world.services[name] = _Sluggish(world, name, found.kind)
+
+
+def wavering(world: World) -> None:
+    """Let many undos arrive late, and the operator undo what is processed and send forward what is undone."""
+    sluggish(world)
+    _do_nothing_but(world, {"processed": "undo", "undone": "resubmit", "error": "undo"})
 
 
 def called_after_complete_by(outcome: Outcome) -> list[str]:

@@ -30,6 +30,7 @@ class Story:
         self.now = 0.0
         self.history = History(lambda: self.now)
         self.rounds: dict[tuple[int, int], int] = {}
+        self.told: dict[int, int] = {}
 
     def note(self, kind: str, node: str = "", task: int = 0, **fields: Any) -> None:
         """Note an event, a moment later."""
@@ -44,9 +45,34 @@ class Story:
 
     def submit(self, task: int) -> None:
         """A client is told that its task is there."""
+        if task in self.told:
+            self.now = round(self.now + 0.1, 3)
+            self.notice("c", task, "received")
         self.note(
-            "submitted", "c", task, key=f"order-{task}", steps=list(STEPS), no_return=False, on_failure="undo"
+            "submitted", "c", task, key=f"order-{task}", steps=list(STEPS), no_return=False, on_failure="undo",
+            reply_to="queue:web" if task in self.told else None,
+        )  # fmt: skip
+        self.hear(task)
+
+    def notice(self, node: str, task: int, state: str) -> None:
+        """Something is written for a submitter who wants to be told, in the commit under way."""
+        self.told[task] += 1
+        self.history.note("notice", node, task, sequence=self.told[task], state=state, queue="web")
+
+    def hear(self, task: int) -> None:
+        """The submitter hears what was written for him last."""
+        last = next(
+            (
+                event
+                for event in reversed(self.history.events)
+                if event.kind == "notice" and event.task == task
+            ),
+            None,
         )
+        if last is not None:
+            self.note(
+                "notified", "w1", task, sequence=last["sequence"], state=last["state"], submission=1, by="web"
+            )
 
     def lead(self, holder: str, epoch: int) -> None:
         """A Supervisor takes the lease."""
@@ -73,6 +99,9 @@ class Story:
                 self.rounds[task, move[0]] = self.rounds.get((task, move[0]), 1) + 1
         told = [m if m[0] == "task" else (*m, 0, self.rounds.get((task, m[0]), 1)) for m in moves]
         note("moved", node, task, moves=told, cause="", note="")
+        to_tell = [m[2] for m in moves if m[0] == "task" and m[2] != "pending"] if task in self.told else []
+        for state in to_tell:
+            self.notice(node, task, state)
         for idx, doing, attempt in sent:
             key = self.key(task, idx, "undo" if doing == "undo" else "do")
             round_ = self.rounds.get((task, idx), 1)
@@ -88,12 +117,14 @@ class Story:
                 "ended", node, task, state=ended, result=False, standing=list(standing), submission=submission
             )
         note("store", node, outcome="committed", verbs=["commit"])
+        if to_tell:
+            self.hear(task)
 
     def ask(
         self, task: int, idx: int, attempt: int, *, doing: str = "do", net: int | None = 1, reply: str = ""
     ) -> None:
         """An agent takes a request and calls its service, whose books then say ``net`` (None: the call does not arrive)."""
-        self.note("taken", "a1", task, idx=idx, doing=doing, attempt=attempt, by="a1")
+        self.note("taken", "a1", task, idx=idx, doing=doing, attempt=attempt, by="a1", within=0.02)
         key = self.key(task, idx, "undo" if doing == "undo" else "do")
         self.note(
             "call", "a1", task, service="bank", step=STEPS[idx], doing=doing, attempt=attempt, key=key, token=[1, attempt],
@@ -181,6 +212,48 @@ class Story:
             accepted=(1, "do", 1, "permanent"), alert="held", ended="error", standing=["reserve"],
         )  # fmt: skip
 
+    def guarded(self, task: int) -> None:
+        """The circuit opens while a call is under way, whose failure then does not count; a canary is answered, and it closes."""
+        self.note("circuit", "a1", agent="shop/a", state="closed")
+        self.submit(task)
+        self.commit(
+            task, ("task", "pending", "processing"), (0, "waiting", "ready"), (0, "ready", "running"), claim=1, sent=[(0, "do", 1)]
+        )  # fmt: skip
+        self.ask(task, 0, 1, net=None)
+        self.note("circuit", "a1", agent="shop/a", state="open")
+        self.note("reply", "a1", task, idx=0, doing="do", attempt=1, reply="gave_up")
+        self.commit(task, (0, "running", "in_doubt"), accepted=(0, "do", 1, "gave_up"))
+        self.note("circuit", "a1", agent="shop/a", state="half-open")
+        self.commit(task, (0, "in_doubt", "running"), sent=[(0, "do", 2)])
+        self.ask(task, 0, 2, reply="done")
+        self.note("circuit", "a1", agent="shop/a", state="release")
+        self.note("circuit", "a1", agent="shop/a", state="closed")
+        self.commit(
+            task, (0, "running", "done"), (1, "waiting", "ready"), (1, "ready", "running"), accepted=(0, "do", 2, "done"),
+            sent=[(1, "do", 1)],
+        )  # fmt: skip
+        self.ask(task, 1, 1, reply="done")
+        self.commit(
+            task, (1, "running", "done"), ("task", "processing", "processed"), accepted=(1, "do", 1, "done"), ended="processed",
+            standing=STEPS,
+        )  # fmt: skip
+
+    def removed(self, task: int) -> None:
+        """A task is removed long after its end."""
+        self.note(
+            "removed", "v2", task, state="undone", unsent=0, unheard=0, ended=self.now - 60.0, now=self.now
+        )
+        self.note("swept", overdue=[])
+
+    def messages(self, task: int) -> None:
+        """Two messages are sent: the task is made of one, the other is a dead letter."""
+        self.note("posted", "c", queue="orders", id="m1")
+        self.note("made", "i1", task, message="m1")
+        self.history.note("handled", "i1", queue="orders", id="m1", state="done")
+        self.note("posted", "c", queue="orders", id="m2")
+        self.note("handled", "i1", queue="orders", id="m2", state="dead")
+        self.history.note("alert", "i1", alert="dead_letter", step="orders/m2", text="no")
+
     def rest(self, tasks: int) -> None:
         """Faults stop, and the world comes to rest."""
         self.note("healed")
@@ -190,13 +263,17 @@ class Story:
 def good() -> History:
     """Return a history that keeps every invariant, and gives each something to look at."""
     story = Story()
+    story.told = {1: 0, 2: 0}
     story.lead("v1", 1)
     story.processed(1)
     story.undone(2)
     story.resubmitted(3)
     story.held(4)
     story.lead("v2", 2)
-    story.rest(4)
+    story.messages(4)
+    story.guarded(5)
+    story.rest(5)
+    story.removed(2)
     return story.history
 
 

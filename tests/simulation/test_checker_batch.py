@@ -161,15 +161,15 @@ def test_batches_of_several_processes_are_merged() -> None:
 
 
 def test_tables_show_what_was_violated_and_what_never_happened() -> None:
-    batch = batch_of(eventful("ambiguous committed"))
-    batch.merge(batch_of(dropped(good(), picks("alert"))))
+    batch = batch_of(never("removed")(eventful("ambiguous committed")))
+    batch.merge(batch_of(never("removed")(dropped(good(), picks("alert")))))
     out = io.StringIO()
     for table in batch.tables():
         Console(file=out, width=200).print(table)
     text = out.getvalue()
     assert "violated" in text
     assert "never" in text
-    assert "not applicable: retention records no events yet" in text
+    assert "not applicable: nothing was removed" in text
     assert "fault: kill" in text
 
 
@@ -179,8 +179,8 @@ def test_tables_show_what_was_violated_and_what_never_happened() -> None:
 def test_a_timeline_is_aligned_and_says_who_did_what_to_which_task() -> None:
     lines = timeline(good()).splitlines()
     heads = [line for line in lines if line.startswith("task #")]
-    assert len(heads) == 4
-    body = lines[4:]
+    assert len(heads) == 5
+    body = lines[5:]
     assert len(body) == len(good().events)
     columns = {line.index("  #1") for line in body if "  #1" in line}
     assert len(columns) == 1
@@ -208,10 +208,19 @@ def test_a_timeline_of_one_task_shows_the_faults_and_no_other_task() -> None:
 def test_the_end_of_a_timeline_says_how_much_is_left_out() -> None:
     text = timeline(good(), last=3)
     assert f"... {len(good().events) - 3} lines before" in text
-    assert len(text.splitlines()) == 4 + 1 + 3
+    assert len(text.splitlines()) == 5 + 1 + 3
 
 
 def test_kinds_nobody_has_words_for_are_shown_as_they_are() -> None:
     history = History()
-    history.note("notified", "s1", 7, to="queue:web")
-    assert "notified to='queue:web'" in timeline(history)
+    history.note("whispered", "s1", 7, to="web")
+    assert "whispered to='web'" in timeline(history)
+
+
+def test_replies_in_the_store_and_clients_that_hear_the_end_have_their_sentences() -> None:
+    history = History()
+    history.note("answered", "n2", 7, idx=0, doing="do", attempt=2, complete_by=12.5, now=10.25)
+    history.note("told", "shop", 7, state="undone")
+    text = timeline(history)
+    assert "the store has the reply of step 0/2, 2.250 s before its complete-by" in text
+    assert "the client hears that the task is undone" in text

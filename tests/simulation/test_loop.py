@@ -56,6 +56,19 @@ def test_when_nothing_can_happen_any_more_that_is_said(world: Loop) -> None:
         world.run_until_complete(world.create_future())
 
 
+def test_what_breaks_in_the_worlds_own_callbacks_is_not_lost(world: Loop) -> None:
+    """A simulated service that raises is a fault of the simulator, not silence on the wire; a process's own errors are its affair."""
+
+    def breaks() -> None:
+        raise LookupError("the books are gone")
+
+    world.call_later(1.0, breaks, context=Context())
+    world.call_later(1.0, breaks, context=Process("n1").context)
+    world.run_until_complete(asyncio.sleep(2.0))
+    assert len(world.broken) == 1
+    assert "the books are gone" in world.broken[0]
+
+
 @pytest.mark.parametrize("how", ["sleeps", "awaits", "works in a thread"])
 def test_of_a_killed_process_not_even_a_finally_runs(world: Loop, how: str) -> None:
     """As with SIGKILL; a cancelled task would clean up."""

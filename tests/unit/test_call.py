@@ -220,6 +220,7 @@ async def test_a_thread_does_not_wait_for_an_extension_beyond_its_deadline() -> 
         return True
 
     attempt.extend = never  # type: ignore[method-assign]  # as the store would while it is away
+    before = threading.active_count()
     with pytest.raises(CompleteByPassed):
         await asyncio.to_thread(attempt.call.extend, 60)
-    assert threading.active_count() < 50
+    assert threading.active_count() <= before + 1  # the one that asked, kept by the loop for others

@@ -132,9 +132,9 @@ def test_a_place_holds_index_and_attempt(idx: int, attempt: int) -> None:
 
 
 def test_a_statement_has_the_parameters_that_it_says() -> None:
-    """Every parameter from the first to the last appears; a part that is absent adds none."""
+    """Every parameter from the first to the last appears (the moves of events are one); a part that is absent adds none."""
     all_parts = statement(tuple(PARTS))
-    count = 8 + 2 + 2 + 6 + sum(len(part.columns) for part in PARTS.values())
+    count = 8 + 2 + 2 + 6 + 1 + sum(len(part.columns) for part in PARTS.values())
     assert all(f"${n}" in all_parts for n in range(1, count + 1))
     assert f"${count + 1}" not in all_parts
     assert "@" not in all_parts

@@ -17,6 +17,7 @@ from makegood.errors import (
 )
 from makegood.policy import Policy
 from makegood.task import Condition, Ref, StepPlan, Template
+from makegood.templates import PLAN_PAYLOADS
 from makegood.workflow import App, Workflow, all_of, any_of, branches, each, not_, parallel, when
 
 shop = App("shop")
@@ -443,7 +444,7 @@ def test_payloads_are_limited_each_and_together() -> None:
         PayloadError, match="more than 1,600 bytes together: pass on the workflow's inputs"
     ) as caught:
         app.workflow(name="four")(lambda: [act("x" * 80) for _ in range(30)]).plan()
-    assert caught.value.limit == 1600
+    assert caught.value.limit == PLAN_PAYLOADS * 100
 
 
 @pytest.mark.parametrize("options", [{"payload_limit": 0}, {"step_limit": True}, {"step_limit": 1.5}])

@@ -38,7 +38,7 @@ def test_what_is_late_superseded_or_unknown_changes_nothing(message: Message) ->
     assert not decision.steps
     assert not decision.moves
     assert not decision.consumed
-    assert bool(decision.stale) == (message.kind in ("done", "happened", "late"))
+    assert bool(decision.stale) == (message.kind in ("done", "happened"))
 
 
 def test_a_task_without_a_limit_is_never_overdue() -> None:
@@ -216,7 +216,8 @@ def test_poison_at_once() -> None:
     """With nothing in flight it is in error in the same Decision."""
     case = Case(action(0), claim=False, lost=3)
     case.say(Message("claim"), Message("poison"))
-    assert (case.task.state, case.alerts, case.last.release) == ("error", ["poison", "held"], True)
+    assert (case.task.state, case.alerts, case.last.release) == ("error", ["poison"], True)
+    assert "nothing stands" in case.last.alerts[0].text
 
 
 def test_poison_while_undoing() -> None:

@@ -7,15 +7,15 @@ repeat or reorder messages: complete-by finds what is lost, the attempt refuses 
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from makegood.messages import Message, Request
-from makegood.store.records import Offer
+from makegood.messages import Message
+from makegood.store.records import Offer, Taken
 
 
 class Channel(Protocol):
     """Requests in, replies out. All methods are idempotent for the same request and node."""
 
-    async def take(self, node: int, offers: Sequence[Offer], *, alone: bool = False) -> list[Request]:
-        """Return requests that this node may run now, at most the free slots of each offer."""
+    async def take(self, node: int, offers: Sequence[Offer], *, alone: bool = False) -> Taken:
+        """Return requests that this node may run now, at most the free slots of each offer, and no more than its rate allows."""
         ...
 
     async def answer(self, node: int, replies: Sequence[tuple[int, Message]]) -> list[bool]:
@@ -28,6 +28,10 @@ class Channel(Protocol):
 
     async def give_back(self, node: int, requests: Sequence[tuple[int, int, int]]) -> None:
         """Return requests (task, idx, attempt) that were taken but not begun."""
+        ...
+
+    async def excuse(self, node: int, requests: Sequence[tuple[int, int, int]]) -> None:
+        """Say of requests (task, idx, attempt) under way that their silence is not to be counted as a failure."""
         ...
 
     def subscribe(self, agent: str, ring: Callable[[], None]) -> Callable[[], None]:

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from makegood.messages import Message, Request
+from makegood.messages import Message
 from makegood.store.protocol import Queues
-from makegood.store.records import Offer
+from makegood.store.records import Offer, Taken
 
 
 class _Store(Queues, Protocol):
@@ -18,7 +18,7 @@ class StoreChannel:
     def __init__(self, store: _Store) -> None:
         self._store = store
 
-    async def take(self, node: int, offers: Sequence[Offer], *, alone: bool = False) -> list[Request]:
+    async def take(self, node: int, offers: Sequence[Offer], *, alone: bool = False) -> Taken:
         """Take waiting request rows; their complete-by starts now."""
         return await self._store.take(node, offers, alone=alone)
 
@@ -33,6 +33,10 @@ class StoreChannel:
     async def give_back(self, node: int, requests: Sequence[tuple[int, int, int]]) -> None:
         """Clear ``taken_by`` of request rows not begun."""
         await self._store.give_back(node, requests)
+
+    async def excuse(self, node: int, requests: Sequence[tuple[int, int, int]]) -> None:
+        """Mark request rows whose silence is not to be counted."""
+        await self._store.excuse(node, requests)
 
     def subscribe(self, agent: str, ring: Callable[[], None]) -> Callable[[], None]:
         """Ring on the store's topic of the agent."""

@@ -5,25 +5,39 @@ ids each has its own line, and the highest of the exit codes 4, 5 and 6 that wer
 """
 
 import asyncio
+import functools
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import click
 import msgspec
+from msgspec.structs import replace
 
-from makegood.cli import exits, shapes
+from makegood import ids
+from makegood.cli import bulk, exits, shapes
 from makegood.cli.context import Cli, Seconds, common, pass_cli
+from makegood.cli.filters import filter_options
 from makegood.cli.preview import listed
-from makegood.cli.tasks import connect, looking
+from makegood.cli.tasks import connect, looking, read
 from makegood.client import Client
 from makegood.errors import MakegoodError
 from makegood.handle import TaskHandle
 from makegood.messages import Answer
+from makegood.operators import BulkKind
+from makegood.store.records import Filter
 
 Act = Callable[[TaskHandle[Any]], Awaitable[Answer]]
+Command = TypeVar("Command", bound=Callable[..., Any])
 
-ids_argument = click.argument("task_ids", metavar="ID...", nargs=-1, required=True)
-reason_option = click.option("--reason", default="", metavar="TEXT", help="Why; kept with the task.")
+reason_option = click.option(
+    "--reason",
+    "--why",
+    "reason",
+    default="",
+    metavar="TEXT",
+    help="Why; kept with the task and in the audit.",
+)
 who_option = click.option("--who", metavar="NAME", help="Who asks; default user@host.")
 wait_option = click.option("--wait", is_flag=True, help="Then wait until the tasks are at rest.")
 timeout_option = click.option(
@@ -36,73 +50,84 @@ timeout_option = click.option(
 )
 
 
+def on_tasks(command: Command) -> Command:
+    """Give an act the arguments and options of all three: which tasks, why, and what to wait for."""
+    options = (
+        click.argument("task_ids", metavar="[ID]...", nargs=-1),
+        filter_options,
+        click.option(
+            "--limit", type=click.IntRange(min=1), help="With a filter: at most so many, newest first."
+        ),
+        click.option("--dry-run", is_flag=True, help="With a filter: only count, and show some."),
+        click.option("--yes", "-y", is_flag=True, help="With a filter: do not ask."),
+        reason_option,
+        who_option,
+        wait_option,
+        timeout_option,
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
 @click.command()
-@ids_argument
-@reason_option
-@who_option
-@wait_option
-@timeout_option
+@on_tasks
 @common
 @pass_cli
-def cancel(
-    cli: Cli, *, task_ids: tuple[str, ...], wait: bool, timeout: float, reason: str, who: str | None
-) -> None:
-    """Stop tasks and undo what they did."""
-
-    def act(task: TaskHandle[Any]) -> Awaitable[Answer]:
-        return task.cancel(why=reason, who=who, timeout=timeout)
-
-    _carry_out(cli, task_ids, act, wait=timeout if wait else None, wanted="undone")
+def cancel(cli: Cli, /, **options: Any) -> None:
+    """Stop tasks and undo what they did: those named by ID, or all that match a filter."""
+    _on(cli, Asked("cancel", "undone", **options), TaskHandle.cancel)
 
 
 @click.command()
-@ids_argument
+@on_tasks
 @click.option("--preview", is_flag=True, help="Only list what would be undone, in order.")
-@reason_option
-@who_option
-@wait_option
-@timeout_option
 @common
 @pass_cli
-def undo(
-    cli: Cli,
-    /,
-    *,
-    task_ids: tuple[str, ...],
-    preview: bool,
-    wait: bool,
-    timeout: float,
-    reason: str,
-    who: str | None,
-) -> None:
+def undo(cli: Cli, /, *, preview: bool, **options: Any) -> None:
     """Undo tasks in error, or processed ones; stuck undos are tried again."""
+    asked = Asked("undo", "undone", **options)
     if preview:
-        asyncio.run(_preview(cli, task_ids))
+        asyncio.run(_preview(cli, asked))
         return
-
-    def act(task: TaskHandle[Any]) -> Awaitable[Answer]:
-        return task.undo(why=reason, who=who, timeout=timeout)
-
-    _carry_out(cli, task_ids, act, wait=timeout if wait else None, wanted="undone")
+    _on(cli, asked, TaskHandle.undo)
 
 
 @click.command()
-@ids_argument
-@reason_option
-@who_option
-@wait_option
-@timeout_option
+@on_tasks
+@click.option("--step", metavar="NAME", help="With --input: the step whose arguments are replaced.")
+@click.option(
+    "--input",
+    "text",
+    metavar="JSON|@FILE|-",
+    help="What replaces it: with --step an object of arguments by name, else an array of all the workflow's inputs.",
+)
 @common
 @pass_cli
-def resubmit(
-    cli: Cli, *, task_ids: tuple[str, ...], wait: bool, timeout: float, reason: str, who: str | None
-) -> None:
+def resubmit(cli: Cli, /, *, step: str | None, text: str | None, **options: Any) -> None:
     """Start tasks in error, or undone ones, again: what failed or was undone runs in a new round."""
+    asked = Asked("resubmit", "processed", **options)
+    if text is None and step is not None:
+        raise click.UsageError("--step says whose arguments --input replaces: give both")
+    if text is None:
+        _on(cli, asked, TaskHandle.resubmit)
+        return
+    if len(asked.task_ids) != 1:
+        raise click.UsageError("--input is for one task: name it by its ID")
+    inputs = _inputs(text)
+    _on(cli, asked, functools.partial(TaskHandle.resubmit, step=step, inputs=inputs))
 
-    def act(task: TaskHandle[Any]) -> Awaitable[Answer]:
-        return task.resubmit(why=reason, who=who, timeout=timeout)
 
-    _carry_out(cli, task_ids, act, wait=timeout if wait else None, wanted="processed")
+def _inputs(text: str) -> Any:
+    try:
+        found = msgspec.json.decode(read(text))
+    except msgspec.DecodeError as wrong:
+        raise click.UsageError(f"--input is not JSON: {wrong}") from wrong
+    if not isinstance(found, dict | list):
+        raise click.UsageError(
+            "--input: an object of a step's arguments by name, or an array of the workflow's inputs"
+        )
+    return found
 
 
 @click.command()
@@ -113,7 +138,9 @@ def resubmit(
     "--not-done", is_flag=True, help="It certainly did not happen, and nothing of it can still arrive."
 )
 @click.option("--undone", is_flag=True, help="Its effect was taken back by hand.")
-@click.option("--reason", required=True, metavar="TEXT", help="How you know; kept with the task.")
+@click.option(
+    "--reason", "--why", "reason", required=True, metavar="TEXT", help="How you know; kept with the task."
+)
 @who_option
 @click.option(
     "--timeout", type=Seconds(), default="30s", show_default=True, metavar="DURATION", help="For the answer."
@@ -151,6 +178,62 @@ def settle(
         return task.settle(step, outcome=outcome, value=value, why=reason, who=who, timeout=timeout)
 
     _carry_out(cli, (task_id,), act, wait=None, wanted="")
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What an act was asked to do, to which tasks. ``end``: the state that is success with ``wait``."""
+
+    kind: BulkKind
+    end: str
+    task_ids: tuple[str, ...]
+    chosen: Filter | None
+    limit: int | None
+    dry_run: bool
+    yes: bool
+    reason: str
+    who: str | None
+    wait: bool
+    timeout: float
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be meant."""
+        if self.task_ids and self.chosen is not None:
+            raise click.UsageError("name tasks by ID, or choose them with a filter, not both")
+        if not self.task_ids and self.chosen is None:
+            raise click.UsageError('name tasks by ID, or choose them: --filter "state=error older=1h"')
+        if self.task_ids and (self.dry_run or self.limit is not None):
+            raise click.UsageError("--dry-run and --limit go with a filter")
+
+
+def _on(cli: Cli, asked: Asked, act: Callable[..., Awaitable[Answer]]) -> None:
+    """Do an act on the tasks that were asked for."""
+    if asked.chosen is not None:
+        _on_all(cli, asked, asked.chosen)
+        return
+
+    def one(task: TaskHandle[Any]) -> Awaitable[Answer]:
+        return act(task, why=asked.reason, who=asked.who, timeout=asked.timeout)
+
+    _carry_out(cli, asked.task_ids, one, wait=asked.timeout if asked.wait else None, wanted=asked.end)
+
+
+def _on_all(cli: Cli, asked: Asked, chosen: Filter) -> None:
+    """Do an act on all tasks that match: count, show, ask, do."""
+    many = bulk.Bulk(
+        kind=asked.kind, wanted=chosen, limit=asked.limit, why=asked.reason, who=asked.who, timeout=asked.timeout,
+        wait=asked.wait, end=asked.end,
+    )  # fmt: skip
+    count, sample = asyncio.run(bulk.preview(cli, many))
+    if asked.dry_run or not asked.yes:
+        bulk.show(cli, many, count, sample, dry=asked.dry_run)
+    if asked.dry_run:
+        return
+    if count and not asked.yes and not bulk.confirmed(cli, many, count):
+        cli.note("nothing was done")
+        return
+    code = asyncio.run(bulk.carry_out(cli, many, count))
+    click.get_current_context().exit(code)
 
 
 def _carry_out(cli: Cli, task_ids: Sequence[str], act: Act, *, wait: float | None, wanted: str) -> None:
@@ -208,30 +291,34 @@ def _sentence(shape: dict[str, Any]) -> str:
     return f"{shape['task']}  {shape.get('act', '')}{' ' if shape.get('act') else ''}{verdict}: {shape['reason']}{state}"
 
 
-async def _preview(cli: Cli, task_ids: Sequence[str]) -> None:
+async def _preview(cli: Cli, asked: Asked) -> None:
     """Show what an undo of each task would deal with, in order."""
     documents = []
     async with looking(cli) as client:
+        task_ids = list(asked.task_ids)
+        if asked.chosen is not None:
+            found_ = await client.find(replace(asked.chosen, limit=asked.limit or 20))
+            task_ids = [ids.show(view.id) for view in found_]
         for task_id in task_ids:
             task = client.task(task_id)
             found = await task.status()
-            steps = listed(found)
+            steps = list(enumerate(listed(found), 1))
             if cli.json:
-                documents.append(
-                    {
-                        "task": task.id,
-                        "state": found.task.state,
-                        "steps": [
-                            {"position": n, "undo": text, **shapes.step(view)} for n, view, text in steps
-                        ],
-                    }
-                )
+                listed_ = [
+                    {"position": n, "turn": turn, "undo": text, **shapes.step(view)}
+                    for n, (turn, view, text) in steps
+                ]
+                documents.append({"task": task.id, "state": found.task.state, "steps": listed_})
                 continue
             if len(task_ids) > 1:
                 cli.out.text(f"{task.id}  {found.task.state}")
-            rows = [(n, view.name, view.agent, view.state, text) for n, view, text in steps]
+            if found.task.state in ("pending", "processing") and found.task.goal == "forward":
+                cli.note(
+                    f"task {task.id} is {found.task.state}: `makegood task cancel` does this, undo is for tasks at rest"
+                )
+            rows = [(turn, view.name, view.agent, view.state, text) for _, (turn, view, text) in steps]
             cli.out.table(
-                ("", "step", "agent", "state", "what an undo does"),
+                ("turn", "step", "agent", "state", "what an undo does"),
                 rows,
                 empty=f"task {task.id}: nothing to undo",
             )

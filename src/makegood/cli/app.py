@@ -26,6 +26,7 @@ PROCESSES: Mapping[str, Place] = {
     "scheduler": ("roles:scheduler", "Run a Scheduler: it puts steps in order and records them."),
     "agent": ("roles:agent", "Run the named agents of APP: they call the remote services."),
     "supervisor": ("roles:supervisor", "Run a Supervisor: many may run, one leads."),
+    "inbox": ("roles:inbox", "Run the submission process of APP: messages become tasks."),
     "demo": ("demo:demo", "Run the order example: real processes, killed on the way."),
 }
 TASKS: Mapping[str, Place] = {
@@ -39,17 +40,40 @@ TASKS: Mapping[str, Place] = {
     "resubmit": ("acts:resubmit", "Start tasks in error, or undone ones, again."),
     "settle": ("acts:settle", "State how a step of a task in error really ended."),
 }
+QUEUES: Mapping[str, Place] = {
+    "list": ("queues:list_", "List queues, their messages, or dead letters."),
+    "send": ("queues:send", "Put a message into a queue."),
+    "receive": ("queues:receive", "Receive the messages of a queue."),
+    "ack": ("queues:ack", "Acknowledge what was received with --no-ack."),
+    "replay": ("queues:replay", "Let dead letters be received again."),
+    "drop": ("queues:drop", "Remove dead letters for good."),
+}
+NOTICES: Mapping[str, Place] = {
+    "list": ("queues:notices_list", "List webhooks that are still to be told."),
+    "retry": ("queues:notices_retry", "Send again what was given up."),
+    "drop": ("queues:notices_drop", "Drop what was given up."),
+}
 STORE: Mapping[str, Place] = {
     "migrate": ("store:migrate", "Bring the store's schema up to date."),
     "status": ("store:status", "Show schema version, missing migrations and row counts."),
     "check": ("store:check", "Verify integrity and durability."),
+    "prune": ("store:prune", "Remove tasks that ended long ago."),
+    "restored": ("restored:restored", "Say that the store was restored from a backup."),
+}
+ELECTION: Mapping[str, Place] = {
+    "run": ("leading:run", "Run COMMAND only while leading the election NAME."),
 }
 OPERATING: Mapping[str, Place] = {
     "check": ("checks:check", "Check what APP declares, and that waiting steps can run on it."),
     "agents": ("seeing:agents", "Show the processes that run, and their agents."),
-    "leader": ("seeing:leader", "Show which Supervisor leads."),
-    "alerts": ("seeing:alerts", "Show what an operator must see."),
+    "leader": ("leading:leader", "Show who leads, and who led."),
+    "election": ("app:election", "Run a command only while leading."),
+    "alerts": ("alerts:alerts", "Show what an operator must see; acknowledge it."),
+    "audit": ("alerts:audit", "Show what operators did."),
+    "doctor": ("doctor:doctor", "Examine store, clocks, leases, processes and settings."),
     "task": ("app:task", "Submit, follow and operate tasks."),
+    "queue": ("app:queue", "Send and receive messages; dead letters."),
+    "notices": ("app:notices", "Webhooks that are still to be told."),
     "store": ("app:store", "Look after the store."),
 }
 
@@ -181,7 +205,20 @@ def _version(ctx: click.Context, _param: click.Parameter, wanted: bool) -> None:
     sections={
         "Processes": PROCESSES,
         "Tasks and operation": {
-            name: OPERATING[name] for name in ("task", "agents", "leader", "alerts", "check", "store")
+            name: OPERATING[name]
+            for name in (
+                "task",
+                "queue",
+                "notices",
+                "agents",
+                "leader",
+                "election",
+                "alerts",
+                "audit",
+                "doctor",
+                "check",
+                "store",
+            )
         },
     },
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
@@ -206,7 +243,25 @@ def task() -> None:
     """Submit, follow and operate tasks."""
 
 
+@click.group(cls=Lazy, sections={"Commands": QUEUES})
+@common
+def queue() -> None:
+    """Send and receive messages; see dead letters and replay them."""
+
+
+@click.group(cls=Lazy, sections={"Commands": NOTICES})
+@common
+def notices() -> None:
+    """What submitters are told by webhook: see what is unsent, send it again."""
+
+
 @click.group(cls=Lazy, sections={"Commands": STORE})
 @common
 def store() -> None:
     """Look after the store."""
+
+
+@click.group(cls=Lazy, sections={"Commands": ELECTION})
+@common
+def election() -> None:
+    """Elect a leader among processes and hosts."""

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from makegood.errors import (
     ActRefusedError,
+    AlertNotFoundError,
     ConfigError,
     KeyConflict,
     MakegoodError,
@@ -30,6 +31,7 @@ INTERRUPTED = 130
 
 _CODES: tuple[tuple[type[MakegoodError], int], ...] = (
     (TaskNotFoundError, NOT_FOUND),
+    (AlertNotFoundError, NOT_FOUND),
     (ActRefusedError, REFUSED),
     (KeyConflict, REFUSED),
     (ConfigError, USAGE),

@@ -1,21 +1,22 @@
-"""``makegood run | scheduler | agent | supervisor``: processes that run the actors until SIGTERM or Ctrl-C, then drain.
+"""``makegood run | scheduler | agent | supervisor | inbox``: processes that run the actors until SIGTERM or Ctrl-C, then drain.
 
 Logs go to stderr. With ``--json`` one object on stdout says that the process has started, another that it has stopped.
 """
 
 import asyncio
 import dataclasses
-import logging
-import sys
 
 import click
 
+from makegood.cli import looping
 from makegood.cli.context import Cli, common, pass_cli, setting
 from makegood.cli.loading import load_app
 from makegood.cli.output import masked
 from makegood.cli.settings import LEVELS
 from makegood.cli.store import set_up
+from makegood.cli.watching import set_up_logs, telemetry_of
 from makegood.node import Node
+from makegood.outbox import ddl as outbox_ddl
 from makegood.store import open_store
 from makegood.workflow import App
 
@@ -24,7 +25,16 @@ every_option = setting("every", metavar="DURATION", text="The Supervisor's inter
 drain_option = setting(
     "drain", metavar="DURATION", text="How long an orderly end may wait for what runs (default 30s)."
 )
+listen_option = setting(
+    "listen",
+    metavar="HOST:PORT",
+    text="Answer /livez, /readyz and /metrics there; port 0 takes any that is free.",
+)
+traces_option = setting(
+    "traces", metavar="on|off", text="Send a span for each attempt, by OTLP (default off)."
+)
 level_option = setting("log_level", metavar="LEVEL", text=f"One of {', '.join(LEVELS)} (default info).")
+format_option = setting("log_format", metavar="FORMAT", text="text (the default), or json: an object a line.")
 
 
 @click.command()
@@ -32,19 +42,25 @@ level_option = setting("log_level", metavar="LEVEL", text=f"One of {', '.join(LE
 @slots_option
 @every_option
 @drain_option
+@listen_option
+@traces_option
 @level_option
+@format_option
 @common
 @pass_cli
 def run(cli: Cli, /, *, app: str) -> None:
     """Run every role of APP in one process, such as `makegood run orders:shop`. An empty store is set up first."""
     loaded = load_app(app)
     asyncio.run(_set_up_when_empty(cli))
-    _serve(cli, loaded, ("scheduler", "agent", "supervisor"), None)
+    _serve(cli, loaded, ("scheduler", "agent", "supervisor", *(("inbox",) if loaded.inboxes else ())), None)
 
 
 @click.command()
 @drain_option
+@listen_option
+@traces_option
 @level_option
+@format_option
 @common
 @pass_cli
 def scheduler(cli: Cli) -> None:
@@ -57,7 +73,10 @@ def scheduler(cli: Cli) -> None:
 @click.argument("names", metavar="NAME...", nargs=-1, required=True)
 @slots_option
 @drain_option
+@listen_option
+@traces_option
 @level_option
+@format_option
 @common
 @pass_cli
 def agent(cli: Cli, /, *, app: str, names: tuple[str, ...]) -> None:
@@ -71,13 +90,54 @@ def agent(cli: Cli, /, *, app: str, names: tuple[str, ...]) -> None:
 
 
 @click.command()
+@click.argument("app", metavar="[APP]", required=False)
+@click.option(
+    "--from",
+    "outbox",
+    metavar="URL",
+    envvar="MAKEGOOD_OUTBOX",
+    help="Carry orders from the table makegood_outbox of another database into queues of the store; else MAKEGOOD_OUTBOX.",
+)
+@click.option("--ddl", is_flag=True, help="With --from: print the statement that makes that table, and end.")
+@drain_option
+@listen_option
+@traces_option
+@level_option
+@format_option
+@common
+@pass_cli
+def inbox(cli: Cli, /, *, app: str | None, outbox: str | None, ddl: bool) -> None:
+    """Run the submission process of APP, such as `makegood inbox orders:shop`: messages of its inboxes' queues become tasks.
+
+    With --from orders come from another database as well, each key once for ever, however many of these processes run. Without
+    APP they are carried only, and become tasks where an APP runs.
+    """
+    if ddl:
+        if outbox is None:
+            raise click.UsageError("--ddl needs --from: whether sqlite:///… or postgresql://…")
+        cli.out.text(outbox_ddl(outbox))
+        return
+    loaded = None if app is None else load_app(app)
+    if loaded is None and outbox is None:
+        raise click.UsageError("say what to run: APP, whose inboxes take messages, or --from URL, or both")
+    if loaded is not None and not loaded.inboxes:
+        raise click.UsageError(
+            f'app {loaded.name!r} declares no inbox: @app.inbox("orders") above a function'
+        )
+    _serve(cli, loaded, () if loaded is None else ("inbox",), None, outbox)
+
+
+@click.command()
 @click.option(
     "--once",
     is_flag=True,
     help="One pass, for cron: take the lease, watch one interval, judge, give it back.",
 )
 @every_option
+@listen_option
+@traces_option
 @level_option
+@format_option
 @common
 @pass_cli
 def supervisor(cli: Cli, /, *, once: bool) -> None:
@@ -85,7 +145,7 @@ def supervisor(cli: Cli, /, *, once: bool) -> None:
     if not once:
         _serve(cli, None, ("supervisor",), None)
         return
-    _log(cli)
+    set_up_logs(cli)
     node = Node(None, cli.settings.store, roles=("supervisor",), options=cli.settings.options)
     found = asyncio.run(node.supervise_once())
     if cli.json:
@@ -111,30 +171,45 @@ async def _set_up_when_empty(cli: Cli) -> None:
         await store.close()
 
 
-def _log(cli: Cli) -> None:
-    logging.basicConfig(
-        stream=sys.stderr,
-        level=cli.settings.log_level.upper(),
-        format="%(asctime)s %(levelname)-7s %(name)s: %(message)s",
-    )
-
-
-def _serve(cli: Cli, app: App | None, roles: tuple[str, ...], agents: tuple[str, ...] | None) -> None:
+def _serve(
+    cli: Cli,
+    app: App | None,
+    roles: tuple[str, ...],
+    agents: tuple[str, ...] | None,
+    outbox: str | None = None,
+) -> None:
     """Run a node until it is told to stop."""
-    _log(cli)
-    node = Node(app, cli.settings.store, roles=roles, agents=agents, options=cli.settings.options)
+    set_up_logs(cli)
+    telemetry = telemetry_of(cli)
+    node = Node(
+        app,
+        cli.settings.store,
+        roles=roles,
+        agents=agents,
+        options=cli.settings.options,
+        telemetry=telemetry,
+        outbox=outbox,
+    )
     names = list(agents or (app.agents if app is not None else ()))
     what = {
-        "name": node.name, "roles": list(roles), "store": masked(cli.settings.store),
+        "name": node.name, "roles": list(node.roles), "store": masked(cli.settings.store),
         "app": None if app is None else app.name, "agents": names,
     }  # fmt: skip
 
     def say(event: str) -> None:
+        address = "" if telemetry is None else telemetry.address
         if cli.json:
-            cli.out.record({"event": event, "node": node.number, **what})
+            listens = {"listen": address} if address else {}
+            cli.out.record({"event": event, "node": node.number, **what, **listens})
         elif event == "started":
-            named = [f"agent ({', '.join(names)})" if role == "agent" else role for role in roles]
-            cli.note(f"makegood: {', '.join(named)} on {what['store']}; Ctrl-C or SIGTERM drains and stops")
+            queues = ", ".join(app.inboxes) if app is not None else ""
+            inside = {"agent": f"agent ({', '.join(names)})", "inbox": f"inbox ({queues})"}
+            inside["relay"] = f"relay from {masked(outbox or '')}"
+            named = [inside.get(role, role) for role in node.roles]
+            page = f"; probes and metrics on {address}" if address else ""
+            cli.note(
+                f"makegood: {', '.join(named)} on {what['store']}{page}; Ctrl-C or SIGTERM drains and stops"
+            )
 
-    asyncio.run(node.run(lambda: say("started")))
+    looping.run(node.run(lambda: say("started")))
     say("stopped")

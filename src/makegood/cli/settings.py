@@ -15,27 +15,34 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 
+from makegood.addresses import host_and_port
 from makegood.durations import Duration, seconds
 from makegood.errors import ConfigError
 from makegood.options import Options
+from makegood.signing import address
 from makegood.store import DEFAULT_URL
 
 PREFIX = "MAKEGOOD_"
 COLORS = ("auto", "always", "never")
 LEVELS = ("debug", "info", "warning", "error")
+FORMATS = ("text", "json")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """What one call of the command line works with.
 
-    ``store``: URL. ``color``: auto, always, never. ``log_level`` of the processes. ``options``: how a process runs its roles.
+    ``store``: URL. ``color``: auto, always, never. ``log_level`` and ``log_format`` (text, json) of the processes. ``listen``: where they answer probes and
+    scrapers, "HOST:PORT", None = nowhere. ``traces``: whether they send spans. ``options``: how a process runs its roles.
     ``origins``: where each setting comes from ("--every", "MAKEGOOD_EVERY", "makegood.toml"); missing: the default.
     """
 
     store: str = DEFAULT_URL
     color: str = "auto"
     log_level: str = "info"
+    log_format: str = "text"
+    listen: str | None = None
+    traces: bool = False
     options: Options = field(default_factory=lambda: Options(migrate=False))
     origins: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
@@ -55,6 +62,12 @@ def _choice(*choices: str) -> Callable[[object, str], str]:
     return convert
 
 
+def _listen(value: object, name: str) -> str:
+    text = _text(value, name)
+    host_and_port(text, name)
+    return text
+
+
 def duration(value: object, name: str) -> Duration:
     """Return a duration that was written on the command line, in the environment or in a file; raises ``ConfigError``."""
     if isinstance(value, str):
@@ -64,6 +77,27 @@ def duration(value: object, name: str) -> Duration:
         raise ConfigError(f'{name}={value!r} is not a duration: write seconds, or "200ms", "20s", "5m", "2h"')
     seconds(value, name=name)
     return value
+
+
+def _address(value: object, name: str) -> str:
+    text = _text(value, name)
+    address(text, name)
+    return text
+
+
+def _secret(value: object, name: str) -> str:
+    """Return a secret: as it is from the environment, from a file as @FILE."""
+    text = _text(value, name)
+    if text.startswith("@"):
+        try:
+            text = Path(text[1:]).read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError) as wrong:
+            raise ConfigError(f"{name}: its file cannot be read: {wrong}") from wrong
+    elif not name.startswith(PREFIX):
+        raise ConfigError(
+            f"{name}: a secret does not belong there: write @FILE, or set {PREFIX}{name.partition(' ')[0].upper()}"
+        )
+    return text
 
 
 def _poll(value: object, name: str) -> Duration | None:
@@ -78,21 +112,47 @@ def _count(value: object, name: str) -> int:
     return value
 
 
+_SWITCH: Mapping[str, bool] = MappingProxyType(
+    {"on": True, "true": True, "yes": True, "1": True, "off": False, "false": False, "no": False, "0": False}
+)
+
+
+def _switch(value: object, name: str) -> bool:
+    known = _SWITCH.get(str(value).lower())
+    if known is None:
+        raise ConfigError(f"{name}={value!r}: on or off")
+    return known
+
+
 KNOWN: Mapping[str, Callable[[object, str], object]] = {
     "store": _text,
     "color": _choice(*COLORS),
     "log_level": _choice(*LEVELS),
+    "log_format": _choice(*FORMATS),
+    "listen": _listen,
+    "traces": _switch,
     "slots": _count,
     "every": duration,
     "lease": duration,
     "grace": duration,
     "starve": duration,
+    "tell": _poll,
+    "alert_webhook": _address,
+    "alert_secret": _secret,
+    "leaderless": _poll,
+    "webhook_hosts": _text,
+    "webhook_secret": _secret,
+    "webhook_timeout": duration,
+    "webhook_tries": _count,
+    "queue_limit": _count,
     "heartbeat": duration,
     "life": duration,
     "poll": _poll,
     "drain": duration,
     "hold": _count,
     "claim": _count,
+    "keep": _poll,
+    "sweep": duration,
 }
 """Every setting, by the name it has in a file; what turns a value into its own type or raises ``ConfigError``."""
 

@@ -8,9 +8,23 @@ from typing import Any
 
 import msgspec
 
-from makegood import ids
+from makegood import ids, notices
 from makegood.cli.output import moment
-from makegood.store.records import AlertView, EventView, LeaseView, NodeView, StepView, TaskDetail, TaskView
+from makegood.durations import shown
+from makegood.queued import QueueMessage
+from makegood.store.mail import MessageView, QueueView
+from makegood.store.notices import ListenerView
+from makegood.store.records import (
+    AgentInfo,
+    AlertView,
+    AuditView,
+    EventView,
+    LeaseView,
+    NodeView,
+    StepView,
+    TaskDetail,
+    TaskView,
+)
 
 Shape = dict[str, Any]
 
@@ -71,6 +85,7 @@ def detail(found: TaskDetail) -> Shape:
     return {
         **task(found.task),
         "inputs": [raw(value) for value in found.inputs],
+        "reply_to": found.reply_to,
         "steps": [step(view) for view in found.steps],
     }
 
@@ -100,6 +115,28 @@ def alert(view: AlertView) -> Shape:
         "step": view.step or None,
         "text": view.text,
         "at": moment(view.at),
+        "open": view.open,
+        "ended": moment(view.ended),
+        "ended_why": view.ended_why or None,
+        "acked": moment(view.acked),
+        "acked_by": view.acked_by or None,
+        "acked_why": view.acked_why or None,
+    }
+
+
+def audit(view: AuditView) -> Shape:
+    """Return an operator's act."""
+    return {
+        "act": view.act,
+        "task": None if not view.task else ids.show(view.task),
+        "kind": view.kind,
+        "who": view.who,
+        "why": view.why,
+        "verdict": view.verdict,
+        "reason": view.reason,
+        "state": view.state,
+        "at": moment(view.at),
+        "change": raw(view.change),
     }
 
 
@@ -139,10 +176,28 @@ def node(view: NodeView, state: str) -> Shape:
                 "failed": info.failed,
                 "failure_rate": rate(info.failed, info.calls),
                 "seconds": round(info.seconds, 6),
+                "success": None if info.success is None else round(info.success, 4),
+                "circuit": info.circuit or None,
+                "reset": round(info.reset, 3) if info.circuit == "open" else None,
+                "most": info.slots if info.most is None else info.most,
+                "rate": info.rate,
             }
             for info in view.info.agents
         ],
     }
+
+
+def circuit(info: AgentInfo) -> str | None:
+    """Return an agent's circuit in a few words, None without a breaker.
+
+    >>> circuit(AgentInfo("shop/payments", 20, circuit="open", reset=12.0)), circuit(AgentInfo("shop/stock", 20))
+    ('open, 12s', None)
+    """
+    if info.circuit == "open":
+        return f"open, {shown(info.reset)}"
+    if info.circuit == "release":
+        return f"release {info.most}/{info.slots}"
+    return info.circuit or None
 
 
 def rate(failed: int, calls: int) -> float | None:
@@ -153,3 +208,86 @@ def rate(failed: int, calls: int) -> float | None:
 def waiting(views: list[NodeView], depths: Mapping[str, int]) -> Mapping[str, int]:
     """Return how many requests wait per agent ("APP/AGENT"): agents that processes run, and those in whose queue something is."""
     return {info.agent: 0 for view in views for info in view.info.agents} | dict(depths)
+
+
+def receipt(message: QueueMessage) -> str:
+    """Return the receipt of a delivery, as people write it.
+
+    >>> receipt(QueueMessage(seq=12, queue="web", id="a", body=b"1", tries=2)), of_receipt("12.2"), of_receipt("12")
+    ('12.2', (12, 2), None)
+    """
+    return f"{message.seq}.{message.tries}"
+
+
+def of_receipt(text: str) -> tuple[int, int] | None:
+    """Return a receipt as the store has it, None for what is none."""
+    seq, _, tries = text.partition(".")
+    return (int(seq), int(tries)) if seq.isdecimal() and tries.isdecimal() else None
+
+
+def message(found: QueueMessage) -> Shape:
+    """Return a message."""
+    return {
+        "queue": found.queue,
+        "id": found.id,
+        "kind": found.kind or None,
+        "value": _json(found.body),
+        "correlation_id": found.correlation_id,
+        "reply_to": found.reply_to,
+        "task": found.task,
+        "sequence": found.sequence,
+        "headers": dict(found.headers),
+        "sent_at": moment(found.sent_at),
+        "tries": found.tries,
+        "error": found.error or None,
+        "receipt": receipt(found),
+    }
+
+
+def mail(view: MessageView) -> Shape:
+    """Return a message with its state. ``due``: seconds until it can be received."""
+    shape = message(view.message)
+    del shape["receipt"]  # a look is no delivery
+    return {
+        **shape,
+        "state": view.state,
+        "due": round(view.due, 3) if view.state == "waiting" else None,
+        "taken_by": view.taken_by,
+        "ended": moment(view.ended),
+        "expires": moment(view.expires),
+    }
+
+
+def queue(view: QueueView) -> Shape:
+    """Return a queue. ``oldest``: seconds for which its oldest message that can be received has waited."""
+    return {
+        "queue": view.queue,
+        "waiting": view.waiting,
+        "taken": view.taken,
+        "delayed": view.delayed,
+        "dead": view.dead,
+        "oldest": None if view.oldest is None else round(view.oldest, 3),
+    }
+
+
+def listener(view: ListenerView) -> Shape:
+    """Return a webhook that is still to be told of a task. ``due``: seconds until the next try."""
+    return {
+        "task": ids.show(view.task),
+        "to": notices.shown(view.url),
+        "sent": view.sent,
+        "last": view.last,
+        "tries": view.tries,
+        "dead": view.dead,
+        "due": None if view.due is None else round(view.due, 3),
+        "error": view.error or None,
+    }
+
+
+def _json(body: bytes) -> msgspec.Raw | str:
+    """Return a body for splicing in; one that is no JSON as text."""
+    try:
+        msgspec.json.decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return body.decode(errors="replace")
+    return msgspec.Raw(body)

@@ -1,7 +1,8 @@
-"""``makegood store migrate | status | check``."""
+"""``makegood store migrate | status | check | prune``."""
 
 import asyncio
 import sys
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
@@ -10,6 +11,9 @@ import click
 from makegood.cli import exits
 from makegood.cli.context import Cli, common, pass_cli
 from makegood.cli.output import masked
+from makegood.cli.settings import duration
+from makegood.client import Client
+from makegood.durations import seconds
 from makegood.store import Store, open_store
 from makegood.store.migrations import script
 from makegood.store.records import SchemaStatus
@@ -142,3 +146,43 @@ def check(cli: Cli) -> None:
     else:
         cli.out.text("\n".join(findings) if findings else "nothing found: the store is sound")
     click.get_current_context().exit(exits.FAILED if findings else exits.DONE)
+
+
+_PAGE = 500
+_SAY = 2.0  # seconds between two lines of progress
+
+
+@click.command()
+@click.option("--older", default="30d", show_default=True, help="Only tasks that ended longer ago.")
+@click.option("--dry-run", is_flag=True, help="Only count what would be removed.")
+@common
+@pass_cli
+def prune(cli: Cli, /, *, older: str, dry_run: bool) -> None:
+    """Remove tasks that were processed or undone, with all about them.
+
+    Kept are tasks in error, tasks that somebody has a message for, and those about which an alert stands or was not told.
+    """
+    least = seconds(duration(older, "--older"), name="--older")
+
+    async def sweep() -> tuple[int, int]:
+        removed = kept = after = 0
+        async with Client(cli.settings.store) as client:
+            said = time.monotonic()
+            while True:
+                found = await client.store.prune(least, after, _PAGE, dry=dry_run)
+                removed, kept = removed + found.removed, kept + found.kept
+                if found.next is None:
+                    return removed, kept
+                after = found.next
+                if time.monotonic() - said > _SAY:
+                    said = time.monotonic()
+                    cli.note(f"{removed:,} so far")
+
+    removed, kept = asyncio.run(sweep())
+    if cli.json:
+        cli.out.document(
+            {"store": masked(cli.settings.store), "removed": removed, "kept": kept, "dry_run": dry_run}
+        )
+        return
+    said = "would be removed" if dry_run else "removed"
+    cli.out.text(f"{removed:,} tasks {said}" + (f", {kept:,} kept: not settled yet" if kept else ""))

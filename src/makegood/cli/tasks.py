@@ -11,24 +11,25 @@ from typing import Any
 
 import click
 import msgspec
+from msgspec.structs import replace
 
-from makegood import ids
+from makegood import ids, notices
 from makegood.cli import exits, shapes
 from makegood.cli.context import Cli, Seconds, common, pass_cli
+from makegood.cli.filters import filter_options
 from makegood.cli.loading import load_workflow, place_of
 from makegood.cli.output import counted, date_time, recent
 from makegood.cli.watch import event_lines, ladder
+from makegood.cli.watching import traces_of
 from makegood.client import Client
 from makegood.codec import decode
 from makegood.durations import shown
 from makegood.errors import DefinitionError, MakegoodError, PayloadError, WaitExpiredError
 from makegood.handle import AT_REST, TaskHandle
-from makegood.states import TaskState
 from makegood.store import open_store
 from makegood.store.records import Filter, TaskDetail, TaskView
 from makegood.workflow import Workflow
 
-STATES: Sequence[TaskState] = ("pending", "processing", "processed", "undoing", "undone", "error")
 REDRAW = 0.25
 """Seconds between two looks at a task that is drawn live."""
 
@@ -42,7 +43,13 @@ timeout_option = click.option(
 
 def connect(cli: Cli) -> Client:
     """Return a client of the store that the settings name."""
-    return Client(cli.settings.store, poll=cli.settings.options.poll_seconds or 1.0)
+    options = cli.settings.options
+    return Client(
+        cli.settings.store,
+        poll=options.poll_seconds or 1.0,
+        queue_limit=options.queue_limit,
+        telemetry=traces_of(cli),
+    )
 
 
 @contextlib.asynccontextmanager
@@ -69,6 +76,7 @@ async def looking(cli: Cli) -> AsyncIterator[Client]:
 @click.option("--key", help="The same key again with the same inputs is the same task.")
 @click.option("--priority", type=click.IntRange(0, 9), help="0 to 9, 9 first.")
 @click.option("--correlation-id", metavar="ID", help="Kept with the task, for you.")
+@click.option("--reply-to", metavar="TO", help="Where to tell of its states: queue:NAME or https://…")
 @click.option(
     "--wait", is_flag=True, help="Wait for the end; write the result; exit with the task's outcome."
 )
@@ -186,7 +194,7 @@ def read_inputs(workflow: Workflow[..., Any], texts: Sequence[str], *, named: bo
             raise click.UsageError(
                 f"--named takes one INPUT, a JSON object by parameter name, not {len(texts)}"
             )
-        members = _members(_read(texts[0]))
+        members = _members(read(texts[0]))
         if unknown := [name for name in members if name not in known]:
             raise click.UsageError(f"{unknown[0]!r} is no parameter of {workflow.name}{signature}")
         given = {name: bytes(value) for name, value in members.items()}
@@ -196,7 +204,7 @@ def read_inputs(workflow: Workflow[..., Any], texts: Sequence[str], *, named: bo
                 f"{workflow.name}{signature} takes {counted(len(known), 'input')}, not {len(texts)}"
             )
         pairs = zip(known, texts, strict=False)
-        given = {name: _json(_read(text), plain=hints.get(name) is str) for name, text in pairs}
+        given = {name: _json(read(text), plain=hints.get(name) is str) for name, text in pairs}
     if missing := [
         n
         for n, p in known.items()
@@ -206,7 +214,8 @@ def read_inputs(workflow: Workflow[..., Any], texts: Sequence[str], *, named: bo
     return {name: _converted(value, hints.get(name, Any), name) for name, value in given.items()}
 
 
-def _read(text: str) -> str:
+def read(text: str) -> str:
+    """Return a text, what @FILE holds, or with - what comes on stdin."""
     if text == "-":
         return sys.stdin.read()
     if text.startswith("@"):
@@ -242,21 +251,16 @@ def _converted(value: bytes, hint: Any, name: str) -> Any:
 
 
 @click.command("list")
-@click.option(
-    "--state", type=click.Choice(STATES), multiple=True, help="Only tasks in this state; may be repeated."
-)
-@click.option("--app", help="Only tasks of this app.")
-@click.option("--workflow", help="Only tasks of this workflow.")
-@click.option("--key", help="Only tasks with this key.")
+@filter_options
 @click.option(
     "--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="At most so many."
 )
 @click.option("--before", metavar="ID", help="Only tasks older than this one: the next page.")
 @common
 @pass_cli
-def list_(cli: Cli, /, *, state: tuple[TaskState, ...], before: str | None, **conditions: Any) -> None:
+def list_(cli: Cli, /, *, chosen: Filter | None, before: str | None, limit: int) -> None:
     """List tasks, newest first."""
-    wanted = Filter(states=state, before=None if before is None else ids.parse(before), **conditions)
+    wanted = replace(chosen or Filter(), before=None if before is None else ids.parse(before), limit=limit)
 
     async def find() -> tuple[list[TaskView], float]:
         async with looking(cli) as client:
@@ -302,7 +306,8 @@ def show(cli: Cli, /, *, task_id: str) -> None:
         for name, value in _facts(found):
             cli.out.text(f"{name:<14}{value}")
         for alert in alerts:
-            words = (date_time(alert.at), alert.kind, alert.step, alert.text)
+            over = "" if alert.open else f"({'ended' if alert.ended is not None else 'acknowledged'})"
+            words = (date_time(alert.at), alert.kind, alert.step, over, alert.text)
             cli.out.text(f"{'alert':<14}{'  '.join(word for word in words if word)}")
 
     asyncio.run(look())
@@ -316,6 +321,7 @@ def _facts(found: TaskDetail) -> list[tuple[str, str]]:
         ("cause", task.cause),
         ("key", task.key),
         ("correlation", task.correlation_id),
+        ("reply to", notices.shown(found.reply_to) if found.reply_to is not None else ""),
         ("priority", task.priority or ""),
         ("failures", task.failure_count or ""),
         ("created", date_time(task.created)),

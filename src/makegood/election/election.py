@@ -1,74 +1,315 @@
 """Contending for terms: follow, take, lead, stop, release, rest, follow.
 
-Campaigning never blocks anybody: who does not lead goes on with ordinary work. Every pause is jittered, so that
-candidates started together do not stay in step.
+Campaigning never blocks anybody: who does not lead goes on with ordinary work. Every pause is jittered, so that candidates
+started together do not stay in step. After every term, however it ended, the candidate contends again.
 """
 
 import asyncio
+import contextlib
 import logging
+import os
 import random
+import signal
+import socket
+import threading
 import uuid
-from collections.abc import AsyncGenerator
-from typing import Generic
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import aclosing
+from typing import Any
 
 from makegood.clock import Clock, SystemClock
 from makegood.durations import Duration, seconds
-from makegood.election.protocol import G, LeaseStore
-from makegood.election.term import Term, belief
+from makegood.election.blocking import SyncElection
+from makegood.election.figures import Figures
+from makegood.election.preference.protocol import MOST_TURNS, TURN, Preference, Seen
+from makegood.election.protocol import Grant, LeaseStore
+from makegood.election.settings import Health, Overrun, settings
+from makegood.election.term import Term
+from makegood.election.watching import TermView, View, with_gaps
 from makegood.errors import ConfigError, StoreError
 
 log = logging.getLogger("makegood.election")
 
+_BAD = frozenset({"raised", "stalled", "unhealthy"})
+_MOST_BACK_OFF = 6
 
-class Election(Generic[G]):
-    """Contends for the lease ``name`` in the name of ``me``.
 
-    ``ttl``: how long a lease lasts without renewal (seconds or a duration). ``renew``: pause between renewals, ttl / 3 unless
-    said otherwise. Raises ``ConfigError`` when a renewal could not come in time.
+class Election:
+    """Contends for the lease ``name`` in the name of ``me`` (default: host, process id and chance).
+
+    ``ttl``: how long a lease lasts without renewal; ``renew``: pause between renewals (ttl / 3); ``retry``: pause between a
+    candidate's tries (as ``renew``); ``timeout``: how long a request may take before its outcome is unknown (ttl / 3);
+    ``drift``: by which share clocks may be wrong; ``grace``: how long before the deadline the work is told to stop (ttl / 20);
+    ``stall``: the term ends when ``term.beat()`` was not called for so long; ``health``: asked before each renewal, whether
+    this process is fit to lead; ``overrun``: what happens to work that has not stopped at the deadline: "log" or "exit";
+    ``preference``: who tries first. Lengths of time are seconds or durations such as "15s".
+
+    Raises ``ConfigError`` for settings that are not sound, with the arithmetic.
+
+    >>> election = Election("reports", leases, ttl="15s", renew="5s")  # doctest: +SKIP
+    >>> await election.run(lead)                                        # doctest: +SKIP
     """
 
     def __init__(
         self,
         name: str,
-        leases: LeaseStore[G],
+        leases: LeaseStore,
         *,
-        me: str,
+        me: str | None = None,
         ttl: Duration = 15,
         renew: Duration | None = None,
+        retry: Duration | None = None,
+        timeout: Duration | None = None,
+        drift: float = 0.01,
+        grace: Duration | None = None,
+        stall: Duration | None = None,
+        health: Health | None = None,
+        overrun: Overrun = "log",
+        preference: Preference | None = None,
         clock: Clock | None = None,
         rng: random.Random | None = None,
     ) -> None:
-        self.name = name
-        self.me = me
-        self.ttl = seconds(ttl, name="ttl", least=0.1)
-        self._renew = seconds(renew, name="renew", least=0.01) if renew is not None else self.ttl / 3
-        if self._renew * 2 > belief(self.ttl):
+        if not name or (me is not None and not me):
             raise ConfigError(
-                f"renew={self._renew:g} s is too long for ttl={self.ttl:g} s: twice the renewal must fit into the "
-                f"{belief(self.ttl):.2f} s for which a holder may believe in the lease; use renew <= {belief(self.ttl) / 2:.2f}"
+                "an election needs a name, and so does a candidate: Election('reports', leases, me='host-7')"
             )
-        self._leases = leases
-        self._clock = clock or SystemClock()
+        self.settings = settings(
+            ttl, renew=renew, retry=retry, timeout=timeout, drift=drift, grace=grace, stall=stall, health=health,
+            overrun=overrun,
+        )  # fmt: skip
         self._rng = rng or random.Random()
+        self.name = name
+        self.me = me or f"{socket.gethostname()}-{os.getpid()}-{self._rng.getrandbits(16):04x}"
+        self.leases = leases
+        self.figures = Figures()
+        self._preference = preference
+        self._clock = clock or SystemClock()
+        self._term: Term | None = None
+        self._rest_until = 0.0
+        self._bad = 0
+        self._quit = False
+        self._called = asyncio.Event()
+        self._seen: Seen | None = None
 
-    async def terms(self) -> AsyncGenerator[Term[G], None]:
-        """Yield one Term after another, as this process comes to lead; each must be used with ``async with``."""
-        nonce = self._nonce()
+    @property
+    def term(self) -> Term | None:
+        """The term that this process leads now, if it does."""
+        return self._term
+
+    def resting(self) -> float:
+        """Return for how many seconds more this candidate sits out."""
+        return max(0.0, self._rest_until - self._clock.monotonic())
+
+    async def terms(self) -> AsyncGenerator[Term, None]:
+        """Yield one Term after another, as this process comes to lead; each must be used with ``async with``.
+
+        It ends after ``stop()``. Close it (``contextlib.aclosing``) when you leave it early. Raises ``ConfigError`` when the
+        store says that it can never work.
+        """
+        if self._preference is not None:
+            await self._preference.start(self.me)
+        try:
+            while (term := await self._campaign()) is not None:
+                self._term = term
+                try:
+                    yield term
+                finally:
+                    self._term = None
+                    await term.abandon()  # nothing, when it was used
+                    self._judge(term)
+        finally:
+            if self._preference is not None:
+                await self._preference.stop()
+
+    async def run(self, lead: Callable[[Term], Awaitable[object]], *, signals: bool = True) -> None:
+        """Call ``lead(term)`` in each term, until ``stop()``; contend again after each, also when it returned.
+
+        ``lead`` is cancelled when its term ends, and waited for. What it raises comes out of here, after the lease was given
+        back; the next call begins with a pause. ``signals``: on SIGTERM, where nobody else listens to it, step down first
+        and return.
+        """
+        with self.listening() if signals else contextlib.nullcontext():
+            async with aclosing(self.terms()) as terms:
+                async for term in terms:
+                    async with term:
+                        await lead(term)
+
+    def stop(self) -> None:
+        """Step down, and contend no more: ``terms()`` and ``run()`` end. To be called on the loop's thread."""
+        self._quit = True
+        self._called.set()
+        if self._term is not None:
+            self._term.stop()
+
+    async def step_down(self, rest: Duration | None = None) -> None:
+        """End the present term, if there is one, and sit out for ``rest`` (default: two ttl), so that somebody else wins.
+
+        Returns when the work has stopped and the lease was given back. Called by the work itself, it does not return.
+        """
+        length = 2 * self.settings.ttl if rest is None else seconds(rest, name="rest")
+        self._rest_until = max(self._rest_until, self._clock.monotonic() + length)
+        term = self._term
+        if term is not None:
+            term.stop()
+            await term.ended()
+
+    async def watch(self, every: Duration | None = None) -> AsyncIterator[View]:
+        """Yield who leads, now and whenever that changes; looks ``every`` so long (default: ``retry``). Candidate or not.
+
+        A store that cannot be reached changes nothing of what was last seen: it is logged and asked again.
+        """
+        pause = self.settings.retry if every is None else seconds(every, name="every", least=0.001)
+        last: View | None = None
         while True:
-            sent = self._clock.monotonic()
             try:
-                grant = await self._leases.acquire(self.name, self.me, nonce, self.ttl)
+                view = View.of(await self.leases.read(self.name))
             except StoreError as unknown:
-                log.info("the lease %r cannot be taken now: %s", self.name, unknown)
-                grant = None
+                log.info("who leads %r is unknown now: %s", self.name, unknown)
             else:
-                if grant is None:
-                    nonce = self._nonce()
-            if grant is not None:
-                log.info("%s leads %r, epoch %d", self.me, self.name, grant.epoch)
-                yield Term(self._leases, grant, sent, renew=self._renew, clock=self._clock, rng=self._rng)
-                nonce = self._nonce()
-            await asyncio.sleep(self._renew * self._rng.uniform(0.5, 1.5))
+                if view != last:
+                    yield view
+                last = view
+            await asyncio.sleep(pause * self._rng.uniform(0.9, 1.1))
+
+    async def history(self, limit: int = 100) -> list[TermView]:
+        """Return the latest terms of this election, newest first, with the gaps between them. Raises ``StoreError``."""
+        return with_gaps(await self.leases.past_terms(self.name, limit))
+
+    # -- campaigning -----------------------------------------------------------------------------------------------------
+
+    async def _campaign(self) -> Term | None:
+        """Contend until this process leads; None: it was told to stop."""
+        nonce, doubt = self._nonce(), False
+        try:
+            while await self._rested():
+                if await self._turn():
+                    sent = self._clock.monotonic()
+                    grant, doubt = await self._take(nonce)
+                    if grant is not None and (term := await self._elected(grant, sent)) is not None:
+                        doubt = False
+                        return term
+                    if not doubt:
+                        nonce = self._nonce()
+                await self._pause(self.settings.retry * self._rng.uniform(0.5, 1.5))
+            return None
+        except asyncio.CancelledError:
+            doubt = True  # the answer may be under way
+            raise
+        except GeneratorExit:
+            doubt = False  # the loop is gone: nothing can be sent any more
+            raise
+        finally:
+            if doubt:
+                await self._withdraw(nonce)
+
+    async def _take(self, nonce: str) -> tuple[Grant | None, bool]:
+        """Try once; return the grant, and whether the outcome is unknown."""
+        try:
+            async with asyncio.timeout(self.settings.timeout):
+                grant = await self.leases.acquire(self.name, self.me, nonce, self.settings.ttl)
+        except (StoreError, TimeoutError) as unknown:
+            log.info("the lease %r cannot be taken now: %s", self.name, str(unknown) or "no answer in time")
+            return None, True
+        return grant, False
+
+    async def _elected(self, grant: Grant, sent: float) -> Term | None:
+        """Make a term of a grant, unless its answer was too long on its way, or nobody here wants it any more."""
+        term = Term(
+            self.leases, grant, sent, settings=self.settings, clock=self._clock, rng=self._rng, figures=self.figures
+        )  # fmt: skip
+        unwanted = self._quit or self._clock.monotonic() < self._rest_until
+        if unwanted or term.remaining() <= self.settings.grace:
+            await term.abandon()
+            return None
+        log.info("%s leads %r, epoch %d", self.me, self.name, grant.epoch)
+        self._tell(Seen(self.me, grant.epoch))
+        return term
+
+    async def _withdraw(self, nonce: str) -> None:
+        """Give back what an unanswered take may have got, as well as that can be done now."""
+        try:
+            async with asyncio.timeout(self.settings.timeout):
+                await self.leases.release(Grant(self.name, self.me, nonce, 0, self.settings.ttl))
+        except (StoreError, TimeoutError) as unknown:
+            log.info("a lease of %r may be held until it runs out: %s", self.name, unknown)
+
+    async def _turn(self) -> bool:
+        """With a preference: look who leads, and let those try first who should; return whether to try now."""
+        if self._preference is None:
+            return True
+        try:
+            async with asyncio.timeout(self.settings.timeout):
+                view = View.of(await self.leases.read(self.name))
+        except (StoreError, TimeoutError) as unknown:
+            log.info("who leads %r is unknown now: %s", self.name, unknown)
+            return False
+        self._tell(Seen(view.leader, view.epoch))
+        if view.leader is not None:
+            return False
+        rank = min(max(0, self._preference.rank()), MOST_TURNS)
+        await self._pause(rank * TURN * self.settings.retry)
+        return not self._quit
+
+    def _tell(self, seen: Seen) -> None:
+        if self._preference is not None and seen != self._seen:
+            self._seen = seen
+            self._preference.seen(seen)
+
+    # -- rest ------------------------------------------------------------------------------------------------------------
+
+    def _judge(self, term: Term) -> None:
+        """Back off after a term that ended badly, longer each time."""
+        if term.ending not in _BAD:
+            self._bad = 0
+            rest = self.settings.retry * self._rng.uniform(0.5, 1.5)
+        else:
+            self._bad = min(self._bad + 1, _MOST_BACK_OFF)
+            rest = self.settings.retry * 2**self._bad * self._rng.uniform(0.5, 1.5)
+            log.warning("%s rests for %.1f s after a term that was %s", self.me, rest, term.ending)
+        self._rest_until = max(self._rest_until, self._clock.monotonic() + rest)
+
+    async def _rested(self) -> bool:
+        """Wait until this candidate may try; return whether it still wants to."""
+        while not self._quit and (left := self._rest_until - self._clock.monotonic()) > 0:
+            await self._pause(min(left, self.settings.ttl))
+        return not self._quit
+
+    async def _pause(self, length: float) -> None:
+        """Wait, or until somebody calls."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(max(0.001, length)):
+                await self._called.wait()
+
+    @contextlib.contextmanager
+    def listening(self) -> Iterator[None]:
+        """On SIGTERM, where nobody else listens to it, ``stop()``, once; a second one does what it does by itself.
+
+        ``run`` does so by itself; for ``terms()``: ``with election.listening(): async for term in election.terms(): ...``.
+        """
+        listens = (
+            threading.current_thread() is threading.main_thread()
+            and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+        )
+        if not listens:
+            yield
+            return
+        loop = asyncio.get_running_loop()
+
+        def told() -> None:
+            loop.remove_signal_handler(signal.SIGTERM)
+            log.info("%s was told to stop: it steps down first", self.me)
+            self.stop()
+
+        loop.add_signal_handler(signal.SIGTERM, told)
+        try:
+            yield
+        finally:
+            loop.remove_signal_handler(signal.SIGTERM)
 
     def _nonce(self) -> str:
         return str(uuid.UUID(int=self._rng.getrandbits(128), version=4))
+
+    @classmethod
+    def sync(cls, name: str, leases: LeaseStore, **options: Any) -> "SyncElection":
+        """Return the same for blocking code; see ``SyncElection``."""
+        return SyncElection(lambda: cls(name, leases, **options))

@@ -1,51 +1,132 @@
-"""What an election needs of a lease store."""
+"""What an election needs of a place where leases are kept.
 
-from typing import Protocol, TypeVar
+A lease is one record per name: who holds it, under which nonce, in which epoch, for how long. **It is never deleted**, so an
+epoch never comes again: each take by a new nonce adds 1, and release, expiry or a restart of the server change nothing
+about that. The record serves no other purpose.
+
+Every call has one of three outcomes: *yes*, *no* (None or False), or *unknown*: then it raises ``StoreUnavailableError``,
+and may or may not have happened. Every call may be repeated, and may be cancelled at any await; a cancelled one counts as
+unknown. Every call ends within the store's own time-out, also when nobody answers at all.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Literal, Protocol, Self
 
 
-class Grant(Protocol):
-    """Proof that a lease was taken. ``epoch`` rises with each change of holder, for ever; ``ttl`` is in seconds."""
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """Proof that a lease was taken.
 
-    @property
-    def name(self) -> str:
-        """The lease's name."""
+    ``nonce``: made by the taker for each campaign. ``epoch``: rises with each change of holder, for ever; it goes with every
+    write of this term. ``ttl``: seconds that the lease lasts from each take or renewal.
+    """
+
+    name: str
+    holder: str
+    nonce: str
+    epoch: int
+    ttl: float
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseView:
+    """Who holds a lease (None: nobody), since when (seconds since 1970 by the store's or the holder's clock, for people), and
+    for how many more seconds (not above 0: expired). ``ttl`` is the holder's.
+    """
+
+    name: str
+    holder: str | None
+    epoch: int
+    ttl: float
+    since: float
+    remaining: float
+
+
+@dataclass(frozen=True, slots=True)
+class PastTerm:
+    """A term as the store remembers it. Points in time are seconds since 1970, for people.
+
+    ``ended``: when it was released, or when its lease ran out (known once somebody took it again); None: it goes on, or
+    nobody led since. ``released``: it was given back.
+    """
+
+    epoch: int
+    holder: str
+    began: float
+    ended: float | None
+    released: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Fence:
+    """A statement for the caller's own transaction: it finds one row while the grant is current, and holds off every take
+    until the transaction ends. ``sql`` has parameters like ``:name``; ``values`` gives them.
+    """
+
+    dialect: Literal["sqlite", "postgresql"]
+    sql: str
+    values: Mapping[str, str | int | float]
+
+
+class LeaseStore(Protocol):
+    """A place where leases are kept. Prove your own with ``makegood.testing.LEASE_STORE_CASES``."""
+
+    async def acquire(self, name: str, holder: str, nonce: str, ttl: float) -> Grant | None:
+        """Take the lease if it is free, has expired, or is held under this very ``nonce``; None: somebody holds it.
+
+        A new nonce gets epoch + 1. The same nonce again, while the record still bears it, gets the same epoch and the full
+        ``ttl`` anew. ``ttl`` is written into the record and rules for all, whatever ttl others use. Of several takers at the
+        same time one wins.
+        """
         ...
 
-    @property
-    def holder(self) -> str:
-        """Who holds it."""
+    async def renew(self, grant: Grant) -> bool:
+        """Extend the lease by its ttl from now. False: the term is over, and nothing was changed.
+
+        It must refuse a lease that has expired, even when nobody took it since, and one that bears another nonce.
+        """
         ...
 
-    @property
-    def nonce(self) -> str:
-        """Made by the taker for each campaign, so that a take whose answer was lost can be repeated."""
+    async def release(self, grant: Grant) -> None:
+        """Free the lease if it still bears this grant's nonce; otherwise nothing. Only the nonce counts: after a take whose
+        outcome is unknown the caller knows no epoch. The epoch stays in the record.
+        """
         ...
 
-    @property
-    def epoch(self) -> int:
-        """The fencing number."""
+    async def read(self, name: str) -> LeaseView | None:
+        """Return who holds the lease; None: nobody ever did."""
         ...
 
-    @property
-    def ttl(self) -> float:
-        """Seconds that the lease lasts from each acquisition or renewal."""
+    async def past_terms(self, name: str, limit: int = 100) -> list[PastTerm]:
+        """Return the latest terms, newest first, the present one included. A store keeps at least the last 16."""
         ...
 
 
-G = TypeVar("G", bound=Grant)
+class OpenLeases(LeaseStore, Protocol):
+    """What ``open_leases`` returns: a store that connects when it is first used, and that wants to be closed."""
 
-
-class LeaseStore(Protocol[G]):
-    """A place where a lease is kept; its own clock judges expiry. The record is never deleted."""
-
-    async def acquire(self, name: str, holder: str, nonce: str, ttl: float) -> G | None:
-        """Take a free or expired lease with epoch + 1; the same nonce again gives the same epoch; None: it is held."""
+    async def close(self) -> None:
+        """Let go of connections and files. A later call connects again."""
         ...
 
-    async def renew(self, grant: G) -> bool:
-        """Extend a lease that is still held and not expired; False: the term is over."""
+    async def __aenter__(self) -> Self:
+        """Return the store."""
         ...
 
-    async def release(self, grant: G) -> None:
-        """Free the lease if it is still this grant's; otherwise nothing."""
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close the store."""
+        ...
+
+
+class FencingStore(LeaseStore, Protocol):
+    """A store in a database in which the leader's own work may be committed as well, so that the epoch can be checked in the
+    same transaction: ``term.guard(connection)``.
+    """
+
+    def fence(self, grant: Grant) -> Fence:
+        """Return the statement that checks the grant."""
         ...

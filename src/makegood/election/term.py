@@ -1,129 +1,299 @@
 """One term of leadership.
 
 Belief ends at (clock read *before* the request) + ttl less a margin for clock drift, whatever the store says later: an
-answer that was long on its way must not stretch it. At that deadline, or when a renewal is refused, the body of
-``async with term`` is cancelled and *waited for*; only then is the lease released. A renewal whose outcome is unknown
-keeps the old deadline and is tried again within it.
+answer that was long on its way must not stretch it, and one that comes after the deadline revives nothing. At the deadline
+(less ``grace``), or when a renewal is refused, the body of ``async with term`` is cancelled and *waited for*; only then is the
+lease released. A renewal whose outcome is unknown keeps the old deadline and is tried again within it.
+
+Timers stand still while a machine is suspended; the clock does not. So the clock is looked at every ``ttl / 20``.
 """
 
 import asyncio
+import inspect
 import logging
 import random
+from collections.abc import Awaitable, Callable
 from types import TracebackType
-from typing import Generic
+from typing import Any, Literal, Self, TypeVar
 
 from makegood.clock import Clock
-from makegood.election.protocol import G, LeaseStore
-from makegood.errors import MakegoodError, StoreError
+from makegood.election.figures import Figures
+from makegood.election.guard import guarded
+from makegood.election.protocol import Grant, LeaseStore
+from makegood.election.settings import Settings
+from makegood.election.watchdog import Watchdog
+from makegood.errors import LeadershipLostError, StoreError
 
 log = logging.getLogger("makegood.election")
 
-DRIFT = 0.01
-"""Clocks are assumed to run within 1 % of real time."""
+T = TypeVar("T")
+
+Ending = Literal[
+    "", "returned", "raised", "cancelled", "refused", "deadline", "stalled", "unhealthy", "stepped down"
+]
+"""Why a term ended: its work returned, raised or was cancelled by its caller; a renewal was refused; the deadline came without
+one; no ``beat`` came for ``stall`` seconds; ``health`` said no; ``step_down``. "" while it goes on.
+"""
+
+_HOPELESS = frozenset({"refused", "deadline", "stalled", "unhealthy"})
+"""After these the lease is not renewed any more while the work winds down."""
 
 
-class LeadershipLostError(MakegoodError):
-    """The term is over: the lease could not be renewed in time, or somebody else holds it."""
-
-
-def belief(ttl: float) -> float:
-    """Return for how many seconds after sending the request a holder may believe in a lease of ``ttl`` seconds."""
-    return ttl * (1 - DRIFT) / (1 + DRIFT)
-
-
-class Term(Generic[G]):
+class Term:
     """A stretch of time in which this process may lead. Use it once, with ``async with``.
 
-    ``grant`` goes with every write (its epoch is the fence); ``lost`` is set when the term is over.
+    ``grant`` goes with every write (its epoch is the fence); ``lost`` is set when the work must stop; ``ending`` says why.
     """
 
     def __init__(
-        self, leases: LeaseStore[G], grant: G, sent: float, *, renew: float, clock: Clock, rng: random.Random
+        self,
+        leases: LeaseStore,
+        grant: Grant,
+        sent: float,
+        *,
+        settings: Settings,
+        clock: Clock,
+        rng: random.Random,
+        figures: Figures | None = None,
+        watchdog: Callable[..., Watchdog] = Watchdog,
     ) -> None:
         self.grant = grant
         self.lost = asyncio.Event()
+        self.ending: Ending = ""
+        self._figures = figures or Figures()
+        self._ended = asyncio.Event()
+        self._entered = False
         self._leases = leases
-        self._deadline = sent + belief(grant.ttl)
-        self._renew = renew
+        self._settings = settings
         self._clock = clock
         self._rng = rng
+        self._deadline = self._believed(sent)
+        self._moved = clock.monotonic()
+        self._over = self._hopeless = False
         self._body: asyncio.Task[object] | None = None
         self._keeper: asyncio.Task[None] | None = None
         self._cancelled = False
+        self._watchdog: Watchdog | None = None
+        if settings.overrun == "exit":
+            self._watchdog = watchdog(f"{grant.name!r}, epoch {grant.epoch},", lambda: self._deadline, clock)
 
     @property
     def epoch(self) -> int:
-        """The fencing number of this term."""
+        """The fencing number of this term: it goes with every write to a resource."""
         return self.grant.epoch
 
     def remaining(self) -> float:
-        """Return the seconds of belief left by the local clock, never more than are really left."""
-        return 0.0 if self.lost.is_set() else max(0.0, self._deadline - self._clock.monotonic())
+        """Return the seconds of belief left by the local clock, never more than are really left. A pure look at the clock."""
+        return 0.0 if self._over else max(0.0, self._deadline - self._clock.monotonic())
 
     def check(self) -> None:
-        """Raise ``LeadershipLostError`` when the term is over. A pure look at the clock."""
-        if self.remaining() <= 0:
+        """Raise ``LeadershipLostError`` when the work must stop. A pure look at the clock, no I/O: cheap enough for every loop.
+
+        It is no fence: a process may be paused right behind it. The epoch in the write is.
+        """
+        if self.lost.is_set() or self.remaining() <= 0:
             raise LeadershipLostError(
-                f"the term {self.epoch} of {self.grant.name!r} is over: stop, and contend again"
+                f"the term {self.epoch} of {self.grant.name!r} is over: stop, and contend again",
+                epoch=self.epoch,
             )
 
-    async def __aenter__(self) -> "Term[G]":
-        """Begin renewing; the body that follows is cancelled when the term ends."""
+    def beat(self) -> None:
+        """Say that the work moves. With ``stall=`` the term ends when none came for so long."""
+        self._moved = self._clock.monotonic()
+
+    async def guard(self, connection: Any) -> None:
+        """Fail the caller's own transaction unless this epoch is current: call it last before COMMIT.
+
+        ``connection`` is in a transaction on the database in which the leases are: of sqlite3, asyncpg, psycopg, or SQLAlchemy
+        (Connection or Session, async ones too). No take can be committed between the guard and the end of the transaction.
+        Raises ``LeadershipLostError``: roll back. Raises ``ConfigError`` for a store that cannot do it, or for a connection of
+        another kind of database.
+        """
+        self.check()
+        answer = guarded(self._leases, self.grant, connection)
+        if inspect.isawaitable(answer):
+            await answer
+
+    def stop(self) -> None:
+        """End the term: the work is cancelled and waited for, then the lease is released. The lease is held until then."""
+        self._end("stepped down")
+
+    async def ended(self) -> None:
+        """Wait until the work has stopped and the lease was released, or could not be."""
+        await self._ended.wait()
+
+    async def __aenter__(self) -> Self:
+        """Begin renewing; the body that follows is cancelled when the term ends. Raises ``LeadershipLostError``: too late."""
+        self._entered = True
         self._body = asyncio.current_task()
         self._keeper = asyncio.get_running_loop().create_task(self._keep(), name=f"renew {self.grant.name}")
+        if self._watchdog is not None:
+            self._watchdog.start()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
-        """Stop renewing, then release. A cancellation that came from the end of the term ends here."""
+        """Stop renewing, then release. What came of the end of the term ends here: a cancellation, or what ``check`` or ``guard`` raised."""
         assert self._keeper is not None
         assert self._body is not None
         body, self._body = self._body, None
+        told = isinstance(error, LeadershipLostError) and error.epoch == self.epoch
+        if not self.ending:
+            self.ending = "returned" if kind is None else "deadline" if told else "raised"
+            if kind is not None and issubclass(kind, asyncio.CancelledError):
+                self.ending = "cancelled"
+        self.lost.set()
         self._keeper.cancel()
         try:
             await asyncio.gather(self._keeper, return_exceptions=True)
         except asyncio.CancelledError:
             if not self._cancelled:  # the caller's, not the end of the term arriving late
+                await self._leave()
                 raise
-        self.lost.set()
-        try:
-            await self._leases.release(self.grant)
-        except StoreError as unreachable:
-            log.info(
-                "the lease %r could not be released and runs out by itself: %s", self.grant.name, unreachable
-            )
-        if self._cancelled:
-            return body.uncancel() <= 0 and kind in (None, asyncio.CancelledError)
-        return False
+        await self._leave()
+        ours = self._cancelled and body.uncancel() <= 0 and kind in (None, asyncio.CancelledError)
+        ours = ours or told
+        defect = None if self._keeper.cancelled() else self._keeper.exception()
+        if defect is not None and (ours or kind is None):
+            raise defect
+        return ours
 
-    async def _keep(self) -> None:
-        pause = self._renew
-        while True:
-            left = self._deadline - self._clock.monotonic()
-            if left <= 0:
-                break
-            await asyncio.sleep(min(pause * self._rng.uniform(0.9, 1.0), left))
-            sent = self._clock.monotonic()
-            left = self._deadline - sent
-            if left <= 0:
-                break
-            try:
-                async with asyncio.timeout(left):
-                    held = await self._leases.renew(self.grant)
-            except (StoreError, TimeoutError) as unknown:
-                now = self._clock.monotonic()
-                left = max(0.0, self._deadline - now)
-                why = str(unknown) or f"no answer within {now - sent:.1f} s"
-                log.warning("a renewal of the lease %r failed, %.1f s left: %s", self.grant.name, left, why)
-                pause = min(self._renew, left / 4)
-                continue
-            if not held:
-                break
-            self._deadline = sent + belief(self.grant.ttl)
-            pause = self._renew
+    async def abandon(self) -> None:
+        """Give back a term whose work never began."""
+        if not self._entered:
+            self._entered = True
+            self.ending = self.ending or "stepped down"
+            self.lost.set()
+            await self._leave()
+
+    async def _leave(self) -> None:
+        """The work has stopped: say so, and give the lease back."""
+        late = self._clock.monotonic() - self._deadline
+        if self._watchdog is not None:
+            self._watchdog.done()
+        if late > self._settings.looks and self.ending != "refused":
+            self._figures.overruns += 1
+            log.critical(
+                "the work of %r, epoch %d, stopped %.1f s after the deadline of its lease: a successor may have begun; let it look "
+                "at term.check() more often, or give it more grace",
+                self.grant.name, self.epoch, late,
+            )  # fmt: skip
+        self._over = True
+        self._figures.ended(self.ending)
+        try:
+            async with asyncio.timeout(self._settings.timeout):
+                await self._leases.release(self.grant)
+        except (StoreError, TimeoutError) as unreachable:
+            log.info(
+                "the lease %r could not be released and runs out by itself: %s",
+                self.grant.name, str(unreachable) or "no answer in time",
+            )  # fmt: skip
+        finally:
+            self._ended.set()
+
+    def _believed(self, sent: float) -> float:
+        """Return until when a grant may be believed in whose request went out at ``sent``."""
+        return sent + self._settings.belief
+
+    def _end(self, why: Ending) -> None:
+        self._hopeless = self._hopeless or why in _HOPELESS
+        self._over = self._over or why == "refused"
+        if self.ending:
+            return
+        self.ending = why
         self.lost.set()
-        log.warning("the term %d of %r is over", self.epoch, self.grant.name)
+        level = logging.INFO if why == "stepped down" else logging.WARNING
+        log.log(level, "the term %d of %r is over: %s", self.epoch, self.grant.name, why)
         if self._body is not None:
             self._cancelled = True
             self._body.cancel()
+
+    async def _keep(self) -> None:
+        """Renew until the work has stopped, or there is no hope."""
+        try:
+            due = self._clock.monotonic() + self._pause(self._settings.renew)
+            while not self._hopeless:
+                now = self._clock.monotonic()
+                left = self._deadline - self._settings.grace - now
+                if left <= 0:
+                    self._end("deadline")
+                elif now >= due:
+                    due = self._clock.monotonic() + await self._renewed()
+                else:
+                    await asyncio.sleep(max(0.001, min(self._settings.looks, due - now, left)))
+        except BaseException:
+            self._end("deadline")  # nobody renews any more: the work must not go on
+            raise
+
+    def _pause(self, length: float) -> float:
+        return length * self._rng.uniform(0.9, 1.0)
+
+    async def _renewed(self) -> float:
+        """Try to renew; return after how many seconds to do so again."""
+        if self.ending != "stepped down" and (why := await self._unfit()):
+            self._end(why)
+            return 0.0
+        sent = self._clock.monotonic()
+        try:
+            held = await self._within(self._settings.timeout, self._leases.renew(self.grant))
+        except (StoreError, TimeoutError) as unknown:
+            now = self._clock.monotonic()
+            left = max(0.0, self._deadline - now)
+            self._figures.unknown += 1
+            why_not = str(unknown) or f"no answer within {now - sent:.1f} s"
+            log.warning("a renewal of the lease %r failed, %.1f s left: %s", self.grant.name, left, why_not)
+            return min(self._settings.renew, left / 4)
+        now = self._clock.monotonic()
+        if not held:
+            self._end("refused")
+        elif now >= self._deadline:
+            self._end("deadline")  # the answer came too late to be believed
+        else:
+            self._figures.renewed(now - sent, self._deadline - now)
+            self._deadline = self._believed(sent)
+        return self._pause(self._settings.renew)
+
+    async def _unfit(self) -> Literal["", "stalled", "unhealthy"]:
+        """Return why this process should not lead on."""
+        stall, health = self._settings.stall, self._settings.health
+        quiet = self._clock.monotonic() - self._moved
+        if stall is not None and quiet > stall:
+            log.error(
+                "the work of %r, epoch %d, has not moved for %.1f s", self.grant.name, self.epoch, quiet
+            )
+            return "stalled"
+        if health is None:
+            return ""
+        try:
+            answer = health()
+            if inspect.isawaitable(answer):
+                answer = await self._within(self._settings.health_timeout, answer)
+        except Exception:
+            log.exception("the look at the health of the leader of %r failed", self.grant.name)
+            return "unhealthy"
+        return "" if answer else "unhealthy"
+
+    async def _within(self, limit: float, call: Awaitable[T]) -> T:
+        """Return the answer, unless the time for it, or for the work, is up by the clock: timers may have stood still.
+
+        Raises ``TimeoutError``, and does not wait for a call that takes its time to be cancelled.
+        """
+        until = min(self._clock.monotonic() + limit, self._deadline - self._settings.grace)
+        going = asyncio.ensure_future(call)
+        going.add_done_callback(_looked_at)
+        try:
+            while not going.done():
+                left = until - self._clock.monotonic()
+                if left <= 0:
+                    raise TimeoutError
+                await asyncio.wait([going], timeout=max(0.001, min(self._settings.looks, left)))
+            return going.result()
+        finally:
+            going.cancel()
+
+
+def _looked_at(going: "asyncio.Future[Any]") -> None:
+    """Whatever it says after nobody waits for it any more: asyncio need not complain that nobody looked."""
+    if not going.cancelled():
+        going.exception()

@@ -12,10 +12,13 @@ left it. Requests are made last, when it is known in which direction the task go
 - ``replies``: what an answer, a silence, a request taken back makes of its step;
 - ``forward``: which steps begin, what follows on a doubt, the verdict;  ``control``: when, merge, each, gather;
 - ``undo``: withdrawing, draining, undoing in reverse order, coming to rest;
-- ``acts``: what operators may do;  ``work``: the Decision in the making;  ``held``: what a Scheduler holds.
+- ``straight``: the road that nearly every message takes, quickly;
+- ``acts``: what operators may do;  ``work``: the Decision in the making;  ``held``: what a Scheduler holds;  ``birth``: what it
+  decides on a task that is only being submitted.
 """
 
+from makegood.saga.birth import Beginnings
 from makegood.saga.deciding import decide, progressed, put_to_error
 from makegood.saga.held import apply, hold, repair
 
-__all__ = ["apply", "decide", "hold", "progressed", "put_to_error", "repair"]
+__all__ = ["Beginnings", "apply", "decide", "hold", "progressed", "put_to_error", "repair"]

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from makegood.messages import Message
 from makegood.saga import rules
+from makegood.saga.correcting import correct
 from makegood.saga.forward import finish
 from makegood.saga.undo import begin_undo
 from makegood.saga.work import NULL, Work
@@ -21,9 +22,12 @@ _ENDED = ("processed", "undone")
 
 def act(work: Work, message: Message) -> Said:
     """Carry out an act as far as it is lawful. Returns (applied | noop | refused, why)."""
-    if message.kind == "settle":
-        return _settle(work, message)
-    return {"cancel": _cancel, "undo": _undo, "resubmit": _resubmit}[message.kind](work, message)
+    before = work.task.state
+    acts = {"cancel": _cancel, "undo": _undo, "resubmit": _resubmit, "settle": _settle}
+    said = acts[message.kind](work, message)
+    if said[0] == "applied" and before != work.task.state and before in rules.AT_REST:
+        work.ease()  # somebody has seen them, and the task goes on
+    return said
 
 
 def _by(message: Message, what: str) -> str:
@@ -90,6 +94,8 @@ def _resubmit(work: Work, message: Message) -> Said:
     barred = [why for s in work.steps() if (why := rules.barred_from_resubmission(s))]
     if barred:
         return "refused", "; ".join(barred)
+    if message.value is not None and (refused := correct(work, message)):
+        return "refused", refused
     anew = {s.plan.idx for s in work.steps() if rules.begins_anew(s)}
     anew |= _decided_anew(work, anew)
     for step in work.steps():
@@ -113,7 +119,8 @@ def _resubmit(work: Work, message: Message) -> Said:
         result=None,
     )
     work.out.clear_complete_by = True
-    return "applied", f"submission {work.task.submission}" if again else "the task goes forward again"
+    what = f"submission {work.task.submission}" if again else "the task goes forward again"
+    return "applied", f"{what}, with corrected inputs" if work.change is not None else what
 
 
 def _begin_round(work: Work, step: Step) -> None:
@@ -211,4 +218,6 @@ def _rest_settled(work: Work, name: str, settled: str) -> Said:
         finish(work)
     elif task.goal == "undo" and all(s.state in rules.SETTLED for s in work.steps()):
         work.move_task("undone", "the last one settled by hand")
+    else:
+        work.ease(name)
     return "applied", f"{name} is {settled}"

@@ -10,6 +10,7 @@ from makegood.saga import rules
 from makegood.saga.acts import Said, act
 from makegood.saga.forward import advance, dispatch, look_at_all, turn
 from makegood.saga.replies import late, reply, retry
+from makegood.saga.straight import straight
 from makegood.saga.undo import backward, clear, rest_when_drained, rest_when_undone, undo_failed
 from makegood.saga.work import Work
 from makegood.task import Held, Task
@@ -27,6 +28,13 @@ def decide(held: Held, messages: Sequence[Message]) -> Decision:
     one decision that an operator's act asks for. Raises ``IllegalTransitionError`` for a move outside the table, and for
     a reply that is folded into a pending task without a claim: both are defects of makegood.
     """
+    if len(messages) == 1 and (decision := straight(held, messages[0])) is not None:
+        return decision
+    return folded(held, messages)
+
+
+def folded(held: Held, messages: Sequence[Message]) -> Decision:
+    """Return what ``decide`` returns, without the straight road."""
     return _Folding(held, messages).decide()
 
 
@@ -37,7 +45,7 @@ class _Folding:
     poison = False
     gives_back = False
     judged: frozenset[tuple[int, int]] = frozenset()
-    said: Sequence[tuple[Message, Said]] = ()
+    said: Sequence[tuple[Message, Said, bytes | None]] = ()
 
     def __init__(self, held: Held, messages: Sequence[Message]) -> None:
         self.work = Work(held)
@@ -111,7 +119,8 @@ class _Folding:
             )
         else:
             said = act(self.work, message)
-        self.said = [*self.said, (message, said)]
+        self.said = [*self.said, (message, said, self.work.change)]
+        self.work.change = None
 
     def _expired(self) -> None:
         """The task's own complete-by has passed. It never applies to an undo, and not to time that begins only now."""
@@ -145,9 +154,10 @@ class _Folding:
             work.out.withdraw = [request for request in work.out.withdraw if request not in work.out.consumed]
         task = work.out.task = work.task
         work.out.release = task.state not in ("processing", "undoing")
-        for message, (verdict, why) in self.said:
+        for message, (verdict, why), change in self.said:
             if message.act is not None:
-                work.out.answers.append(Answer(message.act, message.kind, verdict, why, task.state))
+                answer = Answer(message.act, message.kind, verdict, why, task.state, change)
+                work.out.answers.append(answer)
 
 
 def _leave_to_the_next(work: Work) -> None:

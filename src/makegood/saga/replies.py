@@ -52,7 +52,8 @@ def late(work: Work, message: Message) -> None:
     """Keep a reply that changes nothing; its value is offered to the undo as ``call.late_result``."""
     if message.kind not in REPLIES and message.kind != "late":
         return
-    work.out.stale.append(message)
+    if message.kind != "late":  # the store has written that one into the history when it came
+        work.out.stale.append(message)
     if message.kind not in ("done", "late") or message.doing != "do" or message.value is None:
         return
     step = work.find(message.idx)
@@ -86,8 +87,10 @@ def _text(message: Message) -> str:
 def _failed(work: Work, step: Step, message: Message) -> Step:
     """Count a failure, once: silence was counted by the Supervisor, who says the sum; giving up is counted here.
 
-    What was sent before the task turned to undo (``again``) does not count for the undo.
+    What was sent before the task turned to undo (``again``) does not count for the undo. What is excused does not count at all.
     """
+    if message.excused and not step.again:
+        return replace(step, error=_text(message))
     idx, failures = step.plan.idx, step.failures + 1
     if step.again and step.state != "undoing":
         failures = 0

@@ -10,11 +10,14 @@ from typing import Any
 from msgspec.structs import replace
 
 from makegood.errors import MissingValueError
-from makegood.messages import Alert
+from makegood.messages import Alert, AlertKind
 from makegood.saga import rules
 from makegood.saga.held import predecessors
 from makegood.saga.work import Work
 from makegood.task import STANDING, Doing, Step, standing
+
+_PUT_TO_ERROR = frozenset({"poison", "guilty"})
+"""Alerts that say by themselves that the task is in error."""
 
 
 def clear(work: Work) -> None:
@@ -176,7 +179,7 @@ def rest_when_drained(work: Work) -> None:
     if work.any(lambda step: step.doing is not None):
         return
     work.move_task("error", "held, and nothing in flight")
-    work.alert(Alert("held", text=f"held for an operator: {work.task.cause}; {_listed(work.steps())}"))
+    _tell(work, "held", f"held for an operator: {work.task.cause}")
 
 
 def rest_when_undone(work: Work) -> None:
@@ -185,10 +188,20 @@ def rest_when_undone(work: Work) -> None:
         return
     if not work.any(lambda step: step.state not in rules.SETTLED):
         work.move_task("undone", "nothing left to undo")
+        work.ease()
         return
     work.move_task("error", "an undo is stuck, and nothing in flight or due")
-    what = f"the undo could not be completed ({work.task.cause}); {_listed(work.steps())}"
-    work.alert(Alert("undo_incomplete", text=what))
+    _tell(work, "undo_incomplete", f"the undo could not be completed ({work.task.cause})")
+
+
+def _tell(work: Work, kind: AlertKind, what: str) -> None:
+    """Tell that the task is in error and what stands; once, when this very Decision has told why it is put there."""
+    listed, told = _listed(work.steps()), work.out.alerts
+    for n, alert in enumerate(told):
+        if alert.kind in _PUT_TO_ERROR:
+            told[n] = replace(alert, text=f"{alert.text}; {listed}")
+            return
+    work.alert(Alert(kind, text=f"{what}; {listed}"))
 
 
 def _listed(steps: list[Step]) -> str:

@@ -16,6 +16,7 @@ from makegood import codec
 from makegood.decision import Decision
 from makegood.errors import IllegalTransitionError, MissingValueError
 from makegood.messages import Alert, Message, Request
+from makegood.notices import told
 from makegood.saga import rules
 from makegood.states import CONTROL_MOVES, STEP_MOVES, StepState, TaskState, check_step, check_task
 from makegood.task import Doing, Held, Ref, Step, StepPlan, Task, Template
@@ -29,6 +30,7 @@ class Work:
     ``free``: steps whose last predecessor has passed, to be looked at. ``ready``: actions to be dispatched. ``doubts``:
     steps in doubt to be followed up when the task goes forward. ``due``: steps whose timer has fired. ``touched``: steps that
     something was said about; ``everything``: the undo begins, or is claimed, so all steps are to be looked at.
+    ``change``: what the act under way has replaced, for its answer.
     """
 
     __slots__ = (
@@ -36,6 +38,7 @@ class Work:
         "_links",
         "_lists",
         "_open",
+        "change",
         "doubts",
         "due",
         "everything",
@@ -58,6 +61,7 @@ class Work:
         self.due: set[int] = set()
         self.touched: list[int] = []
         self.everything = False
+        self.change: bytes | None = None
         self.left = held.left
         self._count = len(held.steps)
         self._open: dict[int, int] = {}
@@ -170,6 +174,15 @@ class Work:
         check_task(before, state)
         self.out.moves.append(("task", before, state, why))
         self.task = replace(self.task, state=state)
+        if self.task.reply is not None:
+            self._tell()
+
+    def _tell(self) -> None:
+        """Tell the submitter of the task's state, as it is at this very move."""
+        notice = told(self.task, self.steps)
+        if notice is not None:
+            self.out.notices.append(notice)
+            self.task = replace(self.task, told=notice.state, notified=notice.sequence)
 
     def _pass(self, idx: int) -> None:
         self.left -= 1
@@ -279,6 +292,11 @@ class Work:
     def alert(self, alert: Alert) -> None:
         """Tell the operators."""
         self.out.alerts.append(replace(alert, task=self.task.id))
+
+    def ease(self, step: str = "*") -> None:
+        """End the alerts of a step, or all of the task."""
+        if step not in self.out.eased:
+            self.out.eased.append(step)
 
     def use(self, message: Message) -> None:
         """Note that a reply uses up the request row it is about."""

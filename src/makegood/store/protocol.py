@@ -6,17 +6,23 @@ ever sees one. Lengths of time are seconds; points in time are seconds since 197
 from the store.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
 
-from makegood.messages import Alert, Answer, Message, Request
+from makegood.messages import Act, Alert, Answer, Message
+from makegood.store.mail import Handed, MessageView, Outgoing, QueueView, Receipt, Returned, Sent
+from makegood.store.notices import Due, HostDue, ListenerView, Sending
 from makegood.store.records import (
     AlertView,
+    Anew,
+    AuditView,
     Batch,
     Committed,
     Draft,
     EventView,
+    Figures,
     Filter,
+    Finding,
     Grant,
     Identity,
     Inbox,
@@ -26,11 +32,18 @@ from makegood.store.records import (
     NodeInfo,
     NodeView,
     Offer,
+    PastTerm,
+    Pruned,
     SchemaStatus,
     Submitted,
+    Taken,
     TaskDetail,
     TaskView,
+    Telling,
 )
+from makegood.transactions import Caller
+
+T = TypeVar("T")
 
 
 class Tasks(Protocol):
@@ -41,6 +54,22 @@ class Tasks(Protocol):
 
         A key that is taken gives the existing task (``created=False``; ``conflict=True`` when its fingerprint differs);
         an id that is taken gives ``collided=True`` and nothing is written for that draft.
+        """
+        ...
+
+    async def join(self, caller: Caller, drafts: Sequence[Draft]) -> list[Submitted]:
+        """Insert tasks as ``submit`` does, in a transaction that the caller began and will end, asking nothing but ``caller``.
+
+        May run in any thread, and waits for nothing else. Raises ``TransactionError`` for a connection to another database, in
+        autocommit, with less durability, or without rights; ``SchemaMismatchError``; ``PayloadError``; and whatever the
+        caller's driver raises. It neither commits nor rolls back, and its own errors leave the transaction as it was.
+        """
+        ...
+
+    def joined(self, tasks: Sequence[int]) -> None:
+        """Look out for tasks that ``join`` inserted: whoever listens shall hear of them soon after the caller's commit.
+
+        May be called in any thread.
         """
         ...
 
@@ -59,6 +88,10 @@ class Tasks(Protocol):
 
     async def find(self, wanted: Filter) -> list[TaskView]:
         """Return tasks that match, newest first, at most ``wanted.limit``."""
+        ...
+
+    async def count(self, wanted: Filter) -> int:
+        """Return how many tasks match, whatever ``wanted.limit``."""
         ...
 
     async def detail(self, task: int) -> TaskDetail | None:
@@ -88,12 +121,15 @@ class Queues(Protocol):
         """Return what became of acts, by act id; those not yet decided are missing."""
         ...
 
-    async def take(self, node: int, offers: Sequence[Offer], *, alone: bool = False) -> list[Request]:
+    async def take(self, node: int, offers: Sequence[Offer], *, alone: bool = False) -> Taken:
         """Give up to ``slots`` waiting requests per offer to ``node``: highest priority, then oldest; complete-by starts now.
 
         Only actions that the offer names. Isolated requests (``isolate``) go to nodes without a Scheduler; ``alone=True`` (the
         caller has a Scheduler and nothing in flight) gives at most one isolated request, and only when no live node
         without a Scheduler offers that agent. ``Request.within`` is the seconds left.
+
+        Of an offer with a ``rate`` no more are given than it allows, counted over all nodes: each with the ``delay`` after which it
+        may begin, where its complete-by starts. Every ``priority_ageing`` that a request waits counts as one priority more.
         """
         ...
 
@@ -114,6 +150,12 @@ class Queues(Protocol):
         """Make requests (task, idx, attempt) that were taken but not begun available again."""
         ...
 
+    async def excuse(self, node: int, requests: Sequence[tuple[int, int, int]]) -> None:
+        """Mark requests (task, idx, attempt) that ``node`` has taken and not answered: ``judge`` does not count their silence as a
+        failure, unless ``node`` dies.
+        """
+        ...
+
 
 class Supervision(Protocol):
     """What the leading Supervisor finds and asks for. Every write carries its term's epoch and is refused with
@@ -129,14 +171,15 @@ class Supervision(Protocol):
         ...
 
     async def release_dead(self, term: Grant, limit: int) -> list[int]:
-        """Free tasks held by nodes whose heartbeat has run out (locked_by null, state pending, lost + 1, failure_count + 1).
+        """Free tasks held by nodes whose heartbeat has run out (locked_by null, state pending, failure_count + 1).
 
+        ``lost`` + 1 for those of which the dead process was running an attempt: only they may be what killed it.
         A dead node's row is marked so that it learns of its death when it comes back. Returns the tasks freed.
         """
         ...
 
     async def release_deaf(self, term: Grant, older: float, limit: int) -> list[int]:
-        """Free tasks whose Scheduler has left an ``expired`` message unanswered for more than ``older`` seconds."""
+        """Free tasks whose Scheduler has left an ``expired`` message unanswered for more than ``older`` seconds: lost + 1."""
         ...
 
     async def expire_tasks(self, term: Grant, limit: int) -> list[int]:
@@ -144,11 +187,180 @@ class Supervision(Protocol):
         ...
 
     async def starved(self, term: Grant, after: float, limit: int) -> list[int]:
-        """Raise one alert per request that no agent has taken for ``after`` seconds. No failure is counted."""
+        """Find requests that no agent has taken for ``after`` seconds, each once; raise one alert per action that nobody takes. No
+        failure is counted. An agent whose circuit is not closed has an alert of its own. Ends the alerts of actions that are taken
+        again, of circuits that no live process has open, and that nobody leads.
+        """
         ...
 
     async def horizon(self, grace: float, most: float) -> float:
         """Return seconds until the earliest complete-by (+ grace), task complete-by or heartbeat end, at most ``most``, at least 0."""
+        ...
+
+
+class Alerts(Protocol):
+    """What operators are shown and what they did. An alert has a cause: (kind, task, step). While it stands it is one alert."""
+
+    async def alert(self, alerts: Sequence[Alert]) -> None:
+        """Raise alerts that belong to no Decision (such as "no leader"); one whose cause is known already gets the new text."""
+        ...
+
+    async def ease(self, causes: Sequence[Alert], why: str) -> None:
+        """End the alerts of these causes (kind, task, step): they have gone. Those that do not stand do not matter."""
+        ...
+
+    async def alerts(
+        self, limit: int = 100, task: int | None = None, *, ended: bool | None = None
+    ) -> list[AlertView]:
+        """Return alerts, newest first; ``ended``: only those that have ended, or (False) those that have not."""
+        ...
+
+    async def acknowledge(self, ids: Sequence[int], act: Act) -> dict[int, AlertView]:
+        """Acknowledge alerts that are open, with a row in the audit for each; returns all of ``ids`` that there are as they
+        are now: who was first is in ``acked_by``. Alerts about what has happened (``UNTIL_SEEN``) end with it.
+        """
+        ...
+
+    async def unlogged(self, limit: int) -> list[Telling]:
+        """Return alerts that no process has logged; they count as logged from here on."""
+        ...
+
+    async def untold(self, hold: float, limit: int) -> list[Telling]:
+        """Return alerts of the last day that no webhook was told of, oldest first; for ``hold`` seconds nobody else gets them."""
+        ...
+
+    async def told(self, done: Sequence[Telling], later: Mapping[int, float]) -> None:
+        """Note what was told; ``later``: ids of alerts to be tried again in so many seconds."""
+        ...
+
+    async def audit(
+        self, limit: int = 100, task: int | None = None, *, before: float | None = None
+    ) -> list[AuditView]:
+        """Return operators' acts, newest first; ``before``: those earlier than this point in time."""
+        ...
+
+
+class Messages(Protocol):
+    """Queues that applications read and write. A message is given to one receiver at a time, under a lease; a receipt (its
+    ``seq`` and ``tries``) is good until the message is given to another.
+    """
+
+    async def send_messages(self, messages: Sequence[Outgoing], most: int) -> list[Sent]:
+        """Put messages into their queues, in one commit; one answer each, in order.
+
+        A queue that knows the id (a message that waits, is dead, or is remembered) keeps what it has: ``created=False``.
+        Raises ``QueueFullError`` when more than ``most`` messages would wait in a queue (sends of one moment may not see each
+        other, and all be taken), ``PayloadError`` for values that the database refuses; then nothing was sent.
+        """
+        ...
+
+    async def receive_messages(
+        self, queue: str, taker: str, limit: int, lease: float, threshold: int
+    ) -> Handed:
+        """Give at most ``limit`` messages to ``taker``, those due the longest first, for ``lease`` seconds; tries + 1.
+
+        A message of a task waits for those before it of the same task that are taken or delayed. One that was given out
+        ``threshold`` times is put to the dead letters instead, with an alert. Any number of receivers may ask at once.
+        """
+        ...
+
+    async def hold_messages(self, receipts: Sequence[Receipt], lease: float) -> list[bool]:
+        """Make leases end ``lease`` seconds from now, never earlier; False for each message that is not the holder's any more."""
+        ...
+
+    async def acknowledge_messages(self, receipts: Sequence[Receipt]) -> list[bool]:
+        """Take messages out of their queues: they are done. False for each that is not the holder's any more."""
+        ...
+
+    async def return_messages(self, returned: Sequence[Returned]) -> list[bool]:
+        """Give messages back, or put them to the dead letters with an alert. False for each that is not the holder's any more."""
+        ...
+
+    async def transact(self, work: Callable[[Caller], Coroutine[Any, Any, T]], *, waits: bool) -> T:
+        """Do ``work`` in a transaction of the store's own database: committed when it returns, rolled back when it raises, which
+        is then raised. ``waits``: it waits for other things than the statements that it executes; only then it is run on
+        the event loop for certain.
+
+        When the answer to its commit is lost that is a ``StoreUnavailableError``, and what was done in it has to tell whether
+        it stands, such as a message by coming again.
+        """
+        ...
+
+    async def accept(self, caller: Caller, receipt: Receipt) -> bool:
+        """Acknowledge a message in a transaction, asking nothing but ``caller``; False: it is not the holder's any more.
+
+        Raises what ``join`` raises for a connection that is not fit.
+        """
+        ...
+
+    async def messages(self, queue: str | None, limit: int = 100, *, dead: bool = False) -> list[MessageView]:
+        """Return messages that wait, oldest first, or dead letters (of all queues: None); nobody takes them by that."""
+        ...
+
+    async def queues(self) -> list[QueueView]:
+        """Return the queues in which messages wait or are dead, by name."""
+        ...
+
+    async def replay_messages(self, queue: str, ids: Sequence[str] | None = None) -> list[str]:
+        """Let dead letters be received again, with no tries (all of the queue: None), and end their alerts; returns their ids."""
+        ...
+
+    async def drop_messages(self, queue: str, ids: Sequence[str] | None = None) -> list[str]:
+        """Remove dead letters for good (all of the queue: None) and end their alerts; returns their ids."""
+        ...
+
+    async def expire_messages(self, limit: int) -> int:
+        """Remove messages that were not received in time and ids remembered for long enough; returns how many, at most ``limit``."""
+        ...
+
+
+class Notices(Protocol):
+    """What submitters are told, on its way to webhooks. It is written by ``submit`` and ``commit``, with the state changes.
+
+    Notices of one task leave in order: the next one can be taken only when the one before is settled as *sent*. A task with
+    a listener (``listeners``) has unsent notices and must not be removed.
+    """
+
+    async def notices_due(self) -> list[HostDue]:
+        """Return the hosts that something is to be sent to, and when the first of it is due. Writes nothing."""
+        ...
+
+    async def take_notices(self, node: int, room: Sequence[tuple[str, int]], lease: float) -> list[Due]:
+        """Take notices that are due, at most so many of each host, longest due first; for ``lease`` seconds nobody else gets them,
+        nor any other of their tasks.
+        """
+        ...
+
+    async def settle_notices(self, node: int, outcomes: Sequence[Sending]) -> list[bool]:
+        """Write down what became of notices that ``node`` took; False for each that it lost to another meanwhile.
+
+        ``dead`` raises an alert in the same transaction.
+        """
+        ...
+
+    async def listeners(self, limit: int = 100, *, dead: bool = False) -> list[ListenerView]:
+        """Return webhooks that are still to be told something, those given up first; ``dead``: only those."""
+        ...
+
+    async def retry_notices(self, task: int | None = None) -> list[int]:
+        """Let what was given up be sent again, of one task or of all; returns the tasks."""
+        ...
+
+    async def drop_notices(self, task: int | None = None) -> list[int]:
+        """Drop what was given up, of one task or of all; returns the tasks."""
+        ...
+
+
+class Retention(Protocol):
+    """Removing what ended long ago."""
+
+    async def prune(self, older: float, after: int, limit: int, *, dry: bool = False) -> Pruned:
+        """Remove tasks processed or undone more than ``older`` seconds ago, with all rows about them.
+
+        Looks at ``limit`` tasks with an id above ``after``, which is the order of submission. Kept are those for which a message
+        waits, whose submitter is still to be told, or about which an alert stands or was not told; tasks in error never count as
+        ended. ``dry``: nothing is removed.
+        """
         ...
 
 
@@ -164,20 +376,24 @@ class Leases(Protocol):
         ...
 
     async def release(self, grant: Grant) -> None:
-        """Free the lease if it is still this grant's; otherwise nothing."""
+        """Free the lease if it still bears this grant's nonce; otherwise nothing."""
         ...
 
     async def read(self, name: str) -> LeaseView | None:
         """Return who holds the lease, with epoch and seconds left."""
         ...
 
+    async def past_terms(self, name: str, limit: int = 100) -> list[PastTerm]:
+        """Return the latest terms of a lease, newest first."""
+        ...
+
 
 class Upkeep(Protocol):
-    """Opening, closing, the clock, nodes, alerts, the schema."""
+    """Opening, closing, the generation, the clock, nodes, the schema."""
 
     @property
     def identity(self) -> Identity:
-        """The store's own random id and its generation, read when it was opened and at each reconnection."""
+        """The store's own random id and its generation, read when it was opened, at each reconnection and by ``register``."""
         ...
 
     async def open(self, *, migrate: bool = False, looking: bool = False) -> None:
@@ -192,6 +408,15 @@ class Upkeep(Protocol):
 
     async def close(self) -> None:
         """Finish what is under way and let go of files and connections."""
+        ...
+
+    async def begin_anew(self, act: Act) -> Anew:
+        """Raise the generation, because the store was restored and may have gone back in time, with a row in the audit and an alert.
+
+        In the same transaction every process counts as dead and every lock is gone; requests that nobody has taken may have been
+        carried out in the lost stretch, and are judged as silence without counting a failure; numbers that were perhaps given
+        out (processes, messages, epochs of leases) are skipped. Processes that run learn of it when they register anew.
+        """
         ...
 
     async def now(self) -> float:
@@ -218,12 +443,8 @@ class Upkeep(Protocol):
         """Return how many requests wait for each agent ("APP/AGENT"), whether a process runs it or not."""
         ...
 
-    async def alert(self, alerts: Sequence[Alert]) -> None:
-        """Write alerts that belong to no Decision (such as "no leader")."""
-        ...
-
-    async def alerts(self, limit: int = 100, task: int | None = None) -> list[AlertView]:
-        """Return alerts, newest first."""
+    async def figures(self) -> Figures:
+        """Return how much there is to do, and what is wrong. Its cost grows with what is unended or in flight, never with what ended."""
         ...
 
     async def schema(self) -> SchemaStatus:
@@ -238,15 +459,32 @@ class Upkeep(Protocol):
         """Verify integrity and durability settings; returns findings in plain words, empty when all is well."""
         ...
 
+    async def examine(self) -> list[Finding]:
+        """Look at all that durability and speed need around the store: place, settings, the way to it. It need not be open."""
+        ...
+
+    async def orphans(self, limit: int) -> list[int]:
+        """Return tasks under way that nothing will move: neither a request (in flight or timer) nor a live process that holds them."""
+        ...
+
+    async def touch(self) -> None:
+        """Commit a small write as durably as every other, for whoever measures how long that takes."""
+        ...
+
     def subscribe(self, topic: str, ring: Callable[[], None]) -> Callable[[], None]:
         """Call ``ring`` (on the event loop) when something may have come for ``topic``, from this process or another.
 
         Topics: "pending" (tasks to claim), "inbox" (messages to tasks), "agent:APP/AGENT" (requests), "ended" (tasks came to
-        rest), "answers" (acts decided). A ring may come for nothing and, on a broken connection, may be missed: poll slowly
+        rest), "answers" (acts decided), "queue:NAME" (messages), "notice" (something to be sent). A ring may come for nothing and, on a broken connection, may be missed: poll slowly
         behind it. Returns a function that ends the subscription.
         """
         ...
 
 
-class Store(Tasks, Queues, Supervision, Leases, Upkeep, Protocol):
-    """All slices: what ``open_store`` returns. Actors name the slices they use in their constructors."""
+class Store(Tasks, Queues, Supervision, Alerts, Messages, Notices, Retention, Leases, Upkeep, Protocol):
+    """All slices: what ``open_store`` returns. Actors name the slices they use in their constructors.
+
+    ``abreast``: of how many Decisions a second commit is worth while one is under way; None where they would only wait in line.
+    """
+
+    abreast: int | None

@@ -3,20 +3,26 @@
 Seconds for lengths of time; points in time are seconds since 1970 on the store's clock.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 import msgspec
 
 from makegood.decision import Decision, Move
-from makegood.messages import Message
+from makegood.election.protocol import Grant as Grant  # noqa: PLC0414 - given on: a record like the others
+from makegood.election.protocol import LeaseView as LeaseView  # noqa: PLC0414 - given on: a record like the others
+from makegood.election.protocol import PastTerm as PastTerm  # noqa: PLC0414 - given on: a record like the others
+from makegood.messages import AlertKind, Message, Request
 from makegood.states import Goal, StepState, TaskState
-from makegood.task import STANDING, Held, OnFailure, Step, StepPlan, Task, Template
+from makegood.task import STANDING, Held, OnFailure, Reply, Step, StepPlan, Task, Template
 
 
 class Draft(msgspec.Struct, frozen=True):
     """A submission, ready to insert. ``holder``: the node whose Scheduler holds the task from the beginning, under epoch 1;
-    None: any may claim it.
+    None: any may claim it. ``reply_to``: where to tell of the task's states; the first of them, *received*, is written with it.
+    ``first``: what its holder decided on it already, written with it: the task goes forward and its first steps are dispatched,
+    nothing else (``saga.begun``). ``handed``: those requests are handed over in memory.
     """
 
     id: int
@@ -34,6 +40,24 @@ class Draft(msgspec.Struct, frozen=True):
     on_failure: OnFailure = "undo"
     trace: str | None = None
     holder: int | None = None
+    reply_to: str | None = None
+    first: Decision | None = None
+    handed: bool = False
+
+    @property
+    def reply(self) -> Reply | None:
+        """Whom to tell of the task's states."""
+        return None if self.reply_to is None else Reply(self.reply_to, self.correlation_id)
+
+    @property
+    def told(self) -> str:
+        """What the submitter is told with the submission itself."""
+        return "" if self.reply_to is None else "received"
+
+    @property
+    def notified(self) -> int:
+        """How many notices are written with the submission itself."""
+        return 0 if self.reply_to is None else 1
 
 
 class Submitted(msgspec.Struct, frozen=True):
@@ -107,32 +131,33 @@ class Inbox(msgspec.Struct):
 
 
 class Offer(msgspec.Struct, frozen=True):
-    """What a process can run for one agent: its address "APP/AGENT", the names of the actions it knows, free slots."""
+    """What a process can run for one agent: its address "APP/AGENT", the names of the actions it knows, free slots.
+
+    ``rate``: calls a second over all processes, None = as they come. ``spent``: calls made beside those taken, which the rate
+    counts as well.
+    """
 
     agent: str
     actions: tuple[str, ...]
     slots: int
+    rate: float | None = None
+    spent: int = 0
 
 
-class Grant(msgspec.Struct, frozen=True):
-    """A lease that was taken: proof of a term. ``epoch`` rises with each change of holder, for ever."""
+class Taken(list[Request]):
+    """Requests that were taken. ``again``: for each agent whose rate held some back, in how many seconds to ask for more."""
 
-    name: str
-    holder: str
-    nonce: str
-    epoch: int
-    ttl: float
+    def __init__(self, requests: Iterable[Request] = (), again: Mapping[str, float] | None = None) -> None:
+        super().__init__(requests)
+        self.again = dict(again or {})
 
 
-class LeaseView(msgspec.Struct, frozen=True):
-    """Who holds a lease (None: nobody), since when, and for how many more seconds (negative: expired)."""
+class Pruned(msgspec.Struct, frozen=True):
+    """One window of ended tasks: how many were removed, how many were old enough and are kept, where the next one begins."""
 
-    name: str
-    holder: str | None
-    epoch: int
-    ttl: float
-    since: float
-    remaining: float
+    removed: int = 0
+    kept: int = 0
+    next: int | None = None
 
 
 class Judged(msgspec.Struct, frozen=True):
@@ -149,8 +174,34 @@ class Identity(msgspec.Struct, frozen=True):
     generation: int
 
 
+class Anew(msgspec.Struct, frozen=True):
+    """What beginning a new generation did: its number, how many tasks under way were freed, how many requests are in doubt."""
+
+    generation: int
+    freed: int
+    doubtful: int
+
+
+Severity = Literal["ok", "note", "warning", "error"]
+"""How bad a finding is. note: good to know; warning: it works and will not always; error: it does not do what is promised."""
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """What an examination found. ``check``: what was looked at, one word; ``what``: a sentence; ``remedy``: what to do, "" when ok."""
+
+    check: str
+    severity: Severity
+    what: str
+    remedy: str = ""
+
+
 class AgentInfo(msgspec.Struct, frozen=True):
-    """What a node publishes of one agent: "APP/AGENT", slots, slots in use, calls since start, failed ones, mean seconds a call."""
+    """What a node publishes of one agent: "APP/AGENT", slots, slots in use, calls since start, failed ones, mean seconds a call.
+
+    ``success``: the share of recent calls that were answered, None before the first. ``circuit``: closed, open, half-open,
+    release, "" without a breaker; ``reset``: seconds until an open one lets a call through; ``most``: calls that it lets be in
+    flight. ``rate``: calls a second over all processes.
+    """
 
     agent: str
     slots: int
@@ -158,6 +209,11 @@ class AgentInfo(msgspec.Struct, frozen=True):
     calls: int = 0
     failed: int = 0
     seconds: float = 0.0
+    success: float | None = None
+    circuit: str = ""
+    reset: float = 0.0
+    most: int | None = None
+    rate: float | None = None
 
 
 class NodeInfo(msgspec.Struct, frozen=True):
@@ -185,7 +241,9 @@ class NodeView(msgspec.Struct, frozen=True):
 
 
 class Filter(msgspec.Struct, frozen=True):
-    """Which tasks: all conditions must hold, empty ones do not matter. ``before``: ids below this one (paging)."""
+    """Which tasks: all conditions must hold, empty ones do not matter. ``before``: ids below this one (paging). ``older``,
+    ``younger``: submitted at least, or at most, so many seconds ago.
+    """
 
     ids: tuple[int, ...] = ()
     states: tuple[TaskState, ...] = ()
@@ -194,6 +252,8 @@ class Filter(msgspec.Struct, frozen=True):
     key: str | None = None
     limit: int = 100
     before: int | None = None
+    older: float | None = None
+    younger: float | None = None
 
 
 class TaskView(msgspec.Struct, frozen=True):
@@ -256,11 +316,12 @@ class StepView(msgspec.Struct, frozen=True):
 
 
 class TaskDetail(msgspec.Struct, frozen=True):
-    """A task with its steps and inputs."""
+    """A task with its steps and inputs. ``reply_to``: where its submitter is told of its states."""
 
     task: TaskView
     steps: list[StepView]
     inputs: tuple[bytes, ...] = ()
+    reply_to: str | None = None
 
 
 class EventView(msgspec.Struct, frozen=True):
@@ -275,14 +336,63 @@ class EventView(msgspec.Struct, frozen=True):
 
 
 class AlertView(msgspec.Struct, frozen=True):
-    """An alert as stored."""
+    """An alert as stored. ``ended``: when its cause had gone, and why; ``acked``: when somebody acknowledged it, who, why.
+    ``logged``, ``told`` (by webhook): 0 not yet, 1 that it was raised, 2 that it ended as well.
+    """
 
     id: int
-    kind: str
+    kind: AlertKind
     task: int | None
     step: str
     text: str
     at: float
+    ended: float | None = None
+    ended_why: str = ""
+    acked: float | None = None
+    acked_by: str = ""
+    acked_why: str = ""
+    logged: int = 0
+    told: int = 0
+
+    @property
+    def open(self) -> bool:
+        """Whether its cause stands and nobody has acknowledged it."""
+        return self.ended is None and self.acked is None
+
+
+class Telling(msgspec.Struct, frozen=True):
+    """An alert that is to be told: that it was ``raised``, that it has ended (``alert.ended``), or both. ``tries`` so far."""
+
+    alert: AlertView
+    raised: bool
+    tries: int = 0
+
+
+class AuditView(msgspec.Struct, frozen=True):
+    """An operator's act and what became of it. ``task``: None when it is about none, such as an alert that belongs to no task.
+    ``change``: what it replaced, as JSON: {"step", "was", "now"}.
+    """
+
+    act: str
+    task: int | None
+    kind: str
+    who: str
+    why: str
+    verdict: str
+    reason: str
+    state: str
+    at: float
+    change: bytes | None = None
+
+
+class Figures(msgspec.Struct, frozen=True):
+    """How much there is, for those who watch: tasks that have not ended, by (app, workflow, state); for each agent ("APP/AGENT") how
+    many requests wait and the seconds that the oldest has waited; alerts that stand, by kind.
+    """
+
+    tasks: dict[tuple[str, str, str], int]
+    queues: dict[str, tuple[int, float]]
+    alerts: dict[str, int]
 
 
 class SchemaStatus(msgspec.Struct, frozen=True):

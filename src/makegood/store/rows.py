@@ -5,23 +5,25 @@ interner decodes each only once and shares the record. The yes/no fields of a st
 """
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
-from makegood.decision import Move
-from makegood.messages import Message, Request
-from makegood.task import Step, StepPlan, Template
+from makegood.decision import Decision, Move
+from makegood.messages import Act, Alert, Answer, Message, Request
+from makegood.store.records import Anew
+from makegood.task import Reply, Step, StepPlan, Template
 
 DOUBT, FINAL, STUCK, AGAIN, STOOD = 1, 2, 4, 8, 16
 _INTERNED = 10_000
 
 
-class Static(msgspec.Struct, frozen=True):
-    """What of a task never changes: its inputs (JSON texts) and the template of its result."""
+class Static(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What of a task never changes: its inputs (JSON texts), the template of its result, whom to tell of its states."""
 
     inputs: tuple[msgspec.Raw, ...]
     returns: Template
+    reply: Reply | None = None
 
 
 _encode = msgspec.json.Encoder().encode
@@ -63,15 +65,15 @@ def spec(plan: StepPlan) -> bytes:
     return _encode(plan)
 
 
-def static(inputs: tuple[bytes, ...], returns: Template) -> bytes:
-    """Return a task's inputs and result template as JSON."""
-    return _encode(Static(tuple(msgspec.Raw(i) for i in inputs), returns))
+def static(inputs: tuple[bytes, ...], returns: Template, reply: Reply | None = None) -> bytes:
+    """Return a task's inputs, result template and whom to tell as JSON."""
+    return _encode(Static(tuple(msgspec.Raw(i) for i in inputs), returns, reply))
 
 
-def read_static(data: bytes) -> tuple[tuple[bytes, ...], Template]:
-    """Return the inputs and the result template that ``static`` wrote."""
+def read_static(data: bytes) -> tuple[tuple[bytes, ...], Template, Reply | None]:
+    """Return the inputs, the result template and whom to tell, as ``static`` wrote them."""
     read = _static(data)
-    return tuple(bytes(i) for i in read.inputs), read.returns
+    return tuple(bytes(i) for i in read.inputs), read.returns, read.reply
 
 
 def flags(step: Step) -> int:
@@ -95,9 +97,9 @@ def request(value: Request) -> bytes:
     return _encode(value)
 
 
-def read_request(data: bytes, within: float) -> Request:
-    """Return the request that ``request`` wrote, with the seconds left as ``within``."""
-    return msgspec.structs.replace(_request(data), within=within)
+def read_request(data: bytes, within: float, waited: float) -> Request:
+    """Return the request that ``request`` wrote, with the seconds left as ``within`` and those that it lay there as ``waited``."""
+    return msgspec.structs.replace(_request(data), within=within, waited=waited)
 
 
 def moves(value: list[Move]) -> bytes:
@@ -123,16 +125,119 @@ def read_moves(data: bytes) -> list[Move]:
     return _moves(data)
 
 
-def note(stale: Sequence[Message]) -> str:
-    """Return what a history says of messages that changed nothing; "" when there are none."""
-    return "; ".join(
+def note(stale: Sequence[Message], answers: Sequence[Answer] = ()) -> str:
+    """Return what a history says of messages that changed nothing and of operators' acts; "" when there are none."""
+    late = [
         f"{m.kind} came too late for the {m.doing} of step {m.idx}, attempt {m.attempt}"
         if m.idx >= 0
         else f"{m.kind} changed nothing"
         for m in stale
-    )
+    ]
+    return "; ".join([*late, *map(_act, answers)])
+
+
+def _act(answer: Answer) -> str:
+    who = f" by {answer.act.who}" if answer.act.who else ""
+    why = f" ({answer.act.why})" if answer.act.why else ""
+    return f"{answer.kind}{who}{why} {answer.verdict}: {answer.reason}"
+
+
+_IN_ERROR = frozenset({"held", "undo_incomplete", "poison", "guilty"})
+
+
+def cause(kind: str, task: int | None, step: str) -> str:
+    """Return the name of an alert's cause, of which there is one alert while it stands. That a task is in error is one cause,
+    whatever put it there.
+
+    >>> cause("poison", 7, "") == cause("held", 7, ""), cause("no_leader", None, "")
+    (True, 'no_leader 0 ')
+    """
+    return f"error {task}" if task and kind in _IN_ERROR else f"{kind} {task or 0} {step}"
+
+
+AlertRow = tuple[str, int | None, str, str, str | None, str]
+"""kind, task, step, text, standing (the cause; None: it has ended with this very change), why it ended."""
+
+
+def alerts(raised: Sequence[Alert], task: int | None = None) -> list[AlertRow]:
+    """Return alerts as columns, the last one of each cause."""
+    found = {cause(a.kind, a.task or task, a.step): a for a in raised}
+    return [(a.kind, a.task or task, a.step, a.text, name, "") for name, a in found.items()]
+
+
+def decided(decision: Decision) -> list[AlertRow]:
+    """Return a Decision's alerts as columns. Of a task that has ended they have ended too; beside alerts that are eased they are
+    of a new cause.
+    """
+    task = decision.task
+    over = f"the task is {task.state}" if task.state in ("processed", "undone") else ""
+    anew = f" {task.epoch}" if decision.eased else ""
+    return [
+        (kind, of, step, text, None if over else f"{name}{anew}", over)
+        for kind, of, step, text, name, _ in alerts(decision.alerts, task.id)
+    ]
+
+
+def eased(decision: Decision) -> list[tuple[int, str, str]]:
+    """Return (task, step or "*", why) of alerts that end with a Decision."""
+    steps = ["*"] if "*" in decision.eased else decision.eased
+    task = decision.task
+    return [
+        (task.id, step, f"the task is {task.state}" if step == "*" else "settled by hand") for step in steps
+    ]
+
+
+GONE: Mapping[str, str] = {
+    "starved": "its requests are taken",
+    "no_leader": "a supervisor leads",
+    "circuit_open": "its circuit is closed, or its process has ended",
+}
+"""Why alerts end that the Supervisor watches, by kind."""
+
+
+def starving(agent: str, action: str) -> str:
+    """Return the name of the cause that nobody takes the requests for an action."""
+    return f"starved {agent} {action}"
+
+
+def starving_of(name: str) -> tuple[str, str]:
+    """Return agent and action of a cause that ``starving`` named."""
+    _, agent, action = name.split(" ", 2)
+    return agent, action
+
+
+def starved_alerts(
+    found: Sequence[tuple[int, str, str, str]], after: float, shut: Collection[str] = ()
+) -> list[AlertRow]:
+    """Return an alert for each action of which requests (task, step, agent, action) starve; those of agents whose circuit is ``shut``
+    have one already.
+    """
+    first: dict[str, AlertRow] = {}
+    for task, step, agent, action in found:
+        if agent in shut:
+            continue
+        name = starving(agent, action)
+        text = f"no process has taken {agent}.{action} for {after:g} s: start an agent that has it"
+        first.setdefault(name, ("starved", task, step, text, name, ""))
+    return list(first.values())
 
 
 def address(app: str, agent: str) -> str:
     """Return an agent's address, under which its requests wait: agents of two apps may share a name."""
     return f"{app}/{agent}"
+
+
+def freed(state: str) -> tuple[bytes, str]:
+    """Return the moves and the note of a task in ``state`` whose lock a new generation took away."""
+    why = "the store began a new generation"
+    if state in ("processing", "undoing"):
+        return moves([("task", state, "pending", why)]), ""
+    return moves([]), f"its lock was freed: {why}"
+
+
+def restored(done: Anew, act: Act) -> str:
+    """Return the alert's text on a generation that an operator began."""
+    return (
+        f"{act.who or 'somebody'} said that the store was restored: generation {done.generation} began; {done.freed} tasks under way "
+        f"were freed and {done.doubtful} requests are in doubt; what was acknowledged after the backup is lost"
+    )

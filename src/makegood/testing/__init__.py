@@ -11,12 +11,19 @@ Nothing here runs in production. How it is used: docs/how-to/prove-your-workflow
 """
 
 from makegood.testing.crashing import crash_everywhere, simulate
+from makegood.testing.forwarder import Forwarder
+from makegood.testing.leases import LEASE_STORE_CASES, ImpossibleHereError, LeaseCase, LeaseWorld
 from makegood.testing.users import Operator, Role, Task, World
 from makegood.testing.users_proof import UnprovedError
 from makegood.testing.users_services import FakeService
 
 __all__ = [
+    "LEASE_STORE_CASES",
     "FakeService",
+    "Forwarder",
+    "ImpossibleHereError",
+    "LeaseCase",
+    "LeaseWorld",
     "Operator",
     "Role",
     "Task",

@@ -28,11 +28,26 @@ Plan = Callable[[Point], str | None]
 """Says what strikes at a point; None: nothing."""
 
 
+class Blow(NamedTuple):
+    """Something that chance let happen in a world: the ``nth`` time (0 first) that ``who`` came to ``where``, ``what`` struck."""
+
+    where: str
+    who: str
+    nth: int
+    what: str
+
+    def __str__(self) -> str:
+        """Say it in a line."""
+        who = f" of {self.who}" if self.who else ""
+        return f"{self.what} at {self.where}{who}, number {self.nth + 1}"
+
+
 @dataclass(slots=True)
 class Faults:
     """Decides what strikes where. ``on``: whether chance strikes; a ``plan`` is asked whether or not it does.
 
-    ``met``: the names of the points reached and how often; ``counts``: the faults that struck, by kind.
+    ``only``: a plan of its own sort: just these blows, which a run of chance has left in ``blows``. ``met``: the names of the points
+    reached and how often; ``counts``: the faults that struck, by kind.
     """
 
     rng: random.Random
@@ -42,6 +57,9 @@ class Faults:
     number: int = 0
     met: dict[str, int] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
+    only: frozenset[Blow] | None = None
+    blows: list[Blow] = field(default_factory=list)
+    _times: dict[tuple[str, str], int] = field(default_factory=dict)
 
     def strikes(self, name: str, process: str, able: tuple[str, ...]) -> str | None:
         """Return what strikes at this point, one of ``able``, or None."""
@@ -49,7 +67,31 @@ class Faults:
         self.met[name] = self.met.get(name, 0) + 1
         if self.plan is not None:
             return self.plan(Point(self.number, name, process, able))
-        return self._chance(able, 1.0 + _RARE / self.met[name] ** 0.5) if self.on and self.strengths else None
+        nth = self._come(name, process)
+        if not self.on:
+            return None
+        if self.only is not None:
+            return next((kind for kind in able if Blow(name, process, nth, kind) in self.only), None)
+        if not self.strengths:
+            return None
+        struck = self._chance(able, 1.0 + _RARE / self.met[name] ** 0.5)
+        if struck is not None:
+            self.blows.append(Blow(name, process, nth, struck))
+        return struck
+
+    def happens(self, what: str, who: str = "") -> bool:
+        """Return whether something happens that is due, an order or a driven fault: always, but for what ``only`` leaves out."""
+        blow = Blow("its time", who, self._come(what, who), what)
+        if self.only is not None:
+            return blow in self.only
+        self.blows.append(blow)
+        return True
+
+    def _come(self, where: str, who: str) -> int:
+        """Count who comes where; returns how often that was before."""
+        nth = self._times.get((where, who), 0)
+        self._times[where, who] = nth + 1
+        return nth
 
     def _chance(self, able: tuple[str, ...], more: float) -> str | None:
         """Draw one of ``able`` by its strength, or None; ``more`` often at a point that is seldom reached."""

@@ -6,7 +6,7 @@ says what truly happened.
 
 The kinds, with their fields:
 
-- submitted: key, steps (names), no_return, on_failure: after the client was told
+- submitted: key, steps (names), no_return, on_failure, reply_to: after the client was told
 - claimed: epoch, lost
 - moved: moves (("task", old, new) and (step idx, old, new, attempt, round)), cause, note: one per committed Decision
 - answered: idx, doing, attempt, complete_by, now: a reply was left in the store, which found it in time
@@ -17,17 +17,27 @@ The kinds, with their fields:
 - refused: what ("reply", "decision", "supervisor", "act", "lease"), idx, attempt, why: a stale write turned away by a fence
 - late: idx, doing, attempt
 - sent: idx, doing, attempt, round, key, local
-- taken: idx, doing, attempt, by
+- taken: idx, doing, attempt, by, within (seconds until complete-by, by the clock of the store that gave it out)
 - call: idx, doing, attempt, key, token, remaining: a service call begins; the agent's clock says how much time remains
 - effect: service, key, doing, token, net (standing after it), changed, outcome ("ok", "refused", "stale token", "tombstone")
 - reply: idx, doing, attempt, reply (its kind)
 - judged: idx, attempt, failures, epoch (of the term)
 - released: epoch (of the term), why ("dead", "deaf")
 - lease: name, epoch, holder, verb ("acquired", "renewed", "released", "lost")
+- notice: sequence, state, queue ("": to a webhook): what a submitter is to be told, written with what it tells of
+- notified: sequence, state, submission, by (the queue, the receiver): a submitter was told
+- posted: queue, id: a message, once its sender was told that it is there
+- handled: queue, id, state ("done", "dead", "waiting": replayed): a message has left the queue, or became a dead letter
+- made: message (the id of the one that it was made of): a task
+- removed: state, unsent, unheard (listeners, messages in its inbox), ended, now (the store's clock): retention removed a task
+- swept: overdue: tasks that should have been removed by then, and are there
+- circuit: agent, state: a process's circuit, as it becomes
+- counted: idx, failures: a failure was counted for a step
 - alert: alert (its kind), step, text
 - act: what ("cancel", "undo", "resubmit", "settle"), verdict, reason
 - ended: state, result, standing (names), submission
 - fault: what, point
+- restored: the store went back in time and began a new generation; what it does not know any more is not in the history
 - store: outcome ("committed", "rolled back", "ambiguous committed", "ambiguous not committed"), verb, role
 - healed: from here on no fault is injected
 - rest: tasks, orphans, leases_held_by_dead, inbox_rows, request_rows: what the store holds when the world came to rest

@@ -64,7 +64,10 @@ def current_process() -> Process | None:
 
 
 class Loop(base_events.BaseEventLoop):
-    """The event loop of a world. ``rng`` decides between processes; ``now`` is the world's true time, in seconds."""
+    """The event loop of a world. ``rng`` decides between processes; ``now`` is the world's true time, in seconds;
+    ``broken``: what was raised in callbacks of the world's own, where nobody else would hear of it; ``resuming``: called before each
+    step of a process, that is wherever it goes on after an await: it may stop the process there.
+    """
 
     def __init__(self, rng: random.Random) -> None:
         super().__init__()
@@ -74,7 +77,15 @@ class Loop(base_events.BaseEventLoop):
         self._parked: list[asyncio.Handle] = []
         self._processes: dict[Process, None] = {}
         self._own = Process("")
-        self.set_exception_handler(lambda _loop, _context: None)
+        self.broken: list[str] = []
+        self.resuming: Callable[[Process], object] | None = None
+        self.set_exception_handler(self._heard)
+
+    def _heard(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Note what broke in a callback of the world's own; what breaks in a simulated process is that process's affair."""
+        handle = context.get("handle")
+        if handle is not None and handle._context.get(PROCESS) is None:
+            self.broken.append(f"{context['message']}: {context.get('exception')!r}")
 
     # -- what asyncio asks of a loop -----------------------------------------------------------------------------------
 
@@ -173,6 +184,8 @@ class Loop(base_events.BaseEventLoop):
         if process is not None:
             if process.dead:
                 return
+            if self.resuming is not None and not process.stopped:
+                self.resuming(process)
             if process.stopped:
                 self._parked.append(handle)
                 return
@@ -224,6 +237,14 @@ class Loop(base_events.BaseEventLoop):
         for handle in parked:
             mine = handle._context.get(PROCESS) is process  # type: ignore[attr-defined]
             (self._ready if mine else self._parked).append(handle)  # type: ignore[attr-defined]
+
+    def postpone(self, process: Process, seconds: float) -> None:
+        """Let a process's timers stand still for so long, as those of a suspended machine do."""
+        timers: list[Any] = self._scheduled  # type: ignore[attr-defined]
+        for timer in timers:
+            if timer._context.get(PROCESS) is process:
+                timer._when += seconds
+        heapq.heapify(timers)
 
     def dispose(self) -> None:
         """Throw the world away: nothing of what is still under way runs any more, and no word is said about it."""

@@ -4,18 +4,23 @@ import asyncio
 import random
 import sqlite3
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, cast
 
+from makegood.breaker import Circuit, State
 from makegood.client import Client
 from makegood.errors import StoreUnavailableError
 from makegood.messages import Message
 from makegood.node import Node
+from makegood.options import Options
 from makegood.store import Store
 from makegood.store.sqlite import SQLiteStore
+from makegood.testing.around import SWEEP
 from makegood.testing.clocks import SimulatedClock
+from makegood.testing.hearing import TIMEOUT, TRIES, Post, hosts
+from makegood.testing.history import History
 from makegood.testing.loop import Process
 from makegood.testing.recorder import Recorder
 from makegood.testing.services import SERVICES
@@ -36,8 +41,10 @@ class Home(Surroundings, Protocol):
     true_clock: SimulatedClock
     services: Any
     crashes: list[str]
+    history: History
     recorder: Recorder
     bells: list[WorldBell]
+    line: type[InlineLine]
 
     def left(self, member: "Member") -> None:
         """Hear that a process has ended by itself."""
@@ -105,14 +112,16 @@ class Member:
             world.bells.append(made)
             return made
 
-        return SQLiteStore(
+        store = SQLiteStore(
             world.path,
             clock=world.true_clock,
             poll=world.swarm.engine.poll_seconds,
             open_connection=connecting(self.connections.append),
-            line=partial(InlineLine, world=world, process=process),
+            line=partial(world.line, world=world, process=process),
             bell=bell,
         )
+        store.abreast = world.swarm.abreast  # as if it could write two commits at a time
+        return store
 
     async def _serve(self, store: Store, rng: random.Random) -> None:
         poll = self.world.swarm.engine.poll_seconds or 1.0
@@ -122,19 +131,20 @@ class Member:
 
     async def _run(self, store: Store, rng: random.Random) -> None:
         world = self.world
-        app = world.app if "agent" in self.roles else None
+        app = world.app if {"agent", "inbox"} & set(self.roles) else None
         node = Node(
             app,
             store,
             roles=self.roles,
             name=self.name,
-            options=world.swarm.engine,
+            options=self._options(),
             clock=self.clock,
             rng=rng,
         )
         begun: list[Node] = []
 
         def started() -> None:
+            self._surround(node)
             if node.agents is not None:
                 node.agents.deliver = self._delivering(node.agents.deliver)
             self.node, self.client = node, node.client
@@ -147,6 +157,34 @@ class Member:
                 raise
             world.crashes.append(f"{self.name} died of {failure!r} at {world.loop.now:.3f} s")
         world.left(self)
+
+    def _options(self) -> Options:
+        """Return the settings of the Node: whom people hear has no part in the engine."""
+        engine = replace(self.world.swarm.engine, tell=None, leaderless=None)
+        if self.world.swarm.around is None:
+            return engine
+        engine = replace(engine, webhook_timeout=TIMEOUT, webhook_tries=TRIES)
+        keep = self.world.swarm.around.keep
+        return engine if keep is None else replace(engine, keep=keep, sweep=SWEEP)
+
+    def _surround(self, node: Node) -> None:
+        """Let a Node's notices go to the world's receivers, and the history hear of its circuits."""
+        for slots in node.agents.slots.values() if node.agents is not None else ():
+            if slots.circuit is not None:
+                self._watch(slots.address, slots.circuit)
+        if self.world.swarm.around is not None and node.notifier is not None:
+            node.notifier.hosts, node.notifier.poster = hosts(), Post(self.world)
+            node.client.only_to(node.notifier.hosts)
+
+    def _watch(self, address: str, circuit: Circuit) -> None:
+        become = circuit._become  # noqa: SLF001 - it tells nobody else
+
+        def noted(state: State, now: float) -> None:
+            become(state, now)
+            self.world.history.note("circuit", self.name, agent=address, state=state)
+
+        circuit._become = noted  # type: ignore[method-assign]  # noqa: SLF001 - of this one circuit
+        self.world.history.note("circuit", self.name, agent=address, state="closed")
 
     def _delivering(
         self, deliver: Callable[[int, Message, int], bool]

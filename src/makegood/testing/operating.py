@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from makegood import ids
 from makegood.client import Client
-from makegood.errors import ActRefusedError, StoreUnavailableError, WaitExpiredError
+from makegood.errors import ActRefusedError, StoreUnavailableError, TaskNotFoundError, WaitExpiredError
 from makegood.handle import TaskHandle
 from makegood.states import TaskState
 from makegood.store.records import Filter, StepView
@@ -102,6 +102,9 @@ class Operator:
                 await getattr(handle, kind)(who="operator", why="at random", timeout=_PATIENCE)
         except (ActRefusedError, WaitExpiredError, StoreUnavailableError):
             return  # the history knows
+        except TaskNotFoundError:
+            if not any(event.task == handle.number for event in self._world.history.of("removed")):
+                raise
 
     async def _settle(self, handle: TaskHandle[Any]) -> bool:
         """State the truth about a step in doubt of a task in error, or take its effect back by hand; False: there is none."""

@@ -22,6 +22,7 @@ AT_REST = ("processed", "undone", "error")
 
 _LOG = "create temp table makegood_log (n integer primary key, what text, a, b, c, d, e, f, g, h, i)"
 _COLUMNS = "abcdefghi"
+_COUNT = "(select count(*) from makegood_{} where task = old.id)"
 _TRIGGERS: tuple[tuple[str, str, str, str], ...] = (
     ("sent", "insert", "makegood_request", "new.task, new.idx, new.attempt, new.kind, new.taken_by, new.complete_by"),
     ("taken", "update of taken_by", "makegood_request",
@@ -40,23 +41,32 @@ _TRIGGERS: tuple[tuple[str, str, str, str], ...] = (
     ("alert", "insert", "makegood_alert", "new.task, new.kind, new.step, new.text"),
     ("act", "insert", "makegood_audit", "new.task, new.kind, new.verdict, new.reason"),
     ("node", "insert", "makegood_node", "new.id, new.name"),
+    ("removed", "delete", "makegood_task", f"old.id, old.state, {_COUNT.format('listener')}, {_COUNT.format('inbox')}, old.ended_at"),
+    ("made", "insert", "makegood_task", "new.id, new.correlation_id"),
+    ("handled", "update of state", "makegood_message", "new.id, new.queue, new.state"),
+    ("handled", "delete", "makegood_message", "old.id, old.queue, 'done'"),
+    ("notice", "insert", "makegood_notice", "new.task, new.sequence, cast(new.body as text), ''"),
+    ("notice", "insert", "makegood_message", "new.task, new.sequence, cast(new.body as text), new.queue"),
 )  # fmt: skip
+_WHEN = {
+    **dict.fromkeys(("sent", "taken", "answered", "gone"), " when {row}.kind <> 'timer'"),
+    "made": " when {row}.correlation_id is not null",
+    "handled": " when {row}.task is null",
+    "notice": " when {row}.task is not null",
+}
+"""Rows of which nothing is noted are left out."""
 
 
 def triggers() -> Iterable[str]:
     """Return the statements that let a connection log its changes.
 
     >>> sum(1 for _ in triggers())
-    16
+    22
     """
     yield _LOG
     for n, (what, verb, table, source_columns) in enumerate(_TRIGGERS):
         columns = ", ".join(["what", *_COLUMNS[: source_columns.count(",") + 1]])
-        when = (
-            f" when {'old' if verb == 'delete' else 'new'}.kind <> 'timer'"
-            if table == "makegood_request"
-            else ""
-        )
+        when = _WHEN.get(what, "").format(row="old" if verb == "delete" else "new")
         named_columns = f"'{what}', {source_columns}"
         into = f"insert into makegood_log ({columns}) values ({named_columns})"  # noqa: S608 - our own columns
         yield f"create temp trigger makegood_log_{n} after {verb} on main.{table}{when} begin {into}; end"
@@ -91,6 +101,7 @@ class Recorder:
     heard: dict[tuple[int, int, int], str] = field(default_factory=dict)
     steps: dict[tuple[int, int], tuple[str, int, int]] = field(default_factory=dict)
     indices: dict[int, dict[str, int]] = field(default_factory=dict)
+    failures: dict[tuple[int, int], int] = field(default_factory=dict)
     came: dict[tuple[int, int, int], float] = field(default_factory=dict)
     _pending: list[Event] = field(default_factory=list)
 
@@ -120,9 +131,12 @@ class Recorder:
         self._locks(told)
         self._replies(told)
         self._judged(told)
+        self._failures(told)
         self._moves(told)
         self._requests(told)
         self._said(told)
+        self._notices(told)
+        self._removed(told)
         self._ends(told, tx.connection)
 
     def keep(self, outcome: str, verbs: Sequence[str]) -> None:
@@ -145,6 +159,12 @@ class Recorder:
         self._pending.append(Event(self.history.clock(), kind, self.process, task, fields))
 
     # -- what the rows say ---------------------------------------------------------------------------------------------
+
+    def _failures(self, told: _Told) -> None:
+        for task, idx, *_, failures in (row[:6] for row in told.of("stepped")):
+            if failures > self.failures.get((task, idx), 0):
+                self._note("counted", task, idx=idx, failures=failures)
+            self.failures[task, idx] = failures
 
     def _learn(self, told: _Told) -> None:
         for number, name in (row[:2] for row in told.of("node")):
@@ -210,7 +230,7 @@ class Recorder:
             self._note("moved", task, moves=moves, cause=causes.get(task, ""), note=note)
 
     def _requests(self, told: _Told) -> None:
-        for task, idx, attempt, doing, taken_by, *_ in told.of("sent"):
+        for task, idx, attempt, doing, taken_by, complete_by, *_ in told.of("sent"):
             name, _, round_ = self.steps[task, idx]
             key = ids.key(self.store_id, task, name, round_, "undo" if doing == "undo" else "do")
             local = taken_by is not None
@@ -219,17 +239,19 @@ class Recorder:
             )
             if local:
                 self._note(
-                    "taken", task, idx=idx, doing=doing, attempt=attempt, by=self.names.get(taken_by, "?")
-                )
-        for task, idx, attempt, doing, taken_by, _, before, *_ in told.of("taken"):
+                    "taken", task, idx=idx, doing=doing, attempt=attempt, by=self.names.get(taken_by, "?"),
+                    within=complete_by - told.now,
+                )  # fmt: skip
+        for task, idx, attempt, doing, taken_by, complete_by, before, *_ in told.of("taken"):
             if taken_by is None:
                 self._note(
                     "given back", task, idx=idx, doing=doing, attempt=attempt, by=self.names.get(before, "?")
                 )
             else:
                 self._note(
-                    "taken", task, idx=idx, doing=doing, attempt=attempt, by=self.names.get(taken_by, "?")
-                )
+                    "taken", task, idx=idx, doing=doing, attempt=attempt, by=self.names.get(taken_by, "?"),
+                    within=complete_by - told.now,
+                )  # fmt: skip
 
     def _said(self, told: _Told) -> None:
         for task, kind, step, text, *_ in told.of("alert"):
@@ -238,6 +260,26 @@ class Recorder:
             self._note("act", task, what=kind, verdict=verdict, reason=reason)
             if verdict == "refused":
                 self._note("refused", task, what="act", idx=-1, attempt=0, why=reason)
+
+    def _removed(self, told: _Told) -> None:
+        for task, state, unsent, unheard, ended_at, *_ in told.of("removed"):
+            self._note(
+                "removed", task, state=state, unsent=unsent, unheard=unheard, ended=ended_at, now=told.now
+            )
+
+    def _notices(self, told: _Told) -> None:
+        for id_, queue, state, *_ in told.of("handled"):
+            self._note("handled", queue=queue, id=id_, state=state)
+        for task, message, *_ in told.of("made"):
+            self._note("made", task, message=message)
+        for task, sequence, body, queue, *_ in told.of("notice"):
+            self._note(
+                "notice",
+                task,
+                sequence=sequence,
+                state=msgspec.json.decode(body)["data"]["state"],
+                queue=queue,
+            )
 
     def _ends(self, told: _Told, connection: sqlite3.Connection) -> None:
         for task, _, _, _, _, was, state, *_ in told.of("task"):

@@ -3,19 +3,29 @@
 import sqlite3
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 from makegood import ids
 from makegood.store.rows import Interner
 from makegood.store.sqlite import reads
 from makegood.store.sqlite.transaction import Transaction
+from makegood.testing.around import Around
 from makegood.testing.checker import Final
+from makegood.testing.history import History
 from makegood.testing.recorder import STANDING
 from makegood.testing.services import Service
 
 _BUSY = """
 select (select count(*) from makegood_task where state not in ('processed', 'undone', 'error') or locked_by is not null)
     + (select count(*) from makegood_inbox) + (select count(*) from makegood_request)
+"""
+_UNTOLD = """
+select (select count(*) from makegood_message where state = 'waiting') + (select count(*) from makegood_listener where not dead)
+"""
+_OVERDUE = """
+select id from makegood_task t where state in ('processed', 'undone') and locked_by is null
+    and not exists (select 1 from makegood_listener where task = t.id) and not exists (select 1 from makegood_inbox where task = t.id)
+    and not exists (select 1 from makegood_alert where task = t.id)
 """
 _NET = {"done": (1,), "undone": (0,), "waiting": (0,), "skipped": (0,), "failed": (0,)}
 
@@ -26,6 +36,7 @@ class Town(Protocol):
     services: dict[str, Service]
     store_id: str
     customers: Any
+    history: History
 
 
 @dataclass(slots=True)
@@ -40,7 +51,8 @@ class Found:
 class Eye:
     """Reads the file of a world's store, apart from the engine."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, around: Around | None = None) -> None:
+        self._around = around
         self._connection = sqlite3.connect(
             f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None
         )
@@ -53,8 +65,8 @@ class Eye:
         return self._connection.execute(sql, values).fetchall()
 
     def at_rest(self) -> bool:
-        """Whether every task has ended and nothing is in flight."""
-        return not self._rows(_BUSY)[0][0]
+        """Whether every task has ended and nothing is in flight, neither requests nor notices."""
+        return not self._rows(_BUSY)[0][0] and (self._around is None or not self._rows(_UNTOLD)[0][0])
 
     def tasks(self) -> dict[int, Found]:
         """Return all tasks with their steps."""
@@ -67,6 +79,10 @@ class Eye:
         ):
             found[task].steps.append((name, state, round_, kind))
         return found
+
+    def overdue(self) -> list[int]:
+        """Return the tasks that nothing keeps."""
+        return [id_ for (id_,) in self._rows(_OVERDUE)]
 
     def final(self) -> Final:
         """Return what the checker wants to know beside the history: the tasks' rows, and the store's own history of each."""
@@ -100,8 +116,9 @@ class Eye:
         """Return what is wrong with a world at rest: tasks without end, books that do not balance."""
         wrong: list[str] = list(world.customers.findings)
         tasks = self.tasks()
+        removed = {event.task for event in world.history.of("removed")}
         for key, task in world.customers.told.items():
-            if task not in tasks:
+            if task not in tasks and task not in removed:
                 wrong.append(f"I12: the acknowledged task {ids.show(task)} ({key}) does not exist")
         if not self.at_rest():
             wrong.append(f"L1: not at rest: {self.rest()}")
@@ -141,3 +158,17 @@ def _allowed(state: str, *, last: bool) -> tuple[int, ...]:
     if not last:
         return (0, 1)
     return _NET.get(state, (0, 1) if state in STANDING else (0,))
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What the eye saw when the world had come to rest, before the janitor removes what is old."""
+
+    tasks: dict[int, Found]
+    findings: list[str]
+    final: Final
+
+    @classmethod
+    def by(cls, eye: Eye, world: Town) -> Self:
+        """Look now."""
+        return cls(eye.tasks(), eye.findings(world), eye.final())

@@ -19,9 +19,10 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from makegood.testing.checker import Batch, timeline
+from makegood.testing.shrinking import shrunk
 from makegood.testing.storm import ONCE, SERVICES_OF_STORM, orders, storm_app
 from makegood.testing.swarm import Swarm
-from makegood.testing.world import Orders, Outcome, World, empty_store
+from makegood.testing.world import Orders, Outcome, World, drawn, empty_store
 
 COMMAND = "python -m makegood.testing.seeds"
 ENOUGH = 100
@@ -34,14 +35,16 @@ class Storms:
     """Makes world after world over the same workflows: ``Storms().run(7)``. ``only``: submit this workflow alone."""
 
     def __init__(self, only: str | None = None) -> None:
-        self._app = storm_app()
+        self._apps = {guarded: storm_app(guarded=guarded) for guarded in (False, True)}
         self._template = empty_store()
         self._orders: Orders = orders if only is None else partial(orders, only=only)
 
     def world(self, seed: int, swarm: Swarm | None = None, **more: Any) -> World:
         """Return the world of a seed, not yet begun; ``more``: what else ``World`` takes."""
+        swarm = swarm or drawn(seed)
+        app = self._apps[swarm.around is not None and swarm.around.guarded]
         return World(
-            seed, app=self._app, orders=self._orders, services=SERVICES_OF_STORM, once=ONCE, swarm=swarm,
+            seed, app=app, orders=self._orders, services=SERVICES_OF_STORM, once=ONCE, swarm=swarm,
             template=self._template, **more,
         )  # fmt: skip
 
@@ -139,16 +142,31 @@ def tallies(seeds: Sequence[int], processes: int, only: str | None) -> Iterator[
 @click.option("--from", "first", default=0, show_default=True, help="The first of them.")
 @click.option("--seed", "one", type=int, help="Run this seed alone.")
 @click.option("--trace", is_flag=True, help="With --seed: print everything that happened.")
+@click.option(
+    "--shrink", is_flag=True, help="With --seed: look for the few faults and orders that are needed."
+)
 @click.option("--workflow", "only", help="Submit this workflow alone, such as place_order.")
 @click.option(
     "--processes", default=1, show_default=True, type=click.IntRange(1), help="Processes to run seeds in."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the counts as JSON.")
 def main(  # click passes all by name
-    *, seeds: int, first: int, one: int | None, trace: bool, only: str | None, processes: int, as_json: bool
+    *,
+    seeds: int,
+    first: int,
+    one: int | None,
+    trace: bool,
+    shrink: bool,
+    only: str | None,
+    processes: int,
+    as_json: bool,
 ) -> None:
     """Let storms go over the real engine, from seed to seed; exit code 1 when one finds something."""
     logging.disable(logging.CRITICAL)
+    if shrink and one is None:
+        raise click.UsageError("--shrink needs the seed to shrink: --seed N --shrink")
+    if one is not None and shrink:
+        sys.exit(_shrink(one, only, trace=trace, as_json=as_json))
     if one is not None:
         sys.exit(_single(one, only, trace=trace, as_json=as_json))
     tally = Tally()
@@ -190,6 +208,34 @@ def _single(seed: int, only: str | None, *, trace: bool, as_json: bool) -> int:
     return 1 if outcome.findings else 0
 
 
+def _shrink(seed: int, only: str | None, *, trace: bool, as_json: bool) -> int:
+    """Tell the least of a seed's faults and orders with which the same invariants are violated; exit code 1 when it fails at all."""
+    storms = Storms(only)
+    found = shrunk(partial(storms.world, seed))
+    if found is None:
+        click.echo(
+            json.dumps({"seed": seed, "findings": []}) if as_json else f"seed {seed} finds nothing wrong"
+        )
+        return 0
+    outcome = found.outcome
+    if as_json:
+        told = {
+            "seed": seed, "findings": outcome.findings, "needed": [str(blow) for blow in found.blows], "of": found.whole,
+            "runs": found.runs,
+        }  # fmt: skip
+        click.echo(json.dumps(told, indent=2))
+        return 1
+    for finding in outcome.findings:
+        click.echo(f"WRONG  {finding}")
+    click.echo(timeline(outcome.history, last=None if trace else _LINES))
+    click.echo(
+        f"seed {seed} needs {len(found.blows)} of {found.whole} faults and orders ({found.runs} runs):"
+    )
+    for blow in found.blows:
+        click.echo(f"  {blow}")
+    return 1
+
+
 def _replay(seed: int, only: str | None) -> str:
     return f"{COMMAND} --seed {seed} --trace" + (f" --workflow {only}" if only else "")
 
@@ -205,6 +251,8 @@ def _tell(outcome: Outcome, only: str | None, *, lines: int | None) -> None:
     if lines is None or (lines and outcome.findings):
         click.echo(timeline(outcome.history, last=lines))
     click.echo(f"history {outcome.history.digest()}; again: {_replay(outcome.seed, only)}")
+    if outcome.findings:
+        click.echo(f"what of it is needed: {_replay(outcome.seed, only).replace('--trace', '--shrink')}")
 
 
 def _report(tally: Tally, only: str | None) -> None:

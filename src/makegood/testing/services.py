@@ -84,7 +84,7 @@ def service(name: str) -> "Service":
 class Service:
     """One remote service. Actions call ``do``, undos ``undo``, probes ``probe``; tests ask ``standing``.
 
-    ``under_way``: calls on the wire, by the key that they are about. ``spell``: what goes wrong with every call for a while.
+    ``under_way``: calls on the wire, by the key that they are about; ``calls``: how many callers made. ``spell``: what goes wrong with every call for a while.
     """
 
     world: Surroundings
@@ -95,6 +95,7 @@ class Service:
     under_way: dict[str, int] = field(default_factory=dict)
     undone_by: set[str] = field(default_factory=set)
     made: int = 0
+    calls: int = 0
     spell: str = ""
     spell_ends: float = 0.0
 
@@ -133,6 +134,7 @@ class Service:
         )  # fmt: skip
         trouble = self.spell if world.loop.now < self.spell_ends else world.trouble(_ABLE)
         answered: asyncio.Future[Any] = world.loop.create_future()
+        self.calls += 1
         answers = trouble not in ("service does it and times out", "service hangs", "service late")
         if trouble != "service hangs":
             sent = _Sent(
@@ -145,10 +147,13 @@ class Service:
                 task,
                 answered if answers else None,
                 trouble,
+                self.calls,
             )
             self._send(sent, self._delay(trouble))
             if self.kind != "bare" and world.trouble(("service called twice",)):
-                again = _Sent(self, doing, call.key, about, call.scope, call.token, task, None, None)
+                again = _Sent(
+                    self, doing, call.key, about, call.scope, call.token, task, None, None, self.calls
+                )
                 self._send(again, world.draw() * 3.0)
         patience = None if world.draw() < 0.3 else world.draw() * 3.0
         try:
@@ -263,7 +268,9 @@ class Service:
 
 @dataclass(slots=True)
 class _Sent:
-    """One call on the wire. It belongs to the world: its sender may be dead when it arrives."""
+    """One call on the wire. It belongs to the world: its sender may be dead when it arrives. ``call``: its number at the service;
+    when the network delivers it twice, both copies have the same.
+    """
 
     service: Service
     asked: str
@@ -274,6 +281,7 @@ class _Sent:
     task: int
     answered: "asyncio.Future[Any] | None"
     trouble: str | None
+    call: int
 
     @property
     def doing(self) -> str:

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from makegood.errors import FencedOffError, StoreUnavailableError
 from makegood.messages import Message, Request
-from makegood.store.records import Batch, Committed, Offer
+from makegood.store.records import Batch, Committed, Offer, Taken
 from makegood.store.sqlite.bell import Bell, Heard
 from makegood.store.sqlite.connection import connect
 from makegood.store.sqlite.threads import Line, Operation
@@ -24,6 +24,7 @@ from makegood.store.sqlite.transaction import Transaction
 from makegood.testing.history import History
 from makegood.testing.loop import KilledError, Loop, Process
 from makegood.testing.recorder import Recorder
+from makegood.testing.swarm import Swarm
 
 _AT_COMMIT = ("kill", "ambiguous committed", "ambiguous not committed", "slow commit", "stop")
 _LONGEST_COMMIT = 3.0
@@ -36,6 +37,7 @@ class Surroundings(Protocol):
     history: History
     recorder: Recorder
     once: frozenset[str]
+    swarm: Swarm
 
     def strike(self, name: str, able: tuple[str, ...], process: Process | None = None) -> str | None:
         """Say that a fault point is reached; returns what struck there."""
@@ -250,6 +252,7 @@ _VERBS = frozenset(
         "take",
         "answer",
         "extend",
+        "excuse",
         "give_back",
         "judge",
         "release_dead",
@@ -261,6 +264,7 @@ _VERBS = frozenset(
         "renew",
         "release",
         "read",
+        "past_terms",
         "register",
         "heartbeat",
         "unregister",
@@ -271,6 +275,22 @@ _VERBS = frozenset(
         "open",
     ]
 )
+
+_AROUND = frozenset(
+    [
+        "send_messages",
+        "receive_messages",
+        "return_messages",
+        "transact",
+        "prune",
+        "expire_messages",
+        "acknowledge_messages",
+        "notices_due",
+        "take_notices",
+        "settle_notices",
+    ]
+)
+"""Verbs that are struck only in worlds in which something lies around the engine: in others nothing is drawn for them."""
 
 
 class Wire:
@@ -284,7 +304,7 @@ class Wire:
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._store, name)
-        if name not in _VERBS:
+        if name not in _VERBS and (name not in _AROUND or self._world.swarm.around is None):
             return found
 
         async def called(*args: Any, **kwargs: Any) -> Any:
@@ -315,12 +335,12 @@ class Wire:
 
     # -- requests and replies ------------------------------------------------------------------------------------------
 
-    async def take(self, node: int, offers: Sequence[Offer], *, alone: bool = False) -> list[Request]:
+    async def take(self, node: int, offers: Sequence[Offer], *, alone: bool = False) -> Taken:
         """Take requests; each may be lost on its way, and may come a second time."""
-        taken = await self._call("take", self._store.take, (node, offers), {"alone": alone})
+        taken: Taken = await self._call("take", self._store.take, (node, offers), {"alone": alone})
         world, now = self._world, self._world.loop.now
         room = {offer.agent: offer.slots for offer in offers}
-        arrived: list[Request] = []
+        arrived = Taken((), taken.again)
         for request in taken:
             room[f"{request.app}/{request.agent}"] -= 1
             able = ("drop",) if f"{request.app}/{request.agent}" in world.once else ("drop", "duplicate")

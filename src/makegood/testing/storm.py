@@ -7,10 +7,14 @@ import random
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
+from makegood.breaker import Breaker
 from makegood.declaration import NOTHING, Agent, AsyncAction, Happened, NotHappened
 from makegood.errors import Permanent
 from makegood.policy import NEVER, Recover, Retry
-from makegood.testing.services import Kind, service
+from makegood.task import Plan
+from makegood.testing.around import ACCEPTING, ORDERS
+from makegood.testing.services import SERVICES, Kind, service
+from makegood.transactions import Transaction
 from makegood.workflow import App, branches, each, parallel, when
 
 SERVICES_OF_STORM: Final[Mapping[str, Kind]] = {
@@ -25,12 +29,14 @@ HOLD: Final = Recover(threshold=1, wait="500ms", extended="2s", then="hold")
 
 
 class Order(NamedTuple):
-    """One submission: the workflow, its inputs, its key, its priority."""
+    """One submission: the workflow, its inputs, its key, its priority, and where its submitter is told; ``sent``: as a message."""
 
     workflow: Any
     inputs: tuple[Any, ...]
     key: str
     priority: int = 0
+    reply_to: str | None = None
+    sent: bool = False
 
 
 Reserve = AsyncAction[[str], str]
@@ -41,11 +47,13 @@ Book = AsyncAction[[str], str]
 Ship = AsyncAction[[str, str, str], str]
 
 
-def storm_app() -> App:
-    """Return the app; its workflows are found by name."""
+def storm_app(*, guarded: bool = False) -> App:
+    """Return the app; its workflows are found by name. ``guarded``: some agents have a breaker, and one a rate."""
     app = App("storm")
-    stock, carrier = app.agent("stock"), app.agent("carrier")
-    reserve, pack, charge, email = _of_the_shop(app, stock)
+    breaker = Breaker(failures=2, reset="3s") if guarded else None
+    stock, carrier = app.agent("stock", breaker=breaker), app.agent("carrier", breaker=breaker)
+    payments = app.agent("payments", concurrency=3, breaker=breaker, rate="2/s" if guarded else None)
+    reserve, pack, charge, email = _of_the_shop(app, stock, payments)
     book, ship = _of_the_carrier(carrier)
 
     @app.workflow(complete_within="2m")
@@ -81,15 +89,25 @@ def storm_app() -> App:
     def held(order: str) -> str:
         return charge(order, reserve(order))
 
+    @app.workflow(on_failure="hold")
+    def held_apart(order: str) -> list[str]:
+        booking, parcel, payment = parallel(book(order), pack(order, order), charge(order, order))
+        return [booking, parcel, payment]
+
+    @app.workflow(complete_within="2m")
+    def lone(order: str) -> str:
+        return reserve(order)
+
     _settling(app, reserve)
     _unkeyed(app, reserve)
     _shapes(app, stock, (reserve, pack, email))
+    _submission(app)
     return app
 
 
-def _of_the_shop(app: App, stock: Agent) -> tuple[Reserve, Pack, Charge, Email]:
+def _of_the_shop(app: App, stock: Agent, payments: Agent) -> tuple[Reserve, Pack, Charge, Email]:
     """Keys and tokens; a probe that asks only; a harmless effect."""
-    payments, mail = app.agent("payments", concurrency=3), app.agent("mail")
+    mail = app.agent("mail")
 
     @stock.action(complete_within="4s", retry=RETRY, recover=RECOVER)
     async def reserve(order: str) -> str:
@@ -236,12 +254,31 @@ def _shapes(app: App, stock: Agent, actions: tuple[Reserve, Pack, Email]) -> Non
         return made
 
 
+def _submission(app: App) -> None:
+    """The submission process: a message names the workflow and its input."""
+
+    @app.inbox(ORDERS, concurrency=2, retry=Retry(tries=8, wait="300ms", factor=2, longest="4s"), lease="5s")
+    def accept(order: dict[str, str], tx: Transaction) -> Plan[Any]:
+        struck = SERVICES.get()["stock"].world.trouble(ACCEPTING)
+        if struck == "handler refuses":
+            raise Permanent("we do not take this order")
+        if struck == "handler fails":
+            raise LookupError("no such customer, yet")
+        workflow: Any = app.find_workflow(order["workflow"])
+        plan: Plan[Any] = workflow.plan(order["order"])
+        return plan
+
+
 def orders(app: App, rng: random.Random, count: int, only: str | None = None) -> list[Order]:
-    """Draw submissions: nearly half of them the order workflow, or all of them the one named."""
+    """Draw submissions: nearly half of them the order workflow, or all of them the one named. ``held_apart`` takes the place of
+    every other ``held``, so that seeds that found something go their old ways.
+    """
     names = ("place_order", "hasty", "sequence", "held", "settle", "never", "final", "shapes")
     found: list[Order] = []
     for n in range(count):
         name = only or ("place_order" if rng.random() < 0.4 else rng.choice(names))
+        if name == "held" and only is None and n % 2:
+            name = "held_apart"
         workflow = app.find_workflow(name)
         order = f"o{n}" + "x" * rng.randrange(4)
         found.append(Order(workflow, (order,), f"{name}-{n}", rng.choice((0, 0, 0, 5))))

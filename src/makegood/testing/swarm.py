@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from makegood.options import Options
+from makegood.testing.around import Around
 
 LAYOUTS = (
     (("scheduler", "agent", "supervisor"), ("scheduler", "agent", "supervisor")),
@@ -57,7 +58,8 @@ class Swarm:
     at the latest, everything must have ended once the faults are over. ``pace``: seconds that a call's way to a service takes at most
     when nothing is wrong. ``tombstones``: whether fenced services remember what was undone. ``tidying``: how often, after the
     storm, an operator goes through the tasks in error. ``skew``: most that a process's wall clock is off, in
-    seconds; ``drift``: how far its clocks run too fast or slow. ``engine``: the settings of every Node.
+    seconds; ``drift``: how far its clocks run too fast or slow. ``abreast``: see the store's. ``engine``: the settings of every Node.
+    ``around``: what lies around the engine, None: nothing.
     """
 
     layout: tuple[tuple[str, ...], ...] = LAYOUTS[0]
@@ -75,7 +77,9 @@ class Swarm:
     drift: float = 0.0
     bell_loss: float = 0.0
     client_apart: bool = False
+    abreast: int | None = None
     engine: Options = field(default_factory=Options)
+    around: Around | None = None
 
     def as_json(self) -> dict[str, Any]:
         """Return the options as plain values, for a report."""
@@ -98,6 +102,10 @@ def kills(
 
 def draw(rng: random.Random) -> Swarm:
     """Draw the options of a seed."""
+    apart = random.Random()
+    apart.setstate(
+        rng.getstate()
+    )  # what came later than the recorded seeds draws from here, so that they stay what they are
     engine = Options(
         heartbeat=1.0,
         life=rng.choice((3.0, 5.0)),
@@ -133,6 +141,7 @@ def draw(rng: random.Random) -> Swarm:
         drift=rng.choice((0.0, 0.004)),
         bell_loss=rng.choice((0.0, 0.0, 0.3, 1.0)),
         client_apart=rng.random() < 0.5,
+        abreast=apart.choice((None, 1, 2)),
         engine=engine,
     )  # fmt: skip
 

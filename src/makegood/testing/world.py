@@ -15,23 +15,25 @@ import sqlite3
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import Context
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
 from makegood.store.sqlite import upkeep
 from makegood.store.sqlite.connection import connect, set_up, uri_of
+from makegood.testing import around
 from makegood.testing.checker import Report, check
 from makegood.testing.clocks import SimulatedClock
+from makegood.testing.consumers import Consumer
 from makegood.testing.faults import Faults, Plan
 from makegood.testing.history import History
 from makegood.testing.loop import DeadlockError, Loop, Process, current_process
 from makegood.testing.members import Member
 from makegood.testing.operating import Operator
 from makegood.testing.recorder import Recorder
-from makegood.testing.rest import Eye, Found
+from makegood.testing.rest import Eye, Found, Seen
 from makegood.testing.services import Kind, Service
-from makegood.testing.stores import WorldBell
+from makegood.testing.stores import InlineLine, WorldBell
 from makegood.testing.storm import Order
 from makegood.testing.submitting import Customers
 from makegood.testing.swarm import SPELLS, Swarm, draw
@@ -74,6 +76,11 @@ class Outcome:
     report: Report = field(default_factory=Report)
 
 
+def drawn(seed: int) -> Swarm:
+    """Draw the options of a seed, and what lies around its engine."""
+    return replace(draw(random.Random(f"{seed} swarm")), around=around.draw(seed))
+
+
 class World:
     """One simulated world. ``seed`` decides everything; ``swarm``: its options, drawn from the seed when not given.
 
@@ -81,6 +88,9 @@ class World:
     ``testing.services.service(name)``; ``once``: agents (APP/AGENT) whose requests are never repeated; ``orders``: draws what is
     submitted. ``plan``: what strikes at which fault point, instead of chance. ``template``: see ``empty_store``.
     """
+
+    line: type[InlineLine] = InlineLine
+    """What does the work of a store's threads."""
 
     def __init__(
         self,
@@ -97,7 +107,7 @@ class World:
         self.seed = seed
         self.app = app
         self.once = once
-        self.swarm = swarm or draw(random.Random(f"{seed} swarm"))
+        self.swarm = swarm or drawn(seed)
         self.rng = random.Random(f"{seed} chance")
         self.draw = self.rng.random
         self.loop = Loop(random.Random(f"{seed} order"))
@@ -105,12 +115,15 @@ class World:
         self.store_id = f"{seed:016x}"
         self.recorder = Recorder(self.history, self.store_id)
         strengths = {**self.swarm.points, **self.swarm.messages, **self.swarm.services}
+        if self.swarm.around is not None:
+            strengths |= self.swarm.around.faults
         self.faults = Faults(random.Random(f"{seed} faults"), strengths, plan)
         self.true_clock = SimulatedClock(lambda: self.loop.now)
         self.services = {name: Service(self, name, kind) for name, kind in (services or {}).items()}
         self.bells: list[WorldBell] = []
         self.crashes: list[str] = []
         self.storming = False
+        self._seen: Seen | None = None
         self.members: dict[str, Member] = {}
         self._outages: dict[str, float] = {}
         self._folder = Path(
@@ -129,14 +142,16 @@ class World:
         eye: Eye | None = None
         try:
             self._prepare()
-            eye = Eye(self.path)
+            eye = Eye(self.path, self.swarm.around)
             try:
                 self.loop.run_until_complete(self._live(eye))
             except DeadlockError as stuck:
                 findings.append(f"deadlock: {stuck}")
-            at_rest = eye.tasks()
-            findings += self.crashes + self.operator.findings + eye.findings(self)
-            report = check(self.history, eye.final())
+            seen = self._seen or Seen.by(eye, self)
+            at_rest = seen.tasks
+            findings += self.loop.broken + self.crashes + self.operator.findings + seen.findings
+            self._seen = seen
+            report = self._judged(eye)
             findings += [str(found) for found in report.violations]
             ends: dict[str, int] = {}
             for found in at_rest.values():
@@ -149,6 +164,10 @@ class World:
             if eye is not None:
                 eye.close()
             self.close()
+
+    def _judged(self, eye: Eye) -> Report:
+        """Return what the checker says of the whole history."""
+        return check(self.history, eye.final() if self._seen is None else self._seen.final)
 
     def close(self) -> None:
         """Throw the world away with all its files."""
@@ -167,13 +186,21 @@ class World:
         if self.swarm.client_apart or not any("scheduler" in roles for roles in self.swarm.layout):
             self._add("shop", ())
         self._add("operator", ())
+        if (surrounded := self.swarm.around) is not None:
+            for n in range(surrounded.consumers):
+                self._clocked(f"web{n + 1}", (), Consumer)
+            for n in range(surrounded.inboxes if surrounded.sent else 0):
+                self._add(f"in{n + 1}", ("inbox",))
 
     def _add(self, name: str, roles: tuple[str, ...]) -> None:
+        self._clocked(name, roles, Member)
+
+    def _clocked(self, name: str, roles: tuple[str, ...], kind: type[Member]) -> None:
         draw, swarm = self.draw, self.swarm
         clock = SimulatedClock(
             lambda: self.loop.now, drift=(draw() * 2 - 1) * swarm.drift, skew=(draw() * 2 - 1) * swarm.skew
         )
-        self.members[name] = Member(self, name, roles, clock)
+        self.members[name] = kind(self, name, roles, clock)
 
     async def _live(self, eye: Eye) -> None:
         self.storming = self.swarm.storm > 0
@@ -198,6 +225,10 @@ class World:
                 self.operator.tidy()
         customers.cancel()
         self.history.note("rest", **eye.rest())
+        if self.swarm.around is not None and self.swarm.around.keep is not None:
+            self._seen = Seen.by(eye, self)
+            await asyncio.sleep(self.swarm.around.keep + 3 * around.SWEEP)
+            self.history.note("swept", overdue=eye.overdue())
 
     def heal(self) -> None:
         """End all faults: what is dead is restarted, what is stopped goes on, clocks agree, the store is there."""
@@ -280,6 +311,8 @@ class World:
         rng = random.Random(f"{self.seed} {kind}")
         while True:
             await asyncio.sleep(rng.expovariate(rate))
+            if not self.faults.happens(kind):
+                continue
             if kind in ("operator", "spell"):
                 (self.operator.act if kind == "operator" else partial(self._spell, rng))()
                 continue

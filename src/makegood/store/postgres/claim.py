@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from makegood.store.ageing import Ageing
 from makegood.store.postgres.floors import Floors
 from makegood.store.postgres.load import COLUMNS, Raw, read
 from makegood.store.postgres.transaction import Row, Transaction
@@ -21,6 +22,15 @@ select {COLUMNS} from unnest($1::int[], $2::bigint[]) as p (priority, floor)
         order by t.ready_seq limit $3 for no key update skip locked
     ) t
 limit $3
+"""  # noqa: S608 - our own columns
+PENDING_AGED = f"""
+select {COLUMNS}, extract(epoch from clock_timestamp())::float8 - t.ready_seq / 1e6::float8 as waited
+from unnest($1::int[]) as p (priority) cross join lateral (
+        select * from makegood.task t
+        where t.state = 'pending' and t.locked_by is null and t.priority = p.priority
+        order by t.ready_seq limit $2 for no key update skip locked
+    ) t
+order by t.ready_seq - p.priority * $3::float8 limit $2
 """  # noqa: S608 - our own columns
 _AT_REST = f"""
 select {COLUMNS} from makegood.task t
@@ -44,12 +54,12 @@ class Claimed:
     passed: dict[int, int] = field(default_factory=dict)
 
 
-async def find(tx: Transaction, claim: Claim, floors: Floors) -> Claimed:
+async def find(tx: Transaction, claim: Claim, floors: Floors, ageing: Ageing) -> Claimed:
     """Lock and return the tasks that ``claim`` gets, with their epoch already raised."""
     rest: list[Row] = []
     if claim.at_rest:
         rest = await tx.rows(_AT_REST, list(claim.at_rest))
-    pending = await _pending(tx, max(0, claim.limit) + 1, floors)
+    pending = await _pending(tx, max(0, claim.limit) + 1, floors, ageing)
     taken = _alone(pending[: max(0, claim.limit)], others=bool(rest))
     found = Claimed(more=len(taken) < len(pending))
     raws: list[Raw] = []
@@ -77,11 +87,24 @@ def _alone(pending: Sequence[Row], *, others: bool) -> Sequence[Row]:
     return pending[:doubtful]
 
 
-async def _pending(tx: Transaction, limit: int, floors: Floors) -> list[Row]:
+async def _pending(tx: Transaction, limit: int, floors: Floors, ageing: Ageing) -> list[Row]:
+    now = floors.clock.monotonic()
+    if ageing.step is not None and ageing.due("pending", now):
+        return await _aged(tx, limit, ageing, now)
     swept = floors.due("pending")
     found = await _look(tx, limit, [-1] * len(PRIORITIES) if swept else _floors(floors))
     if not found and not swept and floors.due("pending", empty=True):
         found = await _look(tx, limit, [-1] * len(PRIORITIES))
+    ageing.found("pending", full=len(found) >= limit, oldest=None, now=now)
+    return found
+
+
+async def _aged(tx: Transaction, limit: int, ageing: Ageing, now: float) -> list[Row]:
+    """Return pending tasks in the order of what their waiting counts."""
+    assert ageing.step is not None
+    found = await tx.rows(PENDING_AGED, PRIORITIES, limit, ageing.step * 1e6)
+    oldest = max((row["waited"] for row in found), default=0.0)
+    ageing.found("pending", full=len(found) >= limit, oldest=oldest, now=now)
     return found
 
 

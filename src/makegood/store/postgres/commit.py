@@ -11,8 +11,11 @@ from dataclasses import dataclass, field
 
 from makegood.decision import Decision
 from makegood.errors import StoreError
+from makegood.messages import Alert
 from makegood.store import rows
-from makegood.store.postgres import claim
+from makegood.store.ageing import Ageing
+from makegood.store.postgres import claim, notices
+from makegood.store.postgres.alerts import raise_
 from makegood.store.postgres.faults import is_data
 from makegood.store.postgres.floors import Floors
 from makegood.store.postgres.transaction import Transaction, within
@@ -41,10 +44,6 @@ where task = $1 and state in ('running', 'undoing', 'ready')
 """
 _CLEAR = "delete from makegood.request where task = $1"
 _CONSUMED = "delete from makegood.inbox where task = $1 and ($2::bigint[] is null or seq = any ($2))"
-_ALERT = """
-insert into makegood.alert (kind, task, step, text, at)
-values ('guilty', $1, '', $2, extract(epoch from clock_timestamp())::float8)
-"""
 _EVENT = """
 insert into makegood.event (task, at, node, moves, note)
 values ($1, extract(epoch from clock_timestamp())::float8, $2, $3, '')
@@ -60,6 +59,7 @@ class Commit:
 
     batch: Batch
     floors: Floors
+    ageing: Ageing
     outlived: Callable[[], bool] = bool
     careful: bool = False
     done: Committed = field(default_factory=Committed)
@@ -112,7 +112,7 @@ class Commit:
         decided: dict[int, tuple[Held, Decision]] = {}
         begins: dict[int, bool] = {}
         if batch.claim is not None and not self.outlived():
-            claims = await claim.find(tx, batch.claim, self.floors)
+            claims = await claim.find(tx, batch.claim, self.floors, self.ageing)
             done.more, self.passed = claims.more, claims.passed
             for task, reason in claims.unreadable:
                 await put_to_error(tx, batch.node, task, reason)
@@ -203,6 +203,7 @@ async def put_to_error(
     await tx.run(_IN_DOUBT, task, rows.DOUBT)
     await tx.run(_CLEAR, task)
     await tx.run(_CONSUMED, task, None if seqs is None else list(seqs))
-    await tx.run(_ALERT, task, reason)
+    await raise_(tx, rows.alerts([Alert("guilty", task, "", reason)]))
     await tx.run(_EVENT, task, node, rows.guilty_moves(row["state"], reason, in_flight))
+    await notices.guilty(tx, task, reason)
     tx.topics.add("ended")

@@ -39,6 +39,7 @@ _ANEW = 120.0
 _SESSION = """
 select pg_backend_pid() as pid, (select backend_start from pg_stat_activity where pid = pg_backend_pid()) as began, current_setting('server_version_num')::int / 10000 as major,
     current_setting('transaction_read_only') = 'on' as read_only,
+    (select oid::bigint from pg_database where datname = current_database()) as database,
     set_config('plan_cache_mode', 'force_generic_plan', false),
     set_config('enable_seqscan', 'off', false),
     set_config('enable_bitmapscan', 'off', false),
@@ -126,7 +127,9 @@ _GONE = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, pg.InternalClie
 
 @dataclass(slots=True)
 class Dialer:
-    """Makes links. ``checked``: compares the history with the generation, which needs the schema."""
+    """Makes links. ``checked``: compares the history with the generation, which needs the schema. ``database`` and
+    ``system``: the number of the database that the latest one is connected to, and its server's, "" when that is not told.
+    """
 
     address: Address
     driver: Driver
@@ -135,6 +138,8 @@ class Dialer:
     identity: Identity | None = None
     pids: set[int] = field(default_factory=set)
     warned: bool = False
+    database: int = 0
+    system: str = ""
 
     async def dial(self) -> Link:
         """Return a new link. Raises ``ConfigError``, ``StoreUnavailableError``."""
@@ -178,6 +183,7 @@ class Dialer:
             raise StoreUnavailableError(
                 f"{self.address.where} is read-only (default_transaction_read_only is on): nothing can be written"
             )
+        self.database = row["database"]
         # A proxy makes up process ids of its own.
         proxied = connection.get_server_pid() != row["pid"]
         if proxied and not self.warned:
@@ -207,6 +213,7 @@ class Dialer:
             )
         if seen is None:
             return Identity(known["store_id"], known["generation"])
+        self.system = seen["system_id"]
         before, now = (known["system_id"], known["timeline"]), (seen["system_id"], seen["timeline"])
         if before == now:
             return Identity(known["store_id"], known["generation"])

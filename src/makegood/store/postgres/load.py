@@ -16,7 +16,7 @@ from makegood.task import Step, Task
 
 COLUMNS = """
 t.id, t.app, t.workflow, t.key, t.state, t.goal, t.on_failure, t.submission, t.priority, t.epoch, t.within, t.complete_by,
-t.undo_within, t.cause, t.failure_count, t.lost, t.static, t.result, t.trace, t.ready_seq
+t.undo_within, t.cause, t.failure_count, t.lost, t.static, t.result, t.trace, t.told, t.notified, t.ready_seq
 """
 _PARTS = """
 select 0 as what, task, idx, state, attempt, round, failure_count, asked, deaths, flags, result, late, error, spec,
@@ -52,12 +52,12 @@ class Read:
 def _task(raw: Raw) -> Task:
     (
         id_, app, workflow, key, state, goal, on_failure, submission, priority, _, within, _, undo_within, cause, failures,
-        lost, static, result, trace, _,
+        lost, static, result, trace, told, notified, *_,
     ) = raw.row  # fmt: skip
-    inputs, returns = rows.read_static(static)
+    inputs, returns, reply = rows.read_static(static)
     return Task(
         id_, app, workflow, key, state, goal, on_failure, submission, priority, raw.epoch, within, raw.timed, undo_within,
-        cause, failures, lost, inputs, returns, result, trace,
+        cause, failures, lost, inputs, returns, result, trace, reply, told or "", notified or 0,
     )  # fmt: skip
 
 

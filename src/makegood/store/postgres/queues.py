@@ -71,6 +71,12 @@ where task = $2 and idx = $3 and attempt = $4 and kind <> 'timer' and taken_by =
     and complete_by >= extract(epoch from clock_timestamp())::float8
 returning 1
 """
+_EXCUSE = """
+update makegood.request r set excused = true
+from unnest($2::bigint[], $3::int[], $4::int[]) as x (task, idx, attempt)
+where (r.task, r.idx, r.attempt) between (x.task, x.idx, x.attempt) and (x.task, x.idx, x.attempt)
+    and r.kind <> 'timer' and r.taken_by = $1 and not r.answered
+"""
 _GIVE_BACK = """
 update makegood.request r set taken_by = null, complete_by = null
 from unnest($2::bigint[], $3::int[], $4::int[]) as x (task, idx, attempt)
@@ -195,6 +201,11 @@ async def late(tx: Transaction, node: int, replies: Sequence[Reply]) -> list[boo
 async def extend(connection: Connection, node: int, key: tuple[int, int, int], seconds: float) -> bool:
     """Move an attempt's complete-by, never to an earlier time; False when it is not ``node``'s any more."""
     return await connection.fetchrow(_EXTEND, node, *key, seconds) is not None
+
+
+async def excuse(connection: Connection, node: int, requests: Sequence[tuple[int, int, int]]) -> None:
+    """Mark requests whose silence is not to be counted."""
+    await connection.execute(_EXCUSE, node, *columns(sorted(requests), 3))
 
 
 async def give_back(tx: Transaction, node: int, requests: Sequence[tuple[int, int, int]]) -> None:

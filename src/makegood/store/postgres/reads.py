@@ -20,6 +20,7 @@ _STATES = {
     "undone": "state = 'undone'",
     "error": "state = 'error'",  # written out, so that the index on tasks in error is used
 }
+_NOW = "extract(epoch from clock_timestamp())::float8"
 _TASK = f"select {_COLUMNS}, static from makegood.task where id = $1"  # noqa: S608 - our own columns
 _STEPS = """
 select idx, kind, name, agent, action, state, attempt, round, failure_count, flags, spec, result, error
@@ -35,24 +36,37 @@ _HISTORY = (
 
 async def find(connection: Connection, wanted: Filter) -> list[TaskView]:
     """Return tasks that match, newest first."""
-    clauses = ["true"]
-    values: list[Any] = []
-    if wanted.ids:
-        values.append(list(wanted.ids))
-        clauses.append(f"id = any (${len(values)}::bigint[])")
-    if wanted.states:
-        clauses.append("(" + " or ".join(_STATES[state] for state in wanted.states) + ")")
-    for column, value in (("app", wanted.app), ("workflow", wanted.workflow), ("key", wanted.key)):
-        if value is not None:
-            values.append(value)
-            clauses.append(f"{column} = ${len(values)}")
-    if wanted.before is not None:
-        values.append(wanted.before)
-        clauses.append(f"id < ${len(values)}")
+    where, values = _matching(wanted)
     values.append(wanted.limit)
-    where = " and ".join(clauses)
     sql = f"select {_COLUMNS} from makegood.task where {where} order by id desc limit ${len(values)}"  # noqa: S608 - our own clauses
     return [TaskView(*row) for row in await connection.fetch(sql, *values)]
+
+
+async def count(connection: Connection, wanted: Filter) -> int:
+    """Return how many tasks match."""
+    where, values = _matching(wanted)
+    found: int = await connection.fetchval(f"select count(*) from makegood.task where {where}", *values)  # noqa: S608 - our own clauses
+    return found
+
+
+def _matching(wanted: Filter) -> tuple[str, list[Any]]:
+    clauses = ["true"]
+    values: list[Any] = []
+    if wanted.states:
+        clauses.append("(" + " or ".join(_STATES[state] for state in wanted.states) + ")")
+    for compared, value in (
+        ("id = any ({}::bigint[])", list(wanted.ids) or None),
+        ("app = {}", wanted.app),
+        ("workflow = {}", wanted.workflow),
+        ("key = {}", wanted.key),
+        ("id < {}", wanted.before),
+        (f"created_at <= {_NOW} - {{}}::float8", wanted.older),
+        (f"created_at >= {_NOW} - {{}}::float8", wanted.younger),
+    ):
+        if value is not None:
+            values.append(value)
+            clauses.append(compared.format(f"${len(values)}"))
+    return " and ".join(clauses), values
 
 
 async def detail(connection: Connection, plans: Interner, task: int) -> TaskDetail | None:
@@ -70,7 +84,8 @@ async def detail(connection: Connection, plans: Interner, task: int) -> TaskDeta
             for row in await connection.fetch(_STEPS, task)
         ]
     *columns, static = found
-    return TaskDetail(TaskView(*columns), steps, rows.read_static(static)[0])
+    inputs, _, reply = rows.read_static(static)
+    return TaskDetail(TaskView(*columns), steps, inputs, None if reply is None else reply.to)
 
 
 def _step(plans: Interner, row: Row, request: Row | None, timer: Row | None) -> StepView:

@@ -31,6 +31,8 @@ touch the same row: one of the two changes would be dropped in silence.
 from dataclasses import dataclass
 from functools import lru_cache
 
+from makegood.store.notices import KEPT
+
 Columns = tuple[tuple[str, str], ...]
 
 HELD: Columns = (("task", "bigint"), ("epoch", "bigint"))
@@ -39,13 +41,15 @@ CONSUMED: Columns = (("task", "bigint"), ("place", "bigint"))
 KINDS: Columns = (
     ("kind", "text"), ("agent", "text"), ("action", "text"), ("priority", "int"), ("isolate", "boolean"), ("within", "float8"),
 )  # fmt: skip
-"""What the requests of a batch have in common: rows name one of these by number, from 1."""
+"""What the requests of a batch have in common: rows name one of these by number, from 1. (The same is done with the moves of
+events, for each element of an array of bytes costs the driver more than a number does.)
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
     """One change: the columns of its rows with their types, and its text, where ``@rows`` stands for the rows as ``x`` and
-    ``@kind`` and so on for the columns of KINDS.
+    ``@kind`` and so on for the columns of KINDS, ``@moves`` for the distinct moves.
     """
 
     columns: Columns
@@ -68,7 +72,30 @@ insert into makegood.request (task, idx, attempt, kind, agent, action, priority,
 select x.task, @idx, @attempt, @kind[x.what], @agent[x.what], @action[x.what], @priority[x.what], @isolate[x.what], false, at.now,
 """
 
-PARTS: dict[str, Part] = {
+BODY = """convert_to('{"specversion":"1.0","id":"' || g.store_id || '-' || x.name || '","time":"'
+    || to_char(to_timestamp(at.now) at time zone 'utc', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') || '",' || x.event, 'UTF8')"""
+"""A notice as it leaves (``notices.head`` and ``notices.event``), from ``at``, a row ``x`` of NOTICE and ``makegood.generation g``."""
+
+NOTICE: Columns = (_TASK, ("sequence", "int"), ("name", "text"), ("event", "text"))
+LISTENER: Columns = (_TASK, ("host", "text"), ("url", "text"), ("first", "int"), ("last", "int"))
+
+INTO_NOTICE = f"insert into makegood.notice (task, sequence, body) select x.task, x.sequence, {BODY}"
+INTO_LISTENER = """insert into makegood.listener (task, host, url, sent, last, due_at)
+select x.task, x.host, x.url, x.first - 1, x.last, at.now"""
+INTO_MESSAGE = """
+insert into makegood.message (queue, id, body, kind, correlation_id, reply_to, task, sequence, headers, sent_at, visible_at,
+    expires_at, remember)
+"""
+"""Whoever sends rings for the topic ``queue:NAME``."""
+
+QUEUED: Columns = (*NOTICE, ("queue", "text"), ("kind", "text"), ("correlation_id", "text"))
+AS_QUEUED = f"""{INTO_MESSAGE}
+select x.queue, g.store_id || '-' || x.name, {BODY}, x.kind, x.correlation_id, null, x.task, x.sequence, null, at.now, at.now,
+    at.now + {KEPT}, null"""
+IN_ORDER = "order by x.task, x.sequence on conflict do nothing"
+HEARD = "on conflict (task) do update set last = excluded.last"
+
+_USUAL: dict[str, Part] = {
     "done": Part(
         (*_PLACE, ("result", "bytea")),
         """
@@ -180,7 +207,7 @@ from at cross join @rows where at.ok and t.id between x.task and x.task
 update makegood.task t set state = x.state, goal = x.goal, cause = x.cause, submission = x.submission,
     failure_count = t.failure_count + x.failures, lost = x.lost, result = x.result, locked_by = x.locked_by, epoch = x.epoch,
     ended_at = case x.ends when 0 then t.ended_at when 2 then at.now end,
-    ready_seq = case when x.draws then nextval('makegood.ready') else t.ready_seq end,
+    ready_seq = case when x.draws then (extract(epoch from clock_timestamp()) * 1000000)::bigint else t.ready_seq end,
     complete_by = case x.complete when 0 then t.complete_by when 2 then at.now + t.within end,
     undo_by = case x.undo when 0 then t.undo_by when 2 then at.now + t.undo_within end,
     task_expired = t.task_expired and x.complete <> 1
@@ -188,28 +215,40 @@ from at cross join @rows where at.ok and t.id between x.task and x.task
 """,
     ),
     "alert": Part(
-        (("kind", "text"), _TASK, ("step", "text"), ("text", "text")),
+        (
+            ("kind", "text"), _TASK, ("step", "text"), ("text", "text"), ("standing", "text"), ("over", "text"),
+        ),
         """
-insert into makegood.alert (kind, task, step, text, at)
-select x.kind, x.task, x.step, x.text, at.now from at cross join @rows where at.ok
+insert into makegood.alert as a (kind, task, step, text, standing, ended_at, ended_why, at)
+select x.kind, x.task, x.step, x.text, x.standing, case when x.standing is null then at.now end, x.over, at.now
+from at cross join @rows where at.ok
+on conflict (standing) where standing is not null do update set text = excluded.text where a.text <> excluded.text
+""",
+    ),
+    "eased": Part(
+        (_TASK, ("step", "text"), ("why", "text")),
+        """
+update makegood.alert a set standing = null, ended_at = at.now, ended_why = x.why
+from at cross join @rows where at.ok and a.task between x.task and x.task and coalesce(a.ended_at, -1) < 0
+    and a.kind <> 'starved' and (x.step = '*' or a.step = x.step)
 """,
     ),
     "audit": Part(
         (
             ("act", "text"), _TASK, ("kind", "text"), ("who", "text"), ("why", "text"), ("verdict", "text"), ("reason", "text"),
-            ("state", "text"),
+            ("state", "text"), ("change", "bytea"),
         ),
         """
-insert into makegood.audit (act, task, kind, who, why, verdict, reason, state, at)
-select x.act, x.task, x.kind, x.who, x.why, x.verdict, x.reason, x.state, at.now from at cross join @rows where at.ok
+insert into makegood.audit (act, task, kind, who, why, verdict, reason, state, change, at)
+select x.act, x.task, x.kind, x.who, x.why, x.verdict, x.reason, x.state, x.change, at.now from at cross join @rows where at.ok
 on conflict do nothing
 """,
     ),
     "event": Part(
-        (_TASK, ("moves", "bytea")),
+        (_TASK, ("what", "int")),
         """
 insert into makegood.event (task, at, node, moves, note)
-select x.task, at.now, $5, x.moves, '' from at cross join @rows where at.ok
+select x.task, at.now, $5, @moves[x.what], '' from at cross join @rows where at.ok
 """,
     ),
     "noted": Part(
@@ -219,6 +258,15 @@ insert into makegood.event (task, at, node, moves, note)
 select x.task, at.now, $5, x.moves, x.note from at cross join @rows where at.ok
 """,
     ),
+    "notice": Part(
+        NOTICE,
+        f"\n{INTO_NOTICE}\nfrom at cross join makegood.generation g cross join @rows where at.ok\n",
+    ),
+    "queued": Part(
+        QUEUED,
+        f"{AS_QUEUED}\nfrom at cross join makegood.generation g cross join @rows where at.ok\n{IN_ORDER}\n",
+    ),
+    "listener": Part(LISTENER, f"\n{INTO_LISTENER} from at cross join @rows where at.ok\n{HEARD}\n"),
     "read": Part(
         (("seq", "bigint"), _TASK),
         """
@@ -226,8 +274,24 @@ delete from makegood.inbox i using at cross join @rows where at.ok and i.seq bet
 """,
     ),
 }  # fmt: skip
+
+
+def _anew(part: Part, *columns: tuple[str, str]) -> Part:
+    """Return a part that writes some columns more: what rarely changes."""
+    more = "".join(f"{name} = x.{name}, " for name, _ in columns)
+    return Part((*part.columns, *columns), part.text.replace(" set ", f" set {more}", 1))
+
+
+_STATIC, _TOLD = ("static", "bytea"), (("told", "text"), ("notified", "int"))
+PARTS: dict[str, Part] = {
+    **_USUAL,
+    "rewritten": _anew(_USUAL["step"], ("spec", "bytea")),
+    "corrected": _anew(_USUAL["task"], _STATIC),
+    "told": _anew(_USUAL["task"], *_TOLD),
+    "corrected_told": _anew(_USUAL["task"], _STATIC, *_TOLD),
+}
 """``done`` is for steps that were never in trouble; ``claimed``, ``begun`` (it was held from the beginning) and ``processed`` for
-tasks of which nothing else changes; ``step`` and ``task`` take everything. ``ends``, ``complete``, ``undo`` say of a time: 0 keep, 1 clear, 2 set.
+tasks of which nothing else changes; ``step`` and ``task`` take everything, ``rewritten`` and ``corrected`` also what only an operator's correction changes, ``told`` what its submitter was told. ``ends``, ``complete``, ``undo`` say of a time: 0 keep, 1 clear, 2 set.
 """
 
 _HEAD = """
@@ -282,7 +346,8 @@ def _array(kind: str, number: int) -> str:
     return f"${number}::text::{kind}[]" if is_number(kind) else f"${number}::{kind}[]"
 
 
-def _rows(columns: Columns, first: int) -> str:
+def unnested(columns: Columns, first: int) -> str:
+    """Return rows of these columns as ``x``, from the parameters that begin with number ``first``."""
     arrays = ", ".join(_array(kind, n) for n, (_, kind) in enumerate(columns, first))
     return f"unnest({arrays}) as x ({', '.join(name for name, _ in columns)})"
 
@@ -292,23 +357,26 @@ def statement(names: tuple[str, ...]) -> str:
     """Return the statement with these parts.
 
     Parameters: lane, number before, number, topics, node, whether to mark, how many are held, how many consumed; the columns
-    of HELD; those of CONSUMED; those of KINDS, if there are requests; then those of each part in order. It returns one
+    of HELD; those of CONSUMED; those of KINDS, if there are requests; the moves, if there are events; then those of each part. It returns one
     row: ok, lane (found), marked, withdrawn (their ``n``), held, there (task and place).
     """
     first = _FIRST
-    text = _HEAD.replace("@held", _rows(HELD, first))
+    text = _HEAD.replace("@held", unnested(HELD, first))
     first += len(HELD)
-    text = text.replace("@consumed", _rows(CONSUMED, first))
+    text = text.replace("@consumed", unnested(CONSUMED, first))
     first += len(CONSUMED)
-    kinds: dict[str, str] = {}
+    shared: dict[str, str] = {}
     if "handed" in names or "sent" in names:
-        kinds = {f"@{name}[": f"(${n}::{kind}[])[" for n, (name, kind) in enumerate(KINDS, first)}
+        shared = {f"@{name}[": f"(${n}::{kind}[])[" for n, (name, kind) in enumerate(KINDS, first)}
         first += len(KINDS)
+    if "event" in names:
+        shared["@moves["] = f"(${first}::bytea[])["
+        first += 1
     for name in names:
         part = PARTS[name]
-        text += f"p_{name} as ({part.text.replace('@rows', _rows(part.columns, first))}),\n"
+        text += f"p_{name} as ({part.text.replace('@rows', unnested(part.columns, first))}),\n"
         first += len(part.columns)
-    for mark, array in kinds.items():
+    for mark, array in shared.items():
         text = text.replace(mark, array)
     withdrawn = "(select array_agg(n) from p_withdraw)" if "withdraw" in names else "null::bigint[]"
     text += _TAIL.replace("@withdrawn", withdrawn)

@@ -7,44 +7,64 @@ processes, so that neither waits behind a batch.
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import asyncpg
 
 from makegood.clock import Clock, SystemClock
 from makegood.errors import StoreUnavailableError
-from makegood.messages import Alert, Answer, Message, Request
+from makegood.messages import Act, Answer, Message
 from makegood.store import migrations, records, rows
-from makegood.store.postgres import leases, load, queues, reads, supervision, take, upkeep
+from makegood.store.ageing import Ageing
+from makegood.store.postgres import (
+    joining,
+    leases,
+    load,
+    promotion,
+    pruning,
+    queues,
+    reads,
+    supervision,
+    take,
+    upkeep,
+)
+from makegood.store.postgres.alerts import AlertVerbs
 from makegood.store.postgres.commit import Commit, put_to_error
+from makegood.store.postgres.examining import ExaminingVerbs
 from makegood.store.postgres.faults import cause, translated
 from makegood.store.postgres.floors import Floors
 from makegood.store.postgres.lanes import Lanes
 from makegood.store.postgres.line import Line
 from makegood.store.postgres.link import Address, Connection, Dialer, Driver
+from makegood.store.postgres.messages import MessageVerbs
+from makegood.store.postgres.notices import NoticeVerbs
 from makegood.store.postgres.submit import recovered as submit_recovered
 from makegood.store.postgres.submit import submit
 from makegood.store.postgres.together import Together
+from makegood.store.postgres.transacting import Callers
 from makegood.store.postgres.transaction import Transaction, Work, within
+from makegood.transactions import Caller
 
 log = logging.getLogger("makegood.store")
 
 T = TypeVar("T")
 
-_WRITERS = 2
+_WRITERS = 3  # two commits of a Scheduler, and submissions
+_ABREAST = 64
 _PATIENCE = 30.0
 _CONTROL_PATIENCE = 5.0
 _KEEP = 5.0
 _MOST_TOGETHER = 1000
 
 
-class PostgresStore:
+class PostgresStore(AlertVerbs, MessageVerbs, NoticeVerbs, ExaminingVerbs):
     """The store in a PostgreSQL database, in its schema ``makegood``.
 
     ``url``: as libpq's, several hosts included. ``clock``: for pauses only; what is judged is judged by the server's clock.
     ``patience``: seconds that a statement may take before its connection is dropped and the truth is asked on another.
+    ``ageing``: seconds of waiting that count as one priority more, None: never.
     ``driver``: makes connections, for tests that count or fail. An object belongs to the event loop on which it was opened.
     """
 
@@ -55,24 +75,28 @@ class PostgresStore:
         clock: Clock | None = None,
         rng: random.Random | None = None,
         patience: float = _PATIENCE,
+        ageing: float | None = 60.0,
         driver: Driver = asyncpg.connect,
     ) -> None:
+        self.abreast: int | None = _ABREAST
         self._address = Address(url)
         self._clock = clock or SystemClock()
         self._rng = rng or random.Random()
         self._patience = patience
+        self._ageing = Ageing(ageing)
         self._dialer = Dialer(self._address, driver)
         self._lanes: Lanes | None = None
         self._reader: Line | None = None
         self._control: Line | None = None
         self._keeper: asyncio.Task[None] | None = None
         self._listeners: dict[str, list[Callable[[], None]]] = {}
-        # Slack: how many numbers (or seconds) later than its turn a transaction may commit and still be seen at once.
-        self._claims = Floors(self._clock, 2000)
+        # Slack: how many numbers, microseconds or seconds later than its turn a transaction may commit and still be seen at once.
+        self._claims = Floors(self._clock, 250_000)
         self._messages = Floors(self._clock, 2000)
         self._takes = Floors(self._clock, 0.25)
         self._submits: Together[records.Draft, records.Submitted] | None = None
         self._answers: dict[int, Together[tuple[int, Message], bool]] = {}
+        self._callers = Callers(self._dialer, patience, self._announce)
         self._registered: dict[int, int] = {}  # nodes, and the generation under which they came
 
     # Opening and closing
@@ -103,6 +127,7 @@ class PostgresStore:
         self._lanes, self._reader, self._control = lanes, reader, control
         self._submits = Together(lanes.tasks, partial(_submit, lanes), _MOST_TOGETHER)
         self._answers = {}
+        self._callers.open()
         self._keeper = asyncio.get_running_loop().create_task(control.keep(_KEEP))
 
     async def _prepared(self, connection: Connection, *, migrate: bool) -> None:
@@ -132,6 +157,7 @@ class PostgresStore:
         if keeper is not None:
             keeper.cancel()
             await asyncio.gather(keeper, return_exceptions=True)
+        await self._callers.close()
         if lanes is not None:
             await lanes.close(5.0)
         for line in (reader, control):
@@ -193,9 +219,27 @@ class PostgresStore:
             raise self._not_open()
         return await self._submits.ask(drafts)
 
+    async def join(self, caller: Caller, drafts: Sequence[records.Draft]) -> list[records.Submitted]:
+        """Insert tasks in a transaction of the caller's."""
+        return await joining.join(caller, drafts, self._place())
+
+    def _place(self) -> joining.Place:
+        dialer = self._dialer
+        return joining.Place(self._address.where, self.identity, dialer.database, dialer.system)
+
+    async def _verified(self, caller: Caller) -> None:
+        await joining.verify(caller, self._place())
+
+    async def transact(self, work: Callable[[Caller], Coroutine[Any, Any, T]], *, waits: bool) -> T:  # noqa: ARG002 - on a loop either way
+        """Do ``work`` in a transaction of its own connection."""
+        return await self._callers.transact(work)
+
+    def joined(self, tasks: Sequence[int]) -> None:
+        """Do nothing: the caller's commit notifies whoever listens."""
+
     async def commit(self, batch: records.Batch) -> records.Committed:
         """Write Decisions, claim tasks, and write what ``decide`` makes of them."""
-        commit = Commit(batch, self._claims, partial(self._outlived, batch.node))
+        commit = Commit(batch, self._claims, self._ageing, partial(self._outlived, batch.node))
         done = await self._writing().write(commit.work, commit.recovered)
         commit.settled()
         return done
@@ -219,6 +263,10 @@ class PostgresStore:
         """Return tasks that match, newest first."""
         return await self._read(partial(reads.find, wanted=wanted))
 
+    async def count(self, wanted: records.Filter) -> int:
+        """Return how many tasks match."""
+        return await self._read(partial(reads.count, wanted=wanted))
+
     async def detail(self, task: int) -> records.TaskDetail | None:
         """Return one task with its steps."""
         return await self._read(partial(reads.detail, plans=self._writing().plans, task=task))
@@ -241,12 +289,10 @@ class PostgresStore:
         """Return what became of acts."""
         return await self._read(partial(queues.answers, acts=acts))
 
-    async def take(self, node: int, offers: Sequence[records.Offer], *, alone: bool = False) -> list[Request]:
+    async def take(self, node: int, offers: Sequence[records.Offer], *, alone: bool = False) -> records.Taken:
         """Give waiting requests to ``node``."""
-        found = await self._writing().write(
-            lambda tx: take.take(tx, node, offers, self._takes, alone=alone),
-            lambda tx, _: take.recovered(tx, node),
-        )
+        taking = take.Taking(node, offers, self._takes, self._ageing, self._clock.monotonic(), alone)
+        found = await self._writing().write(taking.work, lambda tx, _: take.recovered(tx, node))
         requests, unreadable = take.read(found)
         for task, reason in unreadable:
             await self._write(partial(put_to_error, node=None, task=task, reason=reason, seqs=()))
@@ -271,6 +317,11 @@ class PostgresStore:
         """Make requests that were taken but not begun available again."""
         if requests:
             await self._write(partial(queues.give_back, node=node, requests=requests))
+
+    async def excuse(self, node: int, requests: Sequence[tuple[int, int, int]]) -> None:
+        """Mark requests whose silence is not to be counted."""
+        if requests:
+            await self._ask(partial(queues.excuse, node=node, requests=requests))
 
     # Supervision
 
@@ -298,6 +349,10 @@ class PostgresStore:
         """Return seconds until something may have to be judged."""
         return await self._ask(partial(supervision.horizon, grace=grace, most=most))
 
+    async def prune(self, older: float, after: int, limit: int, *, dry: bool = False) -> records.Pruned:
+        """Remove tasks that ended long ago, of one window."""
+        return await self._write(partial(pruning.prune, older=older, after=after, limit=limit, dry=dry))
+
     # Leases
 
     async def acquire(self, name: str, holder: str, nonce: str, ttl: float) -> records.Grant | None:
@@ -316,7 +371,17 @@ class PostgresStore:
         """Return who holds a lease."""
         return await self._ask(partial(leases.read, name=name))
 
+    async def past_terms(self, name: str, limit: int = 100) -> list[records.PastTerm]:
+        """Return the latest terms of a lease, newest first."""
+        return await self._ask(partial(leases.past_terms, name=name, limit=limit))
+
     # Upkeep
+
+    async def begin_anew(self, act: Act) -> records.Anew:
+        """Raise the generation, because an operator says that the store was restored."""
+        done = await self._write(lambda tx: promotion.restored(tx.connection, act))
+        self._dialer.identity = records.Identity(self.identity.store_id, done.generation)
+        return done
 
     async def now(self) -> float:
         """Return the server's clock."""
@@ -329,8 +394,9 @@ class PostgresStore:
 
     async def register(self, info: records.NodeInfo) -> int:
         """Insert a node row with its first heartbeat."""
-        number = await self._write(partial(upkeep.register, info=info))
-        self._registered[number] = self.identity.generation
+        number, generation = await self._write(partial(upkeep.register, info=info))
+        self._dialer.identity = records.Identity(self.identity.store_id, generation)
+        self._registered[number] = generation
         return number
 
     async def heartbeat(self, node: int, info: records.NodeInfo) -> bool:
@@ -349,14 +415,9 @@ class PostgresStore:
         """Return how many requests wait for each agent."""
         return await self._read(upkeep.depths)
 
-    async def alert(self, alerts: Sequence[Alert]) -> None:
-        """Write alerts that belong to no Decision."""
-        if alerts:
-            await self._write(partial(upkeep.alert, alerts=alerts))
-
-    async def alerts(self, limit: int = 100, task: int | None = None) -> list[records.AlertView]:
-        """Return alerts, newest first."""
-        return await self._read(partial(upkeep.alerts, limit=limit, task=task))
+    async def figures(self) -> records.Figures:
+        """Return how much there is to do, and what is wrong."""
+        return await self._read(upkeep.figures)
 
     async def schema(self) -> records.SchemaStatus:
         """Return where the schema stands; works on a store that needs migrating."""

@@ -14,12 +14,26 @@ from typing import Any
 
 import msgspec
 
+from makegood.decision import Decision, Move
 from makegood.errors import PayloadError
+from makegood.notices import Notice, event, label, queue
 from makegood.store import rows
+from makegood.store.notices import listeners, queued, received
 from makegood.store.postgres.faults import is_data
-from makegood.store.postgres.statement import numbers
+from makegood.store.postgres.statement import (
+    AS_QUEUED,
+    IN_ORDER,
+    INTO_LISTENER,
+    INTO_NOTICE,
+    LISTENER,
+    NOTICE,
+    QUEUED,
+    numbers,
+    place,
+    unnested,
+)
 from makegood.store.postgres.transaction import LaneGoneError, Row, Transaction
-from makegood.store.postgres.writing import columns
+from makegood.store.postgres.writing import arrays, columns
 from makegood.store.records import Draft, Submitted
 from makegood.task import StepPlan
 
@@ -31,12 +45,12 @@ with lane as (select 1 from makegood.writer where id = $1 and number = $2 for up
 at as materialized (select extract(epoch from clock_timestamp())::float8 as now from lane),
 ins as (
     insert into makegood.task (id, app, workflow, key, fingerprint, state, goal, on_failure, submission, priority, ready_seq,
-        locked_by, epoch, within, undo_within, cause, failure_count, lost, task_expired, correlation_id, trace, created_at, static)
-    select x.id, ($6::text[])[x.shape], ($7::text[])[x.shape], @key, x.fingerprint, 'pending', 'forward', ($8::text[])[x.shape], 1,
-        ($9::int[])[x.shape], nextval('makegood.ready'), ($26::bigint[])[x.shape], (($26::bigint[])[x.shape] is not null)::int, ($10::float8[])[x.shape], ($11::float8[])[x.shape], '', 0, 0, false,
-        @correlation_id, @trace, at.now, x.static
-    from at cross join unnest($12::text::bigint[], $13::text::int[], $14::bytea[], $15::bytea[], $16::text[], $17::text[], $18::text[])
-        as x (id, shape, fingerprint, static, key, correlation_id, trace)
+        locked_by, epoch, within, complete_by, undo_within, cause, failure_count, lost, task_expired, correlation_id, trace, created_at, static@columns)
+    select x.id, ($6::text[])[x.shape], ($7::text[])[x.shape], @key, x.fingerprint, @state, 'forward', ($8::text[])[x.shape], 1,
+        ($9::int[])[x.shape], (extract(epoch from clock_timestamp()) * 1000000)::bigint, ($26::bigint[])[x.shape], (($26::bigint[])[x.shape] is not null)::int,
+        ($10::float8[])[x.shape], @complete_by, ($11::float8[])[x.shape], '', 0, 0, false, @correlation_id, @trace, at.now, x.static@values
+    from at cross join unnest($12::text::bigint[], $13::text::int[], $14::bytea[], $15::bytea[], $16::text[], $17::text[], $18::text[]@array)
+        as x (id, shape, fingerprint, static, key, correlation_id, trace@name)
     on conflict do nothing
     returning id
 ),
@@ -48,6 +62,8 @@ st as (
             as s (shape, idx, kind, name, agent, action, spec) on s.shape = t.shape
     where (select count(*) from ins) = $5 or t.id = any (array(select id from ins))
 ),
+@begun
+@notices
 mark as (
     update makegood.writer w set number = $3, at = at.now,
         outcome = case when (select count(*) from ins) < $5 then array(select id from ins) end
@@ -56,6 +72,26 @@ mark as (
 )
 select array(select id from ins) as created, (select count(*) from mark) as marked
 """
+# The first Decision of tasks that are held from the beginning: what their Scheduler would have written next.
+_BEGUN = """
+rq as (
+    insert into makegood.request (task, idx, attempt, kind, agent, action, priority, isolate, starved, sent_at, taken_by, within,
+        complete_by, answered, body)
+    select r.task, (r.place >> 32)::int, (r.place & 4294967295)::int, ($32::text[])[r.what], ($33::text[])[r.what],
+        ($34::text[])[r.what], ($35::int[])[r.what], ($36::boolean[])[r.what], false, at.now, ($38::bigint[])[r.what],
+        ($37::float8[])[r.what], case when ($38::bigint[])[r.what] is not null then at.now + ($37::float8[])[r.what] end, false, r.body
+    from at cross join unnest($28::text::bigint[], $29::text::bigint[], $30::text::int[], $31::bytea[]) as r (task, place, what, body)
+    where (select count(*) from ins) = $5 or r.task = any (array(select id from ins))
+),
+ev as (
+    insert into makegood.event (task, at, node, moves, note)
+    select b.id, at.now, ($26::bigint[])[b.shape], ($27::bytea[])[b.shape], ''
+    from at cross join unnest($12::text::bigint[], $13::text::int[]) as b (id, shape)
+    where ($27::bytea[])[b.shape] is not null and ((select count(*) from ins) = $5 or b.id = any (array(select id from ins)))
+),
+"""
+_STATE = "case when ($27::bytea[])[x.shape] is null then 'pending' else 'processing' end"
+_COMPLETE_BY = "case when ($27::bytea[])[x.shape] is not null then at.now + ($10::float8[])[x.shape] end"
 _BY_SHAPE = """    from at cross join unnest($12::text::bigint[], $13::text::int[]) as t (id, shape)
         join unnest($19::text::int[], $20::text::int[], $21::text[], $22::text[], $23::text[], $24::text[], $25::bytea[])
             as s (shape, idx, kind, name, agent, action, spec) on s.shape = t.shape
@@ -63,7 +99,23 @@ _BY_SHAPE = """    from at cross join unnest($12::text::bigint[], $13::text::int
 _BY_TASK = """    from at cross join unnest($19::text::bigint[], $20::text::int[], $21::text[], $22::text[], $23::text[], $24::text[], $25::bytea[])
             as s (id, idx, kind, name, agent, action, spec)
 """
+_NEW = "(select count(*) from ins) = $5 or x.task = any (array(select id from ins))"
+_NOTICES = f"""p_notice as (
+    {INTO_NOTICE}
+    from at cross join makegood.generation g cross join @notice where {_NEW}
+),
+p_listener as (
+    {INTO_LISTENER}
+    from at cross join @listener where {_NEW}
+),
+p_queued as (
+    {AS_QUEUED}
+    from at cross join makegood.generation g cross join @queued where {_NEW}
+    {IN_ORDER}
+),
+"""
 _OPTIONAL = ("key", "correlation_id", "trace")
+_FIRST, _BEGUN_COLUMNS = 27, 12
 _encode = msgspec.json.Encoder().encode
 
 _BY_KEY = """
@@ -75,9 +127,14 @@ from unnest($1::int[], $2::text[], $3::text[], $4::text[]) as x (n, key, workflo
 
 
 @lru_cache(maxsize=100)
-def statement(given: tuple[bool, ...], by_shape: bool) -> str:  # noqa: FBT001 - one of two forms
-    """Return the statement; ``given``: which of the optional columns are not null in every row."""
-    text = _SUBMIT
+def statement(given: tuple[bool, ...], by_shape: bool, begun: bool = False, told: bool = False) -> str:  # noqa: FBT001, FBT002 - one of some forms
+    """Return the statement; ``given``: which of the optional columns are not null in every row; ``begun``: some tasks begin at once;
+    ``told``: submitters want to hear of some: then it takes the columns of ``_told`` as further parameters, the last ones.
+    """
+    text = _SUBMIT.replace("@begun\n", _BEGUN if begun else "")
+    text = text.replace("@state", _STATE if begun else "'pending'")
+    text = text.replace("@complete_by", _COMPLETE_BY if begun else "null")
+    text = _with_notices(text, _FIRST + _BEGUN_COLUMNS * begun) if told else _without_notices(text)
     for name, present in zip(_OPTIONAL, given, strict=True):
         text = text.replace(f"@{name}", f"x.{name}" if present else "null")
     if not by_shape:
@@ -89,6 +146,46 @@ def statement(given: tuple[bool, ...], by_shape: bool) -> str:  # noqa: FBT001 -
     return text
 
 
+def _with_notices(text: str, first: int) -> str:
+    notice = first + 1
+    listener = notice + len(NOTICE)
+    return (
+        text.replace("@notices", _NOTICES)
+        .replace("@columns", ", told, notified")
+        .replace("@values", ", x.told, case when x.told is not null then 1 end")
+        .replace("@array", f", ${first}::text[]")
+        .replace("@name", ", told")
+        .replace("@notice", unnested(NOTICE, notice))
+        .replace("@listener", unnested(LISTENER, listener))
+        .replace("@queued", unnested(QUEUED, listener + len(LISTENER)))
+    )
+
+
+def _without_notices(text: str) -> str:
+    for mark in ("@notices\n", "@columns", "@values", "@array", "@name"):
+        text = text.replace(mark, "")
+    return text
+
+
+class _Encoded:
+    """Encodes once what several drafts of a batch share: the very same record. (The drafts keep them alive meanwhile.)"""
+
+    def __init__(self) -> None:
+        self._known: dict[int, bytes] = {}
+
+    def steps(self, steps: tuple[StepPlan, ...]) -> bytes:
+        known = self._known.get(id(steps))
+        if known is None:
+            known = self._known[id(steps)] = _encode(steps)
+        return known
+
+    def moves(self, moves: list[Move]) -> bytes:
+        known = self._known.get(id(moves))
+        if known is None:
+            known = self._known[id(moves)] = rows.moves(moves)
+        return known
+
+
 @dataclass(slots=True)
 class Batch:
     """Drafts as the columns of the statement."""
@@ -96,32 +193,76 @@ class Batch:
     shapes: dict[tuple[Any, ...], int] = field(default_factory=dict)
     tasks: list[tuple[Any, ...]] = field(default_factory=list)
     steps: list[tuple[Any, ...]] = field(default_factory=list)
+    told: list[str | None] = field(default_factory=list)
+    notices: list[Notice] = field(default_factory=list)
+    requests: list[tuple[Any, ...]] = field(default_factory=list)
+    kinds: dict[tuple[Any, ...], int] = field(default_factory=dict)
+    topics: set[str] = field(default_factory=set)
 
     def collect(self, drafts: Sequence[Draft]) -> None:
         """Take the drafts, but for those whose id was drawn twice in one batch: the later one collided."""
         known: set[int] = set()
         forms: dict[bytes, int] = {}
+        encoded = _Encoded()
         for d in drafts:
             if d.id in known:
                 continue
             known.add(d.id)
-            form = forms.setdefault(_encode(d.steps), len(forms) + 1)
-            shape = (d.app, d.workflow, d.on_failure, d.priority, d.within, d.undo_within, d.holder, form)
+            form = forms.setdefault(encoded.steps(d.steps), len(forms) + 1)
+            moves = None if d.first is None else encoded.moves(d.first.moves)
+            shape = (
+                d.app, d.workflow, d.on_failure, d.priority, d.within, d.undo_within, d.holder, moves, form
+            )  # fmt: skip
             number = self.shapes.get(shape)
             if number is None:
                 number = self.shapes[shape] = len(self.shapes) + 1
                 self.steps += [(number, *_step(s)) for s in d.steps]
+            if d.first is not None:
+                self._begin(d, d.first)
+            elif d.holder is None:
+                self.topics.add("pending")
             self.tasks.append(
                 (
                     d.id,
                     number,
                     d.fingerprint,
-                    rows.static(d.inputs, d.returns),
+                    rows.static(d.inputs, d.returns, d.reply),
                     d.key,
                     d.correlation_id,
                     d.trace,
                 )
             )
+
+            notice = received(d) if d.reply_to is not None else None
+            self.told.append(None if notice is None else notice.state)
+            if notice is not None:
+                self.notices.append(notice)
+                name = queue(notice.reply.to)
+                self.topics.add("notice" if name is None else f"queue:{name}")
+
+    def _told(self) -> list[Any]:
+        """Return the further parameters of a statement that tells submitters."""
+        to_web = [n for n in self.notices if queue(n.reply.to) is None]
+        texts = [(n.task, n.sequence, label(n), event(n)) for n in to_web]
+        return [
+            self.told,
+            *arrays(NOTICE, texts),
+            *arrays(LISTENER, listeners(to_web)),
+            *arrays(QUEUED, queued(self.notices)),
+        ]
+
+    def _begin(self, d: Draft, first: Decision) -> None:
+        """Collect the requests of a task that begins at once."""
+        holder = d.holder if d.handed else None
+        for r in first.requests:
+            agent = rows.address(r.app, r.agent)
+            what = (r.doing, agent, r.action, r.priority, r.isolate, r.within, holder)
+            number = self.kinds.setdefault(what, len(self.kinds) + 1)
+            self.requests.append(
+                (d.id, place(r.idx, r.attempt), number, None if d.handed else rows.request(r))
+            )
+            if not d.handed:
+                self.topics.add(f"agent:{agent}")
 
     def values(self, drafts: Sequence[Draft]) -> tuple[str, list[Any]]:
         """Return the statement and its parameters from the fifth on."""
@@ -130,11 +271,23 @@ class Batch:
         by_shape = len(self.steps) <= _MOST_STEPS
         steps = self.steps if by_shape else [(d.id, *_step(s)) for d in _distinct(drafts) for s in d.steps]
         owners, places, *rest = columns(steps, 7)
-        *shapes, holders, _ = columns(list(self.shapes), 8)
+        *shapes, holders, moves, _ = columns(list(self.shapes), 9)
         optional = [column if present else [] for column, present in zip(optional, given, strict=True)]
-        return statement(given, by_shape), [
+        begun: list[Any] = []
+        if self.requests:
+            tasks, where, whats, bodies = columns(self.requests, 4)
+            begun = [
+                moves,
+                numbers(tasks),
+                numbers(where),
+                numbers(whats),
+                bodies,
+                *columns(list(self.kinds), 7),
+            ]
+        told = self._told() if self.notices else []
+        return statement(given, by_shape, bool(begun), bool(told)), [
             len(ids), *shapes, numbers(ids), numbers(numbers_), prints, statics, *optional, numbers(owners), numbers(places), *rest,
-            holders,
+            holders, *begun, *told,
         ]  # fmt: skip
 
 
@@ -156,7 +309,7 @@ async def submit(tx: Transaction, drafts: Sequence[Draft]) -> list[Submitted]:
         batch.collect(drafts)
         sql, values = batch.values(drafts)
         tx.sent = True
-        row = await tx.row(sql, tx.lane, tx.before, tx.number, _topics(drafts), *values)
+        row = await tx.row(sql, tx.lane, tx.before, tx.number, sorted(batch.topics), *values)
     except Exception as fault:
         if is_data(fault):
             raise PayloadError(
@@ -168,21 +321,25 @@ async def submit(tx: Transaction, drafts: Sequence[Draft]) -> list[Submitted]:
     if not row["marked"]:
         raise LaneGoneError
     tx.marked = True
-    return await submitted(tx, drafts, row["created"])
+    return await submitted(tx, drafts, row["created"], batch.topics)
 
 
 async def recovered(
     tx: Transaction, drafts: Sequence[Draft], outcome: Sequence[int] | None
 ) -> list[Submitted]:
     """Return the answers of a submission that was committed while its answer was lost; ``outcome`` None: all were new."""
-    return await submitted(tx, drafts, [d.id for d in drafts] if outcome is None else outcome)
+    batch = Batch()
+    batch.collect(drafts)
+    return await submitted(tx, drafts, [d.id for d in drafts] if outcome is None else outcome, batch.topics)
 
 
-async def submitted(tx: Transaction, drafts: Sequence[Draft], created: Sequence[int]) -> list[Submitted]:
+async def submitted(
+    tx: Transaction, drafts: Sequence[Draft], created: Sequence[int], topics: set[str]
+) -> list[Submitted]:
     """Return the answer to each draft when the tasks ``created`` were inserted."""
     new = set(created)
     if new:
-        tx.topics.update(_topics(drafts))
+        tx.topics |= topics
     if len(new) == len(drafts):
         return [Submitted(d.id, created=True) for d in drafts]
     answers: list[Submitted | None] = []
@@ -202,10 +359,6 @@ async def submitted(tx: Transaction, drafts: Sequence[Draft], created: Sequence[
         answer or _existing(d, found.get(n))
         for n, (d, answer) in enumerate(zip(drafts, answers, strict=True))
     ]
-
-
-def _topics(drafts: Sequence[Draft]) -> list[str]:
-    return ["pending"] if any(d.holder is None for d in drafts) else []
 
 
 def _existing(draft: Draft, row: Row | None) -> Submitted:

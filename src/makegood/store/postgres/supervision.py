@@ -8,8 +8,9 @@ that a stuck transaction does not hold up the Supervisor.
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from makegood.messages import Message
+from makegood.messages import Alert, Message
 from makegood.store import rows
+from makegood.store.postgres.alerts import ease_watched, raise_, shut
 from makegood.store.postgres.link import Connection
 from makegood.store.postgres.queues import leave
 from makegood.store.postgres.transaction import Row, Transaction
@@ -24,24 +25,28 @@ where complete_by < {_CLOCK} - $1::float8 and kind <> 'timer' and not answered
 order by complete_by limit $2
 """  # noqa: S608 - our own text
 _LOCK = "select id, state from makegood.task where id = any ($1::bigint[]) order by id for no key update"
+# An excused silence counts as no failure, unless the process died.
 JUDGE = """
 with gone as (
     delete from makegood.request r using unnest($1::bigint[], $2::int[], $3::int[]) as x (task, idx, attempt)
     where (r.task, r.idx, r.attempt) between (x.task, x.idx, x.attempt) and (x.task, x.idx, x.attempt)
         and r.kind <> 'timer' and not r.answered
         and coalesce(r.complete_by, 'infinity') < extract(epoch from clock_timestamp())::float8 - $4::float8
-    returning r.task, r.idx, r.attempt, r.kind, r.taken_by
+    returning r.task, r.idx, r.attempt, r.kind, r.excused, r.taken_by
+),
+seen as (
+    select gone.*, coalesce((
+        select n.dead or n.alive_until <= extract(epoch from clock_timestamp())::float8 from makegood.node n where n.id = gone.taken_by
+    ), true) as died from gone
 ),
 failed as (
     update makegood.task t set failure_count = t.failure_count + g.n
-    from (select task, count(*) as n from gone group by task) g where t.id between g.task and g.task
+    from (select task, count(*) as n from seen where died or not excused group by task) g where t.id between g.task and g.task
 )
-update makegood.step s set failure_count = s.failure_count + 1, attempt = gone.attempt,
-    state = case when s.attempt < gone.attempt then 'running' else s.state end
-from gone where (s.task, s.idx) between (gone.task, gone.idx) and (gone.task, gone.idx)
-returning s.task, s.idx, gone.attempt, gone.kind, s.failure_count as failures, coalesce((
-    select n.dead or n.alive_until <= extract(epoch from clock_timestamp())::float8 from makegood.node n where n.id = gone.taken_by
-), true) as died
+update makegood.step s set failure_count = s.failure_count + (seen.died or not seen.excused)::int, attempt = seen.attempt,
+    state = case when s.attempt < seen.attempt then 'running' else s.state end
+from seen where (s.task, s.idx) between (seen.task, seen.idx) and (seen.task, seen.idx)
+returning s.task, s.idx, seen.attempt, seen.kind, s.failure_count as failures, seen.died
 """
 
 _DEAD = """
@@ -77,9 +82,13 @@ where (select t.locked_by from makegood.task t where t.id = i.task) is not null 
 _LOCK_LOCKED = """
 select id, state from makegood.task where id = any ($1::bigint[]) and coalesce(locked_by, 0) <> 0 order by id for no key update
 """
+# A task may be what killed its Scheduler only if the process that died was running an attempt of it.
 _FREE = """
-update makegood.task set locked_by = null, state = 'pending', lost = lost + 1, failure_count = failure_count + 1,
-    ready_seq = nextval('makegood.ready')
+update makegood.task t set locked_by = null, state = 'pending', failure_count = failure_count + 1,
+    ready_seq = (extract(epoch from clock_timestamp()) * 1000000)::bigint,
+    lost = lost + case when $2 or exists (
+        select 1 from makegood.request r where r.task = t.id and r.taken_by = t.locked_by
+    ) then 1 else 0 end
 where id = any ($1::bigint[])
 """
 _EVENT = """
@@ -130,12 +139,6 @@ _STARVED_TOLD = """
 update makegood.request r set starved = true from unnest($1::bigint[], $2::int[], $3::int[]) as x (task, idx, attempt)
 where (r.task, r.idx, r.attempt) between (x.task, x.idx, x.attempt) and (x.task, x.idx, x.attempt)
 """
-ALERT = """
-insert into makegood.alert (kind, task, step, text, at)
-select x.kind, x.task, x.step, x.text, extract(epoch from clock_timestamp())::float8
-from unnest($1::text[], $2::bigint[], $3::text[], $4::text[]) as x (kind, task, step, text)
-"""
-
 HORIZON = """
 select least(
     (select r.complete_by + $1::float8 from makegood.request r where r.complete_by is not null and r.kind <> 'timer' and not r.answered
@@ -180,7 +183,7 @@ async def release_dead(tx: Transaction, limit: int) -> list[int]:
     held = await tx.rows(HELD_BY, holders, limit) if holders else []
     found = await _locked(tx, _LOCK_HELD, [row["id"] for row in held], holders)
     tx.idle = not (marked or found)
-    return await _free(tx, found, "the heartbeat of its scheduler ran out")
+    return await _free(tx, found, "the heartbeat of its scheduler ran out", suspect=False)
 
 
 async def release_deaf(tx: Transaction, older: float, limit: int) -> list[int]:
@@ -188,14 +191,15 @@ async def release_deaf(tx: Transaction, older: float, limit: int) -> list[int]:
     deaf = await tx.rows(DEAF, older, limit)
     found = await _locked(tx, _LOCK_LOCKED, [row["task"] for row in deaf])
     tx.idle = not found
-    return await _free(tx, found, "its scheduler does not answer")
+    return await _free(tx, found, "its scheduler does not answer", suspect=True)
 
 
-async def _free(tx: Transaction, found: Sequence[Row], why: str) -> list[int]:
+async def _free(tx: Transaction, found: Sequence[Row], why: str, *, suspect: bool) -> list[int]:
+    """Free tasks; ``suspect``: each of them may be what hinders its Scheduler."""
     if not found:
         return []
     ids: list[int] = sorted(row["id"] for row in found)
-    await tx.run(_FREE, ids)
+    await tx.run(_FREE, ids, suspect)
     events = [(row["id"], rows.moves([("task", row["state"], "pending", why)])) for row in found]
     await tx.run(_EVENT, *columns(events, 2))
     tx.topics.add("pending")
@@ -214,27 +218,19 @@ async def expire_tasks(tx: Transaction, limit: int) -> list[int]:
     if late:
         await tx.run(_UNDO_TOLD, late)
         text = "the undo has not finished within undo_within; it goes on"
-        await tx.run(ALERT, *columns([("late_undo", task, "", text) for task in late], 4))
+        await raise_(tx, rows.alerts([Alert("late_undo", task, "", text) for task in late]))
     tx.idle = not (past or late)
     return past
 
 
 async def starved(tx: Transaction, after: float, limit: int) -> list[int]:
-    """Raise one alert per request that no agent has taken for ``after`` seconds."""
+    """Find requests that no agent has taken for ``after`` seconds; raise an alert per action that nobody takes, end others."""
     found = await tx.rows(STARVED, after, limit)
-    tx.idle = not found
     if found:
         await tx.run(_STARVED_TOLD, *columns([tuple(row)[:3] for row in found], 3))
-        alerts = [
-            (
-                "starved",
-                row["task"],
-                row["name"],
-                f"no process has taken {row['agent']}.{row['action']} for {after:g} s: start an agent that has it",
-            )
-            for row in found
-        ]
-        await tx.run(ALERT, *columns(alerts, 4))
+        starving = [(row["task"], row["name"], row["agent"], row["action"]) for row in found]
+        await raise_(tx, rows.starved_alerts(starving, after, await shut(tx)))
+    tx.idle = not await ease_watched(tx, limit) and not found
     return [row["task"] for row in found]
 
 

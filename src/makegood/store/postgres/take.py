@@ -1,22 +1,27 @@
 """Taking: an agent's free slots are filled with waiting requests, best first; their complete-by starts now.
 
 One statement for all offers: per offer and priority the oldest requests, locked as they are found and passed over when
-another process has them locked, until the slots are full. A request that must not run beside a Scheduler is looked
+another process has them locked, until the slots are full (for looks at age see ``ageing``). For agents with a rate it is a
+transaction that holds the rate's row. A request that must not run beside a Scheduler is looked
 for in an index of its own, which is nearly always empty.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import msgspec
+from msgspec.structs import replace
 
-from makegood.messages import Request
+from makegood.rates import Pace, pace
 from makegood.store import rows
+from makegood.store.ageing import Ageing, rank
 from makegood.store.postgres.claim import PRIORITIES
 from makegood.store.postgres.floors import Floors
-from makegood.store.postgres.transaction import LaneGoneError, Row, Transaction
-from makegood.store.records import Offer
+from makegood.store.postgres.transaction import LaneGoneError, Row, Transaction, within
+from makegood.store.postgres.writing import columns
+from makegood.store.records import Offer, Taken
 
-TAKE = """
+_TAKE = """
 with lane as (select 1 from makegood.writer where id = $1 and number = $2 for update),
 me as (
     select n.roles like '% scheduler %' as schedules from makegood.node n, lane where n.id = $4
@@ -37,7 +42,21 @@ apart as (
     )
     limit 1
 ),
-found as (
+@found    where not exists (select 1 from apart)
+),
+locked as materialized (select (select count(*) from apart) + (select count(*) from found) as n from lane),
+at as materialized (select extract(epoch from clock_timestamp())::float8 as now, n from locked),
+taken as (
+    update makegood.request r set taken_by = $4, complete_by = at.now + r.within, taken_writer = $1, taken_number = $3
+    from at cross join (select * from apart union all select * from found) x
+    where (r.task, r.idx, r.attempt) between (x.task, x.idx, x.attempt) and (x.task, x.idx, x.attempt)
+    returning r.task, r.idx, r.attempt, r.agent, r.priority, r.sent_at, at.now - r.sent_at as waited, r.within, r.body
+),
+mark as (update makegood.writer w set number = $3, at = at.now, outcome = null from at where w.id = $1 and at.n > 0)
+select t.*, (select count(*) from lane) as lane from (select 1) one left join taken t on true
+"""
+# Per offer and priority from where the last look ended, or from the bottom.
+_BEST = """found as (
     select r.task, r.idx, r.attempt
     from me cross join unnest($5::text[], $6::text[], $7::int[]) with ordinality as o (agent, actions, slots, n) cross join lateral (
         select r.task, r.idx, r.attempt from generate_subscripts($10::int[], 1) as p cross join lateral (
@@ -49,77 +68,172 @@ found as (
         ) r
         limit o.slots
     ) r
-    where not exists (select 1 from apart)
-),
-locked as materialized (select (select count(*) from apart) + (select count(*) from found) as n from lane),
-at as materialized (select extract(epoch from clock_timestamp())::float8 as now, n from locked),
-taken as (
-    update makegood.request r set taken_by = $4, complete_by = at.now + r.within, taken_writer = $1, taken_number = $3
-    from at cross join (select * from apart union all select * from found) x
-    where (r.task, r.idx, r.attempt) between (x.task, x.idx, x.attempt) and (x.task, x.idx, x.attempt)
-    returning r.task, r.idx, r.attempt, r.agent, r.priority, r.sent_at, r.within, r.body
-),
-mark as (update makegood.writer w set number = $3, at = at.now, outcome = null from at where w.id = $1 and at.n > 0)
-select t.*, (select count(*) from lane) as lane from (select 1) one left join taken t on true
+"""
+# Per offer the oldest of each priority, and of these the best by rank; what was locked in vain is free with the commit.
+_AGED = """found as (
+    select r.task, r.idx, r.attempt
+    from me cross join unnest($5::text[], $6::text[], $7::int[]) as o (agent, actions, slots) cross join lateral (
+        select r.task, r.idx, r.attempt from unnest($10::int[]) as p (priority) cross join lateral (
+            select r.task, r.idx, r.attempt, r.sent_at from makegood.request r
+            where r.taken_by is null and r.kind <> 'timer' and r.agent = o.agent and r.priority = p.priority
+                and r.action = any (string_to_array(o.actions, ',')) and not (r.isolate and me.schedules)
+            order by r.sent_at limit o.slots for no key update skip locked
+        ) r
+        order by r.sent_at - p.priority * $8::float8 limit o.slots
+    ) r
+"""
+TAKE = _TAKE.replace("@found", _BEST)
+TAKE_AGED = _TAKE.replace("@found", _AGED)
+
+RATES = """
+select r.agent, r.next from makegood.rate r where r.agent = any ($1::text[]) order by r.agent for no key update
+"""
+_NOW = "select extract(epoch from clock_timestamp())::float8 as now"
+_RATE = "insert into makegood.rate (agent, next) values ($1, 0) on conflict do nothing"
+_USED = """
+update makegood.rate r set next = x.next from unnest($1::text[], $2::float8[]) as x (agent, next)
+where r.agent between x.agent and x.agent
+"""
+_DELAYED = """
+update makegood.request r set complete_by = $4::float8 + x.delay + r.within
+from unnest($1::bigint[], $2::int[], $3::int[], $5::float8[]) as x (task, idx, attempt, delay)
+where (r.task, r.idx, r.attempt) between (x.task, x.idx, x.attempt) and (x.task, x.idx, x.attempt)
 """
 _TAKEN = """
-select task, idx, attempt, agent, priority, sent_at, greatest(0, complete_by - extract(epoch from clock_timestamp())::float8) as within,
-    body
+select task, idx, attempt, agent, priority, sent_at, extract(epoch from clock_timestamp())::float8 - sent_at as waited,
+    greatest(0, complete_by - extract(epoch from clock_timestamp())::float8) as within, body
 from makegood.request where taken_by = $1 and taken_writer = $2 and taken_number = $3
 """
 
 
-async def take(
-    tx: Transaction, node: int, offers: Sequence[Offer], floors: Floors, *, alone: bool
-) -> list[Row]:
-    """Give waiting requests to ``node``; the rules for isolated ones are the protocol's."""
-    wanted = [offer for offer in offers if offer.slots > 0 and offer.actions]
-    if not wanted:
-        return []
-    agents = [offer.agent for offer in wanted]
-    swept = floors.due(("take", *agents))
-    got = await _take(tx, node, wanted, None if swept else floors, alone=alone)
-    if not got and not swept and floors.due(("take", *agents), empty=True):
-        got = await _take(tx, node, wanted, None, alone=alone)
-    for row in got:
-        floors.passed((row["agent"], row["priority"]), row["sent_at"])
-    return got
+@dataclass(slots=True)
+class Got:
+    """What was taken: its rows, and for agents with a rate the delay of each and when to ask again."""
+
+    rows: list[Row] = field(default_factory=list)
+    delays: dict[tuple[int, int, int], float] = field(default_factory=dict)
+    again: dict[str, float] = field(default_factory=dict)
 
 
-async def _take(
-    tx: Transaction, node: int, wanted: Sequence[Offer], floors: Floors | None, *, alone: bool
-) -> list[Row]:
-    begin = [
-        -1.0 if floors is None else floors.floor((offer.agent, priority))
-        for offer in wanted
-        for priority in PRIORITIES
-    ]
-    tx.sent = True
-    got = await tx.rows(
-        TAKE, tx.lane, tx.before, tx.number, node,
-        [offer.agent for offer in wanted], [",".join(offer.actions) for offer in wanted], [offer.slots for offer in wanted],
-        begin, alone, PRIORITIES,
-    )  # fmt: skip
-    if not got[0]["lane"]:
-        raise LaneGoneError
-    found = [row for row in got if row["task"] is not None]
-    tx.marked = bool(found)
-    found.sort(key=lambda row: (-row["priority"], row["sent_at"]))
-    return found
+@dataclass(frozen=True, slots=True)
+class Taking:
+    """Takes for ``node``; the rules for isolated requests are the protocol's. ``now``: this process's clock."""
+
+    node: int
+    offers: Sequence[Offer]
+    floors: Floors
+    ageing: Ageing
+    now: float
+    alone: bool = False
+
+    async def work(self, tx: Transaction) -> Got:
+        """Give waiting requests: one statement, or a transaction when a rate is to be kept."""
+        wanted = [offer for offer in self.offers if offer.slots > 0 and offer.actions]
+        if not wanted:
+            return Got()
+        if any(offer.rate is not None for offer in wanted):
+            return await within(tx, lambda tx: self._paced(tx, wanted))
+        return Got(await self._best(tx, wanted))
+
+    async def _best(self, tx: Transaction, wanted: Sequence[Offer]) -> list[Row]:
+        agents = [offer.agent for offer in wanted]
+        aged = any(self.ageing.due(agent, self.now) for agent in agents)
+        if aged:
+            got = await self._take(tx, wanted, TAKE_AGED)
+        else:
+            swept = self.floors.due(("take", *agents))
+            got = await self._take(tx, wanted, TAKE, bottom=swept)
+            if not got and not swept and self.floors.due(("take", *agents), empty=True):
+                got = await self._take(tx, wanted, TAKE, bottom=True)
+        for offer in wanted:
+            waited = [row["waited"] for row in got if row["agent"] == offer.agent]
+            oldest = max(waited, default=0.0) if aged else None
+            self.ageing.found(offer.agent, full=len(waited) >= offer.slots, oldest=oldest, now=self.now)
+        if not aged:
+            for row in got:
+                self.floors.passed((row["agent"], row["priority"]), row["sent_at"])
+        return got
+
+    async def _take(
+        self, tx: Transaction, wanted: Sequence[Offer], sql: str, *, bottom: bool = False
+    ) -> list[Row]:
+        begin: list[float] | float = self.ageing.step or 0.0
+        if sql is TAKE:
+            begin = [
+                -1.0 if bottom else self.floors.floor((offer.agent, priority))
+                for offer in wanted
+                for priority in PRIORITIES
+            ]
+        tx.sent = True
+        got = await tx.rows(
+            sql, tx.lane, tx.before, tx.number, self.node,
+            [offer.agent for offer in wanted], [",".join(offer.actions) for offer in wanted], [offer.slots for offer in wanted],
+            begin, self.alone, PRIORITIES,
+        )  # fmt: skip
+        if not got[0]["lane"]:
+            raise LaneGoneError
+        found = [row for row in got if row["task"] is not None]
+        tx.marked = bool(found)
+        step = self.ageing.step if sql is TAKE_AGED else None
+        if step is None:
+            found.sort(key=lambda row: (-row["priority"], row["sent_at"]))
+        else:
+            found.sort(key=lambda row: rank(row["priority"], row["sent_at"], step))
+        return found
+
+    async def _paced(self, tx: Transaction, wanted: Sequence[Offer]) -> Got:
+        """Take no more than rates allow, which are locked until the commit; say when each may begin."""
+        rated = {offer.agent: offer for offer in wanted if offer.rate is not None}
+        paces = await self._paces(tx, rated)
+        most = {agent: min(rated[agent].slots, found.most) for agent, found in paces.items()}
+        asked = [replace(offer, slots=most.get(offer.agent, offer.slots)) for offer in wanted]
+        asked = [offer for offer in asked if offer.slots > 0]
+        got = Got(await self._best(tx, asked) if asked else [])
+        used: dict[str, int] = dict.fromkeys(paces, 0)
+        for row in got.rows:
+            if (agent := row["agent"]) in paces:
+                got.delays[row["task"], row["idx"], row["attempt"]] = paces[agent].delay(used[agent])
+                used[agent] += 1
+        late = {key: delay for key, delay in got.delays.items() if delay > 0}
+        if late:
+            now = next(iter(paces.values())).now
+            await tx.run(_DELAYED, *columns(sorted(late), 3), now, [late[key] for key in sorted(late)])
+        moved = {agent: paces[agent].after(n) for agent, n in used.items() if n or rated[agent].spent}
+        if moved:
+            await tx.run(_USED, list(moved), list(moved.values()))
+        for agent, n in used.items():
+            if n == most[agent] < rated[agent].slots:
+                got.again[agent] = paces[agent].again(n)
+        tx.idle = not (got.rows or moved)
+        return got
+
+    async def _paces(self, tx: Transaction, rated: Mapping[str, Offer]) -> dict[str, Pace]:
+        known: dict[str, float] = {row["agent"]: row["next"] for row in await tx.rows(RATES, sorted(rated))}
+        if len(known) < len(rated):
+            for agent in sorted(set(rated) - set(known)):
+                await tx.run(_RATE, agent)
+            known = {row["agent"]: row["next"] for row in await tx.rows(RATES, sorted(rated))}
+        (row,) = await tx.rows(_NOW)
+        return {
+            agent: pace(known[agent], row["now"], offer.rate or 1.0, offer.spent)
+            for agent, offer in rated.items()
+        }
 
 
-async def recovered(tx: Transaction, node: int) -> list[Row]:
+async def recovered(tx: Transaction, node: int) -> Got:
     """Return what was taken under this number, when that was committed and the answer lost."""
-    return await tx.rows(_TAKEN, node, tx.lane, tx.number)
+    return Got(await tx.rows(_TAKEN, node, tx.lane, tx.number))
 
 
-def read(taken: Sequence[Row]) -> tuple[list[Request], list[tuple[int, str]]]:
+def read(got: Got) -> tuple[Taken, list[tuple[int, str]]]:
     """Return requests from their rows, and (task, reason) of those that cannot be read."""
-    requests: list[Request] = []
+    requests = Taken((), got.again)
     unreadable: list[tuple[int, str]] = []
-    for row in taken:
+    for row in got.rows:
+        delay = got.delays.get((row["task"], row["idx"], row["attempt"]), 0.0)
         try:
-            requests.append(rows.read_request(row["body"], row["within"]))
+            request = rows.read_request(row["body"], row["within"] + delay, row["waited"])
+            requests.append(replace(request, delay=delay) if delay else request)
         except msgspec.MsgspecError as fault:
             unreadable.append((row["task"], f"a request of it cannot be read: {fault}"))
     return requests, unreadable

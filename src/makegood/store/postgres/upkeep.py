@@ -1,21 +1,17 @@
-"""Nodes, alerts, the schema."""
+"""Nodes, the schema."""
 
 import secrets
-from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 from asyncpg import exceptions as pg
 
 from makegood.errors import ConfigError, SchemaMismatchError
-from makegood.messages import Alert
 from makegood.store import migrations
 from makegood.store.postgres.faults import POOLING
 from makegood.store.postgres.link import Connection, Dialer
-from makegood.store.postgres.supervision import ALERT
 from makegood.store.postgres.transaction import Transaction
-from makegood.store.postgres.writing import columns
-from makegood.store.records import AlertView, NodeInfo, NodeView, SchemaStatus
+from makegood.store.records import Figures, NodeInfo, NodeView, SchemaStatus
 
 _STOPPED_SHOWN = 3600.0
 _MIGRATION_LOCK = 0x6D616B65676F6F64
@@ -24,7 +20,7 @@ NOW = "select extract(epoch from clock_timestamp())::float8"
 _REGISTER = """
 insert into makegood.node (name, roles, host, pid, started_at, alive_until, dead, info)
 select $1, $2, $3, $4, now, now + $5::float8, false, $6 from (select extract(epoch from clock_timestamp())::float8 as now) c
-returning id
+returning id, (select generation from makegood.generation) as generation
 """
 _HEARTBEAT = """
 update makegood.node set alive_until = extract(epoch from clock_timestamp())::float8 + $2::float8, info = $3
@@ -43,12 +39,18 @@ from makegood.node where coalesce(stopped_at, alive_until) > extract(epoch from 
 _DEPTHS = (
     "select agent, count(*) from makegood.request where taken_by is null and kind <> 'timer' group by agent"
 )
-_ALERTS = """
-select id, kind, task, step, text, at from makegood.alert order by id desc limit $1
+_UNENDED = """
+select app, workflow, state, count(*) from makegood.task where state = 'pending' and locked_by is null group by app, workflow, state
+union all
+select app, workflow, state, count(*) from makegood.task where locked_by is not null group by app, workflow, state
+union all
+select app, workflow, state, count(*) from makegood.task where state = 'error' and locked_by is null group by app, workflow, state
 """
-_ALERTS_OF = """
-select id, kind, task, step, text, at from makegood.alert where task = $2 order by id desc limit $1
+_QUEUES = """
+select agent, count(*), greatest(0, extract(epoch from clock_timestamp())::float8 - min(sent_at))
+from makegood.request where taken_by is null and kind <> 'timer' group by agent
 """
+_STANDING = "select kind, count(*) from makegood.alert where ended_at is null group by kind"
 _TABLES = """
 select c.relname from pg_class c join pg_namespace n on n.oid = c.relnamespace
 where n.nspname = 'makegood' and c.relkind in ('r', 'p') order by c.relname
@@ -72,13 +74,12 @@ where t.state in ('processing', 'undoing') and t.locked_by is null
 _info = msgspec.json.Decoder(NodeInfo).decode
 
 
-async def register(tx: Transaction, info: NodeInfo) -> int:
-    """Insert a node with its first heartbeat; returns its number."""
+async def register(tx: Transaction, info: NodeInfo) -> tuple[int, int]:
+    """Insert a node with its first heartbeat; returns its number, and the generation under which it came."""
     roles = f" {' '.join(info.roles)} "
     row = await tx.row(_REGISTER, info.name, roles, info.host, info.pid, info.ttl, msgspec.json.encode(info))
     assert row is not None
-    number: int = row["id"]
-    return number
+    return row["id"], row["generation"]
 
 
 async def heartbeat(connection: Connection, node: int, info: NodeInfo) -> bool:
@@ -107,17 +108,14 @@ async def depths(connection: Connection) -> dict[str, int]:
     return {agent: count for agent, count in await connection.fetch(_DEPTHS)}  # noqa: C416 - records, not pairs
 
 
-async def alert(tx: Transaction, alerts: Sequence[Alert]) -> None:
-    """Write alerts that belong to no Decision."""
-    await tx.run(ALERT, *columns([(a.kind, a.task or None, a.step, a.text) for a in alerts], 4))
-
-
-async def alerts(connection: Connection, limit: int, task: int | None) -> list[AlertView]:
-    """Return alerts, newest first."""
-    found = await (
-        connection.fetch(_ALERTS, limit) if task is None else connection.fetch(_ALERTS_OF, limit, task)
-    )
-    return [AlertView(*row) for row in found]
+async def figures(connection: Connection) -> Figures:
+    """Return how much there is to do, and what is wrong."""
+    tasks: dict[tuple[str, str, str], int] = {}
+    for app, workflow, state, count in await connection.fetch(_UNENDED):
+        tasks[app, workflow, state] = tasks.get((app, workflow, state), 0) + count
+    queues = {agent: (count, oldest) for agent, count, oldest in await connection.fetch(_QUEUES)}
+    alerts = {kind: count for kind, count in await connection.fetch(_STANDING)}  # noqa: C416 - records, not pairs
+    return Figures(tasks, queues, alerts)
 
 
 async def version(connection: Connection, where: str) -> int:

@@ -1,13 +1,16 @@
 """A batch of Decisions as rows, part by part, ready for the statement that writes them."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from makegood.decision import Decision
 from makegood.messages import Request
+from makegood.notices import Notice, event, label, queue
 from makegood.states import TaskState
 from makegood.store import rows
+from makegood.store.notices import listeners, queued
 from makegood.store.postgres.statement import (
     CONSUMED,
     HELD,
@@ -39,7 +42,8 @@ class Writing:
     fences: list[tuple[int, int]] = field(default_factory=list)
     consumed: list[tuple[int, int]] = field(default_factory=list)
     kinds: dict[tuple[Any, ...], int] = field(default_factory=dict)
-    parts: dict[str, list[tuple[Any, ...]]] = field(default_factory=dict)
+    moves: dict[bytes, int] = field(default_factory=dict)
+    parts: defaultdict[str, list[tuple[Any, ...]]] = field(default_factory=lambda: defaultdict(list))
     topics: set[str] = field(default_factory=set)
 
     def collect(self, decisions: Iterable[Decision]) -> None:
@@ -48,10 +52,7 @@ class Writing:
             self._one(decision)
 
     def _add(self, part: str, *values: Any) -> None:
-        if (found := self.parts.get(part)) is None:
-            self.parts[part] = [values]
-        else:
-            found.append(values)
+        self.parts[part].append(values)
 
     def _one(self, decision: Decision) -> None:
         id_ = decision.task.id
@@ -61,32 +62,53 @@ class Writing:
             self.consumed.append((id_, place(idx, attempt)))
         rests = decision.release and decision.task.state in AT_REST
         for idx, s in decision.steps.items():
-            if rests or s.state != "running" or s.attempt != 1 or not _dispatched(decision, idx, s):
-                self._step(id_, idx, s, decision.counted)
+            plain = _plain(s)
+            if (
+                rests
+                or not plain
+                or s.state != "running"
+                or s.attempt != 1
+                or not _dispatched(decision, idx, s)
+            ):
+                self._step(id_, idx, s, decision, plain=plain)
         if not rests:
             for request in decision.requests:
                 self._request(id_, request)
             for idx, wait in decision.timers.items():
                 self._add("timer", id_, idx, wait)
-        if decision.stale:
-            self._add("noted", id_, rows.moves(decision.moves), rows.note(decision.stale))
+        if decision.stale or decision.answers:
+            note = rows.note(decision.stale, decision.answers)
+            self._add("noted", id_, rows.moves(decision.moves), note)
         elif decision.moves:
-            self._add("event", id_, rows.moves(decision.moves))
+            moves = rows.moves(decision.moves)
+            self.parts["event"].append((id_, self.moves.setdefault(moves, len(self.moves) + 1)))
         for seq in decision.seqs:
             if seq:
                 self._add("read", seq, id_)
-        self._rare(decision)
-        self._task(decision)
+        d = decision
+        if d.counted or d.added or d.dropped or d.withdraw or d.alerts or d.eased or d.answers:
+            self._rare(decision)
+        if d.notices:
+            self._tell(d.notices)
+        if d.task is not d.before or d.release or d.clear_complete_by or d.counted or id_ in self.claimed:
+            self._task(decision)
 
-    def _step(self, id_: int, idx: int, s: Step, counted: Mapping[int, tuple[bool, int]]) -> None:
+    def _step(self, id_: int, idx: int, s: Step, decision: Decision, *, plain: bool) -> None:
+        counted, rewritten = decision.counted, decision.rewritten
+        if s.state == "done" and plain and idx not in counted and idx not in rewritten:
+            self.parts["done"].append((id_, place(idx, s.attempt), s.result))
+            return
         bits = rows.flags(s)
-        if s.state != "done" or idx in counted or not _plain(s, bits):
+        if idx in rewritten:
+            self._add(
+                "rewritten", id_, idx, s.state, s.attempt, s.result, s.round, s.asked, s.deaths, bits, s.late, s.error,
+                *counted.get(idx, (False, 0)), rows.spec(s.plan),
+            )  # fmt: skip
+        else:
             reset, more = counted.get(idx, (False, 0))
             self._add(
                 "step", id_, idx, s.state, s.attempt, s.result, s.round, s.asked, s.deaths, bits, s.late, s.error, reset, more
             )  # fmt: skip
-        else:
-            self._add("done", id_, place(idx, s.attempt), s.result)
 
     def _request(self, id_: int, r: Request) -> None:
         agent = rows.address(r.app, r.agent)
@@ -94,7 +116,7 @@ class Writing:
             (r.doing, agent, r.action, r.priority, r.isolate, r.within), len(self.kinds) + 1
         )
         if (id_, r.idx, r.attempt) in self.local:
-            self._add("handed", id_, place(r.idx, r.attempt), what)
+            self.parts["handed"].append((id_, place(r.idx, r.attempt), what))
         else:
             self._add("sent", id_, place(r.idx, r.attempt), what, rows.request(r))
             self.topics.add(f"agent:{agent}")
@@ -116,8 +138,10 @@ class Writing:
                 self._add("dropped", id_, idx)
         for idx, attempt in decision.withdraw:
             self._add("withdraw", id_, place(idx, attempt), len(self.parts.get("withdraw", ())))
-        for a in decision.alerts:
-            self._add("alert", a.kind, a.task or id_, a.step, a.text)
+        for row in rows.decided(decision) if decision.alerts else ():
+            self._add("alert", *row)
+        for ending in rows.eased(decision) if decision.eased else ():
+            self._add("eased", *ending)
         for answer in decision.answers:
             act = answer.act
             self._add(
@@ -130,15 +154,29 @@ class Writing:
                 answer.verdict,
                 answer.reason,
                 answer.state,
+                answer.change,
             )
             self.topics.add("answers")
+
+    def _tell(self, made: Sequence[Notice]) -> None:
+        """Collect what the submitter is told."""
+        to_web = [notice for notice in made if queue(notice.reply.to) is None]
+        for notice in to_web:
+            self._add("notice", notice.task, notice.sequence, label(notice), event(notice))
+        for listener in listeners(to_web):
+            self._add("listener", *listener)
+            self.topics.add("notice")
+        for row in queued(made):
+            self._add("queued", *row)
+            self.topics.add(f"queue:{row[4]}")
 
     def _task(self, decision: Decision) -> None:
         """Collect the task's own row, if anything of it changes."""
         before, task = decision.before, decision.task
         failures = sum(more for _, more in decision.counted.values()) if decision.counted else 0
         steady = (
-            task.goal == before.goal
+            not decision.notices
+            and task.goal == before.goal
             and task.cause == before.cause
             and task.submission == before.submission
             and task.lost == before.lost
@@ -159,8 +197,8 @@ class Writing:
         elif state == "pending":
             self.topics.add("pending")
         if steady and state == "processed" and was == "processing" and decision.release and claimed is None:
-            self._add("processed", task.id, task.result)
-            self._add("rested", task.id)
+            self.parts["processed"].append((task.id, task.result))
+            self.parts["rested"].append((task.id,))
         elif (
             steady
             and (was, state, task.goal) == ("pending", "processing", "forward")
@@ -184,9 +222,14 @@ class Writing:
             undo = _SET
         begins = self.claimed.get(task.id) or (task.timed and not before.timed)
         complete = _CLEAR if decision.clear_complete_by else _SET if begins else _KEEP
+        corrected: tuple[Any, ...] = ()
+        told: tuple[Any, ...] = (task.told, task.notified) if decision.notices else ()
+        if task.inputs is not before.inputs and task.returns is not None:
+            corrected = (rows.static(task.inputs, task.returns, task.reply),)
         self._add(
-            "task", task.id, state, task.goal, task.cause, task.submission, failures, task.lost, task.result,
+            ("corrected_told" if corrected else "told") if told else "corrected" if corrected else "task", task.id, state, task.goal, task.cause, task.submission, failures, task.lost, task.result,
             None if decision.release else self.node, before.epoch, ends, state == "pending" and was != "pending", complete, undo,
+            *corrected, *told,
         )  # fmt: skip
 
     async def write(self, tx: Transaction, *, mark: bool) -> "Written":
@@ -195,6 +238,8 @@ class Writing:
         values: list[Any] = [*arrays(HELD, self.fences), *arrays(CONSUMED, self.consumed)]
         if self.kinds:
             values += map(list, zip(*self.kinds, strict=True))
+        if self.moves:
+            values.append(list(self.moves))
         for name in names:
             values += arrays(PARTS[name].columns, self.parts[name])
         row = await tx.row(
@@ -228,18 +273,18 @@ class Written:
     withdrawn: list[Key]
 
 
-def _plain(s: Step, bits: int) -> bool:
-    return s.round == 1 and not (s.asked or s.deaths or bits) and s.late is None and s.error is None
+def _plain(s: Step) -> bool:
+    """Return whether a step was never in trouble."""
+    return s.round == 1 and not (
+        s.asked or s.deaths or s.doubt or s.final or s.stuck or s.again or s.stood or s.late or s.error
+    )
 
 
 def _dispatched(decision: Decision, idx: int, s: Step) -> bool:
-    """Return whether this is a step's first dispatch, which its request row says alone."""
-    return (
-        s.result is None
-        and idx not in decision.counted
-        and _plain(s, rows.flags(s))
-        and any(r.idx == idx and r.doing == "do" for r in decision.requests)
-    )
+    """Return whether this is the first dispatch of a step never in trouble, which its request row says alone."""
+    if s.result is not None or idx in decision.counted or idx in decision.rewritten:
+        return False
+    return any(r.idx == idx and r.doing == "do" for r in decision.requests)
 
 
 def columns(of: Sequence[tuple[Any, ...]], count: int) -> list[list[Any]]:

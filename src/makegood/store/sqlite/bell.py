@@ -20,7 +20,15 @@ from pathlib import Path
 
 _log = logging.getLogger(__name__)
 
-KINDS = {"pending": "p", "inbox": "i", "agent": "a", "ended": "e", "answers": "w"}
+KINDS = {
+    "pending": "p",
+    "inbox": "i",
+    "agent": "a",
+    "ended": "e",
+    "answers": "w",
+    "queue": "q",
+    "notice": "n",
+}
 _MOST_PATH = 100  # sun_path holds 108 bytes on Linux, 104 elsewhere
 _NAME_ROOM = 24
 _QUEUE_FILE = Path("/proc/sys/net/unix/max_dgram_qlen")

@@ -2,9 +2,10 @@
 
 from dataclasses import dataclass, field
 
+from makegood.store.ageing import PRIORITIES, Ageing, rank
 from makegood.store.records import Claim, Loaded
 from makegood.store.sqlite.load import COLUMNS, Raw, read
-from makegood.store.sqlite.transaction import Transaction
+from makegood.store.sqlite.transaction import Row, Transaction
 
 MOST_LOST = 3
 """A task that lost its Scheduler so many times in a row is claimed alone: it may be what kills them."""
@@ -13,12 +14,20 @@ PENDING = f"""
 select {COLUMNS} from makegood_task where state = 'pending' and locked_by is null
 order by priority desc, ready_seq limit ?
 """  # noqa: S608 - our own columns
+_OF_ONE = f"""
+select * from (
+    select {COLUMNS}, ready_seq from makegood_task where state = 'pending' and locked_by is null and priority = {{n}}
+    order by ready_seq limit ?1
+)
+"""  # noqa: S608 - our own columns
+PENDING_AGED = " union all ".join(_OF_ONE.format(n=n) for n in range(PRIORITIES))
+"""The oldest of each priority."""
 _AT_REST = f"""
 select {COLUMNS} from makegood_task
 where id in ({{marks}}) and locked_by is null and state in ('error', 'undone', 'processed')
     and exists (select 1 from makegood_inbox where task = makegood_task.id)
 """  # noqa: S608 - our own columns
-_LOST = 15
+_PRIORITY, _LOST = 8, 15
 _WITHIN, _COMPLETE_BY = 10, 11
 
 
@@ -32,10 +41,10 @@ class Claimed:
     more: bool = False
 
 
-def find(tx: Transaction, claim: Claim) -> Claimed:
+def find(tx: Transaction, claim: Claim, ageing: Ageing) -> Claimed:
     """Return the tasks that ``claim`` gets, with their epoch already raised."""
     rest = {row[0]: row for row in tx.among(_AT_REST, claim.at_rest)}
-    pending = tx.rows(PENDING, (claim.limit + 1,))
+    pending = _pending(tx, claim.limit + 1, ageing)
     taken = pending[: claim.limit]
     doubtful = next((n for n, row in enumerate(taken) if row[_LOST] >= MOST_LOST), None)
     if doubtful is not None:
@@ -50,4 +59,19 @@ def find(tx: Transaction, claim: Claim) -> Claimed:
         raws.append(Raw(row, row[9] + 1, timed))
     got = read(tx, raws)
     found.tasks, found.unreadable = got.tasks, got.unreadable
+    return found
+
+
+def _pending(tx: Transaction, limit: int, ageing: Ageing) -> list[Row]:
+    """Return at most so many pending tasks, those first that are to be claimed first."""
+    step = ageing.step
+    oldest: float | None = None
+    if step is None or not ageing.due("pending", tx.now):
+        found = tx.rows(PENDING, (limit,))
+    else:
+        known = tx.rows(PENDING_AGED, (limit,))
+        known.sort(key=lambda row: rank(row[_PRIORITY], row[-1], step * 1e6))
+        found = [row[:-1] for row in known[:limit]]
+        oldest = max((tx.now - row[-1] / 1e6 for row in known[:limit]), default=0.0)
+    ageing.found("pending", full=len(found) >= limit, oldest=oldest, now=tx.now)
     return found

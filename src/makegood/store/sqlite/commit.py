@@ -10,9 +10,11 @@ from dataclasses import dataclass
 
 from makegood.decision import Decision
 from makegood.errors import StoreError
+from makegood.messages import Alert
 from makegood.store import rows
+from makegood.store.ageing import Ageing
 from makegood.store.records import Batch, Committed
-from makegood.store.sqlite import claim
+from makegood.store.sqlite import alerts, claim, notices
 from makegood.store.sqlite.transaction import DATA_FAULTS, Transaction
 from makegood.store.sqlite.writing import EVENT, Writing
 from makegood.task import Held
@@ -40,22 +42,22 @@ where task = ? and state in ('running', 'undoing', 'ready')
 _CLEAR = "delete from makegood_request where task = ?"
 _CONSUMED = "delete from makegood_inbox where seq = ? and task = ?"
 _ALL_CONSUMED = "delete from makegood_inbox where task = ?"
-_ALERT = "insert into makegood_alert (kind, task, step, text, at) values ('guilty', ?, '', ?, ?)"
 
 
 class _ShortError(Exception):
     """Fewer request rows were there than the Decisions consume."""
 
 
-def commit(tx: Transaction, batch: Batch) -> Committed:
+def commit(tx: Transaction, batch: Batch, ageing: Ageing) -> Committed:
     """Write Decisions, claim tasks and write what ``batch.decide`` makes of them."""
-    return _Commit(tx, batch, Committed()).run()
+    return _Commit(tx, batch, ageing, Committed()).run()
 
 
 @dataclass(slots=True)
 class _Commit:
     tx: Transaction
     batch: Batch
+    ageing: Ageing
     done: Committed
     claims: claim.Claimed | None = None
     claimed: frozenset[int] = frozenset()
@@ -65,7 +67,7 @@ class _Commit:
         decisions = self._held(list(batch.decisions))
         decided: dict[int, tuple[Held, Decision]] = {}
         if batch.claim is not None:
-            self.claims = claims = claim.find(tx, batch.claim)
+            self.claims = claims = claim.find(tx, batch.claim, self.ageing)
             done.more = claims.more
             for task, reason in claims.unreadable:
                 put_to_error(tx, batch.node, task, reason)
@@ -175,6 +177,9 @@ def put_to_error(
         tx.run(_ALL_CONSUMED, (task,))
     else:
         tx.many(_CONSUMED, [(seq, task) for seq in seqs])
-    tx.run(_ALERT, (task, reason, tx.now))
+    tx.many(
+        alerts.RAISE, [alerts.raised(row, tx.now) for row in rows.alerts([Alert("guilty", task, "", reason)])]
+    )
     tx.run(EVENT, (task, tx.now, node, rows.guilty_moves(state, reason, in_flight), ""))
+    notices.guilty(tx, task, reason)
     tx.topics.add("ended")

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import sqlite3
 import time
 from collections.abc import Callable
@@ -18,9 +19,9 @@ _SWITCH_TRIES, _SWITCH_PAUSE = 1000, 0.005
 _STATEMENTS = 256  # more than makegood has, so that each is compiled once per connection
 _CACHE_KIB = 32 * 1024
 _CHECKPOINT_PAGES = 4000  # 16 MiB: at most so much is written twice between two looks at the main file
-_WAL_LIMIT = 64 * 1024 * 1024
+WAL_LIMIT = 64 * 1024 * 1024
 _FULL = 2
-_REMOTE = frozenset(
+REMOTE = frozenset(
     {
         "nfs",
         "nfs4",
@@ -33,8 +34,17 @@ _REMOTE = frozenset(
         "fuse.glusterfs",
         "fuse.sshfs",
         "lustre",
+        "beegfs",
+        "fuse.s3fs",
+        "fuse.rclone",
+        "fuse.davfs",
+        "davfs",
+        "ncpfs",
+        "coda",
     }
 )
+"""File systems on which several machines may change a file: SQLite's locks do not hold there."""
+_ESCAPED = re.compile(r"\\([0-7]{3})")
 
 
 def connect(uri: str, *, factory: type[sqlite3.Connection] = sqlite3.Connection) -> sqlite3.Connection:
@@ -63,7 +73,7 @@ def filesystem(path: Path, mounts: str) -> str:
         fields, types = left.split(), right.split()
         if len(fields) < 5 or not types:
             continue
-        point = fields[4].replace("\\040", " ")
+        point = _ESCAPED.sub(lambda found: chr(int(found[1], 8)), fields[4])
         if path.is_relative_to(point) and len(point) >= best:
             best, kind = len(point), types[0]
     return kind
@@ -85,7 +95,7 @@ def examine(path: Path) -> None:
         )
     with contextlib.suppress(OSError):  # no such file system table here: nothing can be told
         kind = filesystem(path.resolve(), Path("/proc/self/mountinfo").read_text(encoding="utf-8"))
-        if kind in _REMOTE:
+        if kind in REMOTE:
             raise ConfigError(
                 f"{path} lies on a network file system ({kind}), where SQLite's locks are not safe: "
                 "use a local disk, or PostgreSQL for several machines"
@@ -107,7 +117,7 @@ def set_up(connection: sqlite3.Connection, path: Path, *, busy: float) -> None:
     connection.execute("pragma fullfsync = on")  # macOS: fsync alone does not reach the disk
     connection.execute("pragma checkpoint_fullfsync = on")
     connection.execute(f"pragma cache_size = -{_CACHE_KIB}")
-    connection.execute(f"pragma journal_size_limit = {_WAL_LIMIT}")
+    connection.execute(f"pragma journal_size_limit = {WAL_LIMIT}")
     connection.execute(f"pragma wal_autocheckpoint = {_CHECKPOINT_PAGES}")
     connection.execute("pragma temp_store = memory")
     connection.execute(f"pragma busy_timeout = {round(busy * 1000)}")

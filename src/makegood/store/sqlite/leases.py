@@ -1,9 +1,13 @@
-"""Leases: a row per name that is never deleted, so that an epoch never comes again."""
+"""Leases: a row per name that is never deleted, so that an epoch never comes again; and a row per term, for people."""
 
-from makegood.store.records import Grant, LeaseView
+from makegood.election.protocol import Grant, LeaseView, PastTerm
 from makegood.store.sqlite.transaction import Transaction
 from makegood.store.sqlite.upkeep import pass_by
 
+KEPT = 1000
+"""Terms remembered per lease."""
+
+_BEFORE = "select expires_at from makegood_lease where name = ?"
 _ACQUIRE = """
 insert into makegood_lease as l (name, holder, nonce, epoch, ttl, expires_at, taken_at) values (?, ?, ?, 1, ?, ?, ?)
 on conflict (name) do update set
@@ -13,20 +17,40 @@ on conflict (name) do update set
 where l.holder is null or l.expires_at <= excluded.taken_at or l.nonce = excluded.nonce
 returning epoch
 """
+_RAN_OUT = "update makegood_lease_term set ended_at = ? where name = ? and ended_at is null and epoch < ?"
+_BEGUN = """
+insert into makegood_lease_term (name, epoch, holder, began_at, released) values (?, ?, ?, ?, 0)
+on conflict (name, epoch) do nothing
+"""
+_TRIM = "delete from makegood_lease_term where name = ? and epoch <= ?"
 _RENEW = """
 update makegood_lease set expires_at = ? + ttl
 where name = ? and nonce = ? and epoch = ? and holder is not null and expires_at > ?
 """
-_RELEASE = "update makegood_lease set holder = null, nonce = '' where name = ? and nonce = ? and epoch = ?"
+_RELEASE = (
+    "update makegood_lease set holder = null, nonce = '' where name = ? and nonce = ? and holder is not null"
+)
+_GIVEN_BACK = "update makegood_lease_term set ended_at = ?, released = 1 where name = ? and ended_at is null"
 _READ = "select holder, epoch, ttl, taken_at, expires_at from makegood_lease where name = ?"
+_PAST = """
+select epoch, holder, began_at, ended_at, released from makegood_lease_term where name = ? order by epoch desc limit ?
+"""
 
 
 def acquire(tx: Transaction, wanted: Grant) -> Grant | None:
     """Take a lease that is free, expired or ours already; ``wanted.epoch`` does not matter."""
-    values = (wanted.name, wanted.holder, wanted.nonce, wanted.ttl, tx.now + wanted.ttl, tx.now)
-    got = tx.rows(_ACQUIRE, values)
+    name = wanted.name
+    before = tx.rows(_BEFORE, (name,))
+    got = tx.rows(_ACQUIRE, (name, wanted.holder, wanted.nonce, wanted.ttl, tx.now + wanted.ttl, tx.now))
     pass_by(tx)
-    return Grant(wanted.name, wanted.holder, wanted.nonce, got[0][0], wanted.ttl) if got else None
+    if not got:
+        return None
+    epoch: int = got[0][0]
+    if before:
+        tx.run(_RAN_OUT, (min(before[0][0], tx.now), name, epoch))
+    tx.run(_BEGUN, (name, epoch, wanted.holder, tx.now))
+    tx.run(_TRIM, (name, epoch - KEPT))
+    return Grant(name, wanted.holder, wanted.nonce, epoch, wanted.ttl)
 
 
 def renew(tx: Transaction, grant: Grant) -> bool:
@@ -36,7 +60,8 @@ def renew(tx: Transaction, grant: Grant) -> bool:
 
 def release(tx: Transaction, grant: Grant) -> None:
     """Free a lease that is still this grant's."""
-    tx.run(_RELEASE, (grant.name, grant.nonce, grant.epoch))
+    if tx.run(_RELEASE, (grant.name, grant.nonce)) == 1:
+        tx.run(_GIVEN_BACK, (tx.now, grant.name))
 
 
 def read(tx: Transaction, name: str) -> LeaseView | None:
@@ -44,3 +69,9 @@ def read(tx: Transaction, name: str) -> LeaseView | None:
     for holder, epoch, ttl, taken_at, expires_at in tx.rows(_READ, (name,)):
         return LeaseView(name, holder, epoch, ttl, taken_at, expires_at - tx.now)
     return None
+
+
+def past_terms(tx: Transaction, name: str, limit: int) -> list[PastTerm]:
+    """Return the latest terms, newest first."""
+    rows = tx.rows(_PAST, (name, limit))
+    return [PastTerm(e, holder, began, ended, bool(back)) for e, holder, began, ended, back in rows]

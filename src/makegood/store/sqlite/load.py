@@ -14,7 +14,7 @@ from makegood.task import Step, Task
 
 COLUMNS = """
 id, app, workflow, key, state, goal, on_failure, submission, priority, epoch, within, complete_by, undo_within, cause,
-failure_count, lost, static, result, trace
+failure_count, lost, static, result, trace, told, notified
 """
 _STEPS = """
 select task, idx, spec, state, attempt, round, failure_count, asked, deaths, flags, result, late, error
@@ -60,12 +60,12 @@ class Read:
 def _task(raw: Raw) -> Task:
     (
         id_, app, workflow, key, state, goal, on_failure, submission, priority, _, within, _, undo_within, cause, failures,
-        lost, static, result, trace,
+        lost, static, result, trace, told, notified,
     ) = raw.row  # fmt: skip
-    inputs, returns = rows.read_static(static)
+    inputs, returns, reply = rows.read_static(static)
     return Task(
         id_, app, workflow, key, state, goal, on_failure, submission, priority, raw.epoch, within, raw.timed, undo_within,
-        cause, failures, lost, inputs, returns, result, trace,
+        cause, failures, lost, inputs, returns, result, trace, reply, told or "", notified or 0,
     )  # fmt: skip
 
 

@@ -7,10 +7,9 @@ import msgspec
 
 from makegood.errors import TaskNotFoundError
 from makegood.ids import show
-from makegood.messages import Act, Answer, Message, Request
+from makegood.messages import Act, Answer, Message
 from makegood.store import rows
-from makegood.store.records import Inbox, NodeInfo, Offer
-from makegood.store.sqlite.commit import put_to_error
+from makegood.store.records import Inbox
 from makegood.store.sqlite.transaction import Row, Transaction
 from makegood.store.sqlite.writing import ENDED, EVENT
 
@@ -22,18 +21,6 @@ order by i.seq limit ?
 LEAVE = "insert into makegood_inbox (task, kind, at, body) values (?, ?, ?, ?)"
 _TASKS = "select id, state from makegood_task where id in ({marks})"
 _ANSWERS = "select act, kind, who, why, verdict, reason, state from makegood_audit where act in ({marks})"
-
-WAITING = """
-select task, idx, attempt, within, body, priority, sent_at from makegood_request
-where agent = ? and action = ? and isolate = ? and taken_by is null and kind <> 'timer'
-order by priority desc, sent_at limit ?
-"""
-_TAKE = "update makegood_request set taken_by = ?, complete_by = ? where task = ? and idx = ? and attempt = ?"
-_ROLES = "select roles from makegood_node where id = ? and dead = 0 and stopped_at is null"
-_LIVE = """
-select info from makegood_node where dead = 0 and stopped_at is null and alive_until > ? and id <> ?
-    and roles not like '% scheduler %'
-"""
 
 _IN_FLIGHT = """
 select task, idx, attempt, kind, taken_by, complete_by, answered from makegood_request
@@ -49,6 +36,10 @@ _GIVE_BACK = """
 update makegood_request set taken_by = null, complete_by = null
 where task = ? and idx = ? and attempt = ? and kind <> 'timer' and taken_by = ? and answered = 0 and body is not null
 returning agent
+"""
+_EXCUSE = """
+update makegood_request set excused = 1
+where task = ? and idx = ? and attempt = ? and kind <> 'timer' and taken_by = ? and answered = 0
 """
 
 
@@ -91,61 +82,6 @@ def answers(tx: Transaction, acts: Sequence[str]) -> dict[str, Answer]:
         act: Answer(Act(act, who, why), kind, verdict, reason, state)
         for act, kind, who, why, verdict, reason, state in tx.among(_ANSWERS, acts)
     }
-
-
-def take(tx: Transaction, node: int, offers: Sequence[Offer], *, alone: bool) -> list[Request]:
-    """Give waiting requests to ``node``; the rules for isolated ones are the protocol's."""
-    roles = tx.rows(_ROLES, (node,))
-    if not roles:  # declared dead, or never registered: what it took would be nobody's
-        return []
-    schedules = " scheduler " in roles[0][0]
-    if schedules and alone:
-        found = _one_isolated(tx, node, offers)
-        if found:
-            return found
-    taken: list[Request] = []
-    for offer in offers:
-        taken += _give(tx, node, _waiting(tx, offer, isolated=(0,) if schedules else (0, 1)))
-    return taken
-
-
-def _waiting(tx: Transaction, offer: Offer, *, isolated: tuple[int, ...]) -> list[Row]:
-    """Return the best ``slots`` requests of an offer: one look into the index per action."""
-    found: list[Row] = []
-    if offer.slots < 1:
-        return found
-    for action in dict.fromkeys(offer.actions):
-        for isolate in isolated:
-            found += tx.rows(WAITING, (offer.agent, action, isolate, offer.slots))
-    found.sort(key=lambda row: (-row[5], row[6]))
-    return found[: offer.slots]
-
-
-def _one_isolated(tx: Transaction, node: int, offers: Sequence[Offer]) -> list[Request]:
-    elsewhere: set[str] | None = None
-    for offer in offers:
-        waiting = _waiting(tx, Offer(offer.agent, offer.actions, min(offer.slots, 1)), isolated=(1,))
-        if not waiting:
-            continue
-        if elsewhere is None:
-            infos = [msgspec.json.decode(info, type=NodeInfo) for (info,) in tx.rows(_LIVE, (tx.now, node))]
-            elsewhere = {agent.agent for info in infos for agent in info.agents}
-        if offer.agent not in elsewhere and (given := _give(tx, node, waiting)):
-            return given
-    return []
-
-
-def _give(tx: Transaction, node: int, waiting: list[Row]) -> list[Request]:
-    requests: list[Request] = []
-    taken: list[Row] = []
-    for task, idx, attempt, within, body, _, _ in waiting:
-        try:
-            requests.append(rows.read_request(body, within))
-            taken.append((node, tx.now + within, task, idx, attempt))
-        except (msgspec.MsgspecError, ValueError) as fault:
-            put_to_error(tx, None, task, f"a request of it cannot be read: {fault}", seqs=())
-    tx.many(_TAKE, taken)
-    return requests
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,3 +172,8 @@ def give_back(tx: Transaction, node: int, requests: Sequence[tuple[int, int, int
     for key in requests:
         for (agent,) in tx.rows(_GIVE_BACK, (*key, node)):
             tx.topics.add(f"agent:{agent}")
+
+
+def excuse(tx: Transaction, node: int, requests: Sequence[tuple[int, int, int]]) -> None:
+    """Mark requests whose silence is not to be counted."""
+    tx.many(_EXCUSE, [(*key, node) for key in requests])

@@ -29,6 +29,19 @@ _HISTORY = (
 
 def find(tx: Transaction, wanted: Filter) -> list[TaskView]:
     """Return tasks that match, newest first."""
+    where, values = _matching(tx, wanted)
+    sql = f"select {_COLUMNS} from makegood_task where {where} order by id desc limit ?"  # noqa: S608 - our own clauses
+    return [TaskView(*row) for row in tx.rows(sql, (*values, wanted.limit))]
+
+
+def count(tx: Transaction, wanted: Filter) -> int:
+    """Return how many tasks match."""
+    where, values = _matching(tx, wanted)
+    found: int = tx.rows(f"select count(*) from makegood_task where {where}", values)[0][0]  # noqa: S608 - our own clauses
+    return found
+
+
+def _matching(tx: Transaction, wanted: Filter) -> tuple[str, list[object]]:
     clauses: list[str] = ["1 = 1"]
     values: list[object] = []
     if wanted.ids:
@@ -41,12 +54,15 @@ def find(tx: Transaction, wanted: Filter) -> list[TaskView]:
         if value is not None:
             clauses.append(f"{column} = ?")
             values.append(value)
-    if wanted.before is not None:
-        clauses.append("id < ?")
-        values.append(wanted.before)
-    where = " and ".join(clauses)
-    sql = f"select {_COLUMNS} from makegood_task where {where} order by id desc limit ?"  # noqa: S608 - our own clauses
-    return [TaskView(*row) for row in tx.rows(sql, (*values, wanted.limit))]
+    for compared, number in (
+        ("id < ?", wanted.before),
+        ("created_at <= ?", None if wanted.older is None else tx.now - wanted.older),
+        ("created_at >= ?", None if wanted.younger is None else tx.now - wanted.younger),
+    ):
+        if number is not None:
+            clauses.append(compared)
+            values.append(number)
+    return " and ".join(clauses), values
 
 
 def detail(tx: Transaction, task: int) -> TaskDetail | None:
@@ -76,7 +92,8 @@ def detail(tx: Transaction, task: int) -> TaskDetail | None:
                 None if until is None else until - tx.now, plan, bool(flags & rows.STOOD),
             )
         )  # fmt: skip
-    return TaskDetail(TaskView(*columns), steps, rows.read_static(static)[0])
+    inputs, _, reply = rows.read_static(static)
+    return TaskDetail(TaskView(*columns), steps, inputs, None if reply is None else reply.to)
 
 
 def history(tx: Transaction, task: int, after: int) -> list[EventView]:

@@ -9,9 +9,11 @@ from typing import TypeVar, cast
 
 from makegood.clock import Clock, SystemClock
 from makegood.errors import StoreUnavailableError
-from makegood.messages import Alert, Answer, Message, Request
+from makegood.messages import Act, Answer, Message
 from makegood.store import migrations, records
-from makegood.store.sqlite import leases, load, queues, reads, supervision, upkeep
+from makegood.store.ageing import Ageing
+from makegood.store.sqlite import leases, load, pruning, queues, reads, supervision, upkeep
+from makegood.store.sqlite.alerts import AlertVerbs
 from makegood.store.sqlite.bell import Bell, Heard, kind_of
 from makegood.store.sqlite.commit import commit, put_to_error
 from makegood.store.sqlite.connection import (
@@ -24,9 +26,18 @@ from makegood.store.sqlite.connection import (
     translated,
     uri_of,
 )
+from makegood.store.sqlite.examining import ExaminingVerbs
+from makegood.store.sqlite.joining import join, verify
+from makegood.store.sqlite.lookout import Lookout
+from makegood.store.sqlite.messages import MessageVerbs
+from makegood.store.sqlite.notices import NoticeVerbs
+from makegood.store.sqlite.place import FileNumber, Place, number_of
+from makegood.store.sqlite.restoring import begin_anew
 from makegood.store.sqlite.submit import submit
+from makegood.store.sqlite.take import take
 from makegood.store.sqlite.threads import Line, StoreClock
 from makegood.store.sqlite.transaction import Action, Transaction
+from makegood.transactions import Caller
 
 T = TypeVar("T")
 
@@ -34,11 +45,12 @@ _POLL = 1.0
 _BUSY = 5.0
 
 
-class SQLiteStore:
+class SQLiteStore(AlertVerbs, MessageVerbs, NoticeVerbs, ExaminingVerbs):
     """The store on one SQLite file.
 
     ``path``: the file. ``clock``: the machine's, unless a test hands in its own. ``poll``: seconds between looks for commits
     of other processes, behind the doorbell; None: never. ``open_connection``: makes connections, for tests that count or fail.
+    ``ageing``: seconds of waiting that count as one priority more, None: never.
     ``line`` and ``bell``: what makes the two threads and the doorbell, for a simulated world that has neither.
     An object belongs to the event loop on which it was opened.
     """
@@ -49,23 +61,28 @@ class SQLiteStore:
         *,
         clock: Clock | None = None,
         poll: float | None = _POLL,
+        ageing: float | None = 60.0,
         open_connection: Connect = connect,
         line: Callable[..., Line] = Line,
         bell: Callable[[Path, Heard], Bell] = Bell,
     ) -> None:
+        self.abreast: int | None = None  # there is one writer
         self._path = Path(path)
         self._clock = StoreClock(clock or SystemClock())
         self._poll = poll
+        self._ageing = Ageing(ageing)  # the writer's
         self._connect = open_connection
         self._make_line = line
         self._make_bell = bell
         self._identity: records.Identity | None = None
+        self._main: FileNumber | None = None
         self._writer: Line | None = None
         self._reader: Line | None = None
         self._bell: Bell | None = None
         self._listeners: dict[str, list[Callable[[], None]]] = {}
         self._poll_timer: asyncio.TimerHandle | None = None
         self._data_version = -1
+        self._lookout = Lookout(self._read, self._seen)
 
     # Opening and closing
 
@@ -100,6 +117,7 @@ class SQLiteStore:
             loop.add_reader(watched, bell.answer)
         for topic in self._listeners:
             bell.listen_to(topic)
+        self._lookout.open(loop)
         self._plan_poll()
 
     def _line(self, name: str, loop: asyncio.AbstractEventLoop, *, busy: float, bell: Bell | None) -> Line:
@@ -112,6 +130,7 @@ class SQLiteStore:
             committed=bell.ring if bell is not None else None,
             announce=self._announce if bell is not None else None,
             writes=bell is not None,
+            place=Place(self._path, self._main),
         )
         line.start()
         return line
@@ -136,7 +155,7 @@ class SQLiteStore:
     def _prepare(self, *, migrate: bool, looking: bool) -> None:
         """Verify that the file can be what we need; create it when we may."""
         examine(self._path)
-        if migrate:
+        if migrate and not (looking and self._is_current()):
             self._migrate()
         elif not self._path.exists():
             migrations.verify("sqlite", 0, f"{self._path} (no such file yet)")
@@ -148,6 +167,17 @@ class SQLiteStore:
             self._clock.shift = set_clock(connection, self._clock.clock)
             self._identity = upkeep.identity(connection)
             connection.execute("commit")
+            self._main = number_of(str(self._path))
+        finally:
+            connection.close()
+
+    def _is_current(self) -> bool:
+        """Return whether there is nothing to migrate, without asking for the lock."""
+        if not self._path.exists():
+            return False
+        connection = self._opened()
+        try:
+            return upkeep.version(connection, str(self._path)) == migrations.needed("sqlite")
         finally:
             connection.close()
 
@@ -167,6 +197,7 @@ class SQLiteStore:
         """Finish what was asked for, then let go of the file and the bell."""
         writer, reader, bell = self._writer, self._reader, self._bell
         self._writer = self._reader = self._bell = None
+        await self._lookout.close()
         if self._poll_timer is not None:
             self._poll_timer.cancel()
         for line in (writer, reader):
@@ -177,6 +208,12 @@ class SQLiteStore:
             if watched is not None:
                 asyncio.get_running_loop().remove_reader(watched)
             bell.close()
+
+    async def begin_anew(self, act: Act) -> records.Anew:
+        """Raise the generation, because an operator says that the file was restored."""
+        done = await self._write(partial(begin_anew, act=act))
+        self._identity = records.Identity(self.identity.store_id, done.generation)
+        return done
 
     async def now(self) -> float:
         """Return the store's clock."""
@@ -240,15 +277,33 @@ class SQLiteStore:
             self._heard(None)
         self._plan_poll()
 
+    def _seen(self) -> None:
+        """Tell everybody of tasks that somebody else has committed, who does not ring."""
+        if self._bell is not None:
+            self._bell.ring({"pending"})
+        self._announce({"pending"})
+
     # Tasks
 
     async def submit(self, drafts: Sequence[records.Draft]) -> list[records.Submitted]:
         """Insert tasks with all their steps."""
         return await self._together(submit, drafts)
 
+    async def join(self, caller: Caller, drafts: Sequence[records.Draft]) -> list[records.Submitted]:
+        """Insert tasks in a transaction of the caller's."""
+        return await join(caller, drafts, self._path, self.identity.store_id, self._clock)
+
+    async def _verified(self, caller: Caller) -> float:
+        await verify(caller, self._path, self.identity.store_id)
+        return self._clock.now()
+
+    def joined(self, tasks: Sequence[int]) -> None:
+        """Look often for these tasks, for some seconds, and ring for them once they are committed."""
+        self._lookout.expect(tasks)
+
     async def commit(self, batch: records.Batch) -> records.Committed:
         """Write Decisions, claim tasks, and write what ``decide`` makes of them."""
-        return await self._write(partial(commit, batch=batch))
+        return await self._write(partial(commit, batch=batch, ageing=self._ageing))
 
     async def load(self, node: int, tasks: Sequence[int]) -> list[records.Loaded]:
         """Return tasks that ``node`` still holds."""
@@ -260,6 +315,10 @@ class SQLiteStore:
     async def find(self, wanted: records.Filter) -> list[records.TaskView]:
         """Return tasks that match, newest first."""
         return await self._read(partial(reads.find, wanted=wanted))
+
+    async def count(self, wanted: records.Filter) -> int:
+        """Return how many tasks match."""
+        return await self._read(partial(reads.count, wanted=wanted))
 
     async def detail(self, task: int) -> records.TaskDetail | None:
         """Return one task with its steps."""
@@ -286,9 +345,9 @@ class SQLiteStore:
         """Return what became of acts."""
         return await self._read(partial(queues.answers, acts=acts))
 
-    async def take(self, node: int, offers: Sequence[records.Offer], *, alone: bool = False) -> list[Request]:
+    async def take(self, node: int, offers: Sequence[records.Offer], *, alone: bool = False) -> records.Taken:
         """Give waiting requests to ``node``."""
-        return await self._write(partial(queues.take, node=node, offers=offers, alone=alone))
+        return await self._write(partial(take, node=node, offers=offers, ageing=self._ageing, alone=alone))
 
     async def answer(self, node: int, replies: Sequence[tuple[int, Message]]) -> list[bool]:
         """Leave replies in the tasks' inboxes; True for each that came in time."""
@@ -302,6 +361,10 @@ class SQLiteStore:
     async def give_back(self, node: int, requests: Sequence[tuple[int, int, int]]) -> None:
         """Make requests that were taken but not begun available again."""
         await self._write(partial(queues.give_back, node=node, requests=requests))
+
+    async def excuse(self, node: int, requests: Sequence[tuple[int, int, int]]) -> None:
+        """Mark requests whose silence is not to be counted."""
+        await self._write(partial(queues.excuse, node=node, requests=requests))
 
     # Supervision
 
@@ -329,6 +392,11 @@ class SQLiteStore:
         """Return seconds until something may have to be judged."""
         return await self._read(partial(supervision.horizon, grace=grace, most=most))
 
+    async def prune(self, older: float, after: int, limit: int, *, dry: bool = False) -> records.Pruned:
+        """Remove tasks that ended long ago, of one window."""
+        act = partial(pruning.prune, older=older, after=after, limit=limit, dry=dry)
+        return await (self._read(act) if dry else self._write(act))
+
     # Leases
 
     async def acquire(self, name: str, holder: str, nonce: str, ttl: float) -> records.Grant | None:
@@ -347,11 +415,17 @@ class SQLiteStore:
         """Return who holds a lease."""
         return await self._read(partial(leases.read, name=name))
 
+    async def past_terms(self, name: str, limit: int = 100) -> list[records.PastTerm]:
+        """Return the latest terms of a lease, newest first."""
+        return await self._read(partial(leases.past_terms, name=name, limit=limit))
+
     # Upkeep
 
     async def register(self, info: records.NodeInfo) -> int:
         """Insert a node row with its first heartbeat."""
-        return await self._write(partial(upkeep.register, info=info))
+        number, generation = await self._write(partial(upkeep.register, info=info))
+        self._identity = records.Identity(self.identity.store_id, generation)
+        return number
 
     async def heartbeat(self, node: int, info: records.NodeInfo) -> bool:
         """Extend a node's life."""
@@ -369,13 +443,9 @@ class SQLiteStore:
         """Return how many requests wait for each agent."""
         return await self._read(upkeep.depths)
 
-    async def alert(self, alerts: Sequence[Alert]) -> None:
-        """Write alerts that belong to no Decision."""
-        await self._together(upkeep.alert, alerts)
-
-    async def alerts(self, limit: int = 100, task: int | None = None) -> list[records.AlertView]:
-        """Return alerts, newest first."""
-        return await self._read(partial(upkeep.alerts, limit=limit, task=task))
+    async def figures(self) -> records.Figures:
+        """Return how much there is to do, and what is wrong."""
+        return await self._read(upkeep.figures)
 
     async def schema(self) -> records.SchemaStatus:
         """Return where the schema stands; the store need not be open."""

@@ -5,31 +5,42 @@ from collections.abc import Sequence
 
 from makegood.errors import PayloadError
 from makegood.store import rows
+from makegood.store.notices import received
 from makegood.store.records import Draft, Submitted
+from makegood.store.sqlite import notices
 from makegood.store.sqlite.transaction import DATA_FAULTS, Row, Transaction, blob
+from makegood.store.sqlite.writing import Writing, draw_ready
 
 # Each null that is left out instead of handed over is cheaper by as much as a small column costs.
 _TASK = """
 insert into makegood_task (id, app, workflow, fingerprint, state, goal, on_failure, submission, priority, ready_seq,
     epoch, cause, failure_count, lost, task_expired, created_at, static{columns})
-values (?, ?, ?, ?, 'pending', 'forward', ?, 1, ?, ?, ?, '', 0, 0, 0, ?, ?{marks})
+values (?, ?, ?, ?, ?, 'forward', ?, 1, ?, ?, ?, '', 0, 0, 0, ?, ?{marks})
 on conflict do nothing
 """
-_OPTIONAL = ("key", "within", "undo_within", "correlation_id", "trace", "locked_by")
-_STEP = """
+_OPTIONAL = (
+    "key",
+    "within",
+    "undo_within",
+    "correlation_id",
+    "trace",
+    "locked_by",
+    "complete_by",
+    "told",
+    "notified",
+)
+STEP = """
 insert into makegood_step (task, idx, kind, name, agent, action, state, attempt, round, failure_count, asked, deaths, flags,
     spec)
 values (?, ?, ?, ?, ?, ?, 'waiting', 0, 1, 0, 0, 0, 0, ?)
 """
-_READY = "update makegood_ready set last = max(last + ?, ?) returning last"
+_BEGUN = """
+insert into makegood_step (task, idx, kind, name, agent, action, state, attempt, round, failure_count, asked, deaths, flags,
+    spec)
+values (?, ?, ?, ?, ?, ?, 'running', 1, 1, 0, 0, 0, 0, ?)
+"""
 _OURS = "select id, ready_seq from makegood_task where id in ({marks})"
-_BY_KEY = "select id, fingerprint from makegood_task where key = ? and workflow = ? and app = ?"
-
-
-def draw_ready(tx: Transaction, count: int) -> int:
-    """Return the first of ``count`` fresh numbers for tasks that become pending: rising, near the present microsecond."""
-    last: int = tx.rows(_READY, (count, round(tx.now * 1_000_000)))[0][0]
-    return last - count + 1
+BY_KEY = "select id, fingerprint from makegood_task where key = ? and workflow = ? and app = ?"
 
 
 def submit(tx: Transaction, drafts: Sequence[Draft]) -> list[Submitted]:
@@ -50,30 +61,59 @@ def _submit(tx: Transaction, drafts: Sequence[Draft]) -> list[Submitted]:
     first = draw_ready(tx, len(drafts))
     forms: dict[tuple[str, ...], list[Row]] = {}
     for ready, d in enumerate(drafts, first):
-        optional = (d.key, d.within, d.undo_within, d.correlation_id, d.trace, d.holder)
-        given = tuple([name for name, value in zip(_OPTIONAL, optional, strict=True) if value is not None])
-        row = (
-            d.id, d.app, d.workflow, blob(d.fingerprint), d.on_failure, d.priority, ready, 0 if d.holder is None else 1, tx.now,
-            blob(rows.static(d.inputs, d.returns)), *[value for value in optional if value is not None],
-        )  # fmt: skip
+        given, row = task_row(d, ready, tx.now)
         forms.setdefault(given, []).append(row)
-    inserted = sum(tx.many(_statement(given), found) for given, found in forms.items())
+    inserted = sum(tx.many(task_statement(given), found) for given, found in forms.items())
     answers: list[Submitted | None] = [None] * len(drafts)
     created = range(len(drafts)) if inserted == len(drafts) else _created(tx, drafts, first)
-    steps: list[Row] = []
     for n in created:
-        draft = drafts[n]
-        id_ = draft.id
-        answers[n] = Submitted(id_, created=True)
-        steps += [(id_, s.idx, s.kind, s.name, s.agent, s.action, blob(rows.spec(s))) for s in draft.steps]
-    tx.many(_STEP, steps)
+        answers[n] = Submitted(drafts[n].id, created=True)
+    _with_steps(tx, [drafts[n] for n in created])
+    first_notices = [notice for n in created if (notice := received(drafts[n])) is not None]
+    if first_notices:
+        notices.write(tx, first_notices)
     if any(drafts[n].holder is None for n in created):
         tx.topics.add("pending")
     return [answer or _existing(tx, draft) for answer, draft in zip(answers, drafts, strict=True)]
 
 
+def task_row(d: Draft, ready: int, now: float) -> tuple[tuple[str, ...], Row]:
+    """Return which of the optional columns a task has, and its values for ``task_statement``."""
+    begun = d.first is not None
+    complete_by = now + d.within if begun and d.within is not None else None
+    told = (None, None) if d.reply_to is None else (d.told, d.notified)
+    optional = (d.key, d.within, d.undo_within, d.correlation_id, d.trace, d.holder, complete_by, *told)
+    given = tuple([name for name, value in zip(_OPTIONAL, optional, strict=True) if value is not None])
+    return given, (
+        d.id, d.app, d.workflow, blob(d.fingerprint), "processing" if begun else "pending", d.on_failure, d.priority, ready,
+        0 if d.holder is None else 1, now, blob(rows.static(d.inputs, d.returns, d.reply)),
+        *[value for value in optional if value is not None],
+    )  # fmt: skip
+
+
+def _with_steps(tx: Transaction, drafts: Sequence[Draft]) -> None:
+    """Insert the steps of tasks that were inserted, and what their holders decided on them already."""
+    waiting: list[Row] = []
+    running: list[Row] = []
+    begun: dict[int | None, Writing] = {}
+    for draft in drafts:
+        decision = draft.first
+        dispatched = () if decision is None else decision.steps
+        for s in draft.steps:
+            row = (draft.id, s.idx, s.kind, s.name, s.agent, s.action, blob(rows.spec(s)))
+            (running if s.idx in dispatched else waiting).append(row)
+        if decision is not None:
+            if (writing := begun.get(draft.holder)) is None:
+                writing = begun[draft.holder] = Writing.of(tx, draft.holder)
+            writing.begin(decision, handed=draft.handed)
+    tx.many(STEP, waiting)
+    tx.many(_BEGUN, running)
+    for writing in begun.values():
+        writing.write()
+
+
 @functools.lru_cache(maxsize=100)
-def _statement(given: tuple[str, ...]) -> str:
+def task_statement(given: tuple[str, ...]) -> str:
     """Return the statement that inserts tasks with these of the optional columns."""
     return _TASK.format(columns="".join(f", {name}" for name in given), marks=", ?" * len(given))
 
@@ -87,6 +127,6 @@ def _created(tx: Transaction, drafts: Sequence[Draft], first: int) -> list[int]:
 def _existing(tx: Transaction, draft: Draft) -> Submitted:
     """Return what stands in the way of a draft: the task that has its key, else the one that has its id."""
     if draft.key is not None:
-        for task, fingerprint in tx.rows(_BY_KEY, (draft.key, draft.workflow, draft.app)):
+        for task, fingerprint in tx.rows(BY_KEY, (draft.key, draft.workflow, draft.app)):
             return Submitted(task, created=False, conflict=fingerprint != draft.fingerprint)
     return Submitted(draft.id, created=False, collided=True)

@@ -6,20 +6,20 @@
 from collections.abc import Sequence
 
 from makegood.errors import FencedOffError
-from makegood.messages import Message
+from makegood.messages import Alert, Message
 from makegood.store import rows
 from makegood.store.records import Grant, Judged
+from makegood.store.sqlite import alerts
 from makegood.store.sqlite.queues import LEAVE
-from makegood.store.sqlite.submit import draw_ready
 from makegood.store.sqlite.transaction import Row, Transaction
-from makegood.store.sqlite.writing import EVENT
+from makegood.store.sqlite.writing import EVENT, draw_ready
 
 _TERM = """
 select 1 from makegood_lease where name = ? and nonce = ? and epoch = ? and holder is not null and expires_at > ?
 """
 
 OVERDUE = """
-select r.task, r.idx, r.attempt, r.kind, coalesce(n.dead or n.alive_until <= ?, 1), s.failure_count
+select r.task, r.idx, r.attempt, r.kind, coalesce(n.dead or n.alive_until <= ?, 1), s.failure_count, r.excused
 from makegood_request r
     cross join makegood_step s on s.task = r.task and s.idx = r.idx
     left join makegood_node n on n.id = r.taken_by
@@ -49,8 +49,12 @@ select t.id, t.state from makegood_inbox i cross join makegood_task t on t.id = 
 where i.kind = 'expired' and i.at < ? and t.locked_by is not null
 order by i.at limit ?
 """
+# A task may be what killed its Scheduler only if the process that died was running an attempt of it.
 _FREE = """
-update makegood_task set locked_by = null, lost = lost + 1, failure_count = failure_count + 1, ready_seq = ?,
+update makegood_task set locked_by = null, failure_count = failure_count + 1, ready_seq = ?,
+    lost = lost + (? or exists (
+        select 1 from makegood_request r where r.task = makegood_task.id and r.taken_by = makegood_task.locked_by
+    )),
     state = case when state in ('processing', 'undoing') then 'pending' else state end
 where id = ?
 """
@@ -71,7 +75,6 @@ where r.sent_at < ? and r.taken_by is null and r.starved = 0 and r.kind <> 'time
 order by r.sent_at limit ?
 """
 _STARVED_TOLD = "update makegood_request set starved = 1 where task = ? and idx = ? and attempt = ?"
-ALERT = "insert into makegood_alert (kind, task, step, text, at) values (?, ?, ?, ?, ?)"
 
 NEXT_REQUEST = """
 select complete_by from makegood_request
@@ -101,20 +104,19 @@ def judge(tx: Transaction, term: Grant, grace: float, limit: int) -> Judged:
     fence(tx, term)
     found = tx.rows(OVERDUE, (tx.now, tx.now - grace, limit))
     keys: list[Row] = [row[:3] for row in found]
+    counted = [row[:2] for row in found if row[4] or not row[6]]  # what was excused, unless its process died
     tx.many(_JUDGED, keys)
-    tx.many(_STEP_FAILED, [key[:2] for key in keys])
-    tx.many(_TASK_FAILED, [key[:1] for key in keys])
+    tx.many(_STEP_FAILED, counted)
+    tx.many(_TASK_FAILED, [key[:1] for key in counted])
+    sums = [(*row[:3], row[5] + (1 if row[4] or not row[6] else 0)) for row in found]
     messages: list[Row] = []
-    for task, idx, attempt, kind, died, failures in found:
-        expired = Message(
-            "expired", idx=idx, doing=kind, attempt=attempt, failures=failures + 1, died=bool(died)
-        )
+    for (task, idx, attempt, kind, died, *_), (*_, failures) in zip(found, sums, strict=True):
+        expired = Message("expired", idx=idx, doing=kind, attempt=attempt, failures=failures, died=bool(died))
         messages.append((task, "expired", tx.now, rows.message(expired)))
     tx.many(LEAVE, messages)
     if found:
         tx.topics.add("inbox")
-    judged = [(task, idx, attempt, failures + 1) for task, idx, attempt, _, _, failures in found]
-    return Judged(judged, full=len(found) >= limit)
+    return Judged(sums, full=len(found) >= limit)
 
 
 def release_dead(tx: Transaction, term: Grant, limit: int) -> list[int]:
@@ -126,21 +128,22 @@ def release_dead(tx: Transaction, term: Grant, limit: int) -> list[int]:
         found += tx.rows(HELD_BY, (holder, limit - len(found)))
         if len(found) >= limit:
             break
-    return _free(tx, found, "the heartbeat of its scheduler ran out")
+    return _free(tx, found, "the heartbeat of its scheduler ran out", suspect=False)
 
 
 def release_deaf(tx: Transaction, term: Grant, older: float, limit: int) -> list[int]:
     """Free tasks whose Scheduler has not answered an ``expired`` message for more than ``older`` seconds."""
     fence(tx, term)
     found = tx.rows(DEAF, (tx.now - older, limit))
-    return _free(tx, list(dict.fromkeys(found)), "its scheduler does not answer")
+    return _free(tx, list(dict.fromkeys(found)), "its scheduler does not answer", suspect=True)
 
 
-def _free(tx: Transaction, found: Sequence[Row], why: str) -> list[int]:
+def _free(tx: Transaction, found: Sequence[Row], why: str, *, suspect: bool) -> list[int]:
+    """Free tasks; ``suspect``: each of them may be what hinders its Scheduler."""
     if not found:
         return []
     first = draw_ready(tx, len(found))
-    tx.many(_FREE, [(first + n, task) for n, (task, _) in enumerate(found)])
+    tx.many(_FREE, [(first + n, suspect, task) for n, (task, _) in enumerate(found)])
     events: list[Row] = []
     for task, state in found:
         if state in ("processing", "undoing"):
@@ -166,22 +169,20 @@ def expire_tasks(tx: Transaction, term: Grant, limit: int) -> list[int]:
     late = tx.rows(LATE_UNDO, (tx.now, limit))
     tx.many(_UNDO_TOLD, late)
     text = "the undo has not finished within undo_within; it goes on"
-    tx.many(ALERT, [("late_undo", task, "", text, tx.now) for (task,) in late])
+    raised = rows.alerts([Alert("late_undo", task, "", text) for (task,) in late])
+    tx.many(alerts.RAISE, [alerts.raised(row, tx.now) for row in raised])
     return [task for (task,) in past]
 
 
 def starved(tx: Transaction, term: Grant, after: float, limit: int) -> list[int]:
-    """Raise one alert per request that no agent has taken for ``after`` seconds."""
+    """Find requests that no agent has taken for ``after`` seconds; raise an alert per action that nobody takes, end others."""
     fence(tx, term)
     found = tx.rows(STARVED, (tx.now - after, limit))
     tx.many(_STARVED_TOLD, [row[:3] for row in found])
-    tx.many(
-        ALERT,
-        [
-            ("starved", task, step, f"no process has taken {agent}.{action} for {after:g} s: start an agent that has it", tx.now)
-            for task, _, _, step, agent, action in found
-        ],
-    )  # fmt: skip
+    shut = alerts.shut(tx) if found else ()
+    starving = rows.starved_alerts([(row[0], *row[3:]) for row in found], after, shut)
+    tx.many(alerts.RAISE, [alerts.raised(row, tx.now) for row in starving])
+    alerts.ease_watched(tx, limit)
     return [row[0] for row in found]
 
 

@@ -26,6 +26,7 @@ from makegood.clock import Clock
 from makegood.errors import StoreError, StoreUnavailableError
 from makegood.store.rows import Interner
 from makegood.store.sqlite.connection import is_broken, is_busy, translated
+from makegood.store.sqlite.place import Place
 from makegood.store.sqlite.transaction import DATA_FAULTS, Transaction
 
 _log = logging.getLogger(__name__)
@@ -80,6 +81,7 @@ class Line:
     committed: Callable[[set[str]], None] | None = None
     announce: Callable[[set[str]], None] | None = None
     writes: bool = True
+    place: Place | None = None
     _asked: list[Operation] = field(default_factory=list)
     _queue: queue.SimpleQueue[list[Operation] | None] = field(default_factory=queue.SimpleQueue)
     _thread: threading.Thread | None = None
@@ -217,7 +219,7 @@ class Line:
                 found = connection.execute(_LOOK, (self._writer,)).fetchone()
                 connection.execute(_BEHIND)
                 connection.execute("commit")
-            except sqlite3.Error as again:
+            except (sqlite3.Error, StoreUnavailableError) as again:
                 _log.warning("%s: it cannot be seen yet whether a commit was written (%s)", self.path, again)
                 time.sleep(_LOOK_PAUSE)
             else:
@@ -279,8 +281,14 @@ class Line:
         raise last or sqlite3.OperationalError("database is locked")
 
     def _connect(self) -> sqlite3.Connection:
+        """Return our connection, opened anew if need be; whatever bears its name must be the file that we opened at first."""
+        place = self.place
         if self._connection is None:
             self._connection = self.opened()
+            if place is not None:
+                place.opened()
+        if place is not None:
+            place.verify()
         return self._connection
 
     def _roll_back(self, connection: sqlite3.Connection, failure: BaseException) -> None:

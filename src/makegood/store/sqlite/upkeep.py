@@ -1,16 +1,14 @@
-"""The store's clock and identity, processes, alerts, the schema."""
+"""The store's clock and identity, processes, the schema."""
 
 import sqlite3
-from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 
 from makegood.clock import Clock
 from makegood.errors import SchemaMismatchError
-from makegood.messages import Alert
 from makegood.store import migrations
-from makegood.store.records import AlertView, Identity, NodeInfo, NodeView, SchemaStatus
+from makegood.store.records import Figures, Identity, NodeInfo, NodeView, SchemaStatus
 from makegood.store.sqlite.transaction import Transaction
 
 _STOPPED_SHOWN = 3600.0
@@ -30,7 +28,7 @@ _SEEN_NOW = "update makegood_clock set seen = max(seen, ?)"
 
 _REGISTER = """
 insert into makegood_node (name, roles, host, pid, started_at, alive_until, dead, info) values (?, ?, ?, ?, ?, ?, 0, ?)
-returning id
+returning id, (select generation from makegood_generation)
 """
 _HEARTBEAT = (
     "update makegood_node set alive_until = ?, info = ? where id = ? and dead = 0 and stopped_at is null"
@@ -43,11 +41,21 @@ where coalesce(stopped_at, alive_until) > ? order by id
 _DEPTHS = """
 select agent, count(*) from makegood_request where taken_by is null and kind <> 'timer' group by agent
 """
-_ALERT = "insert into makegood_alert (kind, task, step, text, at) values (?, ?, ?, ?, ?)"
-_ALERTS = "select id, kind, task, step, text, at from makegood_alert order by id desc limit ?"
-_ALERTS_OF = (
-    "select id, kind, task, step, text, at from makegood_alert where task = ? order by id desc limit ?"
+
+UNENDED = (
+    """
+    select app, workflow, state, count(*) from makegood_task where state = 'pending' and locked_by is null group by app, workflow
+    """,
+    "select app, workflow, state, count(*) from makegood_task where locked_by is not null group by app, workflow, state",
+    """
+    select app, workflow, state, count(*) from makegood_task where state = 'error' and locked_by is null group by app, workflow
+    """,
 )
+"""Waiting to be claimed, held, in error: each found by an index that holds nothing else."""
+_QUEUES = """
+select agent, count(*), min(sent_at) from makegood_request where taken_by is null and kind <> 'timer' group by agent
+"""
+STANDING = "select kind, count(*) from makegood_alert where ended_at is null group by kind"
 
 _TABLES = "select name from sqlite_master where type = 'table' and name like 'makegood\\_%' escape '\\' order by name"
 _OTHERS = """
@@ -104,16 +112,16 @@ def identity(connection: sqlite3.Connection) -> Identity:
     return Identity(store_id, generation)
 
 
-def register(tx: Transaction, info: NodeInfo) -> int:
-    """Insert a node with its first heartbeat; returns its number."""
+def register(tx: Transaction, info: NodeInfo) -> tuple[int, int]:
+    """Insert a node with its first heartbeat; returns its number, and the generation under which it came."""
     roles = f" {' '.join(info.roles)} "
     until = tx.now + info.ttl
     got = tx.rows(
         _REGISTER, (info.name, roles, info.host, info.pid, tx.now, until, msgspec.json.encode(info))
     )
     pass_by(tx)
-    number: int = got[0][0]
-    return number
+    ((number, generation),) = got
+    return number, generation
 
 
 def heartbeat(tx: Transaction, node: int, info: NodeInfo) -> bool:
@@ -146,16 +154,14 @@ def depths(tx: Transaction) -> dict[str, int]:
     return dict(tx.rows(_DEPTHS))
 
 
-def alert(tx: Transaction, alerts: Sequence[Alert]) -> list[None]:
-    """Write alerts that belong to no Decision."""
-    tx.many(_ALERT, [(a.kind, a.task or None, a.step, a.text, tx.now) for a in alerts])
-    return [None] * len(alerts)
-
-
-def alerts(tx: Transaction, limit: int, task: int | None) -> list[AlertView]:
-    """Return alerts, newest first."""
-    found = tx.rows(_ALERTS, (limit,)) if task is None else tx.rows(_ALERTS_OF, (task, limit))
-    return [AlertView(*row) for row in found]
+def figures(tx: Transaction) -> Figures:
+    """Return how much there is to do, and what is wrong."""
+    tasks: dict[tuple[str, str, str], int] = {}
+    for sql in UNENDED:
+        for app, workflow, state, count in tx.rows(sql):
+            tasks[app, workflow, state] = tasks.get((app, workflow, state), 0) + count
+    queues = {agent: (count, max(0.0, tx.now - oldest)) for agent, count, oldest in tx.rows(_QUEUES)}
+    return Figures(tasks, queues, dict(tx.rows(STANDING)))
 
 
 def version(connection: sqlite3.Connection, where: str = "the store") -> int:

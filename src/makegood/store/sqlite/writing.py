@@ -4,9 +4,10 @@ from dataclasses import dataclass, field
 
 from makegood.decision import Decision
 from makegood.messages import Request
+from makegood.notices import Notice
 from makegood.states import TaskState
 from makegood.store import rows
-from makegood.store.sqlite.submit import draw_ready
+from makegood.store.sqlite import alerts, notices
 from makegood.store.sqlite.transaction import Row, Transaction, blob
 
 ENDED: tuple[TaskState, ...] = ("processed", "undone")
@@ -39,11 +40,6 @@ update makegood_step set state = ?, attempt = ?, result = null,
 where task = ? and idx = ?
 """
 _DONE = """
-update makegood_step set state = ?, attempt = ?, result = ?,
-    round = 1, asked = 0, deaths = 0, flags = 0, late = null, error = null
-where task = ? and idx = ?
-"""
-_STEP = """
 update makegood_step set state = ?, attempt = ?, result = ?,
     round = 1, asked = 0, deaths = 0, flags = 0, late = null, error = null
 where task = ? and idx = ?
@@ -84,13 +80,21 @@ select task, idx, attempt from makegood_request where task in ({marks}) and take
 """
 _WITHDRAW = "delete from makegood_request where task = ? and idx = ? and attempt = ?"
 _CLEAR = "delete from makegood_request where task = ?"
-_ALERT = "insert into makegood_alert (kind, task, step, text, at) values (?, ?, ?, ?, ?)"
 _AUDIT = """
-insert into makegood_audit (act, task, kind, who, why, verdict, reason, state, at) values (?, ?, ?, ?, ?, ?, ?, ?, ?)
+insert into makegood_audit (act, task, kind, who, why, verdict, reason, state, change, at) values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 on conflict do nothing
 """
 EVENT = "insert into makegood_event (task, at, node, moves, note) values (?, ?, ?, ?, ?)"
+_REWRITE = "update makegood_step set spec = ? where task = ? and idx = ?"
+_INPUTS = "update makegood_task set static = ? where id = ?"
 _CONSUME = "delete from makegood_inbox where seq = ? and task = ?"
+READY = "update makegood_ready set last = max(last + ?, ?) returning last"
+
+
+def draw_ready(tx: Transaction, count: int) -> int:
+    """Return the first of ``count`` fresh numbers for tasks that become pending: rising, near the present microsecond."""
+    last: int = tx.rows(READY, (count, round(tx.now * 1_000_000)))[0][0]
+    return last - count + 1
 
 
 @dataclass(slots=True)
@@ -100,7 +104,7 @@ class Writing:
     """
 
     tx: Transaction
-    node: int
+    node: int | None
     local: set[tuple[int, int, int]]
     claimed: frozenset[int]
     complete_by: dict[int, float]
@@ -122,11 +126,28 @@ class Writing:
     dropped: list[Row] = field(default_factory=list)
     withdraw: list[tuple[int, int, int]] = field(default_factory=list)
     rested: list[Row] = field(default_factory=list)
+    eased: list[Row] = field(default_factory=list)
     alerts: list[Row] = field(default_factory=list)
+    rewritten: list[Row] = field(default_factory=list)
+    inputs: list[Row] = field(default_factory=list)
     audits: list[Row] = field(default_factory=list)
     events: list[Row] = field(default_factory=list)
     consumed: list[Row] = field(default_factory=list)
+    notices: list[Notice] = field(default_factory=list)
     agents: set[str] = field(default_factory=set)
+
+    @classmethod
+    def of(cls, tx: Transaction, node: int | None) -> "Writing":
+        """Return one for the first Decisions of tasks that are being submitted, held by ``node``."""
+        return cls(tx, node, set(), frozenset(), {}, 0)
+
+    def begin(self, first: Decision, *, handed: bool) -> None:
+        """Turn the first Decision of a task that is being submitted into rows; its steps are written with the task."""
+        if handed:
+            self.local.update((r.task, r.idx, r.attempt) for r in first.requests)
+        for request in first.requests:
+            self._request(request)
+        self.events.append((first.task.id, self.tx.now, self.node, blob(rows.moves(first.moves)), ""))
 
     def collect(self, decision: Decision) -> None:
         """Turn one Decision into rows."""
@@ -155,13 +176,15 @@ class Writing:
                 self.done.append((s.state, s.attempt, blob(s.result), id_, idx))
         for request in d.requests:
             self._request(request)
-        if d.moves or d.stale:
-            note = rows.note(d.stale) if d.stale else ""
+        if d.moves or d.stale or d.answers:
+            note = rows.note(d.stale, d.answers) if d.stale or d.answers else ""
             self.events.append((id_, self.tx.now, self.node, blob(rows.moves(d.moves)), note))
         if d.seqs:
             self.consumed += [(seq, id_) for seq in d.seqs if seq]
-        if d.counted or d.added or d.dropped or d.withdraw or d.timers or d.alerts or d.answers:
+        if d.counted or d.added or d.dropped or d.withdraw or d.timers or d.alerts or d.answers or d.eased:
             self._rare(d)
+        if d.notices:
+            self.notices += d.notices
         if d.task is not d.before or d.release or d.clear_complete_by or d.counted or id_ in self.claimed:
             self._task(d)
 
@@ -206,11 +229,16 @@ class Writing:
         self.dropped += [(id_, idx) for idx in decision.dropped]
         self.withdraw += [(id_, idx, attempt) for idx, attempt in decision.withdraw]
         self.timers += [(id_, idx, now, wait, now + wait) for idx, wait in decision.timers.items()]
-        self.alerts += [(a.kind, a.task or id_, a.step, a.text, now) for a in decision.alerts]
+        self.eased += [alerts.eased(ending, now) for ending in rows.eased(decision)]
+        self.alerts += [alerts.raised(row, now) for row in rows.decided(decision)]
         self.audits += [
-            (a.act.id, id_, a.kind, a.act.who, a.act.why, a.verdict, a.reason, a.state, now)
+            (a.act.id, id_, a.kind, a.act.who, a.act.why, a.verdict, a.reason, a.state, a.change, now)
             for a in decision.answers
         ]
+        self.rewritten += [(rows.spec(decision.steps[idx].plan), id_, idx) for idx in decision.rewritten]
+        task = decision.task
+        if task.inputs is not decision.before.inputs and task.returns is not None:
+            self.inputs.append((rows.static(task.inputs, task.returns, task.reply), id_))
 
     def _task(self, decision: Decision) -> None:
         """Collect the task's own row, if anything of it changes."""
@@ -312,10 +340,15 @@ class Writing:
         tx.many(_REQUEST, self.requests)
         tx.many(_LOCAL, self.handed)
         tx.many(_TIMER, self.timers)
-        tx.many(_ALERT, self.alerts)
+        tx.many(_REWRITE, self.rewritten)
+        tx.many(_INPUTS, self.inputs)
+        tx.many(alerts.EASE, self.eased)
+        tx.many(alerts.RAISE, self.alerts)
         tx.many(_AUDIT, self.audits)
         tx.many(EVENT, self.events)
         tx.many(_CONSUME, self.consumed)
+        if self.notices:
+            notices.write(tx, self.notices)
         if self.audits:
             tx.topics.add("answers")
         tx.topics.update(f"agent:{agent}" for agent in self.agents)

@@ -7,6 +7,7 @@ shows a history to people, and ``linearizable`` looks at what concurrent callers
 from collections.abc import Sequence
 
 from makegood.testing.checker.batch import Batch
+from makegood.testing.checker.circuits import OpenMeansShut
 from makegood.testing.checker.effects import CallsInTime, KeysAndTokens, OnceOrNotAtAll
 from makegood.testing.checker.ends import (
     EffectsAsRecorded,
@@ -16,14 +17,17 @@ from makegood.testing.checker.ends import (
     NothingLost,
     SilentLogs,
 )
+from makegood.testing.checker.messages import OneTaskPerMessage
 from makegood.testing.checker.order import ForwardInOrder, UndoInOrder
 from makegood.testing.checker.owners import CountedOnce, OneOwner, OnlyTheTerm
 from makegood.testing.checker.reading import Final, World, in_order
 from makegood.testing.checker.register import Operation, linearizable
 from makegood.testing.checker.replies import InTime, OneCompletion, RefusedChangesNothing
-from makegood.testing.checker.report import INVARIANTS, LATER, Report, Violation
+from makegood.testing.checker.report import INVARIANTS, PARTS, Report, Violation
+from makegood.testing.checker.retention import OnlyWhatIsOver
 from makegood.testing.checker.rule import Rule
 from makegood.testing.checker.states import FinalStates, Folding
+from makegood.testing.checker.telling import EachEndIsTold
 from makegood.testing.checker.timeline import timeline
 from makegood.testing.history import History
 
@@ -43,9 +47,10 @@ __all__ = [
 RULES: Sequence[type[Rule]] = (
     FinalStates, OneCompletion, InTime, OnceOrNotAtAll, KeysAndTokens, OneOwner, OnlyTheTerm, CountedOnce, UndoInOrder,
     ForwardInOrder, CallsInTime, NothingLost, RefusedChangesNothing, SilentLogs, Folding, EverythingEnds,
-    EffectsAsRecorded, NothingLeftOver, FewCommits,
+    EffectsAsRecorded, EachEndIsTold, NothingLeftOver, FewCommits,
+    OneTaskPerMessage, OnlyWhatIsOver, OpenMeansShut,
 )  # fmt: skip
-"""One rule per invariant that applies; ``LATER`` has the others."""
+"""One rule per invariant."""
 
 
 def check(history: History, final: Final | None = None) -> Report:
@@ -53,7 +58,7 @@ def check(history: History, final: Final | None = None) -> Report:
     the tasks' rows I10 and the order in I9 have nothing to look at, and I8 knows no threshold.
     """
     kinds = {event.kind for event in history.events}
-    report = Report(excused={name: why for name, (kind, why) in LATER.items() if kind not in kinds})
+    report = Report(excused={name: why for name, (kind, why) in PARTS.items() if kind not in kinds})
     world = World(final or Final())
     rules = [make(report) for make in RULES]
     wanting: dict[str, list[Rule]] = {}

@@ -85,6 +85,8 @@ class UndoInOrder(Rule):
 
     def after(self, event: Event, world: World) -> None:
         """Look whether an undone task has all of it undone."""
+        if not event.task:
+            return
         task = world.task(event.task)
         if event.kind == "ended" and event["state"] == "error" and self._undoing.get(event.task):
             self._incomplete(event, task)
@@ -116,13 +118,18 @@ class UndoInOrder(Rule):
 
 
 class ForwardInOrder(Rule):
-    """I10: an action is asked when all that comes before it is done or skipped, and never of a task at rest."""
+    """I10: an action is asked when all that comes before it is done or skipped, and never of a task at rest; nobody takes up
+    an action or a probe of a task that is held.
+    """
 
     name: ClassVar[str] = "I10"
-    kinds: ClassVar[frozenset[str]] = frozenset({"sent"})
+    kinds: ClassVar[frozenset[str]] = frozenset({"sent", "taken"})
 
     def before(self, event: Event, world: World) -> None:
-        """Look at what comes before a step that is asked."""
+        """Look at what comes before a step that is asked; at a hold before one that is taken up."""
+        if event.kind == "taken":
+            self._taken(event, world)
+            return
         if event["doing"] != "do":
             return
         task, idx = world.task(event.task), event["idx"]
@@ -137,4 +144,18 @@ class ForwardInOrder(Rule):
         if task.state not in ("processing", "undoing"):
             self.wrong(
                 f"{task.name(idx)} was started {when(event)} although the task was {task.state}", event
+            )
+
+    def _taken(self, event: Event, world: World) -> None:
+        """A step of a task that holds on failure has failed: what was not taken up by then was withdrawn in the same commit."""
+        task = world.task(event.task)
+        holds = task.submitted is not None and task.submitted["on_failure"] == "hold"
+        if not holds or event["doing"] == "undo" or task.state not in ("pending", "processing"):
+            return
+        self.saw()
+        failed = [task.name(idx) for idx, step in sorted(task.steps.items()) if step.state == "failed"]
+        if failed:
+            self.wrong(
+                f"{task.name(event['idx'])} was taken up {when(event)}, although the task is held: {listed(failed)} has failed",
+                event,
             )

@@ -3,9 +3,9 @@
 from typing import ClassVar
 
 from makegood.supervisor import LEASE
-from makegood.testing.checker.reading import AT_REST, World
+from makegood.testing.checker.reading import AT_REST, Asked, World
 from makegood.testing.checker.report import Report
-from makegood.testing.checker.rule import Rule, when
+from makegood.testing.checker.rule import EPSILON, Rule, when
 from makegood.testing.history import Event
 
 
@@ -126,7 +126,7 @@ class OnlyTheTerm(Rule):
 
 
 class CountedOnce(Rule):
-    """I8: a silence is judged once, and not when it was answered; a lost lock is freed once; failures stay within
+    """I8: a silence is judged once, not when it was answered, and not before its complete-by; a lost lock is freed once; failures stay within
     threshold + 2: those up to the threshold wait, one more try waits longer, then comes the verdict. (A step with a probe
     may fail once more: it is asked a last time.)
     """
@@ -161,6 +161,7 @@ class CountedOnce(Rule):
                 asked.answered,
                 event,
             )
+        self._too_early(event, asked, name)
         plan = task.plans.get(idx)
         if plan is None or plan.policy is None:
             return
@@ -170,5 +171,18 @@ class CountedOnce(Rule):
         if event["failures"] > most:
             self.wrong(
                 f"{name} failed {event['failures']} times {when(event)}; its threshold is {threshold}, so at most {most}",
+                event,
+            )
+
+    def _too_early(self, event: Event, asked: Asked, name: str) -> None:
+        """Whoever takes a request has its whole time, in true time; an extension only adds to it."""
+        within = asked.taken.fields.get("within") if asked.taken is not None else None
+        if asked.taken is None or within is None:
+            return
+        had = event.at - asked.taken.at
+        if had < within - EPSILON:
+            self.wrong(
+                f"attempt {asked.attempt} of {name} was judged silent {when(event)}, after {had:.3f} s of the {within:.3f} s that it had",
+                asked.taken,
                 event,
             )

@@ -21,9 +21,10 @@ SETTLED = frozenset({"undone", "failed", "skipped", "waiting", "kept"})
 
 _ORDER = (
     ("claimed",),
-    ("accepted", "withdrawn", "late", "refused"),
+    ("accepted", "withdrawn", "late", "refused", "counted"),
     ("act",),
     ("moved",),
+    ("notice",),
     ("sent", "taken", "given back"),
     ("alert",),
     ("ended",),
@@ -46,8 +47,8 @@ class Final:
 
 @dataclass(slots=True)
 class Asked:
-    """One hand-out of a step. ``local``: it was born taken; ``by``: who took it (None: nobody); ``answered``, ``judged``,
-    ``withdrawn``: the events that ended it.
+    """One hand-out of a step. ``local``: it was born taken; ``by``: who took it (None: nobody), and the event
+    ``taken``; ``answered``, ``judged``, ``withdrawn``: the events that ended it.
     """
 
     event: Event
@@ -57,6 +58,7 @@ class Asked:
     key: str
     local: bool = False
     by: object = None
+    taken: Event | None = None
     answered: Event | None = None
     judged: Event | None = None
     withdrawn: Event | None = None
@@ -159,6 +161,8 @@ class World:
     keys: dict[str, tuple[int, int, int]] = field(default_factory=dict)
     nets: dict[tuple[str, int, int, int], Event] = field(default_factory=dict)
     called: set[tuple[int, int, int]] = field(default_factory=set)
+    removed: set[int] = field(default_factory=set)
+    removed_by_rest: int = 0
     healed: Event | None = None
     rest: Event | None = None
 
@@ -296,13 +300,13 @@ def _sent(world: World, event: Event) -> None:
 def _taken(world: World, event: Event) -> None:
     found = world.task(event.task).step(event["idx"]).asked.get(event["attempt"])
     if found is not None:
-        found.by = event["by"]
+        found.by, found.taken = event["by"], event
 
 
 def _given_back(world: World, event: Event) -> None:
     found = world.task(event.task).step(event["idx"]).asked.get(event["attempt"])
     if found is not None:
-        found.by, found.local = None, False
+        found.by, found.taken, found.local = None, None, False
 
 
 def _withdrawn(world: World, event: Event) -> None:
@@ -322,6 +326,15 @@ def _released(world: World, event: Event) -> None:
     task.owner = None
     if task.state in ("processing", "undoing"):
         task.state = "pending"
+
+
+def _restored(world: World, _event: Event) -> None:
+    for task in world.tasks.values():
+        task.owner = None
+        if task.state in ("processing", "undoing"):
+            task.state = "pending"
+    for lease in world.leases.values():
+        lease.held = False
 
 
 def _lease(world: World, event: Event) -> None:
@@ -348,12 +361,17 @@ def _ended(world: World, event: Event) -> None:
     world.task(event.task).ended = event
 
 
+def _removed(world: World, event: Event) -> None:
+    world.removed.add(event.task)
+
+
 def _healed(world: World, event: Event) -> None:
     world.healed = event
 
 
 def _rest(world: World, event: Event) -> None:
     world.rest = event
+    world.removed_by_rest = len(world.removed)
 
 
 _FOLDS = {
@@ -368,10 +386,12 @@ _FOLDS = {
     "withdrawn": _withdrawn,
     "judged": _judged,
     "released": _released,
+    "restored": _restored,
     "lease": _lease,
     "call": _call,
     "effect": _effect,
     "ended": _ended,
+    "removed": _removed,
     "healed": _healed,
     "rest": _rest,
 }

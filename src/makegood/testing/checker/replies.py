@@ -5,14 +5,11 @@ from typing import ClassVar
 
 from makegood.testing.checker.reading import Asked, StepNow, TaskNow, World
 from makegood.testing.checker.report import Report
-from makegood.testing.checker.rule import Rule, frozen, when
+from makegood.testing.checker.rule import EPSILON, Rule, frozen, when
 from makegood.testing.history import Event
 
 _COMPLETIONS = frozenset({("do", "done"), ("probe", "happened")})
 _UNDONE = frozenset({("undo", "done"), ("undo", "refused")})
-
-_EPSILON = 1e-6
-"""Seconds within which two readings of one clock are the same: times are floating-point numbers."""
 
 
 class OneCompletion(Rule):
@@ -99,7 +96,7 @@ class InTime(Rule):
             "came"
         )  # not ``now``: a Scheduler may lawfully commit later than its reply came
         self._timed = bool(self._timed) or came is not None
-        if complete_by is not None and came is not None and came > complete_by + _EPSILON:
+        if complete_by is not None and came is not None and came > complete_by + EPSILON:
             self.wrong(
                 f"the reply to attempt {attempt} of {name} was accepted {when(event)}; it came "
                 f"{came - complete_by:.3f} s after its complete-by on the store's clock",

@@ -1,7 +1,7 @@
 """What a checker found: violations in plain words, and how often each invariant was looked at.
 
 An invariant that had nothing to look at is never silently passed: the report says so, and says of those that belong to
-parts which record no events yet that they are not applicable.
+parts which a world lacks that they are not applicable.
 """
 
 from collections import Counter
@@ -22,7 +22,7 @@ INVARIANTS: Mapping[str, str] = MappingProxyType(
         "I5": "attempts and tokens rise; a key lasts for one step, round and direction",
         "I6": "one claim per task and epoch, one owner per attempt, and only the owner decides",
         "I7": "no act by a superseded term",
-        "I8": "one silence is counted once, and never more than the threshold allows",
+        "I8": "one silence is counted once, not before its complete-by, and never more than the threshold allows",
         "I9": "undone is what is done or in doubt, all of it, in reverse order, after the decision to undo",
         "I10": "no step starts before its predecessors are done",
         "I11": "no service call begins after its complete-by by the agent's own clock",
@@ -31,24 +31,26 @@ INVARIANTS: Mapping[str, str] = MappingProxyType(
         "I14": "retention removes nothing that has not ended, and no unsent notice",
         "I15": "no payload and no secret in log lines",
         "I16": "the state row is the fold of its history",
+        "I17": "while a circuit is open nothing begins, half-open one canary, and what failed meanwhile does not count",
         "L1": "in the end every task is processed, undone or in error",
         "L2": "in the end what stands is what the record says",
         "L3": "each end is told at least once, by one distinct notice",
         "L4": "in the end nothing is left over: no messages, requests, orphans, leases of the dead",
         "L5": "a task that met no fault needs one commit per step and one more",
+        "L6": "in the end every message is one task, or one dead letter with an alert",
     }
 )
 """The invariants, in the words of the report."""
 
-LATER: Mapping[str, tuple[str, str]] = MappingProxyType(
+PARTS: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
-        "I14": ("removed", "retention records no events yet"),
-        "L3": ("notified", "notifications record no events yet"),
+        "I14": ("removed", "nothing was removed"),
+        "I17": ("circuit", "no agent has a breaker"),
+        "L3": ("notice", "no submitter wanted to be told"),
+        "L6": ("posted", "no order came as a message"),
     }
 )
-"""Those whose events nothing writes yet: the kind of event that it will take, and why they do not apply. As soon as a history
-holds such events they apply, and as nothing looks at them a batch is refused: then it is time to write their rules.
-"""
+"""Those about what lies around the engine, which a world may lack: the kind of event without which they do not apply, and why."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,9 @@ from makegood.testing.checker.reading import World
 from makegood.testing.checker.report import Report
 from makegood.testing.history import Event
 
+EPSILON = 1e-6
+"""Seconds within which two readings of one clock are the same: times are floating-point numbers."""
+
 
 class Rule:
     """One invariant. ``kinds``: the events it wants to see. A rule may remember what it has seen; it lives for one history."""

@@ -10,9 +10,18 @@ from typing import Any
 from makegood.ids import show
 from makegood.testing.history import Event, History
 
-_OF_THE_WORLD = frozenset({"fault", "healed", "rest"})
+_OF_THE_WORLD = frozenset({"fault", "healed", "rest", "restored"})
 _MARKS = MappingProxyType(
-    {"fault": "!!", "refused": "x", "late": "x", "alert": "*", "ended": "=", "healed": "--", "rest": "--"}
+    {
+        "fault": "!!",
+        "refused": "x",
+        "late": "x",
+        "alert": "*",
+        "ended": "=",
+        "healed": "--",
+        "rest": "--",
+        "restored": "!!",
+    }
 )
 
 
@@ -89,6 +98,11 @@ def _moved(event: Event, names: tuple[str, ...]) -> str:
     return "; ".join(said or ["noted"]) + (f"  ({why})" if why else "")
 
 
+def _answered(event: Event, names: tuple[str, ...]) -> str:
+    left = event["complete_by"] - event["now"]
+    return f"the store has the reply of {_named(event, names)}, {left:.3f} s before its complete-by"
+
+
 def _accepted(event: Event, names: tuple[str, ...]) -> str:
     return f"accepts {event['reply']} of {_named(event, names)}"
 
@@ -153,6 +167,42 @@ def _act(event: Event, _names: tuple[str, ...]) -> str:
     return f"operator's {event['what']}: {event['verdict']}, {event['reason']}"
 
 
+def _told(event: Event, _names: tuple[str, ...]) -> str:
+    return f"the client hears that the task is {event['state']}"
+
+
+def _notice(event: Event, _names: tuple[str, ...]) -> str:
+    return f"notice {event['sequence']} is written, for {event['queue'] or 'a webhook'}: {event['state']}"
+
+
+def _notified(event: Event, _names: tuple[str, ...]) -> str:
+    return f"notice {event['sequence']} arrives at {event['by']}: {event['state']}"
+
+
+def _posted(event: Event, _names: tuple[str, ...]) -> str:
+    return f"message {event['id']} is in the queue {event['queue']}, its sender is told"
+
+
+def _handled(event: Event, _names: tuple[str, ...]) -> str:
+    return f"message {event['id']} of the queue {event['queue']} is {event['state']}"
+
+
+def _made(event: Event, _names: tuple[str, ...]) -> str:
+    return f"made of message {event['message']}"
+
+
+def _circuit(event: Event, _names: tuple[str, ...]) -> str:
+    return f"the circuit of {event['agent']} is {event['state']}"
+
+
+def _counted(event: Event, names: tuple[str, ...]) -> str:
+    return f"counts failure {event['failures']} of {_named(event, names)}"
+
+
+def _removed(event: Event, _names: tuple[str, ...]) -> str:
+    return f"removed, {event['now'] - event['ended']:.1f} s after it was {event['state']}"
+
+
 def _ended(event: Event, _names: tuple[str, ...]) -> str:
     standing = ", ".join(event["standing"]) or "nothing"
     return f"ENDED {event['state']}, submission {event['submission']}, standing: {standing}"
@@ -173,6 +223,10 @@ def _healed(_event: Event, _names: tuple[str, ...]) -> str:
     return "HEALED: no fault from here on"
 
 
+def _restored(_event: Event, _names: tuple[str, ...]) -> str:
+    return "RESTORED: the store went back in time, under a new generation"
+
+
 def _rest(event: Event, _names: tuple[str, ...]) -> str:
     return "AT REST: " + ", ".join(f"{name} {value}" for name, value in event.fields.items())
 
@@ -182,6 +236,8 @@ _TELLING: Mapping[str, Callable[[Event, tuple[str, ...]], str]] = MappingProxyTy
         "submitted": _submitted,
         "claimed": _claimed,
         "moved": _moved,
+        "answered": _answered,
+        "told": _told,
         "accepted": _accepted,
         "refused": _refused,
         "late": _late,
@@ -197,10 +253,19 @@ _TELLING: Mapping[str, Callable[[Event, tuple[str, ...]], str]] = MappingProxyTy
         "lease": _lease,
         "alert": _alert,
         "act": _act,
+        "circuit": _circuit,
+        "counted": _counted,
+        "removed": _removed,
+        "posted": _posted,
+        "handled": _handled,
+        "made": _made,
+        "notice": _notice,
+        "notified": _notified,
         "ended": _ended,
         "fault": _fault,
         "store": _store,
         "healed": _healed,
+        "restored": _restored,
         "rest": _rest,
     }
 )

@@ -1,0 +1,232 @@
+"""The bare floor: the rows that makegood writes for a task, by its own statements, without an engine around them.
+
+Nothing is decided, encoded, awaited or handed to an agent; tasks go in lockstep, each batch one commit, n + 1 commits for n steps.
+What is left is the database and the driver: the distance from here to makegood is what the engine itself costs.
+"""
+
+import asyncio
+import itertools
+import sqlite3
+import time
+from importlib import metadata
+from typing import Any
+
+import asyncpg
+
+from benchmarks import driving
+from benchmarks.peers.template import Template, template
+from makegood.store.postgres import link
+from makegood.store.postgres import statement as pg
+from makegood.store.postgres import submit as pg_submit
+from makegood.store.sqlite import commit as lite_commit
+from makegood.store.sqlite import submit as lite_submit
+from makegood.store.sqlite import writing as lite
+
+_AGENT, _ACTION = "bench/desk", "step"
+_PRAGMAS = ("synchronous = full", "cache_size = -32768", "wal_autocheckpoint = 4000", "temp_store = memory")
+
+
+class Floor(driving.Subject):
+    """The same rows by the same statements. ``lump``: tasks in lockstep."""
+
+    durable = "the same rows in the same number of commits as makegood, with the same fences; fsync"
+
+    def __init__(self, cell: driving.Cell) -> None:
+        super().__init__(cell)
+        self._postgres = cell.store.startswith("postgres")
+        # Two batches abreast, as makegood has them there: one is written while the other is prepared.
+        self.lump = max(1, cell.flight // 2) if self._postgres else cell.flight
+        self._ids = itertools.count(time.time_ns() // 1_000 << 12)
+        self._lanes: asyncio.Queue[SQLiteLane | PostgresLane] = asyncio.Queue()
+
+    def version(self) -> str:
+        """Return the version whose statements these are."""
+        return metadata.version("makegood")
+
+    async def open(self) -> None:
+        """Make the tables by running one real task, and open the lanes."""
+        cell = self.cell
+        model = await template(cell.store, cell.steps)
+        if self._postgres:
+            for number in range(2):
+                self._lanes.put_nowait(await PostgresLane.open(cell.store, model, number + 1))
+        else:
+            self._lanes.put_nowait(SQLiteLane(cell.store, model))
+
+    async def close(self) -> None:
+        """Close the lanes."""
+        while not self._lanes.empty():
+            await self._lanes.get_nowait().close()
+
+    async def task(self, steps: int) -> None:
+        """Write ``lump`` tasks from their submission to their end."""
+        lane = await self._lanes.get()
+        try:
+            await lane.wave([next(self._ids) for _ in range(self.lump)])
+        finally:
+            self._lanes.put_nowait(lane)
+        await asyncio.sleep(0)
+
+
+def _numbers(values: list[int]) -> str:
+    return pg.numbers(list(values))
+
+
+class SQLiteLane:
+    """The one writer of a SQLite file."""
+
+    def __init__(self, store: str, model: Template) -> None:
+        self._connection = sqlite3.connect(
+            store.removeprefix("sqlite:///"), isolation_level=None, cached_statements=256
+        )
+        for pragma in _PRAGMAS:
+            self._connection.execute(f"pragma {pragma}")
+        self._model = model
+
+    async def close(self) -> None:
+        """Close it."""
+        self._connection.close()
+
+    async def wave(self, ids: list[int]) -> None:
+        """Write these tasks from their submission to their end."""
+        self._submit(ids)
+        for idx in range(len(self._model.steps)):
+            self._commit(ids, idx)
+
+    def _submit(self, ids: list[int]) -> None:
+        model, now = self._model, time.time()
+        task, run = model.task, self._connection
+        given = tuple(
+            name
+            for name in ("within", "undo_within", "complete_by", "locked_by")
+            if task.get(name) is not None or name == "locked_by"
+        )
+        rest = [model.node if name == "locked_by" else task[name] for name in given]
+        run.execute("begin immediate")
+        ready = run.execute(lite.READY, (len(ids), round(now * 1e6))).fetchall()[0][0]
+        run.executemany(
+            lite_submit.task_statement(given),
+            [
+                (
+                    id_, task["app"], task["workflow"], task["fingerprint"], "processing", task["on_failure"], 0, ready - n, 1,
+                    now, task["static"], *rest,
+                )
+                for n, id_ in enumerate(ids)
+            ],
+        )  # fmt: skip
+        shape = [
+            (s["idx"], s["kind"], s["name"], s["agent"], s["action"], bytearray(s["spec"]))
+            for s in model.steps
+        ]
+        run.executemany(lite_submit.STEP, [(id_, *s) for id_ in ids for s in shape[1:]])
+        run.executemany(lite_submit._BEGUN, [(id_, *shape[0]) for id_ in ids])  # noqa: SLF001 - the very statement
+        self._dispatch(ids, 0, now)
+        run.execute("commit")
+
+    def _dispatch(self, ids: list[int], idx: int, now: float) -> None:
+        run, node = self._connection, self._model.node
+        run.executemany(
+            lite._LOCAL,  # noqa: SLF001 - the very statement
+            [
+                (id_, idx, 1, "do", _AGENT, _ACTION, 0, 0, now, node, 300.0, now + 300.0)
+                for id_ in ids
+            ],
+        )  # fmt: skip
+        moves = bytearray(self._model.moves[idx])
+        run.executemany(lite.EVENT, [(id_, now, node, moves, "") for id_ in ids])
+
+    def _commit(self, ids: list[int], idx: int) -> None:
+        model, now, run = self._model, time.time(), self._connection
+        last = idx + 1 == len(model.steps)
+        run.execute("begin immediate")
+        for start in range(0, len(ids), 512):
+            part = ids[start : start + 512]
+            marks = ",".join("?" * len(part))
+            run.execute(lite_commit._EPOCHS.format(marks=marks), (model.node, *part)).fetchall()  # noqa: SLF001
+        run.execute("savepoint makegood")
+        run.executemany(lite_commit._CONSUME, [(id_, idx, 1) for id_ in ids])  # noqa: SLF001
+        result = bytearray(model.steps[idx]["result"])
+        if last:
+            run.executemany(lite._CLEAR, [(id_,) for id_ in ids])  # noqa: SLF001
+            run.executemany(
+                lite._PROCESSED,  # noqa: SLF001
+                [(bytearray(model.task["result"]), now, 0, id_) for id_ in ids],
+            )
+        else:
+            run.executemany(lite._SENT, [("running", 1, id_, idx + 1) for id_ in ids])  # noqa: SLF001
+        run.executemany(lite._DONE, [("done", 1, result, id_, idx) for id_ in ids])  # noqa: SLF001
+        if last:
+            moves = bytearray(model.moves[idx + 1])
+            run.executemany(lite.EVENT, [(id_, now, model.node, moves, "") for id_ in ids])
+        else:
+            self._dispatch(ids, idx + 1, now)
+        run.execute("release makegood")
+        run.execute("commit")
+
+
+class PostgresLane:
+    """One writing connection to PostgreSQL, with its row in ``writer``."""
+
+    def __init__(self, connection: Any, model: Template, lane: int) -> None:
+        self._connection, self._model, self._lane, self._number = connection, model, lane, 0
+
+    @classmethod
+    async def open(cls, store: str, model: Template, lane: int) -> "PostgresLane":
+        """Connect."""
+        connection = await asyncpg.connect(store, statement_cache_size=200)
+        await connection.execute(link._SESSION)  # noqa: SLF001 - the same settings of the planner
+        await connection.execute("insert into makegood.writer (id, number, at) values ($1, 0, 0)", lane)
+        return cls(connection, model, lane)
+
+    async def close(self) -> None:
+        """Close it."""
+        await self._connection.close()
+
+    async def wave(self, ids: list[int]) -> None:
+        """Write these tasks from their submission to their end."""
+        await self._submit(ids)
+        for idx in range(len(self._model.steps)):
+            await self._commit(ids, idx)
+
+    def _numbers(self) -> tuple[int, int, int]:
+        self._number += 1
+        return self._lane, self._number - 1, self._number
+
+    async def _submit(self, ids: list[int]) -> None:
+        model, task, steps = self._model, self._model.task, self._model.steps
+        ones, count = _numbers([1] * len(ids)), len(ids)
+        row = await self._connection.fetchrow(
+            pg_submit.statement((False, False, False), True, True), *self._numbers(), [], count,
+            [task["app"]], [task["workflow"]], [task["on_failure"]], [0], [task["within"]], [task["undo_within"]],
+            _numbers(ids), ones, [task["fingerprint"]] * count, [task["static"]] * count, [], [], [],
+            _numbers([1] * len(steps)), _numbers([s["idx"] for s in steps]),
+            *([s[name] for s in steps] for name in ("kind", "name", "agent", "action", "spec")),
+            [model.node], [model.moves[0]], _numbers(ids), _numbers([pg.place(0, 1)] * count), ones, [None] * count,
+            ["do"], [_AGENT], [_ACTION], [0], [False], [300.0], [model.node],
+        )  # fmt: skip
+        assert row["marked"], row
+
+    async def _commit(self, ids: list[int], idx: int) -> None:
+        model, count = self._model, len(ids)
+        last = idx + 1 == len(model.steps)
+        tasks, ones = _numbers(ids), _numbers([1] * count)
+        wanted = {"done", "event", "processed", "rested"} if last else {"done", "event", "handed"}
+        rows: dict[str, tuple[Any, ...]] = {
+            "done": (tasks, _numbers([pg.place(idx, 1)] * count), [model.steps[idx]["result"]] * count),
+            "event": (tasks, ones),
+            "handed": (tasks, _numbers([pg.place(idx + 1, 1)] * count), ones),
+            "processed": (tasks, [model.task["result"]] * count),
+            "rested": (tasks,),
+        }
+        names = tuple(name for name in pg.PARTS if name in wanted)
+        kinds = () if last else (["do"], [_AGENT], [_ACTION], [0], [False], [300.0])
+        row = await self._connection.fetchrow(
+            pg.statement(names), *self._numbers(), [], model.node, True, count, count,
+            tasks, ones, tasks, _numbers([pg.place(idx, 1)] * count), *kinds, [model.moves[idx + 1]],
+            *itertools.chain.from_iterable(rows[name] for name in names),
+        )  # fmt: skip
+        assert row["ok"], row
+
+
+if __name__ == "__main__":
+    driving.main(Floor)

@@ -1,0 +1,198 @@
+"""``makegood alerts`` and ``makegood audit``: what an operator must see, and what operators did."""
+
+import asyncio
+import uuid
+from typing import Any
+
+import click
+
+from makegood import ids
+from makegood.cli import exits, shapes
+from makegood.cli.context import Cli, Seconds, common, pass_cli
+from makegood.cli.output import date_time
+from makegood.cli.tasks import connect, looking
+from makegood.client import Client
+from makegood.errors import MakegoodError
+from makegood.messages import Alert
+from makegood.store.records import AlertView, AuditView
+from makegood.telling import Teller
+from makegood.webhook import Webhook
+
+_LOOK = 0.2
+
+
+@click.command()
+@click.option("--task", "task_id", metavar="ID", help="Only alerts of this task.")
+@click.option("--all", "everything", is_flag=True, help="Those too that have ended.")
+@click.option("--ack", metavar="ID", type=int, multiple=True, help="Acknowledge this alert; may be repeated.")
+@click.option(
+    "--why", "--reason", "why", default="", metavar="TEXT", help="With --ack: why; kept in the audit."
+)
+@click.option("--who", metavar="NAME", help="With --ack: who; default user@host.")
+@click.option(
+    "--test", "test", is_flag=True, help="Send a test alert through all ways, and say which it took."
+)
+@click.option(
+    "--timeout",
+    type=Seconds(),
+    default="15s",
+    show_default=True,
+    metavar="DURATION",
+    help="With --test: to wait.",
+)
+@click.option(
+    "--limit", type=click.IntRange(1, 10_000), default=100, show_default=True, help="At most so many."
+)
+@common
+@pass_cli
+def alerts(
+    cli: Cli,
+    /,
+    *,
+    task_id: str | None,
+    everything: bool,
+    ack: tuple[int, ...],
+    why: str,
+    who: str | None,
+    test: bool,
+    timeout: float,
+    limit: int,
+) -> None:
+    """Show what an operator must see: open alerts first, then acknowledged ones, each newest first.
+
+    An alert ends by itself when its cause has gone; --all shows those as well.
+    """
+    if bool(ack) + test > 1:
+        raise click.UsageError("--ack or --test, not both")
+    if ack:
+        click.get_current_context().exit(asyncio.run(_acknowledge(cli, ack, who, why)))
+    if test:
+        click.get_current_context().exit(asyncio.run(_test(cli, timeout)))
+
+    async def look() -> list[AlertView]:
+        async with looking(cli) as client:
+            return await client.alerts(task_id, ended=everything, limit=limit)
+
+    found = asyncio.run(look())
+    if cli.json:
+        cli.out.document([shapes.alert(view) for view in found])
+        return
+    rows = [
+        (v.id, date_time(v.at), v.kind, ids.show(v.task) if v.task else None, v.step, state_of(v), v.text)
+        for v in found
+    ]
+    heads = ("id", "at", "kind", "task", "step", "state", "what")
+    cli.out.table(heads, rows, empty="no alerts")
+
+
+def state_of(view: AlertView) -> str:
+    """Return what has become of an alert, in a few words."""
+    if view.ended is not None:
+        return f"ended: {view.ended_why}"
+    return "open" if view.acked is None else f"acknowledged by {view.acked_by}"
+
+
+async def _acknowledge(cli: Cli, wanted: tuple[int, ...], who: str | None, why: str) -> int:
+    codes: list[int] = []
+    shown: list[dict[str, Any]] = []
+    async with connect(cli) as client:
+        for alert in wanted:
+            try:
+                view = await client.acknowledge(alert, who=who, why=why)
+                codes.append(exits.DONE)
+                shown.append({**shapes.alert(view), "code": exits.DONE})
+                if not cli.json:
+                    cli.out.text(f"alert {alert} {view.kind} acknowledged by {view.acked_by}")
+            except MakegoodError as error:
+                if len(wanted) == 1 and not cli.json:
+                    raise
+                codes.append(exits.code_of(error))
+                shown.append({"id": alert, "reason": str(error), "code": codes[-1]})
+                cli.note(f"makegood: {error}")
+    if cli.json:
+        cli.out.document(shown)
+    return exits.of_many(codes)
+
+
+async def _test(cli: Cli, limit: float) -> int:
+    """Raise a test alert and see which ways it takes. Where no process runs that tells, this one does."""
+    async with connect(cli) as client:
+        mark = uuid.uuid4().hex[:8]
+        who = client.new_act(None, "").who
+        await client.store.alert(
+            [Alert("test", step=mark, text=f"a test alert ({mark}) by {who}: nothing is wrong")]
+        )
+        tellers = [
+            view
+            for view in await client.store.nodes()
+            if not view.stopped and view.remaining > 0 and {"scheduler", "supervisor"} & set(view.info.roles)
+        ]
+        if not tellers:
+            await _tell(cli, client)
+        view = await _told(
+            client, mark, limit, webhook=bool(tellers) or cli.settings.options.alert_webhook is not None
+        )
+    by = f"by one of {len(tellers)} processes" if tellers else "by this command: no process runs that would"
+    hook = (
+        "sent and taken"
+        if view.told
+        else "not sent: is alert_webhook set where a scheduler or supervisor runs?"
+    )
+    if not tellers and cli.settings.options.alert_webhook is None:
+        hook = "not set"
+    if cli.json:
+        cli.out.document({**shapes.alert(view), "logged": view.logged > 0, "told": view.told > 0})
+    else:
+        cli.out.text(f"row      alert {view.id}: see `makegood alerts`")
+        cli.out.text(f"log      {f'written {by}' if view.logged else 'not written: no process answers'}")
+        cli.out.text(f"webhook  {hook}")
+    return exits.DONE if view.logged and (view.told or hook == "not set") else exits.FAILED
+
+
+async def _tell(cli: Cli, client: Client) -> None:
+    options = cli.settings.options
+    clock, rng = client.means
+    webhook = None
+    if options.alert_webhook is not None:
+        webhook = Webhook(options.alert_webhook, options.secrets, clock=clock)
+    teller = Teller(client.store, webhook, pause=_LOOK, rng=rng)
+    while await teller.once():
+        continue
+
+
+async def _told(client: Client, mark: str, limit: float, *, webhook: bool) -> AlertView:
+    """Return the test alert once it was told in all ways that may be, or as it is when the time is over."""
+    now = asyncio.get_running_loop().time
+    end = now() + limit
+    while True:
+        (view,) = [v for v in await client.store.alerts(1000) if v.kind == "test" and v.step == mark]
+        if (view.logged and (view.told or not webhook)) or now() > end:
+            return view
+        await asyncio.sleep(_LOOK)
+
+
+@click.command()
+@click.option("--task", "task_id", metavar="ID", help="Only acts on this task.")
+@click.option(
+    "--limit", type=click.IntRange(1, 10_000), default=100, show_default=True, help="At most so many."
+)
+@common
+@pass_cli
+def audit(cli: Cli, /, *, task_id: str | None, limit: int) -> None:
+    """Show what operators did, newest first: who, when, why, and what became of it."""
+
+    async def look() -> list[AuditView]:
+        async with looking(cli) as client:
+            return await client.audit(task_id, limit=limit)
+
+    found = asyncio.run(look())
+    if cli.json:
+        cli.out.document([shapes.audit(view) for view in found])
+        return
+    rows = [
+        (date_time(v.at), v.who, v.kind, ids.show(v.task) if v.task else None, v.verdict, v.reason, v.why)
+        for v in found
+    ]
+    cli.out.table(
+        ("at", "who", "act", "task", "verdict", "what came of it", "why"), rows, empty="nobody did anything"
+    )

@@ -1,0 +1,155 @@
+"""An act on all tasks that match: counted and shown first, asked for, then done in batches, a line for each task."""
+
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import click
+from msgspec.structs import replace
+
+from makegood import ids
+from makegood.cli import exits, shapes
+from makegood.cli.context import Cli
+from makegood.cli.output import counted, date_time
+from makegood.cli.tasks import connect, looking
+from makegood.client import Client
+from makegood.errors import WaitExpiredError
+from makegood.operators import Acted, BulkKind
+from makegood.store.records import Filter, TaskView
+
+SAMPLE = 5
+PAUSE = 10.0
+"""Seconds between two lines of progress where nobody sits at a terminal."""
+
+_CODES = {"applied": exits.DONE, "noop": exits.DONE, "refused": exits.REFUSED, "waiting": exits.TIMED_OUT}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bulk:
+    """What is to be done to all tasks that match. ``wait``: then wait so many seconds for each; ``end``: the state hoped for."""
+
+    kind: BulkKind
+    wanted: Filter
+    limit: int | None
+    why: str
+    who: str | None
+    timeout: float
+    wait: bool
+    end: str
+
+
+async def preview(cli: Cli, bulk: Bulk) -> tuple[int, list[TaskView]]:
+    """Return how many tasks match, and the first of them."""
+    async with looking(cli) as client:
+        total = await client.count(bulk.wanted)
+        count = total if bulk.limit is None else min(total, bulk.limit)
+        return count, await client.find(replace(bulk.wanted, limit=min(SAMPLE, count))) if count else []
+
+
+def show(cli: Cli, bulk: Bulk, count: int, sample: Sequence[TaskView], *, dry: bool) -> None:
+    """Show the count and a sample: as the result of a dry run, else on stderr, before asking."""
+    if dry and cli.json:
+        cli.out.document({"act": bulk.kind, "count": count, "sample": [shapes.task(view) for view in sample]})
+        return
+    write = cli.out.text if dry else cli.note
+    write(f"{bulk.kind}: {counted(count, 'task')}{':' if sample else ''}")
+    for view in sample:
+        key = f"  key {view.key}" if view.key else ""
+        write(
+            f"  {ids.show(view.id)}  {view.app}.{view.workflow}  {view.state}  {date_time(view.created)}{key}"
+        )
+    if count > len(sample):
+        write(f"  ... and {count - len(sample)} more")
+
+
+def confirmed(cli: Cli, bulk: Bulk, count: int) -> bool:
+    """Ask. Raises ``click.UsageError`` where nobody can answer."""
+    try:
+        return click.confirm(f"{bulk.kind} {counted(count, 'task')}?", err=True)
+    except click.Abort as nobody:
+        raise click.UsageError("nobody answered: give --yes in scripts; nothing was done") from nobody
+    finally:
+        if not sys.stdin.isatty():
+            cli.note("")
+
+
+async def carry_out(cli: Cli, bulk: Bulk, count: int) -> int:
+    """Do it, with a line for each task; returns the exit code."""
+    shown: list[dict[str, Any]] = []
+    codes: list[int] = []
+    progress = _Progress(cli, count)
+    async with connect(cli) as client:
+
+        def tell(acted: Acted) -> None:
+            progress.more()
+            code = _CODES[acted.verdict]
+            codes.append(code)
+            shown.append({**_shape(bulk.kind, acted), "code": code})
+            if not cli.json and not bulk.wait:
+                cli.out.text(_line(bulk.kind, acted))
+
+        act = {"cancel": client.cancel_all, "undo": client.undo_all, "resubmit": client.resubmit_all}[
+            bulk.kind
+        ]
+        done = await act(
+            bulk.wanted, why=bulk.why, who=bulk.who, limit=bulk.limit, timeout=bulk.timeout, progress=tell
+        )
+        if bulk.wait:
+            for n, acted in enumerate(done):
+                codes[n], shown[n] = await _ended(client, bulk, acted, codes[n], shown[n])
+                if not cli.json:
+                    cli.out.text(f"{_line(bulk.kind, acted)}, then {shown[n]['state']}")
+    if cli.json:
+        cli.out.document(shown)
+    progress.end(done)
+    return exits.of_many(codes)
+
+
+async def _ended(
+    client: Client, bulk: Bulk, acted: Acted, code: int, shape: dict[str, Any]
+) -> tuple[int, dict[str, Any]]:
+    if acted.verdict not in ("applied", "noop"):
+        return code, shape
+    try:
+        view = await client.task(acted.task).wait(bulk.timeout)
+    except WaitExpiredError:
+        return exits.TIMED_OUT, {**shape, "code": exits.TIMED_OUT}
+    code = exits.DONE if view.state == bulk.end else exits.outcome(view.state)
+    return code, {**shape, "state": view.state, "cause": view.cause, "code": code}
+
+
+def _shape(kind: str, acted: Acted) -> dict[str, Any]:
+    return {
+        "task": acted.task, "act": kind, "verdict": acted.verdict, "reason": acted.reason, "state": acted.state,
+    }  # fmt: skip
+
+
+def _line(kind: str, acted: Acted) -> str:
+    verdict = {"noop": "nothing to do"}.get(acted.verdict, acted.verdict)
+    return f"{acted.task}  {kind} {verdict}: {acted.reason} (now {acted.state})"
+
+
+class _Progress:
+    """Says on stderr how far it is: at a terminal with every batch, else now and then."""
+
+    def __init__(self, cli: Cli, count: int) -> None:
+        self._cli = cli
+        self._count = count
+        self._done = 0
+        self._said = time.monotonic()
+
+    def more(self) -> None:
+        """One more is done."""
+        self._done += 1
+        pause = 0.5 if sys.stderr.isatty() else PAUSE
+        if time.monotonic() - self._said > pause:
+            self._said = time.monotonic()
+            self._cli.note(f"{self._done} of {self._count}")
+
+    def end(self, done: Sequence[Acted]) -> None:
+        """Sum up."""
+        found = {verdict: sum(acted.verdict == verdict for acted in done) for verdict in _CODES}
+        said = ", ".join(f"{count} {verdict}" for verdict, count in found.items() if count)
+        self._cli.note(f"{counted(len(done), 'task')}: {said or 'nothing to do'}")

@@ -1,0 +1,161 @@
+"""``makegood doctor``: is the store what makegood needs, does everything run, and where does each setting come from?
+
+It looks, and commits a few empty writes to see how long that takes; it changes nothing.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict
+from typing import Any
+
+import click
+from msgspec.structs import asdict as fields_of
+
+from makegood.cli import diagnosis, exits
+from makegood.cli.context import Cli, common, pass_cli
+from makegood.cli.output import STYLES, Line, masked
+from makegood.cli.seeing import state_of
+from makegood.cli.settings import KNOWN
+from makegood.errors import MakegoodError, SchemaMismatchError
+from makegood.store import Store, open_store
+from makegood.store.records import Finding
+from makegood.supervisor import LEASE
+
+_TIMES = 5
+_ORPHANS = 100
+_WEIGHTS = ("ok", "note", "warning", "error")
+_STYLE = {"ok": STYLES["done"], "note": "blue", "warning": "yellow", "error": STYLES["error"]}
+_SECRETS = ("alert_secret", "webhook_secret")
+_SLOW_READ = "is the database far away, or its machine busy? Put the processes near it"
+_SLOW_COMMIT = "a faster disk, or a nearer standby; many tasks at once share each commit"
+
+
+@click.command()
+@click.option("--strict", is_flag=True, help="Exit 1 for warnings as well.")
+@common
+@pass_cli
+def doctor(cli: Cli, /, *, strict: bool) -> None:
+    """Examine store, clocks, leases, processes and settings; each finding says what to do.
+
+    Exit 0: no error; 1: an error (with --strict: or a warning); 8: the store cannot be reached; 9: a migration is needed.
+    """
+    found, code = asyncio.run(examined(cli.settings.store))
+    worst = max(_WEIGHTS.index(finding.severity) for finding in found)
+    if code == exits.DONE and worst >= (2 if strict else 3):
+        code = exits.FAILED
+    if cli.json:
+        cli.out.document(
+            {
+                "store": masked(cli.settings.store),
+                "findings": [fields_of(finding) for finding in found],
+                "settings": settings_of(cli),
+                "code": code,
+            }
+        )
+    else:
+        cli.out.text(f"store  {masked(cli.settings.store)}")
+        cli.out.text()
+        cli.out.lines(line for finding in found for line in lines_of(finding))
+        cli.out.text()
+        rows = [(row["name"], row["value"], row["origin"]) for row in settings_of(cli)]
+        cli.out.table(("setting", "value", "from"), rows, empty="")
+    click.get_current_context().exit(code)
+
+
+def lines_of(finding: Finding) -> list[Line]:
+    """Return a finding as people read it; the remedy stands below."""
+    lines: list[Line] = [
+        ((f"{finding.severity:<7}", _STYLE[finding.severity]), (f"  {finding.check:<12}  {finding.what}", ""))
+    ]
+    if finding.remedy:
+        lines.append(((f"{'':<23}-> {finding.remedy}", ""),))
+    return lines
+
+
+def settings_of(cli: Cli) -> list[dict[str, Any]]:
+    """Return each setting with its value and where that comes from; secrets are masked."""
+    settings = cli.settings
+    found: list[dict[str, Any]] = []
+    options = asdict(settings.options)
+    for name in KNOWN:
+        value = options[name] if name in options else getattr(settings, name)
+        if name in _SECRETS and value is not None:
+            value = "***"
+        if name == "store":
+            value = masked(value)
+        if isinstance(value, bool):
+            value = "on" if value else "off"
+        found.append({"name": name, "value": value, "origin": settings.origins.get(name, "default")})
+    return found
+
+
+async def examined(url: str) -> tuple[list[Finding], int]:
+    """Examine the store at ``url``; returns the findings and the exit code of what kept it from being opened, 0 for nothing."""
+    store = open_store(url)
+    found: list[Finding] = []
+    try:
+        found += await store.examine()
+        if any(finding.check == "pooling" and finding.severity == "error" for finding in found):
+            return found, exits.DONE
+        schema = diagnosis.schema(await store.schema())
+        found.append(schema)
+        if schema.severity == "error":
+            return found, exits.MIGRATION_NEEDED
+        await store.open()
+        found += await _measured(store)
+        found += await _running(store)
+    except MakegoodError as fault:
+        check = "schema" if isinstance(fault, SchemaMismatchError) else "store"
+        what, _, remedy = str(fault).partition("; ")
+        found.append(Finding(check, "error", what, remedy or "see what it says"))
+        return found, exits.code_of(fault)
+    finally:
+        await store.close()
+    return found, exits.DONE
+
+
+async def _measured(store: Store) -> list[Finding]:
+    """Measure the clock's skew, by the quickest of some looks at it, a look into the store and a commit."""
+    best = (float("inf"), 0.0)
+    for _ in range(_TIMES):
+        wall, began = time.time(), time.perf_counter()
+        told = await store.now()
+        took = time.perf_counter() - began
+        best = min(best, (took, told - (wall + took / 2)))
+    took, skew = best
+    return [
+        diagnosis.clock(skew, took),
+        diagnosis.latency("read", await _timed(lambda: store.read(LEASE)), diagnosis.SLOW_READ, _SLOW_READ),
+        diagnosis.latency("commit", await _timed(store.touch), diagnosis.SLOW_COMMIT, _SLOW_COMMIT),
+    ]
+
+
+async def _timed(ask: Callable[[], Awaitable[object]]) -> list[float]:
+    """Return how many seconds something took, some times; the first, which opens a connection, does not count."""
+    await ask()
+    taken = []
+    for _ in range(_TIMES):
+        began = time.perf_counter()
+        await ask()
+        taken.append(time.perf_counter() - began)
+    return taken
+
+
+async def _running(store: Store) -> list[Finding]:
+    """See who runs, who leads, and what nobody does."""
+    nodes = await store.nodes()
+    alive = [view for view in nodes if state_of(view) == "alive"]
+    dead = [view for view in nodes if state_of(view) == "dead"]
+    supervisors = sum("supervisor" in view.info.roles for view in alive)
+    lease = await store.read(LEASE)
+    figures = await store.figures()
+    led = diagnosis.leading(lease, supervisors)
+    scheduled = led.severity == "ok" and any("scheduler" in view.info.roles for view in alive)
+    return [
+        led,
+        *diagnosis.processes(alive, dead, figures),
+        diagnosis.orphaned(await store.orphans(_ORPHANS), _ORPHANS, scheduled=scheduled),
+        diagnosis.alerting(figures.alerts),
+        diagnosis.generation(store.identity),
+    ]

@@ -1,0 +1,112 @@
+"""Which tasks: by options, or all in one text such as ``--filter "state=error workflow=place_order older=1h"``."""
+
+import difflib
+import functools
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import click
+
+from makegood.cli.context import Seconds
+from makegood.cli.settings import duration
+from makegood.durations import seconds
+from makegood.errors import ConfigError
+from makegood.states import TaskState
+from makegood.store.records import Filter
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+STATES: Sequence[TaskState] = ("pending", "processing", "processed", "undoing", "undone", "error")
+_NAMES = ("state", "app", "workflow", "key", "older", "since")
+
+
+def filter_options(command: Command) -> Command:
+    """Give a command the options that choose tasks; it gets them as ``chosen``, a Filter, or None when none was given."""
+
+    @functools.wraps(command)
+    def choosing(*args: Any, **options: Any) -> Any:
+        given = {name: options.pop(name) for name in (*_NAMES, "filter_")}
+        return command(*args, chosen=chosen(given), **options)
+
+    for option in reversed(_OPTIONS):
+        choosing = option(choosing)
+    return choosing  # type: ignore[return-value]  # the same, with fewer parameters of its own
+
+
+_OPTIONS = (
+    click.option(
+        "--filter",
+        "filter_",
+        metavar="TEXT",
+        help=f'All in one: "state=error,undone workflow=W older=1h"; any of {", ".join(_NAMES)}.',
+    ),
+    click.option(
+        "--state", type=click.Choice(STATES), multiple=True, help="Only tasks in this state; may be repeated."
+    ),
+    click.option("--app", help="Only tasks of this app."),
+    click.option("--workflow", help="Only tasks of this workflow."),
+    click.option("--key", help="Only tasks with this key."),
+    click.option("--older", type=Seconds(), metavar="DURATION", help="Only tasks submitted longer ago."),
+    click.option(
+        "--since", type=Seconds(), metavar="DURATION", help="Only tasks submitted within that time."
+    ),
+)
+
+
+def chosen(given: Mapping[str, Any]) -> Filter | None:
+    """Return the filter that options make, None when none was given. Raises ``click.UsageError``."""
+    values = {name: value for name, value in given.items() if value and name != "filter_"}
+    for name, value in parsed(given.get("filter_") or "").items():
+        if name in values:
+            raise click.UsageError(f"{name} is given twice: in --filter and as --{name}")
+        values[name] = value
+    if not values:
+        return None
+    return Filter(
+        states=tuple(values.get("state", ())),
+        app=values.get("app"),
+        workflow=values.get("workflow"),
+        key=values.get("key"),
+        older=values.get("older"),
+        younger=values.get("since"),
+    )
+
+
+def parsed(text: str) -> dict[str, Any]:
+    """Return what a filter's text says, by name.
+
+    >>> parsed("state=error,undone older=1h key='a b'")
+    {'state': ('error', 'undone'), 'older': 3600.0, 'key': 'a b'}
+
+    Raises ``click.UsageError`` that names what is wrong.
+    """
+    found: dict[str, Any] = {}
+    try:
+        words = shlex.split(text)
+    except ValueError as wrong:
+        raise click.UsageError(f"--filter: {wrong}") from wrong
+    for word in words:
+        name, equals, value = word.partition("=")
+        if name not in _NAMES or not equals or not value:
+            near = difflib.get_close_matches(name, _NAMES, n=1)
+            hint = f"did you mean {near[0]}=...?" if near else f"write name=value, of {', '.join(_NAMES)}"
+            raise click.UsageError(f"--filter: {word!r} is not understood; {hint}")
+        if name in found:
+            raise click.UsageError(f"--filter: {name} is given twice; several states are parted by commas")
+        found[name] = _value(name, value)
+    return found
+
+
+def _value(name: str, value: str) -> Any:
+    if name == "state":
+        states = tuple(value.split(","))
+        if strange := [state for state in states if state not in STATES]:
+            raise click.UsageError(f"--filter: {strange[0]!r} is no state; they are {', '.join(STATES)}")
+        return states
+    if name in ("older", "since"):
+        try:
+            return seconds(duration(value, name), name=name)
+        except ConfigError as wrong:
+            raise click.UsageError(f"--filter: {wrong}") from wrong
+    return value

@@ -1,0 +1,19 @@
+"""The event loop of a role's process: uvloop where it is installed (``makegood[fast]``), else asyncio's own.
+
+It is a matter of the process, so only the command line chooses; a Node in a user's program runs on the loop that is there.
+"""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+def run(main: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine to its end, as ``asyncio.run`` does."""
+    try:
+        import uvloop  # noqa: PLC0415 - an extra, and only for roles
+    except ImportError:  # not asked for, or a platform that has none
+        return asyncio.run(main)
+    return uvloop.run(main)

@@ -1,0 +1,365 @@
+"""``makegood queue send | receive | ack | list | replay | drop`` and ``makegood notices list | retry | drop``."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import click
+import msgspec
+
+from makegood import ids, notices
+from makegood.cli import exits, shapes
+from makegood.cli.context import Cli, Seconds, common, pass_cli
+from makegood.cli.output import date_time
+from makegood.cli.tasks import connect, looking, read
+from makegood.client import Client
+from makegood.durations import shown
+from makegood.queued import QueueMessage
+from makegood.queues import LEASE, TRIES, Queue
+from makegood.store.mail import MessageView, QueueView
+from makegood.store.notices import ListenerView
+
+BATCH = 100
+"""Messages received in one go."""
+
+limit_option = click.option(
+    "--limit", type=click.IntRange(1, 10_000), default=100, show_default=True, help="At most so many."
+)
+
+
+# -- send --------------------------------------------------------------------------------------------------------------
+
+
+@click.command()
+@click.argument("name", metavar="NAME")
+@click.argument("value", metavar="VALUE|@FILE|-")
+@click.option("--id", "id", help="The queue takes a message of the same id once only.")
+@click.option("--reply-to", metavar="TO", help="Where to tell what becomes of it: queue:NAME or https://…")
+@click.option("--correlation-id", metavar="ID", help="Travels with it, and with all that is told of it.")
+@click.option("--kind", default="", help="What it is about.")
+@click.option("--header", "headers", metavar="NAME=TEXT", multiple=True, help="May be repeated.")
+@click.option(
+    "--delay", type=Seconds(), default="0", metavar="DURATION", help="It cannot be received before."
+)
+@click.option("--expires", type=Seconds(), metavar="DURATION", help="It is dropped unread after that.")
+@click.option(
+    "--remember", type=Seconds(), default="7d", show_default=True, metavar="DURATION",
+    help="With --id: how long the id is known once the message was acknowledged.",
+)  # fmt: skip
+@common
+@pass_cli
+def send(cli: Cli, /, *, name: str, value: str, headers: tuple[str, ...], **options: Any) -> None:
+    """Put a message into queue NAME: a JSON value, @FILE to read it from a file, or - from stdin. Writes its id."""
+    text = read(value)
+    try:
+        body = msgspec.json.decode(text, type=msgspec.Raw)
+    except msgspec.MsgspecError as wrong:
+        raise click.UsageError(
+            f"the VALUE is not JSON: {wrong}; a text needs its quotes: '\"text\"'"
+        ) from wrong
+    if wrong_one := [header for header in headers if "=" not in header]:
+        raise click.UsageError(f"--header {wrong_one[0]}: NAME=TEXT")
+    heads = dict(header.split("=", 1) for header in headers) or None
+
+    async def put() -> None:
+        async with connect(cli) as client:
+            sent = await client.send(name, body, headers=heads, **options)
+            if not sent.created:
+                cli.note(f"queue {name} knows a message {sent.id} already: nothing was sent")
+            if cli.json:
+                cli.out.document({"id": sent.id, "created": sent.created, "queue": name})
+            else:
+                cli.out.text(sent.id)
+
+    asyncio.run(put())
+
+
+# -- receive, ack ------------------------------------------------------------------------------------------------------
+
+
+@click.command()
+@click.argument("name", metavar="NAME")
+@click.option("--max", "most", type=click.IntRange(1), metavar="N", help="End after so many messages.")
+@click.option("--follow", is_flag=True, help="Go on as messages come, until Ctrl-C (or --max).")
+@click.option(
+    "--timeout", type=Seconds(), metavar="DURATION",
+    help="Wait no longer for a message; then exit 7 when there was none at all.",
+)  # fmt: skip
+@click.option(
+    "--no-ack", is_flag=True,
+    help="Acknowledge nothing: each comes again after --lease unless `makegood queue ack` was told its receipt.",
+)  # fmt: skip
+@click.option(
+    "--lease", type=Seconds(), default=LEASE, show_default=True, metavar="DURATION",
+    help="How long a message is nobody else's.",
+)  # fmt: skip
+@click.option(
+    "--tries", type=click.IntRange(1), default=TRIES, show_default=True, metavar="N",
+    help="A message given out so often in vain becomes a dead letter.",
+)  # fmt: skip
+@common
+@pass_cli
+def receive(cli: Cli, /, *, name: str, lease: float, tries: int, **options: Any) -> None:
+    """Receive the messages that wait in queue NAME, and write each in a line; with --json as an object.
+
+    A message is acknowledged once it is written: it is gone from the queue then. What could not be written (its reader has
+    stopped) goes back. Without --follow or --timeout only those are received that wait now.
+    """
+
+    async def run() -> int:
+        async with connect(cli) as client:
+            return await _receive(cli, client.queue(name, lease=lease, tries=tries), **options)
+
+    click.get_current_context().exit(asyncio.run(run()))
+
+
+async def _receive(
+    cli: Cli, queue: Queue, *, most: int | None, follow: bool, timeout: float | None, no_ack: bool
+) -> int:
+    left, seen = most, 0
+    while left is None or left > 0:
+        limit = BATCH if left is None else min(BATCH, left)
+        wait = timeout if timeout is not None else None if follow else 0.0
+        some = await queue.receive(limit, timeout=wait if follow or not seen else 0.0)
+        if not some:
+            break
+        await _write(cli, queue, some, no_ack=no_ack)
+        seen += len(some)
+        left = None if left is None else left - len(some)
+    if seen:
+        return exits.DONE
+    cli.note(f"makegood: no message waits in queue {queue.name}")
+    return exits.DONE if timeout is None else exits.TIMED_OUT
+
+
+async def _write(cli: Cli, queue: Queue, messages: Sequence[QueueMessage], *, no_ack: bool) -> None:
+    """Write messages and acknowledge them; those that could not be written go back."""
+    written = 0
+    try:
+        for message in messages:
+            if cli.json:
+                cli.out.record(shapes.message(message))
+            else:
+                receipt = f"{shapes.receipt(message)}  " if no_ack else ""
+                cli.out.text(f"{receipt}{message.id}  {one_line(message.body)}")
+            written += 1
+    finally:
+        if not no_ack and not await queue.acknowledge(*messages[:written]):
+            cli.note(
+                f"makegood: some were written after their lease of queue {queue.name} had ended: they come again"
+            )
+        if rest := messages[written:]:
+            await queue.give_back(*rest)
+
+
+def one_line(body: bytes) -> str:
+    """Return a body as text on one line."""
+    return " ".join(body.decode(errors="replace").split())
+
+
+@click.command()
+@click.argument("name", metavar="NAME")
+@click.argument("receipts", metavar="RECEIPT...", nargs=-1, required=True)
+@common
+@pass_cli
+def ack(cli: Cli, /, *, name: str, receipts: tuple[str, ...]) -> None:
+    """Acknowledge messages that `queue receive NAME --no-ack` wrote, by their receipts. Exit 4 for one that has come again since."""
+    parsed = [shapes.of_receipt(text) for text in receipts]
+    if None in parsed:
+        raise click.UsageError(
+            f"{receipts[parsed.index(None)]!r} is no receipt: `queue receive {name} --no-ack` writes them, such as 12.1"
+        )
+
+    async def run() -> list[bool]:
+        async with connect(cli) as client:
+            return await client.store.acknowledge_messages([one for one in parsed if one is not None])
+
+    said = asyncio.run(run())
+    if cli.json:
+        pairs = zip(receipts, said, strict=True)
+        cli.out.document([{"receipt": text, "acknowledged": ours} for text, ours in pairs])
+    for text, ours in zip(receipts, said, strict=True):
+        if not ours:
+            cli.note(
+                f"makegood: {text} is not yours any more: its message was acknowledged, or given out again"
+            )
+    click.get_current_context().exit(exits.DONE if all(said) else exits.REFUSED)
+
+
+# -- list, replay, drop ------------------------------------------------------------------------------------------------
+
+
+@click.command("list")
+@click.argument("name", metavar="[NAME]", required=False)
+@click.option("--dead", is_flag=True, help="Dead letters: messages that could not be handled.")
+@limit_option
+@common
+@pass_cli
+def list_(cli: Cli, /, *, name: str | None, dead: bool, limit: int) -> None:
+    """List the queues; with NAME the messages that wait in it, with --dead those that could not be handled. Nobody takes
+    them by that.
+    """
+
+    async def look() -> tuple[list[QueueView], list[MessageView]]:
+        async with looking(cli) as client:
+            if name is None and not dead:
+                return await client.queues(), []
+            return [], await client.messages(name, dead=dead, limit=limit)
+
+    queues, messages = asyncio.run(look())
+    if name is not None or dead:
+        _messages(cli, messages, name, dead=dead)
+    elif cli.json:
+        cli.out.document([shapes.queue(view) for view in queues])
+    else:
+        rows = [
+            (v.queue, v.waiting, v.taken, v.delayed, v.dead, None if v.oldest is None else shown(v.oldest))
+            for v in queues
+        ]
+        heads = ("queue", "waiting", "taken", "delayed", "dead", "oldest")
+        cli.out.table(heads, rows, empty="no message in any queue")
+
+
+def _messages(cli: Cli, found: list[MessageView], name: str | None, *, dead: bool) -> None:
+    if cli.json:
+        cli.out.document([shapes.mail(view) for view in found])
+        return
+    where = "any queue" if name is None else f"queue {name}"
+    rows = [
+        (
+            v.message.queue, v.message.id, date_time(v.message.sent_at), v.message.tries, _state(v), v.message.error,
+            one_line(v.message.body)[:200],
+        )
+        for v in found
+    ]  # fmt: skip
+    heads = ("queue", "id", "sent", "tries", "state", "error", "value")
+    cli.out.table(heads, rows, empty=f"no {'dead letter' if dead else 'message'} in {where}")
+
+
+def _state(view: MessageView) -> str:
+    if view.state == "dead":
+        return f"dead since {date_time(view.ended)}"
+    if view.due <= 0:
+        return "waiting"
+    return f"taken by {view.taken_by}" if view.taken_by else f"in {shown(view.due)}"
+
+
+def _which(chosen: tuple[str, ...], *, everything: bool, what: str) -> None:
+    if bool(chosen) == everything:
+        raise click.UsageError(f"say which: {what}..., or --all")
+
+
+@click.command()
+@click.argument("name", metavar="NAME")
+@click.argument("chosen", metavar="[ID]...", nargs=-1)
+@click.option("--all", "everything", is_flag=True, help="All dead letters of the queue.")
+@common
+@pass_cli
+def replay(cli: Cli, /, *, name: str, chosen: tuple[str, ...], everything: bool) -> None:
+    """Let dead letters of queue NAME be received again, and end their alerts."""
+    _revive(cli, name, chosen, everything=everything, drop=False)
+
+
+@click.command()
+@click.argument("name", metavar="NAME")
+@click.argument("chosen", metavar="[ID]...", nargs=-1)
+@click.option("--all", "everything", is_flag=True, help="All dead letters of the queue.")
+@common
+@pass_cli
+def drop(cli: Cli, /, *, name: str, chosen: tuple[str, ...], everything: bool) -> None:
+    """Remove dead letters of queue NAME for good, and end their alerts."""
+    _revive(cli, name, chosen, everything=everything, drop=True)
+
+
+def _revive(cli: Cli, name: str, chosen: tuple[str, ...], *, everything: bool, drop: bool) -> None:
+    _which(chosen, everything=everything, what="ID")
+
+    async def run(client: Client) -> list[str]:
+        wanted = None if everything else chosen
+        return await (client.drop_messages(name, wanted) if drop else client.replay_messages(name, wanted))
+
+    _said(cli, asyncio.run(_with(cli, run)), chosen, f"dead letter in queue {name}", drop=drop)
+
+
+async def _with(cli: Cli, work: Any) -> list[str]:
+    async with connect(cli) as client:
+        found: list[str] = await work(client)
+        return found
+
+
+def _said(cli: Cli, found: list[str], chosen: Sequence[str], what: str, *, drop: bool) -> None:
+    """Write what became of those that were chosen; exit 3 when one of them was not there."""
+    missing = [one for one in chosen if one not in found]
+    if cli.json:
+        cli.out.document({"dropped" if drop else "again": found, "missing": missing})
+    else:
+        for one in found:
+            cli.out.text(f"{one} {'dropped' if drop else 'goes again'}")
+        if not found and not chosen:
+            cli.note(f"no {what}")
+    for one in missing:
+        cli.note(f"makegood: there is no {what} with the id {one}")
+    click.get_current_context().exit(exits.NOT_FOUND if missing else exits.DONE)
+
+
+# -- notices -----------------------------------------------------------------------------------------------------------
+
+
+@click.command("list")
+@click.option("--dead", is_flag=True, help="Only those that were given up.")
+@limit_option
+@common
+@pass_cli
+def notices_list(cli: Cli, /, *, dead: bool, limit: int) -> None:
+    """List the webhooks that are still to be told of a task's states, those given up first."""
+
+    async def look() -> list[ListenerView]:
+        async with looking(cli) as client:
+            return await client.notices(dead=dead, limit=limit)
+
+    found = asyncio.run(look())
+    if cli.json:
+        cli.out.document([shapes.listener(view) for view in found])
+        return
+    rows = [
+        (
+            ids.show(v.task), notices.shown(v.url), v.last - v.sent, v.tries,
+            "given up" if v.due is None else "due" if v.due <= 0 else f"in {shown(v.due)}", v.error,
+        )
+        for v in found
+    ]  # fmt: skip
+    cli.out.table(
+        ("task", "to", "unsent", "tries", "state", "error"), rows, empty="nobody is to be told anything"
+    )
+
+
+@click.command("retry")
+@click.argument("chosen", metavar="[TASK]...", nargs=-1)
+@click.option("--all", "everything", is_flag=True, help="Of all tasks.")
+@common
+@pass_cli
+def notices_retry(cli: Cli, /, *, chosen: tuple[str, ...], everything: bool) -> None:
+    """Send again what was given up of these tasks."""
+    _resend(cli, chosen, everything=everything, drop=False)
+
+
+@click.command("drop")
+@click.argument("chosen", metavar="[TASK]...", nargs=-1)
+@click.option("--all", "everything", is_flag=True, help="Of all tasks.")
+@common
+@pass_cli
+def notices_drop(cli: Cli, /, *, chosen: tuple[str, ...], everything: bool) -> None:
+    """Drop what was given up of these tasks: their submitters will not be told."""
+    _resend(cli, chosen, everything=everything, drop=True)
+
+
+def _resend(cli: Cli, chosen: tuple[str, ...], *, everything: bool, drop: bool) -> None:
+    _which(chosen, everything=everything, what="TASK")
+
+    async def run(client: Client) -> list[str]:
+        verb = client.drop_notices if drop else client.retry_notices
+        if everything:
+            return await verb()
+        return [found for task in chosen for found in await verb(task)]
+
+    _said(cli, asyncio.run(_with(cli, run)), chosen, "notice that was given up", drop=drop)

@@ -1,0 +1,141 @@
+"""The fence inside the caller's own transaction, on whatever driver it is.
+
+The statement finds one row while the grant is current. In PostgreSQL it locks the row FOR SHARE (a mere look, or KEY SHARE,
+lets a successor's take go ahead: the old leader's transaction would be committed after the new term had begun); in SQLite it
+takes the write lock. Either way no take is committed before the transaction ends.
+"""
+
+import re
+from collections.abc import Awaitable, Mapping
+from importlib import import_module
+from typing import Any
+
+from makegood.election.protocol import Fence, Grant, LeaseStore
+from makegood.errors import ConfigError, LeadershipLostError
+
+_NAMED = re.compile(r"(?<!:):([a-z]+)\b")
+_IN_TRANSACTION = 2  # psycopg.pq.TransactionStatus.INTRANS, of libpq
+
+
+def guarded(leases: LeaseStore, grant: Grant, connection: Any) -> Awaitable[None] | None:
+    """Check the grant in the transaction of ``connection``; an awaitable for a driver that has to be awaited.
+
+    Raises ``LeadershipLostError``, ``ConfigError``.
+    """
+    fence_of = getattr(leases, "fence", None)
+    if fence_of is None:
+        raise ConfigError(
+            f"{type(leases).__name__} is not in a database that a transaction could share: write term.epoch with every change, and let "
+            "the resource refuse a lower one"
+        )
+    fence: Fence = fence_of(grant)
+    library = _library(connection)
+    if library == "sqlite3":
+        _expect(fence, "sqlite", connection)
+        _sqlite(connection, fence, grant)
+        return None
+    if library == "asyncpg":
+        _expect(fence, "postgresql", connection)
+        return _asyncpg(connection, fence, grant)
+    if library == "psycopg":
+        _expect(fence, "postgresql", connection)
+        return _psycopg(connection, fence, grant)
+    if library == "sqlalchemy":
+        return _sqlalchemy(connection, fence, grant)
+    raise ConfigError(
+        f"term.guard() does not know {type(connection).__module__}.{type(connection).__qualname__}: pass a connection of sqlite3, "
+        "asyncpg, psycopg, or a Connection or Session of SQLAlchemy"
+    )
+
+
+def _library(connection: Any) -> str:
+    roots = [kind.__module__.partition(".")[0] for kind in type(connection).__mro__]
+    return next((r for r in roots if r in ("sqlite3", "asyncpg", "psycopg", "sqlalchemy")), "")
+
+
+def _expect(fence: Fence, dialect: str, connection: Any) -> None:
+    if fence.dialect != dialect:
+        raise ConfigError(
+            f"the leases are kept in {fence.dialect}, the connection is one of {type(connection).__module__}: guard works only "
+            "inside one database"
+        )
+
+
+def _verdict(found: bool, grant: Grant) -> None:  # noqa: FBT001 - what was found
+    if not found:
+        raise LeadershipLostError(
+            f"the term {grant.epoch} of {grant.name!r} is over: roll this transaction back", epoch=grant.epoch
+        )
+
+
+def _outside() -> ConfigError:
+    return ConfigError(
+        "term.guard() outside of a transaction guards nothing: begin one, write, guard, commit"
+    )
+
+
+def _sqlite(connection: Any, fence: Fence, grant: Grant) -> None:
+    sqlite3 = import_module("sqlite3")  # loaded: the connection is one of it
+    if not connection.in_transaction and connection.isolation_level is None:
+        raise _outside()
+    try:
+        found = connection.execute(fence.sql, fence.values).rowcount == 1
+    except sqlite3.OperationalError as wrong:
+        if "no such table" in str(wrong):
+            raise ConfigError(
+                "the connection is open on another file than the leases: guard works only inside one"
+            ) from wrong
+        raise
+    if not connection.in_transaction:
+        raise _outside()
+    _verdict(found, grant)
+
+
+async def _asyncpg(connection: Any, fence: Fence, grant: Grant) -> None:
+    if not connection.is_in_transaction():
+        raise _outside()
+    values: list[object] = []
+
+    def numbered(match: re.Match[str]) -> str:
+        values.append(fence.values[match[1]])
+        return f"${len(values)}"
+
+    _verdict(await connection.fetchval(_NAMED.sub(numbered, fence.sql), *values) is not None, grant)
+
+
+def _psycopg(connection: Any, fence: Fence, grant: Grant) -> Awaitable[None] | None:
+    if connection.autocommit and connection.info.transaction_status != _IN_TRANSACTION:
+        raise _outside()
+    sql = _NAMED.sub(r"%(\1)s", fence.sql)
+    values: Mapping[str, Any] = fence.values
+    got = connection.execute(sql, values)
+    if hasattr(got, "__await__"):
+        return _psycopg_awaited(got, grant)
+    _verdict(got.fetchone() is not None, grant)
+    return None
+
+
+async def _psycopg_awaited(going: Awaitable[Any], grant: Grant) -> None:
+    cursor = await going
+    _verdict(await cursor.fetchone() is not None, grant)
+
+
+def _sqlalchemy(connection: Any, fence: Fence, grant: Grant) -> Awaitable[None] | None:
+    dialect = (connection.dialect if hasattr(connection, "dialect") else connection.get_bind().dialect).name
+    _expect(fence, dialect, connection)
+    got = connection.execute(import_module("sqlalchemy").text(fence.sql), dict(fence.values))
+    if hasattr(got, "__await__"):
+        return _sqlalchemy_awaited(connection, got, fence, grant)
+    _sqlalchemy_verdict(connection, got, fence, grant)
+    return None
+
+
+async def _sqlalchemy_awaited(connection: Any, going: Awaitable[Any], fence: Fence, grant: Grant) -> None:
+    _sqlalchemy_verdict(connection, await going, fence, grant)
+
+
+def _sqlalchemy_verdict(connection: Any, got: Any, fence: Fence, grant: Grant) -> None:
+    if not connection.in_transaction():
+        raise _outside()
+    found = got.rowcount == 1 if fence.dialect == "sqlite" else got.first() is not None
+    _verdict(found, grant)

@@ -1,0 +1,72 @@
+"""``open_leases(url)``: the lease store that a URL names. Its module, and the client it needs, are imported only then."""
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import NamedTuple
+
+from makegood.clock import Clock, SystemClock
+from makegood.durations import Duration, seconds
+from makegood.election.protocol import OpenLeases
+from makegood.errors import ConfigError
+
+
+class Kind(NamedTuple):
+    """Where the store for a scheme is: ``module`` has ``from_url(url, *, clock, timeout)``. ``package`` is the client that it
+    imports, "" for none; ``extra`` the extra of makegood that brings it; ``form`` how such a URL looks.
+    """
+
+    module: str
+    form: str
+    package: str = ""
+    extra: str = ""
+
+
+_REDIS = Kind("redis", "redis://user:password@host:6379/0", "redis", "redis")
+_AZURE = Kind("azure", "azure-blob://account.blob.core.windows.net/container", "azure.storage.blob", "azure")
+_ETCD = Kind("etcd", "etcd://host:2379/prefix", "httpx2", "etcd")
+_KUBERNETES = Kind("kubernetes", "kubernetes:///namespace", "httpx2", "kubernetes")
+_NATS = Kind("nats", "nats://host:4222/bucket", "nats", "nats")
+_POSTGRES = Kind("postgres", "postgresql://user@host/database", "asyncpg", "postgres")
+_ZOOKEEPER = Kind("zookeeper", "zookeeper://host:2181/folder", "kazoo", "zookeeper")
+
+KINDS: Mapping[str, Kind] = {
+    "memory": Kind("memory", "memory:"),
+    "sqlite": Kind("sqlite", "sqlite:///file.db"),
+    "postgresql": _POSTGRES,
+    "postgres": _POSTGRES,
+    "azure-blob": _AZURE,
+    "etcd": _ETCD,
+    "etcd+https": _ETCD,
+    "kubernetes": _KUBERNETES,
+    "nats": _NATS,
+    "tls": _NATS,
+    "redis": _REDIS,
+    "rediss": _REDIS,
+    "zookeeper": _ZOOKEEPER,
+}
+"""The stores by the scheme of their URL."""
+
+
+def open_leases(url: str, *, timeout: Duration = 5, clock: Clock | None = None) -> OpenLeases:
+    """Return the lease store that ``url`` names; it connects when it is first used, and is closed by ``close()`` or ``async with``.
+
+    ``timeout``: how long a call may take before its outcome counts as unknown, in seconds or as a duration. ``clock``: for
+    tests. Raises ``ConfigError`` for a URL that names no store, or when the extra for it is not installed.
+    """
+    scheme = url.partition(":")[0]
+    kind = KINDS.get(scheme)
+    if kind is None:
+        forms = ", ".join(sorted({kind.form for kind in KINDS.values()}))
+        raise ConfigError(f"the scheme {scheme!r} names no lease store: write one of {forms}")
+    try:
+        module = import_module(f"makegood.election.stores.{kind.module}")
+    except ModuleNotFoundError as missing:
+        if not kind.package or (missing.name or "").partition(".")[0] != kind.package.partition(".")[0]:
+            raise
+        raise ConfigError(
+            f"leases at {kind.form} need {kind.package}: install makegood with its extra {kind.extra!r}, `pip install "
+            f"'makegood[{kind.extra}]'` (in a checkout `pip install '.[{kind.extra}]'`)"
+        ) from missing
+    wait = seconds(timeout, name="timeout", least=0.01)
+    opened: OpenLeases = module.from_url(url, clock=clock or SystemClock(), timeout=wait)
+    return opened

@@ -1,0 +1,32 @@
+"""Preferences: who *tries* first. The lease alone decides who leads.
+
+    from makegood.election import Election, open_leases
+    from makegood.election.preference import Bully, TcpTransport
+
+    transport = TcpTransport("host-7", {"host-6": "10.0.0.6:7400", "host-7": "10.0.0.7:7400"})
+    election = Election("reports", open_leases("postgresql://db/app"), me="host-7", preference=Bully(transport))
+
+The preferred candidate takes a free lease at once, the others hold back for a bounded time, so that one that is dead or cannot be
+reached delays and blocks nothing. Used alone (``Bully(transport).leaders()``) they give agreement among members that can reach each
+other, **not** at most one leader: in a partition each side has its own.
+"""
+
+from makegood.election.preference.bully import Bully
+from makegood.election.preference.lowest import LowestId
+from makegood.election.preference.memory import MemoryNetwork
+from makegood.election.preference.protocol import Preference, Seen
+from makegood.election.preference.ring import Ring
+from makegood.election.preference.tcp import TcpTransport
+from makegood.election.preference.transport import Message, Transport
+
+__all__ = [
+    "Bully",
+    "LowestId",
+    "MemoryNetwork",
+    "Message",
+    "Preference",
+    "Ring",
+    "Seen",
+    "TcpTransport",
+    "Transport",
+]

@@ -1,0 +1,185 @@
+"""Election on a ring: E. Chang and R. Roberts, *An improved algorithm for decentralized extrema-finding in circular configurations
+of processes*, Communications of the ACM 22 (5), 1979.
+
+Each member knows its successor. Who misses the leader sends its own name on. A higher name is passed on; a lower one is
+dropped, and replaced by one's own unless that was sent already; whose own name comes back has the highest, leads, and sends word
+of it once around.
+
+**Messages** of one election among n members that all begin: n(n+1)/2 ``candidate`` messages at worst (the ring falls in the
+direction of travel), 2n - 1 at best, n·H(n), O(n log n), on average over all orders; then n ``elected``. Each of them is
+acknowledged, which doubles it. Signs of life of the leader come on top.
+
+**The paper assumes** a ring that is whole: no member dies, no message is lost. Here each message is sent again until it is
+acknowledged; a successor that does not is left out for a while and the one after it takes its place; an election that
+does not end (its bearer died) begins anew; and a message that has been around is dropped.
+
+**What it guarantees**: once members and network are quiet, the members that can reach each other agree on the highest of them. **What
+it does not**: members that are cut off close a ring of their own and elect a leader of their own, so two may lead until they
+hear from each other; nor is there a term by which a resource could tell them apart. Where two must never lead, let the lease
+decide, and this who tries first.
+"""
+
+import random
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from makegood.clock import Clock
+from makegood.durations import Duration
+from makegood.election.preference.member import Member
+from makegood.election.preference.rules import NEVER, Announced, Timing, timing
+from makegood.election.preference.transport import Letter, Message, Order, Transport, natural
+
+TRIES = 2
+"""So often a message is sent to a member before it is left out."""
+REMEMBERED = 512
+"""Numbers of messages that are known to be repeats."""
+
+
+@dataclass(slots=True)
+class _Hop:
+    """A message on its way to ``to``, not acknowledged yet."""
+
+    message: Message
+    to: str
+    until: float
+    tries: int = 1
+
+
+class RingRules(Announced):
+    """The rules of the ring for one member."""
+
+    def __init__(
+        self, me: str, members: Sequence[str], timing: Timing, order: Order, rng: random.Random
+    ) -> None:
+        super().__init__(me, members, timing, order, rng)
+        mine = self.ring.index(me)
+        self._after = [*self.ring[mine + 1 :], *self.ring[:mine]]
+        self._takes_part = False
+        self._stalls_at = NEVER
+        self._hops: dict[int, _Hop] = {}
+        self._left_out: dict[str, float] = {}
+        self._had: deque[int] = deque(maxlen=REMEMBERED)
+
+    @property
+    def due(self) -> float:
+        """When time decides something next."""
+        hops = min((hop.until for hop in self._hops.values()), default=NEVER)
+        return min(hops, self._stalls_at, self._next_alive, self.silent_at())
+
+    def electing(self) -> bool:
+        """Whether this member's name, or a higher one that it passed on, is on its way."""
+        return self._takes_part
+
+    def elect(self, now: float) -> list[Letter]:
+        """Send one's own name on."""
+        self._take_part(now)
+        return self._pass_on(Message("candidate", self.me, self.number()), now)
+
+    def settled(self) -> None:
+        """The election is over."""
+        self._takes_part, self._stalls_at = False, NEVER
+
+    def heard(self, sender: str, message: Message, now: float) -> list[Letter]:
+        """Take a message."""
+        self._left_out.pop(sender, None)
+        if message.kind == "ack":
+            self._hops.pop(message.number, None)
+        if message.kind == "alive":
+            return self.told(sender, now, elected=False)
+        if message.kind not in ("candidate", "elected"):
+            return []
+        ack = (sender, Message("ack", self.me, message.number))
+        if message.number in self._had:
+            return [ack]
+        self._had.append(message.number)
+        further = self._candidate if message.kind == "candidate" else self._elected
+        return [ack, *further(message, now)]
+
+    def ticked(self, now: float) -> list[Letter]:
+        """Do what is due."""
+        letters: list[Letter] = []
+        for number, hop in list(self._hops.items()):
+            if now < hop.until:
+                continue
+            if hop.tries < TRIES:
+                hop.tries, hop.until = hop.tries + 1, now + self.timing.timeout
+                letters.append((hop.to, hop.message))
+            else:
+                del self._hops[number]
+                self._left_out[hop.to] = now + self.timing.patience
+                letters += self._pass_on(hop.message, now)
+        if now >= self._stalls_at:
+            letters += self.elect(now)
+        return [*letters, *self.led(now)]
+
+    # -- an election -----------------------------------------------------------------------------------------------------
+
+    def _candidate(self, message: Message, now: float) -> list[Letter]:
+        name = message.about
+        if name == self.me:
+            return self._won(now) if self._takes_part else []
+        self._left_out.pop(name, None)  # it lives, or did when it sent this
+        if self.above(name, self.me):
+            self._take_part(now)
+            return self._further(message, now)
+        return [] if self._takes_part else self.elect(now)
+
+    def _elected(self, message: Message, now: float) -> list[Letter]:
+        if message.about == self.me:
+            return []  # it has been around
+        letters = self.told(message.about, now, elected=True)
+        return letters if self.leader != message.about else self._further(message, now)
+
+    def _won(self, now: float) -> list[Letter]:
+        self.lead(now)
+        return self._pass_on(Message("elected", self.me, self.number()), now)
+
+    def _take_part(self, now: float) -> None:
+        self._takes_part = True
+        self._stalls_at = now + self.timing.patience + len(self.ring) * self.timing.timeout
+
+    # -- the ring --------------------------------------------------------------------------------------------------------
+
+    def _further(self, message: Message, now: float) -> list[Letter]:
+        """Pass on what is about somebody else, unless it has been around: that one is gone, and cannot take it out."""
+        hops = message.hops + 1
+        if hops >= len(self.ring):
+            return []
+        return self._pass_on(Message(message.kind, message.about, self.number(), hops), now)
+
+    def _pass_on(self, message: Message, now: float) -> list[Letter]:
+        """Send to the next member that is not left out. When all are, this one is a ring by itself."""
+        for member in self._after:
+            if self._left_out.get(member, 0.0) <= now:
+                self._hops[message.number] = _Hop(message, member, now + self.timing.timeout)
+                return [(member, message)]
+        if message.kind == "candidate" and message.about == self.me and self._takes_part:
+            self.lead(now)
+        return []
+
+
+class Ring(Member):
+    """Prefers the highest name on the ring. The module says what that guarantees, and what not.
+
+    The order of the ring is that of ``transport.members()``. ``interval``: seconds between two signs of life of the leader;
+    ``patience``: silence after which it is taken for dead (three intervals), and for which a silent member is left out of the ring;
+    ``timeout``: how long an acknowledgement is waited for (a third of an interval). ``order``: by what names are compared (default: as
+    people do, numbers by value). All members must use the same settings. Raises ``ConfigError`` for settings that cannot work.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        *,
+        interval: Duration = 1,
+        patience: Duration | None = None,
+        timeout: Duration | None = None,
+        order: Order = natural,
+        clock: Clock | None = None,
+        rng: random.Random | None = None,
+    ) -> None:
+        made = timing(interval, patience, timeout)
+        if timeout is None:
+            made = Timing(made.interval, made.patience, made.interval / 3)
+        super().__init__(RingRules, transport, made, order=order, clock=clock, rng=rng)

@@ -1,0 +1,243 @@
+"""Messages over TCP, between processes and hosts.
+
+A frame is four bytes of length, at most ``LIMIT``, and a JSON object. What is not such a frame, or comes from nobody of the group, is
+refused: the connection is closed, and the log says why. A member connects to another when it first has something to say, and
+keeps the connection; what cannot be sent within ``timeout`` is lost, and the next message tries a new one. Nobody waits: each
+destination has a short queue of its own.
+
+There is no secret and no encryption: whoever reaches the port can pretend to be a member. Under a lease that costs time and
+nothing else, since the lease decides; used alone, keep the port to a network that you trust.
+"""
+
+import asyncio
+import contextlib
+import json
+import logging
+import socket
+from collections.abc import Mapping, Sequence
+from typing import Any, get_args
+
+from makegood.durations import Duration, seconds
+from makegood.election.preference.transport import Kind, Letter, Message
+from makegood.errors import ConfigError
+
+log = logging.getLogger("makegood.election")
+
+LIMIT = 4096
+"""Bytes of a frame, at most."""
+MOST_WAITING = 1000
+"""Messages that may wait to be received; further ones are lost."""
+MOST_UNSENT = 32
+"""Messages that may wait for a destination; the oldest is lost then."""
+MOST_CONNECTIONS = 64
+"""Incoming connections beyond two for each member, which nobody of the group needs."""
+
+IDLE = 60.0
+"""Seconds after which an incoming connection that says nothing is closed: its other end may be long gone."""
+
+_UNHEARD = 3
+_KINDS = frozenset(get_args(Kind))
+_LARGEST = 2**53
+
+
+class FrameError(ValueError):
+    """These bytes are no message."""
+
+
+def encode(sender: str, message: Message) -> bytes:
+    """Return the frame of a message."""
+    body = json.dumps(
+        {"from": sender, "kind": message.kind, "about": message.about, "number": message.number, "hops": message.hops},
+        separators=(",", ":"),
+    ).encode()  # fmt: skip
+    return len(body).to_bytes(4, "big") + body
+
+
+def decode(body: bytes) -> Letter:
+    """Return the sender and the message of a frame's body. Raises ``FrameError`` for anything else."""
+    try:
+        said: Any = json.loads(body)
+    except (ValueError, RecursionError) as wrong:
+        raise FrameError("it is not JSON") from wrong
+    if not isinstance(said, dict) or said.keys() != {"from", "kind", "about", "number", "hops"}:
+        raise FrameError("it has not the fields of a message")
+    sender, kind, about = said["from"], said["kind"], said["about"]
+    if not isinstance(sender, str) or not isinstance(about, str):
+        raise FrameError("a name is not a text")
+    if not isinstance(kind, str) or kind not in _KINDS:
+        raise FrameError("its kind is not known")
+    for name in ("number", "hops"):
+        if type(said[name]) is not int or not 0 <= said[name] <= _LARGEST:
+            raise FrameError(f"its {name} is not a number from 0 to 2**53")
+    return sender, Message(kind, about, said["number"], said["hops"])  # type: ignore[arg-type]  # it is one of them
+
+
+def address(text: str) -> tuple[str, int]:
+    """Return host and port of "host:port" or "[::1]:port". Raises ``ConfigError``."""
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+        raise ConfigError(f"{text!r} is no address of a member: write host:port, such as 10.0.0.7:7400")
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+class TcpTransport:
+    """The transport of the member ``me``. ``members``: the address "host:port" of each, ``me`` too; their order is that of the ring.
+
+    ``listen``: the address to listen on, when it is not the one by which others reach this member ("0.0.0.0:7400"). ``timeout``:
+    after which a connection that takes nothing is given up. Raises ``ConfigError`` for what is no address.
+
+    >>> TcpTransport("a", {"a": "10.0.0.7:7400", "b": "10.0.0.8:7400"}).members()
+    ['a', 'b']
+    """
+
+    def __init__(
+        self, me: str, members: Mapping[str, str], *, listen: str | None = None, timeout: Duration = 1
+    ) -> None:
+        if me not in members:
+            raise ConfigError(f"{me!r} is not among the members: {', '.join(members)}")
+        self._me = me
+        self._addresses = {name: address(where) for name, where in members.items()}
+        self._listen = self._addresses[me] if listen is None else address(listen)
+        self._timeout = seconds(timeout, name="timeout", least=0.001)
+        self._inbox: asyncio.Queue[Letter] = asyncio.Queue(MOST_WAITING)
+        self._server: asyncio.Server | None = None
+        self._unsent: dict[str, asyncio.Queue[bytes]] = {}
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._serving: set[asyncio.Task[Any]] = set()
+        self._incoming: set[asyncio.StreamWriter] = set()
+        self.refused = 0
+
+    @property
+    def me(self) -> str:
+        """The name of this member."""
+        return self._me
+
+    def members(self) -> Sequence[str]:
+        """Return all members, in the order of the ring."""
+        return list(self._addresses)
+
+    async def open(self) -> None:
+        """Listen. Raises ``ConfigError`` when that is not possible here."""
+        host, port = self._listen
+        self._inbox = asyncio.Queue(MOST_WAITING)
+        try:
+            self._server = await asyncio.start_server(self._accept, host, port, limit=LIMIT)
+        except OSError as barred:
+            raise ConfigError(f"{self._me!r} cannot listen on {host}:{port}: {barred.strerror}") from barred
+
+    async def close(self) -> None:
+        """Listen no more; break all connections."""
+        server, self._server = self._server, None
+        if server is not None:
+            server.close()
+        for writer in list(self._incoming):
+            writer.transport.abort()
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(
+            *tasks, *self._serving, return_exceptions=True
+        )  # these end with their connections
+        self._unsent.clear()
+
+    async def send(self, to: str, message: Message) -> None:
+        """Send, as well as that can be done."""
+        queue = self._unsent.get(to)
+        if queue is None:
+            queue = self._unsent[to] = asyncio.Queue(MOST_UNSENT)
+            task = asyncio.get_running_loop().create_task(self._deliver(to, queue), name=f"messages to {to}")
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        if queue.full():
+            queue.get_nowait()
+        queue.put_nowait(encode(self._me, message))
+
+    async def receive(self) -> Letter:
+        """Wait for the next message."""
+        return await self._inbox.get()
+
+    # -- out -------------------------------------------------------------------------------------------------------------
+
+    async def _deliver(self, to: str, queue: "asyncio.Queue[bytes]") -> None:
+        """Send what is in a queue, one frame after another; connect when there is something to say and no connection."""
+        writer: asyncio.StreamWriter | None = None
+        try:
+            while True:
+                frame = await queue.get()
+                try:
+                    async with asyncio.timeout(self._timeout):
+                        if writer is None or writer.is_closing():
+                            writer = await self._connected(to)
+                        writer.write(frame)
+                        await writer.drain()
+                except (OSError, TimeoutError) as lost:
+                    log.debug("a message from %s to %s is lost: %s", self._me, to, str(lost) or "no answer")
+                    if writer is not None:
+                        writer.transport.abort()
+                        writer = None
+        finally:
+            if writer is not None:
+                writer.transport.abort()
+
+    async def _connected(self, to: str) -> asyncio.StreamWriter:
+        reader, writer = await asyncio.open_connection(*self._addresses[to], limit=LIMIT)
+        writer.transport.set_write_buffer_limits(high=LIMIT)
+        if hasattr(
+            socket, "TCP_USER_TIMEOUT"
+        ):  # else the kernel goes on for minutes, and then old news arrives
+            limit = int(_UNHEARD * self._timeout * 1000)
+            writer.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, limit)
+
+        async def watched() -> None:
+            """Nothing comes back on this connection but its end, and that must be seen before the next message is written."""
+            with contextlib.suppress(OSError):
+                while await reader.read(LIMIT):
+                    pass
+            writer.transport.abort()
+
+        task = asyncio.get_running_loop().create_task(watched(), name=f"end of the messages to {to}")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return writer
+
+    # -- in --------------------------------------------------------------------------------------------------------------
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        if self._server is None or len(self._incoming) >= MOST_CONNECTIONS + 2 * len(self._addresses):
+            writer.transport.abort()
+            return
+        self._serving.add(task)
+        self._incoming.add(writer)
+        try:
+            while True:
+                async with asyncio.timeout(IDLE):
+                    self._take(await self._frame(reader))
+        except (asyncio.IncompleteReadError, OSError, TimeoutError):
+            return
+        except FrameError as wrong:
+            self.refused += 1
+            log.warning(
+                "%s refuses a message from %s: %s", self._me, writer.get_extra_info("peername"), wrong
+            )
+        finally:
+            self._serving.discard(task)
+            self._incoming.discard(writer)
+            writer.transport.abort()
+
+    async def _frame(self, reader: asyncio.StreamReader) -> Letter:
+        length = int.from_bytes(await reader.readexactly(4), "big")
+        if not 0 < length <= LIMIT:
+            raise FrameError(f"it has {length} bytes, at most {LIMIT} are allowed")
+        return decode(await reader.readexactly(length))
+
+    def _take(self, letter: Letter) -> None:
+        if (
+            letter[0] not in self._addresses
+            or letter[0] == self._me
+            or letter[1].about not in self._addresses
+        ):
+            raise FrameError(f"{letter[0]!r} or {letter[1].about!r} is not of the group")
+        if not self._inbox.full():
+            self._inbox.put_nowait(letter)

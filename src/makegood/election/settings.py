@@ -1,0 +1,122 @@
+"""The numbers of an election, and the arithmetic that makes them sound.
+
+Belief in a lease ends earlier than the lease, by a margin for clocks that do not run at the same rate: with rates within
+1 ± drift of real time, a holder may believe for ``ttl * (1 - drift) / (1 + drift)`` of its own seconds, counted from *before*
+it sent the request. A renewal must be sent, and must have had its time to fail, before the work has to stop.
+"""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from makegood.durations import Duration, seconds
+from makegood.errors import ConfigError
+
+Health = Callable[[], bool | Awaitable[bool]]
+"""Says whether this process is fit to lead. Asked before each renewal; False, an exception or silence end the term."""
+
+Overrun = Literal["log", "exit"]
+"""What happens when work has not stopped at the deadline: it is logged as critical, or the process ends with ``os._exit``."""
+
+_SLICES = 20
+_LONGEST_SLICE = 1.0
+"""Seconds; of a long lease a sixtieth, so that holding one for hours costs a look now and then."""
+_SHARE = 1 / 60
+
+
+def belief(ttl: float, drift: float = 0.01) -> float:
+    """Return for how many seconds after sending the request a holder may believe in a lease of ``ttl`` seconds.
+
+    >>> round(belief(15), 2)
+    14.7
+    """
+    return ttl * (1 - drift) / (1 + drift)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Checked settings, in seconds. See ``Election`` for what each means."""
+
+    ttl: float
+    renew: float
+    retry: float
+    timeout: float
+    drift: float
+    grace: float
+    stall: float | None
+    health: Health | None
+    overrun: Overrun
+
+    @property
+    def belief(self) -> float:
+        """How long a holder may believe, counted from before its request."""
+        return belief(self.ttl, self.drift)
+
+    @property
+    def looks(self) -> float:
+        """How often the clock is compared: timers may have stood still while the machine was suspended."""
+        return min(self.ttl / _SLICES, max(_LONGEST_SLICE, self.ttl * _SHARE))
+
+    @property
+    def health_timeout(self) -> float:
+        """How long a look at the health may take."""
+        return self.timeout / 2 if self.health is not None else 0.0
+
+
+def settings(
+    ttl: Duration = 15,
+    *,
+    renew: Duration | None = None,
+    retry: Duration | None = None,
+    timeout: Duration | None = None,
+    drift: float = 0.01,
+    grace: Duration | None = None,
+    stall: Duration | None = None,
+    health: Health | None = None,
+    overrun: Overrun = "log",
+) -> Settings:
+    """Return checked settings. Raises ``ConfigError`` with the arithmetic when they are not sound."""
+    lease = seconds(ttl, name="ttl", least=0.1)
+    if not 0 <= drift < 0.5:
+        raise ConfigError(f"drift={drift!r} is a share of clock rate, such as 0.01: at least 0, below 0.5")
+    if overrun not in ("log", "exit"):
+        raise ConfigError(f'overrun={overrun!r}: write "log" or "exit"')
+
+    def given(value: Duration | None, name: str) -> float:
+        return lease / 3 if value is None else seconds(value, name=name, least=0.001)
+
+    made = Settings(
+        ttl=lease,
+        renew=given(renew, "renew"),
+        retry=given(retry if retry is not None else renew, "retry"),
+        timeout=given(timeout, "timeout"),
+        drift=drift,
+        grace=lease / _SLICES if grace is None else seconds(grace, name="grace"),
+        stall=None if stall is None else seconds(stall, name="stall", least=0.001),
+        health=health,
+        overrun=overrun,
+    )
+    _check(made)
+    return made
+
+
+def _check(made: Settings) -> None:
+    needed = made.renew + made.timeout + made.health_timeout
+    usable = made.belief - made.grace
+    if needed >= usable:
+        look = f" + {made.health_timeout:g} s for the look at health" if made.health is not None else ""
+        raise ConfigError(
+            f"these settings are not sound: a renewal goes out after renew={made.renew:g} s and may take timeout={made.timeout:g} s"
+            f"{look}, together {needed:g} s, which must fit into the {usable:.2f} s that a leader may work on a lease of "
+            f"ttl={made.ttl:g} s (ttl * (1 - {made.drift:g}) / (1 + {made.drift:g}) - grace = {made.belief:.2f} - {made.grace:g}): "
+            f"use a longer ttl, or shorter renew and timeout"
+        )
+    if made.stall is not None and made.stall <= made.renew:
+        raise ConfigError(
+            f"stall={made.stall:g} s is not longer than renew={made.renew:g} s: the work's beat is looked at before each renewal, "
+            "so a stall is noticed no sooner; use a longer stall or a shorter renew"
+        )
+    if made.overrun == "exit" and made.grace <= 0:
+        raise ConfigError(
+            'overrun="exit" ends the process at the deadline: say with grace= how many seconds before it the work is told to stop'
+        )

@@ -1,0 +1,342 @@
+"""Leases in Azure Blob Storage: an empty blob per name, leased by the service itself; epoch and holder in the blob's metadata.
+
+A take is three requests: acquire the blob's lease under an id made of the nonce (repeatable under the same id), read the metadata,
+write epoch + 1 under the lease and if nothing else changed. Only then is it a yes. Nobody writes metadata without the lease, so
+the epoch is as safe as the lease is. Azure leases last 15 to 60 whole seconds.
+
+Azure renews a lease that has expired, if nobody took it since. Here it is not even asked: this process's own clock judges, counted
+from before its last request.
+
+The SDK's own retries and time-outs (minutes, where a lease lasts seconds) are switched off.
+"""
+
+import math
+import uuid
+import zlib
+from base64 import b64decode, b64encode
+from binascii import Error as NotBase64Error
+from collections.abc import Callable
+from dataclasses import replace
+from importlib import import_module
+from os import environ
+from typing import Any
+from urllib.parse import quote, unquote, urlsplit
+
+from azure.core import MatchConditions
+from azure.core.exceptions import (
+    AzureError,
+    ClientAuthenticationError,
+    HttpResponseError,
+    ResourceExistsError,
+    ResourceModifiedError,
+    ResourceNotFoundError,
+)
+from azure.storage.blob import BlobProperties
+from azure.storage.blob.aio import BlobClient, BlobLeaseClient, ContainerClient
+
+from makegood.clock import Clock
+from makegood.durations import Duration, seconds
+from makegood.election.protocol import Grant, LeaseView, PastTerm
+from makegood.election.stores.observed import KEPT, Record, closed
+from makegood.election.stores.remote import RemoteLeases, Sent
+from makegood.errors import ConfigError, MakegoodError
+
+SHORTEST, LONGEST = 15, 60
+"""Seconds that a lease may last."""
+
+_METADATA = 6000
+"""Bytes: Azure takes 8 KiB of metadata in all."""
+
+_NONCES = uuid.UUID("2b1a9e38-6f0c-4f0e-8d6a-5a0a1f6f8b11")
+_EMULATED, _EMULATED_KEY = (
+    "devstoreaccount1",
+    "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==",
+)
+"""The emulator's account and its published key."""
+
+
+class AzureLeases(RemoteLeases):
+    """A lease store in a container at ``account_url``, made when it is missing. ``credential``: an account key or a SAS, or
+    a function that makes a token credential, called for each connection; ``prefix`` of the blobs' names; ``timeout``: how long a call may take; ``clock`` judges this process's renewals.
+    """
+
+    def __init__(
+        self,
+        account_url: str,
+        container: str,
+        *,
+        clock: Clock,
+        credential: Any = None,
+        prefix: str = "",
+        timeout: Duration = 5,
+    ) -> None:
+        super().__init__(
+            f"the leases in Azure at {urlsplit(account_url).netloc}/{container}", timeout=timeout
+        )
+        self._prefix = prefix
+        self._sent = Sent(clock)
+        self._clock = clock
+        self._credential: Any = None
+        self._empty: set[str] = set()
+
+        def client() -> ContainerClient:
+            self._credential = credential() if callable(credential) else credential
+            return ContainerClient(
+                account_url, container, credential=self._credential, retry_total=0, connection_timeout=self._timeout,
+                read_timeout=self._timeout, logging_enable=False,
+            )  # fmt: skip
+
+        self._open: Callable[[], ContainerClient] = client
+        self._client: ContainerClient | None = None
+
+    def check(self, name: str, ttl: float) -> None:
+        """Refuse what Azure would refuse."""
+        if not SHORTEST <= ttl <= LONGEST:
+            raise self.wrong(
+                f"a lease on a blob lasts {SHORTEST} to {LONGEST} s, not {ttl:g}: use another ttl"
+            )
+        if not 1 <= len(self._prefix + name) <= 1024:
+            raise self.wrong(
+                f"a blob's name has 1 to 1024 characters, not {len(self._prefix + name)}: name the election anew"
+            )
+
+    async def take(self, name: str, holder: str, nonce: str, ttl: float) -> Grant | None:
+        """Acquire, read, write the epoch."""
+        blob = self._blob(name)
+        sent = self._sent.now()
+        if name not in self._empty and not await self._made(blob):
+            sent = self._sent.now()
+        self._empty.add(name)
+        key = _lease_id(nonce)
+        try:
+            await BlobLeaseClient(blob, lease_id=key).acquire(lease_duration=math.ceil(ttl))
+        except HttpResponseError as refused:
+            if _is_held(refused):
+                return None
+            self._empty.discard(name)
+            raise
+        found = await blob.get_blob_properties()
+        record = self._record(found)
+        if record is None or record.nonce != nonce:
+            record = self._next(record, Grant(name, holder, nonce, 0, ttl))
+            try:
+                await self._write(blob, record, found.etag, key)
+            except (ResourceModifiedError, ResourceNotFoundError):
+                return None  # the lease was broken meanwhile, and taken
+        elif (record.holder, record.ttl) != (holder, ttl):
+            record = replace(record, holder=holder, ttl=ttl)
+            await self._write(blob, record, found.etag, key)
+        self._sent.granted(nonce, ttl, sent)
+        return Grant(name, holder, nonce, record.epoch, ttl)
+
+    async def extend(self, grant: Grant) -> bool:
+        """Renew the lease, if our own clock says that there is one."""
+        if not self._sent.holds(grant.nonce):
+            return False
+        sent = self._sent.now()
+        try:
+            await BlobLeaseClient(self._blob(grant.name), lease_id=_lease_id(grant.nonce)).renew()
+        except HttpResponseError as refused:
+            if not _is_lost(refused):
+                raise
+            self._sent.over(grant.nonce)
+            return False
+        self._sent.granted(grant.nonce, grant.ttl, sent)
+        return True
+
+    async def free(self, grant: Grant) -> None:
+        """Write nobody's name under the lease, then release it."""
+        self._sent.over(grant.nonce)
+        blob, key = self._blob(grant.name), _lease_id(grant.nonce)
+        try:
+            found = await blob.get_blob_properties()
+            record = self._record(found)
+            if record is not None and record.nonce == grant.nonce:
+                past = closed(record.past, self._clock.wall(), released=True)
+                await self._write(blob, replace(record, holder=None, nonce="", past=past), found.etag, key)
+            await BlobLeaseClient(blob, lease_id=key).release()
+        except HttpResponseError as refused:
+            if not _is_lost(refused) and not isinstance(refused, ResourceModifiedError):
+                raise
+
+    async def look(self, name: str) -> LeaseView | None:
+        """Read the metadata and the state of the lease. Azure does not tell how long it lasts: up to its ttl."""
+        try:
+            found = await self._blob(name).get_blob_properties()
+        except ResourceNotFoundError:
+            return None
+        record = self._record(found)
+        if record is None:
+            return None
+        left = 0.0
+        if found.lease.state in ("leased", "breaking"):
+            own = self._sent.left(record.nonce)
+            left = record.ttl if own is None else own
+        return LeaseView(name, record.holder, record.epoch, record.ttl, record.since, left)
+
+    async def remember(self, name: str, limit: int) -> list[PastTerm]:
+        """Read the terms in the metadata."""
+        try:
+            record = self._record(await self._blob(name).get_blob_properties())
+        except ResourceNotFoundError:
+            return []
+        return [] if record is None else record.past[:limit]
+
+    async def break_lease(self, name: str, within: Duration = 0) -> float:
+        """Break whoever's lease, now or ``within`` up to 60 s; return after how many seconds it can be taken again.
+
+        For an operator whose leader is alive but of no use: it may go on until its next renewal is refused, so fence by the epoch.
+        Raises ``StoreUnavailableError``; a lease that nobody holds is broken already.
+        """
+        wait = min(LONGEST, math.ceil(seconds(within, name="within")))
+
+        async def broken() -> float:
+            try:
+                return float(await BlobLeaseClient(self._blob(name)).break_lease(lease_break_period=wait))
+            except HttpResponseError as refused:
+                if not _is_lost(refused):
+                    raise
+                return 0.0
+
+        return await self.call(broken)
+
+    async def disconnect(self) -> None:
+        """Close the connections."""
+        client, self._client = self._client, None
+        if client is not None:
+            await client.close()
+        leave = getattr(self._credential, "close", None)
+        if leave is not None:
+            await leave()
+
+    def meaning(self, fault: Exception) -> MakegoodError | None:
+        """Tell what can never work from what may work in a moment."""
+        why = str(fault).partition("\n")[0]
+        if isinstance(fault, ClientAuthenticationError):
+            return self.wrong(why)
+        if isinstance(fault, HttpResponseError) and fault.status_code in (400, 401, 403):
+            return self.wrong(why)
+        return self.unavailable(why) if isinstance(fault, AzureError | OSError) else None
+
+    def _blob(self, name: str) -> BlobClient:
+        if self._client is None:
+            self._client = self._open()
+        return self._client.get_blob_client(self._prefix + name)
+
+    async def _made(self, blob: BlobClient) -> bool:
+        """Make the blob, and the container, when they are missing; return whether it was there. It must be empty."""
+        try:
+            self._record(await blob.get_blob_properties())
+        except ResourceNotFoundError as missing:
+            if _code(missing) == "ContainerNotFound":
+                await self._made_container()
+            try:
+                await blob.upload_blob(b"", overwrite=False)
+            except ResourceExistsError:
+                return True  # another made it at the same moment
+            except HttpResponseError as leased:
+                if not _is_held(leased) and leased.status_code != 412:
+                    raise
+            return False
+        return True
+
+    async def _made_container(self) -> None:
+        assert self._client is not None
+        try:
+            await self._client.create_container()
+        except ResourceExistsError:
+            return
+
+    def _record(self, found: BlobProperties) -> Record | None:
+        """Return what the metadata say; None: nothing yet. Raises ``ConfigError`` for a blob that serves something else."""
+        if found.size:
+            raise self.wrong(
+                f"the blob {found.name} has content, so it serves something else: name the election anew"
+            )
+        told = (found.metadata or {}).get("makegood")
+        if told is None:
+            return None
+        try:
+            return Record.decoded(zlib.decompress(b64decode(told, validate=True)))
+        except (ValueError, NotBase64Error, zlib.error) as other:
+            raise self.wrong(f"the metadata of the blob {found.name} are not a lease's ({other})") from other
+
+    def _next(self, record: Record | None, wanted: Grant) -> Record:
+        """Return the metadata of a new term."""
+        wall = self._clock.wall()
+        epoch = 1 if record is None else record.epoch + 1
+        term = PastTerm(epoch, wanted.holder, wall, None, released=False)
+        before = [] if record is None else closed(record.past, wall, released=False)
+        return Record(wanted.holder, wanted.nonce, epoch, wanted.ttl, 0, wall, [term, *before[: KEPT - 1]])
+
+    async def _write(self, blob: BlobClient, record: Record, etag: str, lease: str) -> None:
+        """Write the metadata under the lease, if nothing changed since they were read."""
+        told = b64encode(zlib.compress(record.encoded()))
+        while len(told) > _METADATA and record.past:
+            record = replace(record, past=record.past[:-1])
+            told = b64encode(zlib.compress(record.encoded()))
+        seen = {"makegood": told.decode(), "epoch": str(record.epoch), "holder": quote(record.holder or "")}
+        await blob.set_blob_metadata(
+            seen, lease=lease, etag=etag, match_condition=MatchConditions.IfNotModified
+        )
+
+
+def _lease_id(nonce: str) -> str:
+    """Return the nonce in the form that Azure takes."""
+    return str(uuid.uuid5(_NONCES, nonce))
+
+
+def _code(fault: HttpResponseError) -> str:
+    code = getattr(fault, "error_code", None)
+    return str(getattr(code, "value", code) or "")
+
+
+def _is_held(fault: HttpResponseError) -> bool:
+    return fault.status_code == 409 and _code(fault).startswith("Lease")
+
+
+def _is_lost(fault: HttpResponseError) -> bool:
+    """Whether the lease is not, or no more, ours."""
+    return isinstance(fault, ResourceNotFoundError) or _code(fault).startswith("Lease")
+
+
+def _token() -> Any:
+    """Return what makes a credential of whatever the machine has for Azure: environment, managed identity, the Azure CLI."""
+    try:
+        return import_module("azure.identity.aio").DefaultAzureCredential
+    except ModuleNotFoundError:
+        raise ConfigError(
+            "Azure needs a key: set AZURE_STORAGE_KEY, put a SAS behind the URL (?sv=…), or install azure-identity for "
+            "managed identities"
+        ) from None
+
+
+def from_url(url: str, *, clock: Clock, timeout: float) -> AzureLeases:
+    """Open ``azure-blob://ACCOUNT.blob.core.windows.net/CONTAINER/PREFIX``, or ``azure-blob://ACCOUNT:KEY@HOST:PORT/CONTAINER/PREFIX``
+    for an emulator. The key: in the URL, in AZURE_STORAGE_KEY, or a SAS as the URL's query; else what azure-identity finds.
+
+    Raises ``ConfigError`` for another form.
+    """
+    parts = urlsplit(url)
+    container, _, prefix = parts.path.strip("/").partition("/")
+    if not parts.hostname or not container:
+        raise ConfigError(
+            f"{url.rpartition('@')[2].partition('?')[0]!r}: write azure-blob://ACCOUNT.blob.core.windows.net/CONTAINER, or "
+            "azure-blob://devstoreaccount1@127.0.0.1:10000/CONTAINER for Azurite"
+        )
+    place = parts.netloc.rpartition("@")[2]
+    account_url = f"http://{place}/{parts.username}" if parts.username else f"https://{place}"
+    account = parts.username or parts.hostname.partition(".")[0]
+    key: Any = parts.query or unquote(parts.password or "") or environ.get("AZURE_STORAGE_KEY")
+    if not key:
+        key = _EMULATED_KEY if account == _EMULATED else _token()
+    elif not parts.query:
+        key = {"account_name": account, "account_key": key}
+    return AzureLeases(
+        account_url,
+        container,
+        clock=clock,
+        credential=key,
+        prefix=f"{prefix}/" if prefix else "",
+        timeout=timeout,
+    )

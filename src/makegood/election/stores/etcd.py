@@ -1,0 +1,243 @@
+"""Leases in etcd: a key that lives as long as an etcd lease, beside a record that lives for ever, changed in one transaction.
+
+``PREFIX/NAME/held`` is attached to an etcd lease, which etcd's own clock lets run out; its value is the nonce. ``PREFIX/NAME/record``
+has epoch, holder and past terms. Taking it: both keys are written if neither changed since they were read.
+
+It is spoken to through its JSON gateway, over plain HTTP: the Python clients of its gRPC interface are unmaintained, or break with
+the present protobuf. etcd counts whole seconds, and has a shortest lease of its own (2 s with its default settings), so a lease may
+last a little longer than its ttl, never shorter; a change of etcd's leader starts the time of every lease anew.
+"""
+
+import math
+from base64 import b64decode, b64encode
+from dataclasses import dataclass, replace
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from makegood.clock import Clock
+from makegood.durations import Duration
+from makegood.election.protocol import Grant, LeaseView, PastTerm
+from makegood.election.stores.http import FAULTS, Http
+from makegood.election.stores.observed import KEPT, Record, closed
+from makegood.election.stores.remote import RemoteLeases
+from makegood.errors import ConfigError, MakegoodError
+
+PREFIX = "makegood/election"
+
+_TRIES = 4
+_NOT_FOUND = 5
+_NEVER = {
+    3: "invalid",
+    7: "not allowed",
+    9: "not as it is set up",
+    12: "not known to this etcd",
+    16: "not authenticated",
+}
+"""gRPC's codes for what no repetition mends."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """Both keys at one moment. ``nonce`` and ``lease`` of the held one ("" and "0": there is none); ``version`` of the record."""
+
+    record: Record | None
+    version: str
+    nonce: str
+    lease: str
+
+
+class EtcdLeases(RemoteLeases):
+    """A lease store on an etcd cluster. ``servers``: such as ``http://host:2379``; ``login``: user and password; ``clock``: for dates
+    that people read; ``timeout``: how long a call may take.
+    """
+
+    def __init__(
+        self,
+        servers: list[str],
+        *,
+        clock: Clock,
+        prefix: str = PREFIX,
+        login: tuple[str, str] | None = None,
+        timeout: Duration = 5,
+    ) -> None:
+        shown = ",".join(urlsplit(server).netloc for server in servers)
+        super().__init__(f"the leases in etcd at {shown}, under {prefix}", timeout=timeout)
+        self._clock = clock
+        self._prefix = prefix
+        self._login = login
+        self._token = ""
+        self._http = Http(servers, timeout=self._timeout)
+
+    async def take(self, name: str, holder: str, nonce: str, ttl: float) -> Grant | None:
+        """Write both keys if nobody holds the one."""
+        for _ in range(_TRIES):
+            kept = await self._kept(name)
+            if kept.nonce and (kept.nonce != nonce or kept.record is None):
+                return None
+            if kept.nonce and kept.record is not None:
+                if await self._alive(kept.lease):
+                    return Grant(name, holder, nonce, kept.record.epoch, ttl)
+                continue  # it ran out at this very moment
+            record = self._next(kept.record, Grant(name, holder, nonce, 0, ttl))
+            lease = str((await self._ask("lease/grant", {"TTL": math.ceil(ttl)}))["ID"])
+            puts = [
+                self._put(name, "held", nonce.encode(), lease),
+                self._put(name, "record", record.encoded()),
+            ]
+            if await self._changed(name, kept, puts):
+                return Grant(name, holder, nonce, record.epoch, ttl)
+            await self._ask("lease/revoke", {"ID": lease})
+        return None  # others are quicker, again and again
+
+    async def extend(self, grant: Grant) -> bool:
+        """Keep the etcd lease alive, if the key on it is ours."""
+        kept = await self._kept(grant.name)
+        if kept.nonce != grant.nonce or kept.record is None or kept.record.epoch != grant.epoch:
+            return False
+        return await self._alive(kept.lease)
+
+    async def free(self, grant: Grant) -> None:
+        """Delete the key that is held, and write nobody's name into the record."""
+        for _ in range(_TRIES):
+            kept = await self._kept(grant.name)
+            record = kept.record
+            if record is None or record.nonce != grant.nonce:
+                return
+            past = closed(record.past, self._clock.wall(), released=True)
+            free = self._put(
+                grant.name, "record", replace(record, holder=None, nonce="", past=past).encoded()
+            )
+            drop = {"requestDeleteRange": {"key": self._key(grant.name, "held")}}
+            if await self._changed(grant.name, kept, [drop, free]):
+                if kept.lease != "0":
+                    await self._ask("lease/revoke", {"ID": kept.lease})
+                return
+        raise self.unavailable("the record goes on changing")
+
+    async def look(self, name: str) -> LeaseView | None:
+        """Read both keys, and how long the lease has to live."""
+        kept = await self._kept(name)
+        if kept.record is None:
+            return None
+        left = 0.0
+        if kept.lease != "0":
+            told = int((await self._ask("lease/timetolive", {"ID": kept.lease})).get("TTL", -1))
+            left = min(told + 1.0, kept.record.ttl)  # whole seconds, rounded down: it may have one more
+        record = kept.record
+        return LeaseView(name, record.holder, record.epoch, record.ttl, record.since, left)
+
+    async def remember(self, name: str, limit: int) -> list[PastTerm]:
+        """Read the terms in the record."""
+        record = (await self._kept(name)).record
+        return [] if record is None else record.past[:limit]
+
+    async def disconnect(self) -> None:
+        """Close the connections."""
+        await self._http.drop()
+
+    def meaning(self, fault: Exception) -> MakegoodError | None:
+        """Every fault of the connection may pass."""
+        return self.unavailable(fault) if isinstance(fault, FAULTS) else None
+
+    def broken(self) -> None:
+        """Ask another server next time."""
+        self._token = ""
+        self.later(self._http.drop())
+
+    def _next(self, record: Record | None, wanted: Grant) -> Record:
+        """Return the record as the taker would have it."""
+        wall = self._clock.wall()
+        if record is not None and record.nonce == wanted.nonce:
+            return replace(record, holder=wanted.holder, ttl=wanted.ttl)
+        epoch = 1 if record is None else record.epoch + 1
+        term = PastTerm(epoch, wanted.holder, wall, None, released=False)
+        before = [] if record is None else closed(record.past, wall, released=False)
+        return Record(wanted.holder, wanted.nonce, epoch, wanted.ttl, 0, wall, [term, *before[: KEPT - 1]])
+
+    # -- the gateway -----------------------------------------------------------------------------------------------------
+
+    def _key(self, name: str, what: str) -> str:
+        return b64encode(f"{self._prefix}/{name}/{what}".encode()).decode()
+
+    def _put(self, name: str, what: str, value: bytes, lease: str = "0") -> dict[str, Any]:
+        return {
+            "requestPut": {"key": self._key(name, what), "value": b64encode(value).decode(), "lease": lease}
+        }
+
+    async def _kept(self, name: str) -> _Kept:
+        """Read both keys at one moment, as the majority of the cluster has them."""
+        ranges = [{"requestRange": {"key": self._key(name, what)}} for what in ("record", "held")]
+        answers = (await self._ask("kv/txn", {"success": ranges}))["responses"]
+        record, held = (answer["response_range"].get("kvs", [{}])[0] for answer in answers)
+        nonce = b64decode(held.get("value", "")).decode()
+        try:
+            found = Record.decoded(b64decode(record["value"])) if record else None
+        except ValueError as other:
+            raise self.wrong(f"the key {name}/record is used for something else ({other})") from other
+        return _Kept(found, str(record.get("mod_revision", "0")), nonce, str(held.get("lease", "0")))
+
+    async def _changed(self, name: str, kept: _Kept, puts: list[dict[str, Any]]) -> bool:
+        """Write if nothing changed since both keys were read."""
+        held: dict[str, Any] = {"key": self._key(name, "held"), "result": "EQUAL"}
+        if kept.nonce:
+            held |= {"target": "VALUE", "value": b64encode(kept.nonce.encode()).decode()}
+        else:
+            held |= {"target": "CREATE", "create_revision": "0"}
+        record = {
+            "key": self._key(name, "record"),
+            "result": "EQUAL",
+            "target": "MOD",
+            "mod_revision": kept.version,
+        }
+        return bool(
+            (await self._ask("kv/txn", {"compare": [held, record], "success": puts})).get("succeeded")
+        )
+
+    async def _alive(self, lease: str) -> bool:
+        """Start the time of an etcd lease anew; False: it has run out."""
+        told = await self._ask("lease/keepalive", {"ID": lease})
+        return int(told.get("result", {}).get("TTL", 0)) > 0
+
+    async def _ask(self, what: str, body: dict[str, Any]) -> dict[str, Any]:
+        if self._login is not None and not self._token:
+            told = await self._asked(
+                "auth/authenticate", {"name": self._login[0], "password": self._login[1]}, {}
+            )
+            self._token = told["token"]
+        return await self._asked(what, body, {"authorization": self._token} if self._token else {})
+
+    async def _asked(self, what: str, body: dict[str, Any], headers: dict[str, str]) -> dict[str, Any]:
+        status, told = await self._http.ask("POST", f"/v3/{what}", body, headers)
+        fault = told.get("error") if status == 200 else told  # a stream's fault comes with status 200
+        if not fault:
+            answer: dict[str, Any] = told
+            return answer
+        code = int(fault.get("code") or fault.get("grpc_code") or 0)
+        why = str(fault.get("message") or f"status {status}")
+        if code == _NOT_FOUND and what.startswith("lease/"):
+            return {}
+        if code == 16 and self._token:
+            raise self.unavailable(why)  # the token grew old: `broken` forgets it
+        if code in _NEVER:
+            raise self.wrong(why)
+        raise self.unavailable(why)
+
+
+def from_url(url: str, *, clock: Clock, timeout: float) -> EtcdLeases:
+    """Open ``etcd://user:password@host:2379/prefix``; several servers with commas; ``etcd+https://``, the same by TLS.
+
+    All but the host may be left out. Raises ``ConfigError`` for another form.
+    """
+    parts = urlsplit(url)
+    login, _, places = parts.netloc.rpartition("@")
+    if not places or parts.query:
+        raise ConfigError(
+            f"{url.rpartition('@')[2]!r}: write etcd://host:2379/prefix, or etcd+https:// for TLS"
+        )
+    user, _, password = login.partition(":")
+    scheme = "https" if parts.scheme.endswith("https") else "http"
+    servers = [f"{scheme}://{place}" for place in places.split(",")]
+    return EtcdLeases(
+        servers, clock=clock, prefix=unquote(parts.path).strip("/") or PREFIX,
+        login=(unquote(user), unquote(password)) if login else None, timeout=timeout,
+    )  # fmt: skip

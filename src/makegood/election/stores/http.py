@@ -1,0 +1,60 @@
+"""JSON over HTTP, for the lease stores whose server speaks it."""
+
+import asyncio
+import contextlib
+import json
+import ssl
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import httpx2
+
+_CLOSE = 1.0
+
+FAULTS = (httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError, OSError)
+"""What a request may raise."""
+
+
+class Http:
+    """Asks one of several servers that are one to the client; another one after ``drop``. Nothing is tried twice.
+
+    ``verify``: the authorities that a server's certificate may be of. Proxies that the environment names are not used: they know
+    nothing of a cluster's insides.
+    """
+
+    def __init__(
+        self, servers: Sequence[str], *, timeout: float, verify: ssl.SSLContext | bool = True
+    ) -> None:
+        self._servers = servers
+        self._turn = 0
+        self._timeout = timeout
+        # Loading the authorities takes a tenth of a second, for nothing where nobody speaks TLS.
+        self._verify = verify if any(server.startswith("https:") for server in servers) else False
+        self._client: httpx2.AsyncClient | None = None
+
+    async def ask(
+        self, method: str, path: str, body: object = None, headers: Mapping[str, str] | None = None
+    ) -> tuple[int, Any]:
+        """Send a request; return the status and the JSON of the answer, the last line of it where there are several."""
+        if self._client is None:
+            self._client = httpx2.AsyncClient(timeout=self._timeout, verify=self._verify, trust_env=False)
+        server = self._servers[self._turn % len(self._servers)]
+        content = None if body is None else json.dumps(body).encode()
+        told = {"content-type": "application/json", **(headers or {})}
+        answer = await self._client.request(method, server + path, content=content, headers=told)
+        lines = answer.text.strip().splitlines()
+        try:
+            return answer.status_code, json.loads(
+                answer.text if len(lines) < 2 else lines[-1]
+            ) if lines else {}
+        except ValueError:
+            return answer.status_code, {"message": answer.text[:200]}
+
+    async def drop(self) -> None:
+        """Close the connections, and ask another server next time."""
+        client, self._client = self._client, None
+        self._turn += 1
+        if client is not None:
+            with contextlib.suppress(TimeoutError, *FAULTS):
+                async with asyncio.timeout(_CLOSE):
+                    await client.aclose()

@@ -1,0 +1,189 @@
+"""Leases as Kubernetes ``Lease`` objects, changed by compare-and-set on their ``resourceVersion``.
+
+``kubectl get lease`` shows the holder; nonce, epoch and past terms are in an annotation. The API server judges no time: each
+observer does (``observed``), and never by ``renewTime``, which is written for people only. Three verbs of plain HTTP are all that it
+takes, so there is no heavy client.
+
+In a cluster the pod's service account is used; its token is read for each request, as it is exchanged now and then. It
+needs ``get``, ``create`` and ``update`` on ``leases`` of ``coordination.k8s.io``.
+"""
+
+import hashlib
+import re
+import ssl
+from datetime import UTC, datetime
+from math import ceil
+from os import environ
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from makegood.clock import Clock
+from makegood.durations import Duration
+from makegood.election.stores.http import FAULTS, Http
+from makegood.election.stores.observed import ObservedLeases, Record, Version
+from makegood.errors import ConfigError, MakegoodError
+
+ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+ANNOTATION = "makegood/lease"
+
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_CONFLICT, _NOT_FOUND = 409, 404
+
+
+class KubernetesLeases(ObservedLeases):
+    """A lease store in a ``namespace`` behind the API server ``server``. ``token``: a file with the bearer's token; ``authority``: a file
+    with who vouches for the server; ``clock`` judges expiry; ``timeout``: how long a call may take.
+    """
+
+    def __init__(
+        self,
+        server: str,
+        namespace: str,
+        *,
+        clock: Clock,
+        token: Path | None = None,
+        authority: Path | None = None,
+        timeout: Duration = 5,
+    ) -> None:
+        super().__init__(
+            f"the leases in Kubernetes at {urlsplit(server).netloc}, namespace {namespace}",
+            clock=clock,
+            timeout=timeout,
+        )
+        self._token = token
+        self._path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
+        self._namespace = namespace
+        try:
+            verify = True if authority is None else ssl.create_default_context(cafile=str(authority))
+        except (OSError, ssl.SSLError) as unread:
+            raise self.wrong(f"{authority}: {unread}") from unread
+        self._http = Http([server], timeout=self._timeout, verify=verify)
+        self._found: dict[str, dict[str, Any]] = {}
+
+    async def get(self, name: str) -> tuple[Record, Version] | None:
+        """Read the object; its version is opaque."""
+        status, told = await self._ask("GET", f"{self._path}/{_object(name)}")
+        if status == _NOT_FOUND:
+            if told.get("reason") == "NotFound":
+                return None
+            raise self.wrong(f"status 404, {told.get('message') or 'there is no such API'}")
+        meta = told["metadata"]
+        kept = (meta.get("annotations") or {}).get(ANNOTATION, "")
+        try:
+            record = Record.decoded(kept.encode())
+        except ValueError as other:
+            raise self.wrong(
+                f"the Lease {meta['name']} serves something else (its annotation {ANNOTATION}: {other}): name the election anew, or "
+                "delete it"
+            ) from other
+        self._found[name] = meta
+        return record, meta["resourceVersion"]
+
+    async def put(self, name: str, record: Record, expect: Version | None) -> Version | None:
+        """Make the object, or replace the one whose version is known. Labels and the like that others put there stay."""
+        meta = {} if expect is None else dict(self._found.get(name, {}))
+        meta.pop("managedFields", None)
+        notes = {**(meta.get("annotations") or {}), ANNOTATION: record.encoded().decode()}
+        meta |= {"name": _object(name), "namespace": self._namespace, "annotations": notes}
+        if expect is not None:
+            meta["resourceVersion"] = expect
+        body = {
+            "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": meta, "spec": self._spec(record),
+        }  # fmt: skip
+        if expect is None:
+            status, told = await self._ask("POST", self._path, body)
+        else:
+            status, told = await self._ask("PUT", f"{self._path}/{_object(name)}", body)
+        if status == _NOT_FOUND and expect is None:
+            raise self.wrong(told.get("message") or "there is no such namespace")
+        if status in (_CONFLICT, _NOT_FOUND):
+            return None
+        self._found[name] = told["metadata"]
+        return told["metadata"]["resourceVersion"]
+
+    async def disconnect(self) -> None:
+        """Close the connections."""
+        await self._http.drop()
+
+    def meaning(self, fault: Exception) -> MakegoodError | None:
+        """Every fault of the connection may pass."""
+        return self.unavailable(fault) if isinstance(fault, FAULTS) else None
+
+    def broken(self) -> None:
+        """Dial anew at the next call."""
+        self.later(self._http.drop())
+
+    def _spec(self, record: Record) -> dict[str, Any]:
+        """Return what people see; of a lease that is free, who held it last is in the annotation."""
+        began = (
+            datetime.fromtimestamp(record.since, UTC)
+            .isoformat(timespec="microseconds")
+            .replace("+00:00", "Z")
+        )
+        now = (
+            datetime.fromtimestamp(self._clock.wall(), UTC)
+            .isoformat(timespec="microseconds")
+            .replace("+00:00", "Z")
+        )
+        return {
+            "holderIdentity": record.holder or "", "leaseDurationSeconds": max(1, ceil(record.ttl)),
+            "acquireTime": began, "renewTime": now, "leaseTransitions": record.epoch,
+        }  # fmt: skip
+
+    async def _ask(self, method: str, path: str, body: object = None) -> tuple[int, dict[str, Any]]:
+        headers = {"accept": "application/json"}
+        if self._token is not None:
+            try:
+                headers["authorization"] = f"Bearer {self._token.read_text().strip()}"
+            except OSError as unread:
+                raise self.wrong(f"{self._token}: {unread}") from unread
+        status, told = await self._http.ask(method, path, body, headers)
+        if status in (200, 201, _NOT_FOUND) or (status == _CONFLICT):
+            return status, told
+        why = f"status {status}, {told.get('message') or 'without a reason'}"
+        if status in (400, 403, 405, 415, 422):  # not 401: a token may be exchanged at this moment
+            raise self.wrong(why)
+        raise self.unavailable(why)
+
+
+def _object(name: str) -> str:
+    """Return a name that Kubernetes takes: the same where it is one, else what is left of it and a hash."""
+    if _NAME.fullmatch(name):
+        return name
+    left = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:40] or "lease"
+    return f"{left}-{hashlib.sha256(name.encode()).hexdigest()[:12]}"
+
+
+def from_url(url: str, *, clock: Clock, timeout: float) -> KubernetesLeases:
+    """Open ``kubernetes:///NAMESPACE`` in a pod, with its service account (the pod's own namespace when none is named), or
+    ``kubernetes://127.0.0.1:8001/NAMESPACE`` through ``kubectl proxy``.
+
+    Raises ``ConfigError`` for another form, or outside a cluster.
+    """
+    parts = urlsplit(url)
+    namespace = parts.path.strip("/")
+    if "/" in namespace or parts.query or parts.username or (parts.netloc and not namespace):
+        raise ConfigError(
+            f"{url.rpartition('@')[2]!r}: write kubernetes:///NAMESPACE in a pod, or kubernetes://127.0.0.1:8001/NAMESPACE through kubectl proxy"
+        )
+    if parts.netloc:
+        return KubernetesLeases(f"http://{parts.netloc}", namespace, clock=clock, timeout=timeout)
+    host, port = environ.get("KUBERNETES_SERVICE_HOST"), environ.get("KUBERNETES_SERVICE_PORT", "443")
+    if not host:
+        raise ConfigError(
+            f"{url!r} is for a pod in a cluster, and this is none (no KUBERNETES_SERVICE_HOST): elsewhere run `kubectl proxy` and "
+            "write kubernetes://127.0.0.1:8001/NAMESPACE"
+        )
+    account = ACCOUNT
+    try:
+        namespace = namespace or (account / "namespace").read_text().strip()
+    except OSError as unread:
+        raise ConfigError(
+            f"{url!r} names no namespace, and the pod has no service account: {unread}"
+        ) from unread
+    place = f"[{host}]" if ":" in host else host
+    return KubernetesLeases(
+        f"https://{place}:{port}", namespace, clock=clock, token=account / "token", authority=account / "ca.crt",
+        timeout=timeout,
+    )  # fmt: skip

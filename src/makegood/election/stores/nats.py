@@ -1,0 +1,182 @@
+"""Leases in a key-value bucket of NATS JetStream: one key per name, changed by compare-and-set on its revision.
+
+The bucket is made when it is missing, on disk, without an age limit; one with an age limit, or in memory, would forget epochs. A
+deleted key is refused: its epoch is lost, and must not begin again. Keys with a time to live are not used: they need a server of
+2.11, and leave no epoch; each observer judges expiry instead (``observed``).
+
+**Best effort across crashes of the machine**: by default NATS writes to the disk in the background (``sync_interval``, two minutes),
+so that a power cut may take an epoch back. Replicate the bucket, or set ``sync_interval: always``.
+"""
+
+import asyncio
+import contextlib
+from typing import Any
+from urllib.parse import parse_qs, quote, urlsplit
+
+from nats import errors as failed
+from nats.aio.client import Client as NATS  # noqa: N814 - its own name for it
+from nats.js import api
+from nats.js import errors as refused
+
+from makegood.clock import Clock
+from makegood.durations import Duration
+from makegood.election.stores.observed import ObservedLeases, Record, Version
+from makegood.errors import ConfigError, MakegoodError
+
+BUCKET = "makegood_election"
+
+_CLOSE = 1.0
+_DELETED = ("DEL", "PURGE")
+
+
+class NatsLeases(ObservedLeases):
+    """A lease store in ``bucket`` on the servers. ``timeout``: how long a call may take; ``clock`` judges expiry; ``replicas``: of a
+    bucket that is made; ``creds``: a file with credentials.
+    """
+
+    def __init__(
+        self,
+        servers: list[str],
+        *,
+        clock: Clock,
+        bucket: str = BUCKET,
+        replicas: int = 1,
+        creds: str | None = None,
+        timeout: Duration = 5,
+    ) -> None:
+        shown = ",".join(server.rpartition("@")[2].rpartition("/")[2] for server in servers)
+        super().__init__(f"the leases in NATS at {shown}, bucket {bucket}", clock=clock, timeout=timeout)
+        self._servers = servers
+        self._bucket = bucket
+        self._replicas = replicas
+        self._options: dict[str, Any] = {} if creds is None else {"user_credentials": creds}
+        self._client: NATS | None = None
+        self._kept: Any = None
+        self._turn = asyncio.Lock()
+
+    async def get(self, name: str) -> tuple[Record, Version] | None:
+        """Read a key and its revision."""
+        kept = await self._connected()
+        key = _key(name)
+        try:
+            entry = await kept.get(key)
+        except refused.KeyNotFoundError as missing:
+            if missing.op in _DELETED:
+                raise self.wrong(
+                    f"the key {key} was deleted, and its epoch is lost with it: name the election anew, or put the key back"
+                ) from missing
+            return None
+        try:
+            return Record.decoded(entry.value), entry.revision
+        except ValueError as other:
+            raise self.wrong(f"the key {key} is used for something else ({other})") from other
+
+    async def put(self, name: str, record: Record, expect: Version | None) -> Version | None:
+        """Write a key whose revision is known; 0: that never was."""
+        kept = await self._connected()
+        try:
+            return await kept.update(_key(name), record.encoded(), last=expect or 0)
+        except refused.KeyWrongLastSequenceError:
+            return None
+
+    async def disconnect(self) -> None:
+        """Close the connection."""
+        client, self._client, self._kept = self._client, None, None
+        if client is not None:
+            await _closed(client)
+
+    def meaning(self, fault: Exception) -> MakegoodError | None:
+        """Tell what can never work from what may work in a moment."""
+        if isinstance(
+            fault, failed.AuthorizationError | refused.InvalidBucketNameError | refused.BadBucketError
+        ):
+            return self.wrong(fault)
+        if "Authorization" in str(fault):
+            return self.wrong(fault)
+        if isinstance(
+            fault, refused.ServiceUnavailableError | refused.NoStreamResponseError | failed.NoRespondersError
+        ):
+            return self.unavailable(f"{fault}; is JetStream switched on (nats-server -js)?")
+        return self.unavailable(fault) if isinstance(fault, failed.Error | OSError) else None
+
+    def broken(self) -> None:
+        """Dial anew at the next call."""
+        if self._client is not None:
+            self.later(self.disconnect())
+
+    async def _connected(self) -> Any:
+        async with self._turn:
+            if self._client is not None and self._client.is_connected and self._kept is not None:
+                return self._kept
+            await self.disconnect()
+            client = NATS()
+            try:
+                # No reconnecting of its own: a call without an answer is tried again on a new connection.
+                await client.connect(
+                    self._servers, name="makegood election", allow_reconnect=False, max_reconnect_attempts=1,
+                    reconnect_time_wait=0, connect_timeout=max(1, round(self._timeout)),
+                    error_cb=_nothing, **self._options,
+                )  # fmt: skip
+                self._kept = await self._opened(client)
+            except BaseException:
+                self.later(_closed(client))
+                raise
+            self._client = client
+            return self._kept
+
+    async def _opened(self, client: NATS) -> Any:
+        """Return the bucket, made when it is missing."""
+        stream = client.jetstream(timeout=self._timeout)
+        try:
+            kept = await stream.key_value(self._bucket)
+        except refused.BucketNotFoundError:
+            config = api.KeyValueConfig(
+                self._bucket, history=1, storage=api.StorageType.FILE, replicas=self._replicas
+            )
+            try:
+                return await stream.create_key_value(config)
+            except refused.BadRequestError:  # another made it at the same moment
+                kept = await stream.key_value(self._bucket)
+        told = (await stream.stream_info(f"KV_{self._bucket}")).config
+        if told.max_age:
+            raise self.wrong(
+                f"the bucket forgets keys after {told.max_age:g} s, and epochs with them: use one without a ttl"
+            )
+        if told.storage == api.StorageType.MEMORY:
+            raise self.wrong(
+                "the bucket is kept in memory, and epochs must survive a restart: use one with file storage"
+            )
+        return kept
+
+
+async def _closed(client: NATS) -> None:
+    with contextlib.suppress(failed.Error, OSError, TimeoutError):
+        async with asyncio.timeout(_CLOSE):
+            await client.close()
+
+
+async def _nothing(_fault: Exception) -> None:
+    """What goes wrong is told by the call that it happens to."""
+
+
+def _key(name: str) -> str:
+    """Return a name as NATS allows it in a key."""
+    return quote(name, safe="").replace("~", "%7E").replace(".", "%2E").replace("%", "=")
+
+
+def from_url(url: str, *, clock: Clock, timeout: float) -> NatsLeases:
+    """Open ``nats://user:password@host:4222/bucket?replicas=3&creds=FILE``; several servers with commas; ``tls://``, the same by TLS.
+
+    All but the host may be left out. Raises ``ConfigError`` for another form.
+    """
+    parts = urlsplit(url)
+    asked = parse_qs(parts.query, keep_blank_values=True)
+    bucket = parts.path.strip("/") or BUCKET
+    number = asked.pop("replicas", ["1"])[0]
+    creds = asked.pop("creds", [None])[0]
+    if not parts.netloc or "/" in bucket or asked or not number.isdecimal():
+        raise ConfigError(
+            f"{url.rpartition('@')[2]!r}: write nats://host:4222/bucket, with ?replicas= and ?creds= if need be"
+        )
+    servers = [f"{parts.scheme}://{place}" for place in parts.netloc.split(",")]
+    return NatsLeases(servers, clock=clock, bucket=bucket, replicas=int(number), creds=creds, timeout=timeout)

@@ -1,0 +1,193 @@
+"""Leases in PostgreSQL: a row per name in a schema of its own, ``makegood_election``, made when it is missing.
+
+A row and not an advisory lock: it survives poolers and lost connections, it has an epoch, and the leader's own transaction
+can look at it (``term.guard(connection)``). The server's clock judges expiry; a server whose wall clock is set *forward* by
+more than the ttl lets the lease run out early, so let it be slewed, as chrony and ntpd do.
+
+Every call is one statement on one connection, dialled when it is needed. A call without an answer is never cancelled at the
+server, which takes a second connection that a black hole swallows as well: the connection is dropped.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from typing import TypeAlias, TypeVar
+from urllib.parse import urlsplit
+
+import asyncpg
+from asyncpg import exceptions as pg
+from asyncpg.connect_utils import SessionAttribute
+
+from makegood.clock import Clock
+from makegood.durations import Duration, seconds
+from makegood.election.protocol import Fence, Grant, LeaseView, PastTerm
+from makegood.election.stores.closing import Closing
+from makegood.election.stores.statements import statements
+from makegood.errors import ConfigError, StoreUnavailableError
+
+T = TypeVar("T")
+Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
+
+SCHEMA = "makegood_election"
+_SQL = statements(f"{SCHEMA}.lease", f"{SCHEMA}.term")
+_FENCE = _SQL.fence.replace("$1", ":name").replace("$2", ":nonce").replace("$3", ":epoch")
+_KNOWN = f"select to_regclass('{SCHEMA}.term') is not null"
+_LOCK = 6_081_967
+"""Of an advisory lock: two that make the tables at the same time would collide."""
+
+_TABLES = f"""
+select pg_advisory_xact_lock({_LOCK});
+create schema if not exists {SCHEMA};
+create table if not exists {SCHEMA}.lease (
+    name text primary key,
+    holder text,
+    nonce text not null,
+    epoch bigint not null,
+    ttl double precision not null,
+    expires_at double precision not null,
+    taken_at double precision not null
+) with (fillfactor = 50);
+create table if not exists {SCHEMA}.term (
+    name text not null,
+    epoch bigint not null,
+    holder text not null,
+    began_at double precision not null,
+    ended_at double precision,
+    released boolean not null,
+    primary key (name, epoch)
+);
+"""
+_GONE = (OSError, asyncpg.PostgresConnectionError, asyncpg.InterfaceError, pg.InternalClientError)
+
+
+class PostgresLeases(Closing):
+    """A lease store in the database that ``url`` names. ``timeout``: how long a call may take."""
+
+    def __init__(self, url: str, *, timeout: Duration = 5) -> None:
+        self._url = url
+        self._timeout = seconds(timeout, name="timeout", least=0.01)
+        self._connection: Connection | None = None
+        self._turn = asyncio.Lock()
+        parts = urlsplit(url)
+        self._where = f"the leases in PostgreSQL at {parts.hostname or 'localhost'}{parts.path}"
+
+    async def acquire(self, name: str, holder: str, nonce: str, ttl: float) -> Grant | None:
+        """Take a lease that is free, expired or ours already. It waits for a transaction that guards the lease."""
+
+        async def take(connection: Connection) -> Grant | None:
+            try:
+                row = await connection.fetchrow(_SQL.acquire, name, holder, nonce, ttl)
+            except pg.LockNotAvailableError:
+                return None  # it is held: somebody's transaction stands guard
+            return None if row is None else Grant(name, holder, nonce, row["epoch"], ttl)
+
+        return await self._do(take)
+
+    async def renew(self, grant: Grant) -> bool:
+        """Extend a lease that is still held; False when the term is over."""
+        values = (grant.name, grant.nonce, grant.epoch)
+        return await self._do(lambda connection: connection.fetchrow(_SQL.renew, *values)) is not None
+
+    async def release(self, grant: Grant) -> None:
+        """Free a lease that is still this grant's."""
+        await self._do(lambda connection: connection.execute(_SQL.release, grant.name, grant.nonce))
+
+    async def read(self, name: str) -> LeaseView | None:
+        """Return who holds a lease."""
+        row = await self._do(lambda connection: connection.fetchrow(_SQL.read, name))
+        if row is None:
+            return None
+        return LeaseView(name, row["holder"], row["epoch"], row["ttl"], row["taken_at"], row["remaining"])
+
+    async def past_terms(self, name: str, limit: int = 100) -> list[PastTerm]:
+        """Return the latest terms, newest first."""
+        rows = await self._do(lambda connection: connection.fetch(_SQL.past, name, limit))
+        return [PastTerm(*row) for row in rows]
+
+    def fence(self, grant: Grant) -> Fence:
+        """Return the statement that checks the grant in a transaction on the same database."""
+        values: dict[str, str | int | float] = {
+            "name": grant.name,
+            "nonce": grant.nonce,
+            "epoch": grant.epoch,
+        }
+        return Fence("postgresql", _FENCE, values)
+
+    async def close(self) -> None:
+        """Close the connection."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with contextlib.suppress(TimeoutError, asyncpg.PostgresError, *_GONE):
+                await connection.close(timeout=self._timeout)
+
+    async def _do(self, work: Callable[[Connection], Awaitable[T]]) -> T:
+        """Run one call, the others waiting. Its task is never cancelled: when nobody waits for it any more, its connection is dropped."""
+        going = asyncio.get_running_loop().create_task(self._call(work))
+        try:
+            async with asyncio.timeout(self._timeout):
+                return await asyncio.shield(going)
+        except TimeoutError as silent:
+            if going.done() and not going.cancelled() and going.exception() is silent:
+                raise StoreUnavailableError(f"{self._where}: {silent}") from silent
+            raise StoreUnavailableError(f"{self._where}: no answer within {self._timeout:g} s") from silent
+        finally:
+            if not going.done():
+                self._drop()
+                going.cancel()
+                await asyncio.wait([going], timeout=1)
+
+    async def _call(self, work: Callable[[Connection], Awaitable[T]]) -> T:
+        async with self._turn:
+            try:
+                connection = await self._dialled()
+                return await work(connection)
+            except _GONE as lost:
+                self._drop()
+                raise StoreUnavailableError(f"{self._where}: {str(lost) or type(lost).__name__}") from lost
+            except pg.InvalidAuthorizationSpecificationError as barred:
+                raise ConfigError(f"{self._where}: {barred}") from None
+            except (pg.InvalidCatalogNameError, pg.InsufficientPrivilegeError) as wrong:
+                raise ConfigError(f"{self._where}: {wrong}") from wrong
+            except asyncpg.PostgresError as fault:
+                self._drop()
+                raise StoreUnavailableError(f"{self._where}: {fault}") from fault
+
+    def _drop(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.terminate()
+
+    async def _dialled(self) -> Connection:
+        if self._connection is not None and not self._connection.is_closed():
+            return self._connection
+        wait = f"{max(1, round(self._timeout * 500))}ms"
+        settings: dict[str, str] = {
+            "lock_timeout": wait,
+            "statement_timeout": f"{round(self._timeout * 1000)}ms",
+        }
+        try:
+            made = await asyncpg.connect(
+                self._url,
+                timeout=self._timeout,
+                statement_cache_size=0,  # statements that are prepared do not survive a pooler
+                target_session_attrs=SessionAttribute.read_write,
+                server_settings={"application_name": "makegood election", **settings},
+            )
+        except (ValueError, OverflowError) as wrong:
+            raise ConfigError(f"{self._where}: {wrong}") from None
+        try:
+            if not await made.fetchval(_KNOWN):
+                await made.execute(_TABLES)
+            await made.execute(
+                "select set_config('synchronous_commit', 'on', false) where current_setting('synchronous_commit') = 'off'"
+            )
+        except BaseException:
+            made.terminate()
+            raise
+        self._connection = made
+        return made
+
+
+def from_url(url: str, *, clock: Clock, timeout: float) -> PostgresLeases:  # noqa: ARG001 - the server's clock judges
+    """Open ``postgresql://user@host/database``."""
+    return PostgresLeases(url, timeout=timeout)

@@ -1,0 +1,250 @@
+"""Leases in a SQLite file: for candidates on one host, such as two copies of a service or several cron lines.
+
+``begin immediate`` lets one writer in at a time, so every call is exact. Expiry is judged on CLOCK_BOOTTIME, which all
+processes of a host share and which runs through suspend; the boot's id is kept beside it: after a restart of the host every
+holder is gone. Commits reach the disk before they are answered, or an epoch could come again after a power cut.
+
+The leader's own work may be committed in the same file: ``term.guard(connection)`` then fences it exactly.
+"""
+
+import asyncio
+import contextlib
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TypeVar
+
+from makegood.clock import Clock, SystemClock
+from makegood.durations import Duration, seconds
+from makegood.election.protocol import Fence, Grant, LeaseView, PastTerm
+from makegood.election.stores.closing import Closing
+from makegood.errors import ConfigError, StoreUnavailableError
+from makegood.threads import DaemonThreads
+
+T = TypeVar("T")
+
+KEPT = 1000
+"""Terms remembered per lease."""
+
+_SWITCH_TRIES, _SWITCH_PAUSE = 1000, 0.005
+
+# ``expires`` is on the boot's clock; the other times are seconds since 1970, for people.
+_SCHEMA = """
+create table if not exists makegood_election_lease (
+    name text primary key,
+    holder text,
+    nonce text not null,
+    epoch integer not null,
+    ttl real not null,
+    boot text not null,
+    expires real not null,
+    since real not null
+) without rowid;
+create table if not exists makegood_election_term (
+    name text not null,
+    epoch integer not null,
+    holder text not null,
+    began real not null,
+    ended real,
+    released integer not null,
+    primary key (name, epoch)
+) without rowid;
+"""
+_FIND = "select holder, nonce, epoch, ttl, boot, expires, since from makegood_election_lease where name = ?"
+_TAKE = """
+insert into makegood_election_lease (name, holder, nonce, epoch, ttl, boot, expires, since)
+values (:name, :holder, :nonce, :epoch, :ttl, :boot, :expires, :since)
+on conflict (name) do update set holder = :holder, nonce = :nonce, epoch = :epoch, ttl = :ttl, boot = :boot,
+    expires = :expires, since = :since
+"""
+_END = "update makegood_election_term set ended = ?, released = ? where name = ? and ended is null"
+_BEGIN = "insert into makegood_election_term (name, epoch, holder, began, released) values (?, ?, ?, ?, 0)"
+_TRIM = "delete from makegood_election_term where name = ? and epoch <= ?"
+_RENEW = """
+update makegood_election_lease set expires = :now + ttl
+where name = :name and nonce = :nonce and epoch = :epoch and holder is not null and boot = :boot and expires > :now
+"""
+_RELEASE = "update makegood_election_lease set holder = null, nonce = '' where name = ? and nonce = ? and holder is not null"
+_PAST = """
+select epoch, holder, began, ended, released from makegood_election_term where name = ? order by epoch desc limit ?
+"""
+# It writes, so that it takes the write lock whatever kind of transaction it stands in.
+_FENCE = """
+update makegood_election_lease set epoch = epoch
+where name = :name and nonce = :nonce and epoch = :epoch and holder is not null and boot = :boot and expires > :now
+"""
+
+
+class SQLiteLeases(Closing):
+    """A lease store in the SQLite file ``path``, made when it is missing. ``timeout``: how long a call may take."""
+
+    def __init__(self, path: str | Path, *, clock: Clock | None = None, timeout: Duration = 5) -> None:
+        self._path = Path(path)
+        self._clock = clock or SystemClock()
+        self._timeout = seconds(timeout, name="timeout", least=0.01)
+        self._threads = DaemonThreads(1, "election")
+        self._open: sqlite3.Connection | None = None
+
+    async def acquire(self, name: str, holder: str, nonce: str, ttl: float) -> Grant | None:
+        """Take a lease that is free, expired or ours already (the same nonce)."""
+        return await self._do(
+            lambda connection: self._acquire(connection, Grant(name, holder, nonce, 0, ttl))
+        )
+
+    async def renew(self, grant: Grant) -> bool:
+        """Extend a lease that is still held; False when the term is over."""
+        return await self._do(lambda connection: self._renew(connection, grant))
+
+    async def release(self, grant: Grant) -> None:
+        """Free a lease that is still this grant's."""
+        await self._do(lambda connection: self._release(connection, grant))
+
+    async def read(self, name: str) -> LeaseView | None:
+        """Return who holds a lease."""
+        return await self._do(lambda connection: self._read(connection, name))
+
+    async def past_terms(self, name: str, limit: int = 100) -> list[PastTerm]:
+        """Return the latest terms, newest first."""
+        rows = await self._do(lambda connection: connection.execute(_PAST, (name, limit)).fetchall())
+        return [PastTerm(e, holder, began, ended, bool(back)) for e, holder, began, ended, back in rows]
+
+    def fence(self, grant: Grant) -> Fence:
+        """Return the statement that checks the grant in a transaction on the same file."""
+        return Fence("sqlite", _FENCE, self._values(grant))
+
+    async def close(self) -> None:
+        """Close the file."""
+        await self._in_thread(self._shut)
+
+    def _values(self, grant: Grant) -> dict[str, str | int | float]:
+        return {
+            "name": grant.name, "nonce": grant.nonce, "epoch": grant.epoch,
+            "boot": self._clock.boot_id(), "now": self._clock.monotonic(),
+        }  # fmt: skip
+
+    # -- in the thread, which is the only one that uses the connection ---------------------------------------------------
+
+    def _acquire(self, connection: sqlite3.Connection, wanted: Grant) -> Grant | None:
+        name, boot = wanted.name, self._clock.boot_id()
+        with _writing(connection):
+            now, wall = self._clock.monotonic(), self._clock.wall()
+            found = connection.execute(_FIND, (name,)).fetchone()
+            epoch, since = 1, wall
+            if found is not None:
+                holder, nonce, epoch, _ttl, then, expires, since = found
+                if nonce != wanted.nonce:
+                    if holder is not None and then == boot and expires > now:
+                        return None
+                    ended = wall - (now - expires) if then == boot else since
+                    connection.execute(_END, (ended, 0, name))
+                    epoch, since = epoch + 1, wall
+            if found is None or found[1] != wanted.nonce:
+                connection.execute(_BEGIN, (name, epoch, wanted.holder, wall))
+                connection.execute(_TRIM, (name, epoch - KEPT))
+            row = {
+                "name": name, "holder": wanted.holder, "nonce": wanted.nonce, "epoch": epoch, "ttl": wanted.ttl,
+                "boot": boot, "expires": now + wanted.ttl, "since": since,
+            }  # fmt: skip
+            connection.execute(_TAKE, row)
+        return Grant(name, wanted.holder, wanted.nonce, epoch, wanted.ttl)
+
+    def _renew(self, connection: sqlite3.Connection, grant: Grant) -> bool:
+        with _writing(connection):
+            return connection.execute(_RENEW, self._values(grant)).rowcount == 1
+
+    def _release(self, connection: sqlite3.Connection, grant: Grant) -> None:
+        with _writing(connection):
+            if connection.execute(_RELEASE, (grant.name, grant.nonce)).rowcount == 1:
+                connection.execute(_END, (self._clock.wall(), 1, grant.name))
+
+    def _read(self, connection: sqlite3.Connection, name: str) -> LeaseView | None:
+        found = connection.execute(_FIND, (name,)).fetchone()
+        if found is None:
+            return None
+        holder, _nonce, epoch, ttl, boot, expires, since = found
+        remaining = expires - self._clock.monotonic() if boot == self._clock.boot_id() else -1.0
+        return LeaseView(name, holder, epoch, ttl, since, remaining)
+
+    def _connected(self) -> sqlite3.Connection:
+        if self._open is None:
+            if not self._path.absolute().parent.is_dir():
+                raise ConfigError(
+                    f"{self._path}: the folder {self._path.parent} does not exist; create it, or name another file"
+                )
+            made = sqlite3.connect(
+                self._path, timeout=self._timeout, isolation_level=None, check_same_thread=False
+            )
+            try:
+                self._ahead(made)
+                made.execute("pragma synchronous = full")
+                made.execute("pragma fullfsync = on")  # macOS: fsync alone does not reach the disk
+                made.executescript(_SCHEMA)
+            except BaseException:
+                made.close()
+                raise
+            self._open = made
+        return self._open
+
+    def _ahead(self, connection: sqlite3.Connection) -> None:
+        """Switch to the write-ahead log. Two that switch a new file at once: SQLite tells one of them at once that it is locked."""
+        until = self._clock.monotonic() + self._timeout
+        for _ in range(_SWITCH_TRIES):
+            try:
+                connection.execute("pragma journal_mode = wal")
+            except sqlite3.OperationalError:
+                if self._clock.monotonic() >= until:
+                    raise
+                time.sleep(_SWITCH_PAUSE)
+            else:
+                return
+        raise sqlite3.OperationalError("the write-ahead log could not be switched on")
+
+    def _shut(self) -> None:
+        connection, self._open = self._open, None
+        if connection is not None:
+            connection.close()
+
+    async def _do(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        def call() -> T:
+            try:
+                return work(self._connected())
+            except sqlite3.Error as fault:
+                self._shut()
+                if getattr(fault, "sqlite_errorcode", 0) == sqlite3.SQLITE_NOTADB:
+                    raise ConfigError(f"{self._path} is not a SQLite database: name another file") from fault
+                raise StoreUnavailableError(f"the leases in {self._path}: {fault}") from fault
+
+        return await self._in_thread(call)
+
+    async def _in_thread(self, call: Callable[[], T]) -> T:
+        try:
+            async with asyncio.timeout(self._timeout):
+                return await asyncio.get_running_loop().run_in_executor(self._threads, call)
+        except TimeoutError as silent:
+            raise StoreUnavailableError(
+                f"the leases in {self._path}: no answer within {self._timeout:g} s; is another process stopped in the "
+                "middle of a transaction?"
+            ) from silent
+
+
+@contextlib.contextmanager
+def _writing(connection: sqlite3.Connection) -> Iterator[None]:
+    """A transaction that nobody else's write can come between."""
+    connection.execute("begin immediate")
+    try:
+        yield
+        connection.execute("commit")
+    finally:
+        if connection.in_transaction:
+            connection.execute("rollback")
+
+
+def from_url(url: str, *, clock: Clock, timeout: float) -> SQLiteLeases:
+    """Open ``sqlite:///relative.db`` or ``sqlite:////absolute.db``. Raises ``ConfigError`` for another form."""
+    path = url.partition("://")[2]
+    if not path.startswith("/") or not path.strip("/"):
+        raise ConfigError(
+            f"{url!r}: write sqlite:///file.db for a file in the current folder, sqlite:////var/lib/file.db for an absolute path"
+        )
+    return SQLiteLeases(path[1:], clock=clock, timeout=timeout)

@@ -1,0 +1,81 @@
+"""The statements of a lease in PostgreSQL, for the election's own tables and for those of the state store.
+
+A row per name that is never deleted, so that an epoch never comes again; and a row per term, for people. ``clock_timestamp()``
+and not ``now()``: time is read after the locks were had.
+The last 1000 terms of a lease are remembered.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Statements:
+    """Parameters: name, holder, nonce, ttl for ``acquire``; name, nonce, epoch for ``renew`` and ``fence``; name, nonce for
+    ``release``; name for ``read``; name, limit for ``past``.
+    """
+
+    acquire: str
+    renew: str
+    release: str
+    read: str
+    past: str
+    fence: str
+
+
+_ACQUIRE = """
+with before as (select expires_at from LEASE where name = $1),
+taken as (
+    insert into LEASE as l (name, holder, nonce, epoch, ttl, expires_at, taken_at)
+    values ($1, $2, $3, 1, $4, NOW + $4, NOW)
+    on conflict (name) do update set
+        epoch = case when l.nonce = $3 then l.epoch else l.epoch + 1 end,
+        taken_at = case when l.nonce = $3 then l.taken_at else NOW end,
+        holder = $2, nonce = $3, ttl = $4, expires_at = NOW + $4
+    where l.holder is null or l.expires_at <= NOW or l.nonce = $3
+    returning epoch, taken_at
+),
+closed as (
+    update TERM set ended_at = least((select expires_at from before), (select taken_at from taken))
+    where name = $1 and ended_at is null and epoch < (select epoch from taken)
+),
+trimmed as (delete from TERM where name = $1 and epoch <= (select epoch from taken) - 1000),
+begun as (
+    insert into TERM (name, epoch, holder, began_at, released)
+    select $1::text, epoch, $2::text, taken_at, false from taken
+    on conflict (name, epoch) do nothing
+)
+select epoch from taken
+"""
+_RENEW = """
+update LEASE set expires_at = NOW + ttl
+where name = $1 and nonce = $2 and epoch = $3 and holder is not null and expires_at > NOW
+returning 1
+"""
+_RELEASE = """
+with freed as (
+    update LEASE set holder = null, nonce = '' where name = $1 and nonce = $2 and holder is not null returning epoch
+)
+update TERM set ended_at = NOW, released = true where name = $1 and epoch = (select epoch from freed)
+"""
+_READ = """
+select holder, epoch, ttl, taken_at, expires_at - NOW as remaining from LEASE where name = $1
+"""
+_PAST = """
+select epoch, holder, began_at, ended_at, released from TERM where name = $1 order by epoch desc limit $2
+"""
+_FENCE = """
+select 1 from LEASE
+where name = $1 and nonce = $2 and epoch = $3 and holder is not null and expires_at > NOW for share
+"""
+
+
+def statements(lease_table: str, term_table: str) -> Statements:
+    """Return the statements over two tables: (name, holder, nonce, epoch, ttl, expires_at, taken_at) and
+    (name, epoch, holder, began_at, ended_at, released).
+    """
+
+    def over(sql: str) -> str:
+        clock = "extract(epoch from clock_timestamp())::float8"
+        return sql.replace("LEASE", lease_table).replace("TERM", term_table).replace("NOW", clock)
+
+    return Statements(over(_ACQUIRE), over(_RENEW), over(_RELEASE), over(_READ), over(_PAST), over(_FENCE))

@@ -1,0 +1,58 @@
+"""A thread that ends the process when work has not stopped at the deadline of its term.
+
+Python cannot stop a thread, nor a coroutine that blocks the event loop: while it does, not even the cancellation at the
+deadline happens. Ending the process is the one thing that always works. Only with ``overrun="exit"``.
+"""
+
+import os
+import sys
+import threading
+from collections.abc import Callable
+
+from makegood.clock import Clock
+
+EXIT_CODE = 70
+"""With which the process ends (EX_SOFTWARE)."""
+
+_LONGEST_LOOK = 0.5
+
+
+class Watchdog:
+    """Watches one term until ``done``. ``deadline`` returns its present end on ``clock``; ``leave`` ends the process."""
+
+    def __init__(
+        self,
+        what: str,
+        deadline: Callable[[], float],
+        clock: Clock,
+        leave: Callable[[int], object] = os._exit,
+    ) -> None:
+        self._what = what
+        self._deadline = deadline
+        self._clock = clock
+        self._leave = leave
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name=f"watchdog {what}", daemon=True)
+
+    def start(self) -> None:
+        """Begin to watch."""
+        self._thread.start()
+
+    def done(self) -> None:
+        """The work has stopped in time: watch no more."""
+        self._over.set()
+
+    def _watch(self) -> None:
+        while True:
+            left = self._deadline() - self._clock.monotonic()
+            if left <= 0:
+                break
+            if self._over.wait(min(left, _LONGEST_LOOK)):
+                return
+        if not self._over.is_set():
+            sys.stderr.write(
+                f"makegood: the work of {self._what} has not stopped at the deadline of its lease; this process ends now, with "
+                f"exit code {EXIT_CODE}, because its successor begins\n"
+            )
+            sys.stderr.flush()
+            self._leave(EXIT_CODE)

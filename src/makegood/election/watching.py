@@ -1,0 +1,56 @@
+"""Who leads, and who led: for anybody, candidate or not."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from makegood.election.protocol import LeaseView, PastTerm
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """Who leads (None: nobody), in which epoch, since when (seconds since 1970). What is seen may be over a moment later."""
+
+    leader: str | None
+    epoch: int
+    since: float
+
+    @classmethod
+    def of(cls, lease: LeaseView | None) -> "View":
+        """Return what a lease says: one that has expired has no leader."""
+        if lease is None:
+            return cls(None, 0, 0.0)
+        leads = lease.holder if lease.remaining > 0 else None
+        return cls(leads, lease.epoch, lease.since)
+
+
+@dataclass(frozen=True, slots=True)
+class TermView:
+    """A term of the past, or the present one (``ended`` None). Points in time are seconds since 1970.
+
+    ``gap``: seconds without a leader before it, None for the first that is remembered. ``released``: it was given back; else its
+    lease ran out.
+    """
+
+    epoch: int
+    holder: str
+    began: float
+    ended: float | None
+    released: bool
+    gap: float | None
+
+
+def with_gaps(past: Iterable[PastTerm]) -> list[TermView]:
+    """Return terms (newest first) with the gaps before them.
+
+    >>> [t.gap for t in with_gaps([PastTerm(2, "b", 20.0, None, False), PastTerm(1, "a", 0.0, 15.0, False)])]
+    [5.0, None]
+    """
+    terms = list(past)
+    before = [*terms[1:], None]
+    return [
+        TermView(
+            term.epoch, term.holder, term.began, term.ended, term.released,
+            None if last is None or last.ended is None else max(0.0, term.began - last.ended),
+        )
+        for term, last in zip(terms, before, strict=True)
+    ]  # fmt: skip

@@ -1,0 +1,96 @@
+"""Lines of logs with their parts as fields: which task, step and attempt a line is about, for people and for machines.
+
+(And, where somebody traces, which trace it belongs to.) A line that is written inside an action, an undo or a probe is given the task, step and attempt of the call that it is part of, be it
+ours, the user's or a library's: ``CallFields`` takes them from ``current_call()``, at the moment and in the thread in which the line is
+written. Lines of the engine about a task name it as a field themselves. Payloads (inputs, arguments, results) are no part of
+any line of ours; what a user's own line says is the user's.
+
+    stream = logging.StreamHandler()
+    stream.addFilter(CallFields())
+    stream.setFormatter(JsonLines())
+"""
+
+import logging
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import msgspec
+
+from makegood.call import known_call
+
+FIELDS: Final = ("task", "step", "attempt")
+"""What a line may be about, as people write it: the task's id, the step's name, the attempt's number."""
+
+_PLAIN: Final = frozenset(logging.makeLogRecord({}).__dict__) | {
+    "message",
+    "asctime",
+    "color_message",
+    "taskName",
+}
+"""What every record has: all others are fields."""
+
+
+class CallFields(logging.Filter):
+    """Gives records the task, step and attempt of the call in which they are written. It keeps none back."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Add the fields that the record does not have."""
+        call = known_call()
+        if call is not None:
+            for name, value in zip(FIELDS, (call.task_id, call.step, call.attempt), strict=True):
+                if getattr(record, name, None) is None:
+                    setattr(record, name, value)
+            record.trace_id = call.trace_id
+        return True
+
+
+class JsonLines(logging.Formatter):
+    """One JSON object a line: time (UTC), level, logger, message, then the fields, and ``exception`` with its traceback."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return a record as JSON."""
+        at = datetime.fromtimestamp(record.created, UTC)
+        line: dict[str, Any] = {
+            "time": at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+            **fields(record),
+        }
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        if record.stack_info:
+            line["stack"] = self.formatStack(record.stack_info)
+        return msgspec.json.encode(line, enc_hook=str).decode()
+
+
+class TextLines(logging.Formatter):
+    """A line for people. Those of others than makegood end with the call that they were written in."""
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)-7s %(name)s: %(message)s")
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return a record as text."""
+        about = {} if record.name.partition(".")[0] == "makegood" else _about(record)
+        text = super().format(record)
+        if not about:
+            return text
+        first, newline, rest = text.partition("\n")  # a traceback follows the line that it belongs to
+        return f"{first} [{' '.join(f'{name}={value}' for name, value in about.items())}]{newline}{rest}"
+
+
+def fields(record: logging.LogRecord) -> dict[str, Any]:
+    """Return what a record says beside its message: task, step and attempt first; what is not known is left out."""
+    others = {
+        name: value
+        for name, value in record.__dict__.items()
+        if name not in _PLAIN and name not in FIELDS and value is not None
+    }
+    return {**_about(record), **others}
+
+
+def _about(record: logging.LogRecord) -> Mapping[str, Any]:
+    found = {name: getattr(record, name, None) for name in FIELDS}
+    return {name: value for name, value in found.items() if value is not None}

@@ -1,0 +1,238 @@
+"""What the submitter of a task is told: a *notice* for each state that the task comes to, numbered from 1 without gaps.
+
+The rules make notices, the store writes them in the transaction of the state change. They leave as CloudEvents 1.0 in JSON,
+the same ones to a queue of the store and to a webhook. The store adds what only it knows, ``head``: its own id and the time.
+"""
+
+import ipaddress
+from collections.abc import Callable, Sequence
+from typing import Literal, get_args
+from urllib.parse import SplitResult, urlsplit
+
+import msgspec
+from msgspec.structs import replace
+
+from makegood import ids
+from makegood.errors import ConfigError, DefinitionError
+from makegood.task import Reply, Step, Task, standing
+
+Told = Literal["received", "processing", "undoing", "processed", "undone", "error"]
+"""What a submitter is told. A task that goes from one Scheduler to the next (processing, pending, processing) is told once."""
+
+STATES: frozenset[str] = frozenset(get_args(Told))
+ENDS = frozenset({"processed", "undone", "error"})
+TYPE = "dev.makegood.task.{state}.v1"
+QUEUE = "queue:"
+
+_MOST_TEXT = 1000
+_LOCAL = frozenset({"localhost", "127.0.0.1", "::1"})
+_encode = msgspec.json.Encoder().encode
+
+
+class Notice(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One state of a task, as its submitter is told of it.
+
+    ``sequence``: the how-manieth notice of the task. ``result``: JSON bytes, of a processed task. ``cause``: why it was undone or
+    is in error. ``undone``: steps that were; ``standing``: (step, state) of those whose effect stands or may stand.
+    """
+
+    task: int
+    sequence: int
+    state: Told
+    reply: Reply
+    app: str
+    workflow: str
+    key: str | None = None
+    submission: int = 1
+    result: bytes | None = None
+    cause: str = ""
+    undone: tuple[str, ...] = ()
+    standing: tuple[tuple[str, str], ...] = ()
+
+
+class _Stands(msgspec.Struct, frozen=True):
+    step: str
+    state: str
+
+
+class _Data(msgspec.Struct, frozen=True, kw_only=True):
+    """The part of an event that is makegood's own; what does not belong to a state is left out."""
+
+    task: str
+    state: Told
+    sequence: int
+    submission: int
+    app: str
+    workflow: str
+    key: str | None
+    correlation_id: str | None
+    result: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    cause: str | msgspec.UnsetType = msgspec.UNSET
+    undone: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
+    standing: tuple[_Stands, ...] | msgspec.UnsetType = msgspec.UNSET
+
+
+class _Event(msgspec.Struct, frozen=True, kw_only=True):
+    """What stands in a CloudEvent behind its head."""
+
+    type: str
+    source: str
+    subject: str
+    sequence: str
+    correlationid: str | msgspec.UnsetType = msgspec.UNSET
+    datacontenttype: str = "application/json"
+    data: _Data
+
+
+# -- making them -------------------------------------------------------------------------------------------------------
+
+
+def told(task: Task, steps: Callable[[], Sequence[Step]]) -> Notice | None:
+    """Return the notice of the state that a task has just come to; None when nobody is to be told, or was told it last.
+
+    ``steps`` gives all of them; it is called for ends only.
+    """
+    state = task.state
+    if task.reply is None or state not in STATES or state == task.told:
+        return None
+    made = Notice(
+        task.id,
+        task.notified + 1,
+        state,  # type: ignore[arg-type]  # "pending" is none of STATES
+        task.reply,
+        task.app,
+        task.workflow,
+        task.key,
+        task.submission,
+    )
+    if state not in ENDS:
+        return made
+    if state == "processed":
+        return replace(made, result=task.result)
+    found = steps()
+    return replace(
+        made,
+        cause=task.cause,
+        undone=tuple(s.name for s in found if s.plan.kind == "action" and s.state == "undone"),
+        standing=tuple((s.name, s.state) for s in standing(found)),
+    )
+
+
+def event(notice: Notice) -> str:
+    """Return a notice as the text of a CloudEvent, but for its opening brace and its head."""
+    rest: dict[str, object] = {}
+    if notice.state == "processed":
+        rest["result"] = msgspec.Raw(notice.result or b"null")
+    elif notice.state in ENDS:
+        rest["cause"] = notice.cause
+        rest["undone"] = notice.undone
+        rest["standing"] = tuple(_Stands(*found) for found in notice.standing)
+    correlation_id, task = notice.reply.correlation_id, ids.show(notice.task)
+    data = _Data(
+        task=task, state=notice.state, sequence=notice.sequence, submission=notice.submission, app=notice.app,
+        workflow=notice.workflow, key=notice.key, correlation_id=correlation_id, **rest,  # type: ignore[arg-type]
+    )  # fmt: skip
+    made = _Event(
+        type=TYPE.format(state=notice.state),
+        source=f"/makegood/{notice.app}/{notice.workflow}",
+        subject=task,
+        sequence=f"{notice.sequence:010}",
+        correlationid=msgspec.UNSET if correlation_id is None else correlation_id,
+        data=data,
+    )
+    return _encode(made).decode()[1:]
+
+
+def head(store_id: str, notice: Notice, time: str) -> str:
+    """Return what an event begins with; ``time`` is RFC 3339. PostgreSQL writes the same by itself.
+
+    >>> head("5e", Notice(7, 2, "processing", Reply("queue:a"), "shop", "place"), "2026-01-01T00:00:00Z")
+    '{"specversion":"1.0","id":"5e-0000000000007-2","time":"2026-01-01T00:00:00Z",'
+    """
+    return f'{{"specversion":"1.0","id":"{store_id}-{label(notice)}","time":"{time}",'
+
+
+def label(notice: Notice) -> str:
+    """Return what names a notice within its store; with the store's id before it, everywhere."""
+    return f"{ids.show(notice.task)}-{notice.sequence}"
+
+
+# -- addresses ---------------------------------------------------------------------------------------------------------
+
+
+def reply(reply_to: str | None, correlation_id: str | None) -> Reply | None:
+    """Return whom to tell; None: nobody. Raises ``ConfigError`` for an address that can never be told anything."""
+    if reply_to is None:
+        return None
+    if not isinstance(reply_to, str):
+        raise ConfigError(f'reply_to={reply_to!r}: a text, "queue:NAME" or "https://…"')
+    if correlation_id is not None and (len(correlation_id) > _MOST_TEXT or not correlation_id.isprintable()):
+        raise ConfigError(
+            f"correlation_id={correlation_id[:50]!r}: it travels with every notice; up to {_MOST_TEXT} printable characters"
+        )
+    if reply_to.startswith(QUEUE):
+        try:
+            ids.checked_name(reply_to.removeprefix(QUEUE), "queue")
+        except DefinitionError as wrong:
+            raise ConfigError(f"reply_to={reply_to!r}: {wrong}") from None
+    else:
+        parted(reply_to)
+    return Reply(reply_to, correlation_id)
+
+
+def queue(to: str) -> str | None:
+    """Return the queue that an address names, None for a URL."""
+    return to.removeprefix(QUEUE) if to.startswith(QUEUE) else None
+
+
+def parted(url: str) -> SplitResult:
+    """Return the parts of a webhook's URL. Raises ``ConfigError`` for any but https:// with a host, or http:// to this very
+    machine, for trying out.
+    """
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname or "", parts.port
+    except ValueError as unreadable:
+        raise ConfigError(f"reply_to={url!r} cannot be read: {unreadable}") from None
+    if not host or parts.scheme not in ("https", "http"):
+        raise ConfigError(f'reply_to={url!r}: write "queue:NAME" or "https://host/path"')
+    if parts.scheme == "http" and host not in _LOCAL:
+        raise ConfigError(
+            f"reply_to={url!r}: only https:// leaves this machine; http:// is for localhost alone"
+        )
+    wrong = (
+        "it is too long"
+        if len(url) > 2 * _MOST_TEXT
+        else "write it in ASCII: percent-encode the path, punycode the host"
+        if not url.isascii() or not url.isprintable() or " " in url
+        else "no user or password goes into it: the signature tells who sends"
+        if parts.username is not None or parts.password is not None
+        else "nothing behind # is sent: drop it"
+        if parts.fragment
+        else "the host is not one"
+        if not _is_host(host)
+        else ""
+    )
+    if wrong:
+        raise ConfigError(f"reply_to={url[:200]!r}: {wrong}")
+    return parts
+
+
+def shown(to: str) -> str:
+    """Return an address without what may be secret in it: a URL's path and query."""
+    if queue(to) is not None:
+        return to
+    parts = urlsplit(to)
+    return f"{parts.scheme}://{parts.netloc}"
+
+
+def _is_host(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        labels = host.removesuffix(".").split(".")
+        known = all(
+            part and len(part) < 64 and part.replace("-", "").replace("_", "").isalnum() for part in labels
+        )
+        return known and not labels[-1].isdecimal()  # 0x7f.1 and the like are addresses in disguise
+    return True

@@ -1,0 +1,252 @@
+"""The Notifier: sends what submitters are told to their webhooks. It runs in every process that has a Scheduler.
+
+What is to be sent was written with the state change that it tells of. A notifier takes it under a lease, posts it, and writes
+down what became of it; so of several notifiers one sends, another goes on when it dies, and each notice arrives at least once.
+Of one task the next notice can be taken only when the one before was delivered: they arrive in order, whoever sends.
+
+A receiver that does not answer is tried again after growing waits, and given up with an alert at last; then nothing more of that
+task is sent until an operator says so. It holds up only its own tasks: each host gets a share of the sending at one time, and
+a small one while it fails.
+"""
+
+import asyncio
+import contextlib
+import logging
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol, Self
+
+from makegood.clock import Clock
+from makegood.durations import retry_after
+from makegood.errors import DeliveryError, StoreUnavailableError
+from makegood.ids import show
+from makegood.options import Options
+from makegood.posting import Hosts, HTTPPoster, NoPoster, Poster, RefusedTargetError
+from makegood.store.notices import Due, HostDue, Sending
+from makegood.store.protocol import Notices
+from makegood.store.records import Identity
+
+log = logging.getLogger("makegood.notifier")
+
+AT_ONCE: Final = 32
+"""Notices on their way at the same time."""
+
+PER_HOST: Final = 8
+"""Of those, to one host; one alone while it fails."""
+
+FAILING: Final = 3
+"""Failures of a host in a row after which it counts as failing."""
+
+ABANDONED: Final = 300.0
+"""Seconds after which a notice is given up that no process may send: another one may have the host on its list."""
+
+
+class _Store(Notices, Protocol):
+    @property
+    def identity(self) -> Identity: ...
+
+    def subscribe(self, topic: str, ring: Callable[[], None]) -> Callable[[], None]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How often a notice is tried before it is given up, and the waits between: the first, the longest, in seconds."""
+
+    tries: int = 12
+    wait: float = 5.0
+    factor: float = 4.0
+    longest: float = 21_600.0
+
+    def after(self, tries: int, asked: float | None, rng: random.Random) -> float:
+        """Return the wait after the ``tries``-th failure; ``asked``: what the receiver wants. Never the same for two."""
+        wait = min(self.wait * self.factor ** (tries - 1), self.longest)
+        return min(max(wait * rng.uniform(0.75, 1.25), asked or 0.0), self.longest)
+
+
+class Notifier:
+    """Sends notices. ``node``: the process's number, as registered; set it before ``run``.
+
+    ``hosts``, ``poster``: whom to, and by what. ``timeout``: of one post, in seconds. ``poll``: seconds between looks at the store
+    behind the wake-ups, None = never.
+    """
+
+    def __init__(
+        self,
+        store: _Store,
+        poster: Poster,
+        hosts: Hosts,
+        *,
+        clock: Clock,
+        rng: random.Random,
+        patience: Patience | None = None,
+        timeout: float = 10.0,
+        poll: float | None = 5.0,
+    ) -> None:
+        self.node = 0
+        self._store = store
+        self.poster = poster
+        self.hosts = hosts
+        self._clock = clock
+        self._rng = rng
+        self._patience = patience or Patience()
+        self._timeout = timeout
+        self._lease = 3 * timeout
+        self._poll = poll
+        self._wake = asyncio.Event()
+        self._posts: dict[asyncio.Task[None], str] = {}
+        self._settled: list[Sending] = []
+        self._fails: dict[str, int] = {}
+        self._taking = True
+        self._idle = asyncio.Event()
+
+    @classmethod
+    def of(cls, store: _Store, options: Options, *, clock: Clock, rng: random.Random) -> Self:
+        """Return a notifier as ``options`` want it. Raises ``ConfigError`` when they name hosts and no secret, or httpx2 is missing."""
+        hosts, timeout, poll = (
+            Hosts((options.webhook_hosts or "").split()),
+            options.number("webhook_timeout"),
+            options.poll_seconds,
+        )
+        secrets = (options.webhook_secret or "").split()
+        return cls(
+            store,
+            HTTPPoster(hosts, secrets, clock=clock, timeout=timeout) if hosts else NoPoster(),
+            hosts,
+            clock=clock,
+            rng=rng,
+            patience=Patience(options.webhook_tries),
+            timeout=timeout,
+            poll=None if poll is None else 5 * poll,
+        )
+
+    async def run(self) -> None:
+        """Send what there is to send, until cancelled. What is under way then is sent again by another."""
+        stop = self._store.subscribe("notice", self._wake.set)
+        pause = 0.05
+        try:
+            while True:
+                self._wake.clear()
+                try:
+                    rest = await self._turn()
+                    pause = 0.05
+                except StoreUnavailableError as away:
+                    log.warning("the store is away; submitters are told when it is back: %s", away)
+                    rest = pause = min(pause * 2, 2.0)
+                await self._sleep(rest)
+        finally:
+            stop()
+            for post in self._posts:
+                post.cancel()
+            await asyncio.gather(*self._posts, return_exceptions=True)
+            self._posts.clear()
+
+    async def drain(self, limit: float) -> None:
+        """Take nothing more, and wait until nothing is under way, at most ``limit`` seconds: for an orderly end."""
+        self._taking = False
+        self._idle.clear()
+        self._wake.set()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(limit):
+                await self._idle.wait()
+
+    async def _sleep(self, seconds: float | None) -> None:
+        """Wait for a wake-up, or so long."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._wake.wait()
+        except TimeoutError:
+            return
+
+    async def _turn(self) -> float | None:
+        """Settle what was sent, take what is due; returns how long to rest at most."""
+        settled = list(self._settled)
+        if settled:
+            await self._store.settle_notices(self.node, settled)
+            del self._settled[: len(settled)]
+        if not self._taking:
+            if not self._posts:
+                self._idle.set()
+            return self._poll
+        due = await self._store.notices_due()
+        room = self._room(due)
+        if room:
+            began = self._clock.monotonic()
+            for notice in await self._store.take_notices(self.node, room, self._lease):
+                self._send(notice, began)
+        return self._rest(due)
+
+    def _rest(self, due: Sequence[HostDue]) -> float | None:
+        """Return the seconds until something will be due that this process may send; what is due now waits for room, which
+        wakes it.
+        """
+        waits = [self._poll * self._rng.uniform(0.8, 1.2)] if self._poll is not None else []
+        for host in due:
+            seconds = host.seconds if self.hosts.allow(host.host) else host.seconds + ABANDONED
+            if seconds > 0:
+                waits.append(seconds)
+        return min(waits) if waits else None
+
+    def _room(self, due: Sequence[HostDue]) -> list[tuple[str, int]]:
+        """Return how many notices of each host may be sent now."""
+        left = AT_ONCE - len(self._posts)
+        busy: dict[str, int] = {}
+        for host in self._posts.values():
+            busy[host] = busy.get(host, 0) + 1
+        room: list[tuple[str, int]] = []
+        hosts = [h for h in due if h.seconds <= (0 if self.hosts.allow(h.host) else -ABANDONED)]
+        self._rng.shuffle(
+            hosts
+        )  # who comes first must not be the alphabet's choice when there is room for few
+        for found in hosts:
+            most = 1 if self._fails.get(found.host, 0) >= FAILING else PER_HOST
+            free = min(left, most - busy.get(found.host, 0))
+            if free > 0:
+                room.append((found.host, free))
+                left -= free
+        return room
+
+    def _send(self, notice: Due, began: float) -> None:
+        task = asyncio.get_running_loop().create_task(self._one(notice, began), name="post a notice")
+        self._posts[task] = notice.host
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: "asyncio.Task[None]") -> None:
+        self._posts.pop(task, None)
+        self._wake.set()
+        if not task.cancelled() and (defect := task.exception()) is not None:
+            log.error("a notice could not be posted, it is sent again later", exc_info=defect)
+
+    async def _one(self, notice: Due, began: float) -> None:
+        if self._clock.monotonic() - began > self._lease - self._timeout:
+            return  # this process was stopped meanwhile: somebody else has it, or will
+        message_id = f"{self._store.identity.store_id}-{show(notice.task)}-{notice.sequence}"
+        try:
+            if not self.hosts.allow(notice.host):
+                raise RefusedTargetError(
+                    f"{notice.host} is not among webhook_hosts of any process that sends"
+                )
+            await self.poster.post(notice.url, message_id, notice.body)
+        except DeliveryError as fault:
+            self._settled.append(self._failed(notice, fault))
+        else:
+            self._fails.pop(notice.host, None)
+            self._settled.append(Sending(notice.task, notice.sequence, "sent"))
+
+    def _failed(self, notice: Due, fault: DeliveryError) -> Sending:
+        tries = notice.tries + 1
+        refused = isinstance(fault, RefusedTargetError)
+        if not refused:
+            self._fails[notice.host] = self._fails.get(notice.host, 0) + 1
+        if refused or tries >= self._patience.tries:
+            return Sending(notice.task, notice.sequence, "dead", error=str(fault))
+        wait = self._patience.after(tries, _asked(fault, self._clock.wall()), self._rng)
+        task = show(notice.task)
+        text = "notice %d of task %s, once more in %.0f s: %s"
+        log.info(text, notice.sequence, task, wait, fault, extra={"task": task})
+        return Sending(notice.task, notice.sequence, "failed", wait, str(fault))
+
+
+def _asked(fault: DeliveryError, now: float) -> float | None:
+    """Return the wait that a receiver asks for, None when it asks for none."""
+    return None if fault.retry_after is None else retry_after(fault.retry_after, now)

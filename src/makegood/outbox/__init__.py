@@ -1,0 +1,87 @@
+"""An outbox in an application's own database: orders that are written there with the application's own rows, for a store elsewhere.
+
+The application inserts into the table ``makegood_outbox`` in its own transaction; a relay (``makegood inbox --from URL``) puts each
+entry into a queue of the store and then deletes it. Nothing spans the two databases: a relay that dies in between sends the entry
+once more, and the queue knows its key.
+
+``sqlite:///relative/path.db``, ``sqlite:////absolute/path.db``, ``postgresql://user@host/database``.
+"""
+
+from importlib import import_module
+from urllib.parse import urlsplit
+
+from makegood.errors import ConfigError
+from makegood.outbox.protocol import Entry, Outbox, Taking
+
+__all__ = ["Entry", "Outbox", "Taking", "ddl", "open_outbox"]
+
+_SQLITE = """\
+create table if not exists makegood_outbox (
+    seq integer primary key autoincrement,
+    key text not null,
+    queue text not null,
+    payload text not null,
+    reply_to text,
+    correlation_id text,
+    created_at text not null default current_timestamp,
+    error text,
+    unique (queue, key)
+);"""
+_POSTGRES = """\
+create table if not exists makegood_outbox (
+    seq bigint generated always as identity primary key,
+    key text not null,
+    queue text not null,
+    payload text not null,
+    reply_to text,
+    correlation_id text,
+    created_at timestamptz not null default clock_timestamp(),
+    error text,
+    unique (queue, key)
+) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);"""
+
+
+def _scheme(url: str) -> str:
+    try:
+        scheme = urlsplit(url).scheme
+    except ValueError as unreadable:
+        raise ConfigError(f"the outbox's URL cannot be read: {unreadable}") from None
+    if scheme not in ("sqlite", "postgresql", "postgres"):
+        raise ConfigError(
+            f"{scheme or 'it'}: an outbox is in sqlite:///file.db or postgresql://user@host/database"
+        )
+    return scheme
+
+
+def ddl(url: str) -> str:
+    """Return the statement that makes the table in the database that ``url`` names. Raises ``ConfigError``.
+
+    >>> ddl("sqlite:///shop.db").splitlines()[0]
+    'create table if not exists makegood_outbox ('
+    """
+    return _SQLITE if _scheme(url) == "sqlite" else _POSTGRES
+
+
+def open_outbox(url: str) -> Outbox:
+    """Return the outbox in the database that ``url`` names; nothing is opened yet.
+
+    Raises ``ConfigError`` for another URL, or when the extra for it is not installed.
+    """
+    if _scheme(url) == "sqlite":
+        path = url.partition("://")[2]
+        if not path.startswith("/") or not path.strip("/"):
+            raise ConfigError(
+                f"{url!r}: write sqlite:///file.db, or sqlite:////var/lib/file.db for an absolute path"
+            )
+        found: Outbox = import_module("makegood.outbox.sqlite").SQLiteOutbox(path[1:])
+        return found
+    try:
+        module = import_module("makegood.outbox.postgres")  # asyncpg is an extra
+    except ModuleNotFoundError as missing:
+        if missing.name != "asyncpg":
+            raise
+        raise ConfigError(
+            "an outbox in postgresql:// needs asyncpg: `pip install asyncpg`, or makegood's extra [postgres]"
+        ) from missing
+    made: Outbox = module.PostgresOutbox(url)
+    return made

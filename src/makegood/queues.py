@@ -1,0 +1,317 @@
+"""Queues of the store, as applications use them: what a client sends, receives, and sees of them.
+
+A message is the receiver's for the length of a lease. It is acknowledged once it was handled; otherwise it comes again, to this
+receiver or another: each message arrives *at least* once. Messages of one task arrive in their order.
+"""
+
+import asyncio
+import logging
+import os
+import random
+import socket
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from typing import Any, Final, Protocol
+
+from makegood import ids, notices
+from makegood.clock import Clock
+from makegood.codec import encode
+from makegood.durations import Duration, seconds
+from makegood.errors import ConfigError, DefinitionError, StoreUnavailableError
+from makegood.observing import Observer
+from makegood.queued import QueueMessage
+from makegood.store import Store
+from makegood.store.mail import MessageView, Outgoing, QueueView, Returned, Sent
+from makegood.store.notices import ListenerView
+
+log = logging.getLogger("makegood.queues")
+
+LIMIT: Final = 100_000
+"""Messages that may wait in a queue, unless ``queue_limit`` says otherwise."""
+
+LEASE: Final = "30s"
+TRIES: Final = 8
+_MOST_ID: Final = 300
+_AWAY: Final = (0.05, 2.0)
+
+
+class _Client(Protocol):
+    store: Store
+
+    def ready(self) -> None: ...
+
+
+def named(queue: str) -> str:
+    """Return the name of a queue. Raises ``ConfigError`` for what cannot be one."""
+    try:
+        return ids.checked_name(queue, "queue")
+    except DefinitionError as wrong:
+        raise ConfigError(str(wrong)) from None
+
+
+class Queue:
+    """A queue, for whoever reads it: ``client.queue("web-7")``. Any number of processes may read one queue.
+
+    ``async for message in queue`` yields messages as they come and acknowledges each when the next one is asked for. One that the
+    loop left by an exception or ``break`` is not acknowledged, and comes again.
+
+    >>> async def listen(client):
+    ...     async for message in client.queue("web-7"):
+    ...         print(message.value["data"]["state"])
+    """
+
+    def __init__(self, client: _Client, name: str, *, lease: Duration, tries: int, poll: float) -> None:
+        self.name = named(name)
+        self._client = client
+        self._poll = poll
+        self._lease = seconds(lease, name="lease", least=0.01)
+        if not isinstance(tries, int) or tries < 1:
+            raise ConfigError(f"tries={tries!r}: a whole number from 1")
+        self._tries = tries
+        self._turns: set[tuple[int, int]] = set()  # messages whose turn in ``async for`` it is
+
+    def __repr__(self) -> str:
+        return f"<queue {self.name}>"
+
+    async def receive(self, limit: int = 1, *, timeout: Duration | None = None) -> list[QueueMessage]:
+        """Wait until there is a message, and return up to ``limit`` of those that are there.
+
+        ``timeout``: how long to wait at most, None = for ever; then the list is empty. Acknowledge the messages before the lease
+        ends, or they come again. Raises ``StoreUnavailableError`` when the store is away at the end of that time.
+        """
+        most = None if timeout is None else seconds(timeout, name="timeout")
+        if not isinstance(limit, int) or limit < 1:
+            raise ConfigError(f"limit={limit!r}: a whole number from 1")
+        self._client.ready()
+        now = asyncio.get_running_loop().time
+        end = None if most is None else now() + most
+        wake = asyncio.Event()
+        stop = self._client.store.subscribe(f"queue:{self.name}", wake.set)
+        pause = _AWAY[0]
+        try:
+            while True:
+                wake.clear()
+                self._client.ready()
+                rest = self._poll
+                try:
+                    found = await self._take(limit)
+                    if isinstance(found, list):
+                        return found
+                    rest, pause = min(rest, found), _AWAY[0]
+                except StoreUnavailableError as away:
+                    if end is not None and now() >= end:
+                        raise
+                    log.warning("waiting for messages of queue %s, the store is away: %s", self.name, away)
+                    rest = pause = min(pause * 2, _AWAY[1])
+                if end is not None:
+                    if now() >= end:
+                        return []
+                    rest = min(rest, end - now())
+                await _rung(wake, rest)
+        finally:
+            stop()
+
+    async def _take(self, limit: int) -> list[QueueMessage] | float:
+        """Return messages, or how long there will be none for certain (but for those that somebody rings for)."""
+        handed = await self._client.store.receive_messages(
+            self.name, _receiver(), limit, self._lease, self._tries
+        )
+        if handed.dead:
+            log.error("queue %s: %d messages put to the dead letters", self.name, handed.dead)
+        if handed.messages:
+            return handed.messages
+        return float("inf") if handed.rest is None else handed.rest
+
+    async def acknowledge(self, *messages: QueueMessage) -> bool:
+        """Say that messages were handled: they are gone. False when one of them was another receiver's by now: it came again."""
+        receipts = self._settled(messages)
+        return all(await self._client.store.acknowledge_messages(receipts))
+
+    async def give_back(
+        self, *messages: QueueMessage, wait: Duration = 0.0, error: str = "", dead: bool = False
+    ) -> bool:
+        """Give messages back unhandled: they come again after ``wait``, or with ``dead`` go to the dead letters, with an alert.
+
+        ``error``: why, for whoever sees it next. False when one of them was another receiver's by now.
+        """
+        pause = seconds(wait, name="wait")
+        returned = [Returned(receipt, pause, error, dead) for receipt in self._settled(messages)]
+        return all(await self._client.store.return_messages(returned))
+
+    async def hold(self, *messages: QueueMessage, lease: Duration) -> bool:
+        """Keep messages for ``lease`` from now on, never shorter than before. False when one was another receiver's by now."""
+        self._client.ready()
+        receipts = [(message.seq, message.tries) for message in messages]
+        return all(await self._client.store.hold_messages(receipts, seconds(lease, name="lease")))
+
+    def _settled(self, messages: Sequence[QueueMessage]) -> list[tuple[int, int]]:
+        self._client.ready()
+        receipts = [(message.seq, message.tries) for message in messages]
+        self._turns.difference_update(receipts)
+        return receipts
+
+    async def __aiter__(self) -> AsyncGenerator[QueueMessage, None]:
+        """Yield messages as they come, for ever."""
+        while True:
+            for message in await self.receive():
+                receipt = (message.seq, message.tries)
+                self._turns.add(receipt)
+                try:
+                    yield message
+                    unsettled = receipt in self._turns
+                finally:
+                    self._turns.discard(receipt)
+                if unsettled:
+                    await self.acknowledge(message)
+
+
+async def _rung(wake: asyncio.Event, limit: float) -> None:
+    """Wait for a wake-up, or so long."""
+    try:
+        async with asyncio.timeout(limit):
+            await wake.wait()
+    except TimeoutError:
+        return
+
+
+def _receiver() -> str:
+    return f"{socket.gethostname()}-{os.getpid()}"
+
+
+class Correspondent(ABC):
+    """The part of a client that sends messages, receives them and looks after queues and notices."""
+
+    store: Store
+    _poll: float
+    _queue_limit: int
+    _telemetry: Observer | None = None
+
+    @abstractmethod
+    def ready(self) -> None:
+        """Raise ``ClosedError`` unless the client is open."""
+
+    @property
+    @abstractmethod
+    def means(self) -> tuple[Clock, random.Random]:
+        """The clock and the source of chance that this client was given."""
+
+    # -- sending and receiving -----------------------------------------------------------------------------------------
+
+    async def send(
+        self,
+        queue: str,
+        value: Any,
+        *,
+        id: str | None = None,  # noqa: A002 - what it is
+        reply_to: str | None = None,
+        correlation_id: str | None = None,
+        kind: str = "",
+        headers: Mapping[str, str] | None = None,
+        delay: Duration = 0.0,
+        expires: Duration | None = None,
+        remember: Duration = "7d",
+    ) -> Sent:
+        """Put a message into a queue: ``value`` as JSON. Returns its id once it is durable, and whether it was ``created``.
+
+        ``id``: a queue takes a message of the same id only once, and not again for ``remember`` after it was acknowledged; None
+        draws one. ``reply_to``: where the sender wants to hear what becomes of it, "queue:NAME" or "https://…"; an inbox passes it
+        and ``correlation_id`` on to the task. ``delay``: it cannot be received before; ``expires``: it is dropped unread after that.
+        Raises ``QueueFullError``, ``PayloadError``, ``ConfigError`` or ``StoreUnavailableError``: then nothing was sent.
+
+        >>> async def order(client, order):
+        ...     await client.send("orders", order, id=order.id, reply_to="queue:web-7")
+        """
+        self.ready()
+        if self._telemetry is not None:
+            headers = self._telemetry.sent(headers)
+        drawn = str(uuid.UUID(int=self.means[1].getrandbits(128), version=4))
+        message = outgoing(
+            queue, drawn if id is None else id, encode(value, what=f"the message to queue {queue}"), reply_to=reply_to,
+            correlation_id=correlation_id, kind=kind, headers=headers, delay=delay, expires=expires,
+            remember=None if id is None else remember,  # nobody can say one again that was drawn
+        )  # fmt: skip
+        (sent,) = await self.store.send_messages([message], self._queue_limit)
+        return sent
+
+    def queue(self, name: str, *, lease: Duration = LEASE, tries: int = TRIES) -> Queue:
+        """Return a queue for receiving from it. ``lease``: for how long a message that was received is nobody else's; ``tries``:
+        one that was given out so often and never acknowledged is put to the dead letters, with an alert.
+        """
+        return Queue(self, name, lease=lease, tries=tries, poll=self._poll)
+
+    # -- looking after them --------------------------------------------------------------------------------------------
+
+    async def queues(self) -> list[QueueView]:
+        """Return the queues in which messages wait or are dead, by name."""
+        self.ready()
+        return await self.store.queues()
+
+    async def messages(
+        self, queue: str | None = None, *, dead: bool = False, limit: int = 100
+    ) -> list[MessageView]:
+        """Return messages that wait, or with ``dead`` dead letters, of one queue or of all; nobody takes them by that."""
+        self.ready()
+        return await self.store.messages(queue, limit, dead=dead)
+
+    async def replay_messages(self, queue: str, ids: Sequence[str] | None = None) -> list[str]:
+        """Let dead letters of a queue be received again, all of them or those of these ids, and end their alerts; returns the ids of
+        those that there were.
+        """
+        self.ready()
+        return await self.store.replay_messages(queue, ids)
+
+    async def drop_messages(self, queue: str, ids: Sequence[str] | None = None) -> list[str]:
+        """Remove dead letters of a queue for good, and end their alerts; returns the ids of those that there were."""
+        self.ready()
+        return await self.store.drop_messages(queue, ids)
+
+    async def notices(self, *, dead: bool = False, limit: int = 100) -> list[ListenerView]:
+        """Return the webhooks that are still to be told something, those given up first; ``dead``: only those."""
+        self.ready()
+        return await self.store.listeners(limit, dead=dead)
+
+    async def retry_notices(self, task: str | int | None = None) -> list[str]:
+        """Send again what was given up, of one task or of all; returns the tasks' ids."""
+        self.ready()
+        return [ids.show(found) for found in await self.store.retry_notices(_task(task))]
+
+    async def drop_notices(self, task: str | int | None = None) -> list[str]:
+        """Drop what was given up, of one task or of all: its submitter will not be told. Returns the tasks' ids."""
+        self.ready()
+        return [ids.show(found) for found in await self.store.drop_notices(_task(task))]
+
+
+def _task(task: str | int | None) -> int | None:
+    return ids.parse(task) if isinstance(task, str) else task
+
+
+def outgoing(
+    queue: str,
+    id: str,  # noqa: A002 - what it is
+    body: bytes,
+    *,
+    reply_to: str | None = None,
+    correlation_id: str | None = None,
+    kind: str = "",
+    headers: Mapping[str, str] | None = None,
+    delay: Duration = 0.0,
+    expires: Duration | None = None,
+    remember: Duration | None = None,
+) -> Outgoing:
+    """Return a message as it is sent. Raises ``ConfigError`` and ``PayloadError`` for what cannot be."""
+    if not isinstance(id, str) or not id or len(id) > _MOST_ID or not id.isprintable():
+        raise ConfigError(f"id={id!r}: a text of up to {_MOST_ID} printable characters, and not empty")
+    if len(kind) > _MOST_ID or not kind.isprintable():
+        raise ConfigError(f"kind={kind[:50]!r}: up to {_MOST_ID} printable characters")
+    notices.reply(reply_to or "queue:nobody", correlation_id)  # raises for what can never be told
+    if headers is not None:
+        if not all(isinstance(k, str) and isinstance(v, str) for k, v in headers.items()):
+            raise ConfigError("headers: texts by name")
+        encode(dict(headers), what="the headers")
+    return Outgoing(
+        queue=named(queue), id=id, body=body, kind=kind, correlation_id=correlation_id,
+        reply_to=reply_to, headers=headers, delay=seconds(delay, name="delay"),
+        expires=None if expires is None else seconds(expires, name="expires"),
+        remember=None if remember is None else seconds(remember, name="remember"),
+    )  # fmt: skip

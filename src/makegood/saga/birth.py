@@ -1,0 +1,112 @@
+"""What a Scheduler decides on a task that is only being submitted.
+
+Most tasks of a workflow have the same steps, and then they begin alike: which steps are dispatched, with which moves. What was
+decided on the first of them is remembered for those that follow, and only what differs is made anew: the task and the arguments.
+"""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+
+import msgspec
+from msgspec.structs import replace
+
+from makegood import codec
+from makegood.decision import Decision
+from makegood.errors import MissingValueError
+from makegood.messages import Message, Request
+from makegood.saga.deciding import decide
+from makegood.saga.held import hold
+from makegood.task import Held, Ref, Step, StepPlan, Task
+
+_SHAPES = 100
+
+
+def begun(held: Held) -> Decision | None:
+    """Return the Decision that begins a task, if all that it does is to dispatch its first steps; None otherwise.
+
+    Such a Decision needs no row to be there before it, so it can be written together with the task itself.
+    """
+    decision = decide(held, [Message("claim")])
+    if (
+        decision.task.state != "processing"
+        or decision.release
+        or len(decision.requests) != len(decision.steps)
+        or not all(map(_dispatched, decision.steps.values()))
+        or decision.counted
+        or decision.added
+        or decision.timers
+        or decision.alerts
+    ):
+        return None
+    return decision
+
+
+def _dispatched(step: Step) -> bool:
+    return step.state == "running" and step.doing == "do" and step.attempt == 1 and step.result is None
+
+
+class _Shape(msgspec.Struct):
+    """What tasks with these very steps have in common when they begin."""
+
+    plans: Sequence[StepPlan]
+    held: Held
+    begun: Decision
+
+
+class Beginnings:
+    """Remembers how tasks of a shape begin. ``begin`` is a pure function of its arguments all the same."""
+
+    def __init__(self) -> None:
+        self._shapes: OrderedDict[int, _Shape] = OrderedDict()
+
+    def begin(self, task: Task, plans: Sequence[StepPlan]) -> tuple[Held, Decision | None]:
+        """Return a task that is being submitted as it is to be held, and what ``begun`` says of it.
+
+        Raises what ``decide`` raises.
+        """
+        shape = self._shapes.get(id(plans))
+        if shape is not None and shape.plans is plans and _alike(shape.begun.before, task):
+            try:
+                requests = [_asked(request, task, plans) for request in shape.begun.requests]
+            except MissingValueError:  # decided as any other: such a step fails
+                requests = []
+            if requests:
+                known, first = shape.held, shape.begun
+                held = Held(task, known.steps.copy(), known.followers, known.open.copy(), known.left)
+                after = replace(task, state="processing", timed=first.task.timed)
+                return held, Decision(task, after, first.steps, requests=requests, moves=first.moves)
+        held = hold(task, map(Step, plans))
+        decision = begun(held)
+        if decision is not None and all(plan.kind == "action" for plan in plans):
+            copied = Held(task, held.steps.copy(), held.followers, held.open.copy(), held.left)
+            self._shapes[id(plans)] = _Shape(plans, copied, decision)
+            if len(self._shapes) > _SHAPES:
+                self._shapes.popitem(last=False)
+        return held, decision
+
+
+def _alike(one: Task, other: Task) -> bool:
+    """Return whether two tasks begin alike, given the same steps: in all that the rules look at before anything was answered."""
+    return (
+        one.app == other.app
+        and one.on_failure == other.on_failure
+        and (one.within is None) == (other.within is None)
+        and one.epoch == other.epoch
+        and other.state == "pending"
+        and other.goal == "forward"
+        and not other.timed
+        and not other.lost
+    )
+
+
+def _asked(request: Request, task: Task, plans: Sequence[StepPlan]) -> Request:
+    """Return the request of the same first step of another task."""
+    template = plans[request.idx].args
+
+    def given(ref: Ref) -> bytes:
+        if ref.of == "input" and 0 <= ref.index < len(task.inputs):
+            return task.inputs[ref.index]
+        raise MissingValueError(f"there is no {ref.of} {ref.index}")
+
+    args = request.args if template is None else codec.fill(template, given)
+    return replace(request, task=task.id, args=args, priority=task.priority, trace=task.trace)

@@ -1,0 +1,127 @@
+"""The slots of one agent in one process: how many calls may run, what keeps more from beginning, and what was seen of them."""
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from makegood.breaker import UNCOUNTED, Circuit, Outcome
+from makegood.clock import Clock
+from makegood.declaration import Action
+from makegood.messages import Message
+from makegood.store.records import AgentInfo, Offer
+from makegood.trying import Running
+
+_RECENT = 0.05
+"""The weight of the latest call in the published share of calls that succeed: about the last twenty."""
+
+_SAYS: Mapping[str, Outcome] = {
+    "done": "answered", "happened": "answered", "not_happened": "answered", "permanent": "answered", "refused": "answered",
+    "later": "later", "gave_up": "failed",
+}  # fmt: skip
+
+
+@dataclass(slots=True)
+class Slots:
+    """One agent of this process: its actions by every name they go or went by, its slots, and what it has seen.
+
+    ``circuit``: its breaker's state, if it has one. ``rate``: calls a second over all processes, None = as they come.
+    ``free``: slots neither taken nor set aside; ``running``: calls under way. ``backlog``: requests wait in the store. ``rung``: some may. ``spent``: tries beside those that the store counted for the rate.
+    ``rests``: until when the rate lets nothing begin.
+    """
+
+    address: str
+    actions: Mapping[str, Action[..., Any]]
+    size: int
+    circuit: Circuit | None = None
+    rate: float | None = None
+    free: int = 0
+    running: int = 0
+    calls: int = 0
+    failed: int = 0
+    seconds: float = 0.0
+    success: float = 1.0
+    backlog: bool = False
+    rung: bool = False
+    spent: int = 0
+    rests: float = 0.0
+
+    @property
+    def lendable(self) -> int:
+        """The slots that a Scheduler of this process may fill by itself: none while requests wait in the store, the circuit is
+        not closed, or a rate is to be kept over all processes.
+        """
+        if self.backlog or self.rung or self.rate is not None:
+            return 0
+        return self.free if self.circuit is None or self.circuit.closed else 0
+
+    def offer(self, now: float) -> Offer | None:
+        """Return what may be taken from the store now, None for nothing."""
+        free = self.free if self.circuit is None else self.circuit.room(now, self.free)
+        if free < 1 or now < self.rests:
+            return None
+        return Offer(self.address, tuple(self.actions), free, self.rate, self.spent)
+
+    def waits(self, now: float) -> float:
+        """Return in how many seconds more may be taken although no call ends; 0: only when one does."""
+        if self.free < 1:
+            return 0.0
+        shut = 0.0 if self.circuit is None else self.circuit.remaining(now)
+        return max(shut, self.rests - now, 0.0)
+
+    def took(self, offer: Offer, taken: int, again: float | None, now: float) -> None:
+        """Note what an offer brought. ``again``: in how many seconds the rate lets more begin."""
+        self.backlog = taken >= offer.slots or again is not None
+        self.spent -= offer.spent
+        if again is not None:
+            self.rests = now + again
+
+    def ended(self, attempt: Running, message: Message | None, now: float) -> None:
+        """Count a call that has ended; ``message``: its answer."""
+        self.free += 1
+        self.running -= 1
+        self.calls += 1
+        self.seconds += now - attempt.began
+        failed = message is None or message.kind == "gave_up"
+        self.failed += failed
+        self.success += _RECENT * ((not failed) - self.success)
+        if self.rate is not None:
+            self.spent += attempt.again
+
+    def info(self, now: float) -> AgentInfo:
+        """Return what the process publishes of this agent."""
+        mean = self.seconds / self.calls if self.calls else 0.0
+        state, reset, most = "", 0.0, self.size
+        if self.circuit is not None:
+            state, reset, most = self.circuit.state, self.circuit.remaining(now), self.circuit.most
+        return AgentInfo(
+            self.address, self.size, self.running, self.calls, self.failed, mean, self.success if self.calls else None,
+            state, round(reset, 3), most, self.rate,
+        )  # fmt: skip
+
+
+def judge(slots: Slots, attempt: Running, message: Message | None, clock: Clock, rng: random.Random) -> bool:
+    """Tell the circuit how a call ended, once; returns whether a failure counts for the step as well. A failure that was under
+    way when the circuit opened does not.
+    """
+    circuit, ticket = slots.circuit, attempt.ticket
+    if circuit is None or ticket is None:
+        return True
+    attempt.ticket = None
+    now = clock.monotonic()
+    outcome: Outcome = "neither"
+    if message is None or now > attempt.deadline:
+        outcome = "failed" if now >= attempt.deadline else "neither"
+    elif attempt.reached and not message.final:
+        outcome = _SAYS[message.kind]
+    return circuit.ended(ticket, outcome, now, rng.random()) or outcome != "failed"
+
+
+def excused(slots: Slots, running: Mapping[Running, None]) -> list[Running]:
+    """Return the calls of an agent that were under way when its circuit opened: what becomes of them does not count."""
+    found: list[Running] = []
+    for attempt in running:
+        if attempt.ticket is not None and f"{attempt.request.app}/{attempt.request.agent}" == slots.address:
+            attempt.ticket = UNCOUNTED
+            found.append(attempt)
+    return found

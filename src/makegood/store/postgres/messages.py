@@ -1,0 +1,346 @@
+"""Messages in queues: sent, given to receivers under a lease, acknowledged, given back, dead."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import TypeVar
+
+from makegood.errors import PayloadError
+from makegood.store import mail, rows
+from makegood.store.mail import Handed, MessageView, Outgoing, QueueView, Receipt, Returned, Sent
+from makegood.store.postgres import alerts
+from makegood.store.postgres.faults import is_data
+from makegood.store.postgres.link import Connection
+from makegood.store.postgres.statement import INTO_MESSAGE
+from makegood.store.postgres.transaction import Row, Transaction, Work
+from makegood.store.postgres.writing import columns
+from makegood.transactions import Caller
+
+T = TypeVar("T")
+
+_WIDTH = len(mail.COLUMNS.split(", "))
+
+_NOW = "extract(epoch from clock_timestamp())::float8"
+_AT = f"with at as materialized (select {_NOW} as now)"
+
+_SEND = f"""
+{_AT}
+{INTO_MESSAGE}
+select x.queue, x.id, x.body, x.kind, x.correlation_id, x.reply_to, x.task, x.sequence, x.headers, at.now, at.now + x.delay,
+    at.now + x.expires, x.remember
+from at cross join unnest($1::text[], $2::text[], $3::bytea[], $4::text[], $5::text[], $6::text[], $7::bigint[], $8::int[],
+    $9::bytea[], $10::float8[], $11::float8[], $12::float8[]) with ordinality
+    as x (queue, id, body, kind, correlation_id, reply_to, task, sequence, headers, delay, expires, remember, n)
+order by x.n
+on conflict do nothing
+returning queue, id
+"""  # noqa: S608 - our own text
+_LENGTH = (
+    "select count(*) from (select 1 from makegood.message where queue = $1 and state = 'waiting' limit $2) m"
+)
+_EXPIRED = f"delete from makegood.message where queue = $1 and state = 'waiting' and expires_at <= {_NOW}"  # noqa: S608 - our own text
+
+_M = ", ".join(f"m.{name}" for name in mail.COLUMNS.split(", "))
+_DUE = f"select min(visible_at) - {_NOW} from makegood.message where queue = $1 and state = 'waiting'"  # noqa: S608 - our own text
+# A message of a task waits while an earlier one of it is taken, or delayed: then that one becomes visible after it.
+_RECEIVE = f"""
+{_AT},
+found as materialized (
+    select m.seq, m.tries, m.was from at cross join lateral (
+        select m.seq, m.tries, m.visible_at as was from makegood.message m
+        where m.queue = $1 and m.state = 'waiting' and m.visible_at <= at.now and (m.expires_at is null or m.expires_at > at.now)
+            and (m.task is null or not exists (
+                select 1 from makegood.message e
+                where e.task = m.task and e.queue = m.queue and e.seq < m.seq and e.state = 'waiting' and e.visible_at > m.visible_at
+                    and (e.expires_at is null or e.expires_at > at.now)
+            ))
+        order by m.visible_at, m.seq limit $3 for update skip locked
+    ) m
+),
+taken as (
+    update makegood.message m set taken_by = $2, visible_at = at.now + $4, tries = m.tries + 1
+    from at cross join found where m.seq = found.seq and found.tries < $5
+    returning {_M}, true as given, found.was
+)
+select * from taken
+union all
+select {_M}, false, found.was from found join makegood.message m on m.seq = found.seq where found.tries >= $5
+order by was, seq
+"""  # noqa: S608 - our own text
+_OURS = "m.seq = x.seq and m.tries = x.tries and m.state = 'waiting' and m.taken_by is not null"
+_GIVEN = "unnest($1::bigint[], $2::int[])"
+_HOLD = f"""
+update makegood.message m set visible_at = greatest(m.visible_at, {_NOW} + $3)
+from {_GIVEN} as x (seq, tries) where {_OURS} returning m.seq
+"""  # noqa: S608 - our own text
+_DONE = f"""
+with x as materialized (select * from {_GIVEN} as x (seq, tries)),
+gone as (delete from makegood.message m using x where {_OURS} and m.remember is null returning m.seq),
+kept as (
+    update makegood.message m set state = 'done', body = '', headers = null, error = '', taken_by = null, task = null, ended_at = {_NOW},
+        expires_at = {_NOW} + m.remember
+    from x where {_OURS} and m.remember is not null
+    returning m.seq
+)
+select seq from gone union all select seq from kept
+"""  # noqa: S608 - our own text
+_ACCEPT = _DONE.replace("$1::bigint[]", "array[?::bigint]").replace("$2::int[]", "array[?::int]")
+_BACK = f"""
+update makegood.message m set taken_by = null, visible_at = {_NOW} + x.wait, error = x.error, tries = m.tries - x.less
+from unnest($1::bigint[], $2::int[], $3::float8[], $4::text[], $5::int[]) as x (seq, tries, wait, error, less)
+where {_OURS} returning m.seq, m.queue
+"""  # noqa: S608 - our own text
+_KILL = f"""
+update makegood.message m set state = 'dead', taken_by = null, ended_at = {_NOW}, expires_at = null, error = x.error
+from unnest($1::bigint[], $2::int[], $3::text[]) as x (seq, tries, error)
+where m.seq = x.seq and m.tries = x.tries and m.state = 'waiting' and (m.taken_by is not null or $4)
+returning m.seq, m.queue, m.id, m.error
+"""  # noqa: S608 - our own text
+_VIEW = f"""
+select {mail.COLUMNS}, state, visible_at - {_NOW}, taken_by, ended_at, expires_at from makegood.message
+where state = $1 and ($2::text is null or queue = $2) order by {{order}} limit $3
+"""  # noqa: S608 - our own columns
+_QUEUES = f"""
+{_AT}
+select m.queue, count(*) filter (where m.visible_at <= at.now and m.state = 'waiting'),
+    count(*) filter (where m.visible_at > at.now and m.state = 'waiting' and m.taken_by is not null),
+    count(*) filter (where m.visible_at > at.now and m.state = 'waiting' and m.taken_by is null),
+    count(*) filter (where m.state = 'dead'),
+    max(at.now - m.visible_at) filter (where m.visible_at <= at.now and m.state = 'waiting')
+from at cross join makegood.message m where m.state <> 'done' group by m.queue order by m.queue
+"""  # noqa: S608 - our own text
+_DEAD = """
+select seq, id from makegood.message
+where queue = $1 and state = 'dead' and ($2::text[] is null or id = any ($2::text[])) order by seq for update
+"""
+_REPLAY = f"""
+update makegood.message set state = 'waiting', tries = 0, visible_at = {_NOW}, ended_at = null where seq = any ($1::bigint[])
+"""  # noqa: S608 - our own text
+_DROP = "delete from makegood.message where seq = any ($1::bigint[])"
+_EXPIRE = f"""
+{_AT}
+delete from makegood.message where seq in (
+    select m.seq from at cross join lateral (
+        select m.seq from makegood.message m
+        where m.expires_at <= at.now and (m.state <> 'waiting' or m.taken_by is null or m.visible_at <= at.now)
+        order by m.expires_at limit $1 for update skip locked
+    ) m
+)
+"""  # noqa: S608 - our own text
+
+
+def sent(m: Outgoing) -> tuple[object, ...]:
+    """Return a message as the columns of the statement that sends it."""
+    return (
+        m.queue, m.id, m.body, m.kind, m.correlation_id, m.reply_to, m.task, m.sequence, mail.headers(m), m.delay, m.expires,
+        m.remember,
+    )  # fmt: skip
+
+
+async def write(tx: Transaction, messages: Sequence[Outgoing]) -> set[tuple[str, str]]:
+    """Send messages in a transaction that does other things as well, whatever the length of their queues; returns (queue, id) of
+    those that were not there before.
+    """
+    if not messages:
+        return set()
+    made = {
+        (row["queue"], row["id"]) for row in await tx.rows(_SEND, *columns([sent(m) for m in messages], 12))
+    }
+    tx.topics.update(f"queue:{queue}" for queue, _ in made)
+    return made
+
+
+async def send(tx: Transaction, messages: Sequence[Outgoing], most: int) -> list[Sent]:
+    """Send messages."""
+    try:
+        made = await write(tx, messages)
+    except Exception as fault:
+        if is_data(fault):
+            raise PayloadError(
+                f"the database refuses a value of this message ({type(fault).__name__}: {fault}); nothing was sent"
+            ) from fault
+        raise
+    tx.idle = not made
+    for queue in sorted({queue for queue, _ in made}):
+        await _check(tx, queue, most)
+    answers: list[Sent] = []
+    for m in messages:
+        answers.append(Sent(m.id, created=(m.queue, m.id) in made))
+        made.discard((m.queue, m.id))  # of two with one id the later one is no message
+    return answers
+
+
+async def _check(tx: Transaction, queue: str, most: int) -> None:
+    """Raise ``QueueFullError`` when too many messages wait, once those that have expired are gone."""
+    if await tx.connection.fetchval(_LENGTH, queue, most + 1) <= most:
+        return
+    await tx.run(_EXPIRED, queue)
+    if await tx.connection.fetchval(_LENGTH, queue, most + 1) > most:
+        raise mail.full(queue, most)
+
+
+async def due(connection: Connection, queue: str) -> float | None:
+    """Return seconds until a message may be due, None when there is none."""
+    rest: float | None = await connection.fetchval(_DUE, queue)
+    return rest if rest is None else max(rest, 0.0)
+
+
+async def receive(
+    tx: Transaction, queue: str, taker: str, limit: int, *, lease: float, threshold: int
+) -> Handed:
+    """Give messages to a receiver."""
+    found = [tuple(row) for row in await tx.rows(_RECEIVE, queue, taker, limit, lease, threshold)]
+    tx.idle = not found
+    given = [mail.received(row[:_WIDTH]) for row in found if row[_WIDTH]]
+    worn = [mail.received(row[:_WIDTH]) for row in found if not row[_WIDTH]]
+    if worn:
+        dead = [Returned((m.seq, m.tries), error=mail.worn_out(m.tries, m.error), dead=True) for m in worn]
+        await _kill(tx, dead, taken=False)
+    rest = 0.0 if len(found) == limit else await due(tx.connection, queue)
+    return Handed(given, 1.0 if rest == 0 and not found else rest, len(worn))
+
+
+async def _kill(tx: Transaction, dead: Sequence[Returned], *, taken: bool) -> set[int]:
+    """Put messages to the dead letters, each with an alert; returns their ``seq``."""
+    values = [
+        (*one.receipt, one.error[: mail.MOST_ERROR]) for one in sorted(dead, key=lambda one: one.receipt)
+    ]
+    killed = await tx.rows(_KILL, *columns(values, 3), not taken)
+    raised = [mail.dead_letter(row["queue"], row["id"], row["error"]) for row in killed]
+    await alerts.raise_(tx, rows.alerts(raised))
+    return {row["seq"] for row in killed}
+
+
+async def hold(tx: Transaction, receipts: Sequence[Receipt], lease: float) -> list[bool]:
+    """Make leases longer."""
+    return _said(tx, receipts, await tx.rows(_HOLD, *columns(sorted(receipts), 2), lease))
+
+
+async def acknowledge(tx: Transaction, receipts: Sequence[Receipt]) -> list[bool]:
+    """Take messages out of their queues."""
+    return _said(tx, receipts, await tx.rows(_DONE, *columns(sorted(receipts), 2)))
+
+
+async def accept(caller: Caller, receipt: Receipt) -> bool:
+    """Take a message out of its queue in somebody's transaction."""
+    return bool(await caller.ask(_ACCEPT, *receipt))
+
+
+def _said(tx: Transaction, receipts: Sequence[Receipt], hit: Sequence[Row]) -> list[bool]:
+    tx.idle = not hit
+    there = {row["seq"] for row in hit}
+    return [seq in there for seq, _ in receipts]
+
+
+async def give_back(tx: Transaction, returned: Sequence[Returned]) -> list[bool]:
+    """Give messages back, or put them to the dead letters."""
+    back = sorted((one for one in returned if not one.dead), key=lambda one: one.receipt)
+    dead = [one for one in returned if one.dead]
+    hit: set[int] = set()
+    if back:
+        values = [(*o.receipt, o.wait, o.error[: mail.MOST_ERROR], 0 if o.counted else 1) for o in back]
+        found = await tx.rows(_BACK, *columns(values, 5))
+        tx.topics.update(f"queue:{row['queue']}" for row in found)
+        hit.update(row["seq"] for row in found)
+    if dead:
+        hit |= await _kill(tx, dead, taken=True)
+    tx.idle = not hit
+    return [one.receipt[0] in hit for one in returned]
+
+
+async def views(connection: Connection, queue: str | None, limit: int, *, dead: bool) -> list[MessageView]:
+    """Return messages that wait, or dead letters."""
+    sql = _VIEW.format(order="queue, seq" if dead else "queue, visible_at, seq")
+    found = [tuple(row) for row in await connection.fetch(sql, "dead" if dead else "waiting", queue, limit)]
+    return [MessageView(mail.received(row[:_WIDTH]), *row[_WIDTH:]) for row in found]
+
+
+async def queues(connection: Connection) -> list[QueueView]:
+    """Return the queues in which messages wait or are dead."""
+    return [QueueView(*row) for row in await connection.fetch(_QUEUES)]
+
+
+async def revive(tx: Transaction, queue: str, ids: Sequence[str] | None, *, drop: bool) -> list[str]:
+    """Let dead letters be received again, or remove them."""
+    found = await tx.rows(_DEAD, queue, None if ids is None else list(ids))
+    tx.idle = not found
+    if found:
+        await tx.run(_DROP if drop else _REPLAY, [row["seq"] for row in found])
+        causes = [mail.dead_letter(queue, row["id"], "") for row in found]
+        await alerts.ease(tx, causes, "dropped" if drop else "replayed")
+        tx.idle = False
+        tx.topics.add(f"queue:{queue}")
+    return [row["id"] for row in found]
+
+
+async def expire(tx: Transaction, limit: int) -> int:
+    """Remove what has expired."""
+    gone = await tx.run(_EXPIRE, limit)
+    tx.idle = gone == 0
+    return gone
+
+
+class MessageVerbs(ABC):
+    """The verbs of the ``Messages`` slice, for the store's object."""
+
+    @abstractmethod
+    async def _write(self, work: Work[T]) -> T: ...
+
+    @abstractmethod
+    async def _read(self, question: Callable[[Connection], Awaitable[T]]) -> T: ...
+
+    @abstractmethod
+    async def _verified(self, caller: Caller) -> None: ...
+
+    async def accept(self, caller: Caller, receipt: Receipt) -> bool:
+        """Acknowledge a message in a transaction."""
+        await self._verified(caller)
+        return await accept(caller, receipt)
+
+    async def send_messages(self, messages: Sequence[Outgoing], most: int) -> list[Sent]:
+        """Put messages into their queues."""
+        mail.checked(messages)
+        return await self._write(partial(send, messages=messages, most=most)) if messages else []
+
+    async def receive_messages(
+        self, queue: str, taker: str, limit: int, lease: float, threshold: int
+    ) -> Handed:
+        """Give messages to ``taker``; where none is due, nothing is written."""
+        rest = await self._read(partial(due, queue=queue))
+        if rest is None or rest > 0:
+            return Handed([], rest)
+        return await self._write(
+            partial(receive, queue=queue, taker=taker, limit=limit, lease=lease, threshold=threshold)
+        )
+
+    async def hold_messages(self, receipts: Sequence[Receipt], lease: float) -> list[bool]:
+        """Make leases longer."""
+        return await self._write(partial(hold, receipts=receipts, lease=lease)) if receipts else []
+
+    async def acknowledge_messages(self, receipts: Sequence[Receipt]) -> list[bool]:
+        """Take messages out of their queues."""
+        return await self._write(partial(acknowledge, receipts=receipts)) if receipts else []
+
+    async def return_messages(self, returned: Sequence[Returned]) -> list[bool]:
+        """Give messages back, or put them to the dead letters."""
+        return await self._write(partial(give_back, returned=returned)) if returned else []
+
+    async def messages(self, queue: str | None, limit: int = 100, *, dead: bool = False) -> list[MessageView]:
+        """Return messages that wait, or dead letters."""
+        return await self._read(partial(views, queue=queue, limit=limit, dead=dead))
+
+    async def queues(self) -> list[QueueView]:
+        """Return the queues in which messages wait or are dead."""
+        return await self._read(queues)
+
+    async def replay_messages(self, queue: str, ids: Sequence[str] | None = None) -> list[str]:
+        """Let dead letters be received again."""
+        return await self._write(partial(revive, queue=queue, ids=ids, drop=False))
+
+    async def drop_messages(self, queue: str, ids: Sequence[str] | None = None) -> list[str]:
+        """Remove dead letters for good."""
+        return await self._write(partial(revive, queue=queue, ids=ids, drop=True))
+
+    async def expire_messages(self, limit: int) -> int:
+        """Remove what has expired."""
+        return await self._write(partial(expire, limit=limit))

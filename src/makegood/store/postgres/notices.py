@@ -1,0 +1,241 @@
+"""Notices to submitters: written with the state change, taken for sending one after another of each task."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import TypeVar
+
+from makegood import notices
+from makegood.messages import Alert
+from makegood.notices import Notice
+from makegood.store import rows
+from makegood.store.notices import (
+    Due,
+    HostDue,
+    ListenerView,
+    Sending,
+    dead_letter,
+    listeners,
+    of_guilty,
+    queued,
+)
+from makegood.store.postgres.alerts import raise_
+from makegood.store.postgres.link import Connection
+from makegood.store.postgres.statement import AS_QUEUED, HEARD, IN_ORDER, INTO_LISTENER, INTO_NOTICE
+from makegood.store.postgres.transaction import Transaction, Work
+from makegood.store.postgres.writing import columns
+
+T = TypeVar("T")
+
+_NOW = "extract(epoch from clock_timestamp())::float8"
+_AT = f"with at as materialized (select {_NOW} as now)"
+
+_TOLD = "update makegood.task set told = $2, notified = $3 where id = $1"
+_NOTICE = f"""
+{_AT}
+{INTO_NOTICE}
+from at cross join makegood.generation g
+    cross join unnest($1::bigint[], $2::int[], $3::text[], $4::text[]) as x (task, sequence, name, event)
+"""
+_QUEUED = f"""
+{_AT}
+{AS_QUEUED}
+from at cross join makegood.generation g cross join unnest($1::bigint[], $2::int[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[])
+    as x (task, sequence, name, event, queue, kind, correlation_id)
+{IN_ORDER}
+"""
+_LISTENER = f"""
+{_AT}
+{INTO_LISTENER}
+from at cross join unnest($1::bigint[], $2::text[], $3::text[], $4::int[], $5::int[]) as x (task, host, url, first, last)
+{HEARD}
+"""
+_GUILTY = "select id, app, workflow, key, submission, told, notified, static from makegood.task where id = $1"
+_ACTIONS = "select name, state, flags from makegood.step where task = $1 and kind = 'action' order by idx"
+
+# The host after this one, again and again: the index is not read as a whole, however much waits.
+_HOSTS = f"""
+with recursive h (host) as (
+    select min(host) from makegood.listener where due_at is not null
+    union all
+    select (select min(l.host) from makegood.listener l where l.due_at is not null and l.host > h.host) from h where h.host is not null
+)
+select h.host, (select min(l.due_at) from makegood.listener l where l.host = h.host and l.due_at is not null) - {_NOW} as seconds
+from h where h.host is not null
+"""  # noqa: S608 - our own text
+_TAKE = f"""
+with at as materialized (select {_NOW} as now),
+found as materialized (
+    select l.task from at cross join unnest($2::text[], $3::int[]) as x (host, room) cross join lateral (
+        select l.task from makegood.listener l where l.host = x.host and l.due_at <= at.now
+        order by l.due_at limit x.room for update skip locked
+    ) l
+),
+taken as (
+    update makegood.listener l set due_at = at.now + $4, taken_by = $1
+    from at cross join found where l.task between found.task and found.task
+    returning l.task, l.sent + 1 as sequence, l.url, l.tries
+)
+select t.task, t.sequence, t.url, t.tries, n.body
+from taken t join makegood.notice n on (n.task, n.sequence) between (t.task, t.sequence) and (t.task, t.sequence)
+"""  # noqa: S608 - our own text
+_OURS = """
+select task, sent + 1 as sequence, url from makegood.listener where taken_by = $1 and task = any ($2::bigint[])
+order by task for update
+"""
+_SENT = """
+delete from makegood.notice n using unnest($1::bigint[], $2::int[]) as x (task, sequence)
+where (n.task, n.sequence) between (x.task, x.sequence) and (x.task, x.sequence)
+"""
+_LAST = "delete from makegood.listener where task = any ($1::bigint[]) and sent + 1 = last"
+_NEXT = f"""
+update makegood.listener set sent = sent + 1, tries = 0, error = '', due_at = {_NOW}, taken_by = null
+where task = any ($1::bigint[])
+"""  # noqa: S608 - our own text
+_AGAIN = f"""
+update makegood.listener l set tries = l.tries + x.tried, due_at = {_NOW} + x.wait, taken_by = null, error = x.error
+from unnest($1::bigint[], $2::int[], $3::float8[], $4::text[]) as x (task, tried, wait, error) where l.task between x.task and x.task
+"""  # noqa: S608 - our own text
+_DEAD = """
+update makegood.listener l set tries = l.tries + 1, due_at = null, taken_by = null, dead = true, error = x.error
+from unnest($1::bigint[], $2::text[]) as x (task, error) where l.task between x.task and x.task
+"""
+_VIEWS = f"""
+select task, url, sent, last, tries, dead, due_at - {_NOW}, error from makegood.listener
+where ($1 or dead) order by dead desc, task limit $2
+"""  # noqa: S608 - our own text
+_DEAD_ONES = """
+select task from makegood.listener where dead and ($1::bigint is null or task = $1) order by task for update
+"""
+_REVIVE = (
+    f"update makegood.listener set dead = false, tries = 0, due_at = {_NOW} where task = any ($1::bigint[])"  # noqa: S608 - our own text
+)
+_DROP = "delete from makegood.listener where task = any ($1::bigint[])"
+_DROP_ALL = "delete from makegood.notice where task = any ($1::bigint[])"
+
+
+async def write(tx: Transaction, made: Sequence[Notice]) -> None:
+    """Write notices that belong to no Decision."""
+    to_web = [n for n in made if notices.queue(n.reply.to) is None]
+    for notice in made:
+        await tx.run(_TOLD, notice.task, notice.state, notice.sequence)
+    if to_web:
+        texts = [(n.task, n.sequence, notices.label(n), notices.event(n)) for n in to_web]
+        await tx.run(_NOTICE, *columns(texts, 4))
+        await tx.run(_LISTENER, *columns(listeners(to_web), 5))
+        tx.topics.add("notice")
+    rows_ = queued(made)
+    if rows_:
+        await tx.run(_QUEUED, *columns(rows_, 7))
+        tx.topics.update(f"queue:{row[4]}" for row in rows_)
+
+
+async def guilty(tx: Transaction, task: int, cause: str) -> None:
+    """Write the notice of a task that was put to error by the store itself."""
+    row = await tx.row(_GUILTY, task)
+    if row is None:
+        return
+    *told, static = row
+    actions = [tuple(found) for found in await tx.rows(_ACTIONS, task)]
+    found = of_guilty(told, static, cause, actions)
+    if found is not None:
+        await write(tx, [found])
+
+
+async def due(connection: Connection) -> list[HostDue]:
+    """Return the hosts that something is to be sent to, and when the first of it is due."""
+    return [HostDue(*row) for row in await connection.fetch(_HOSTS)]
+
+
+async def take(tx: Transaction, node: int, room: Sequence[tuple[str, int]], lease: float) -> list[Due]:
+    """Take notices for sending."""
+    return [Due(*row) for row in await tx.rows(_TAKE, node, *columns(room, 2), lease)]
+
+
+async def settle(tx: Transaction, node: int, outcomes: Sequence[Sending]) -> list[bool]:
+    """Write down what became of notices."""
+    tasks = [outcome.task for outcome in outcomes]
+    held = {row["task"]: row for row in await tx.rows(_OURS, node, tasks)}
+    ours: dict[int, Sending] = {}
+    said: list[bool] = []
+    for outcome in outcomes:
+        row = held.get(outcome.task)
+        good = row is not None and row["sequence"] == outcome.sequence and outcome.task not in ours
+        said.append(good)
+        if good:
+            ours[outcome.task] = outcome
+    await _settle(tx, list(ours.values()), {task: row["url"] for task, row in held.items()})
+    return said
+
+
+async def _settle(tx: Transaction, outcomes: Sequence[Sending], urls: dict[int, str]) -> None:
+    sent = [(o.task, o.sequence) for o in outcomes if o.outcome == "sent"]
+    again = [
+        (o.task, int(o.outcome == "failed"), o.wait, o.error)
+        for o in outcomes
+        if o.outcome in ("failed", "kept")
+    ]
+    dead = [o for o in outcomes if o.outcome == "dead"]
+    if sent:
+        tasks = [task for task, _ in sent]
+        await tx.run(_SENT, *columns(sent, 2))
+        await tx.run(_LAST, tasks)
+        if await tx.run(_NEXT, tasks):
+            tx.topics.add("notice")
+    if again:
+        await tx.run(_AGAIN, *columns(again, 4))
+    if dead:
+        await tx.run(_DEAD, *columns([(o.task, o.error) for o in dead], 2))
+        raised = [Alert("dead_letter", o.task, "", dead_letter(o, urls[o.task])) for o in dead]
+        await raise_(tx, rows.alerts(raised))
+
+
+async def views(connection: Connection, dead: bool, limit: int) -> list[ListenerView]:  # noqa: FBT001 - called by keyword
+    """Return webhooks that are still to be told something; those given up first."""
+    return [ListenerView(*row) for row in await connection.fetch(_VIEWS, not dead, limit)]
+
+
+async def revive(tx: Transaction, task: int | None, drop: bool) -> list[int]:  # noqa: FBT001 - called by keyword
+    """Send again what was given up, or drop it; of one task, or of all."""
+    found: list[int] = [row["task"] for row in await tx.rows(_DEAD_ONES, task)]
+    if found and drop:
+        await tx.run(_DROP_ALL, found)
+        await tx.run(_DROP, found)
+    elif found:
+        await tx.run(_REVIVE, found)
+        tx.topics.add("notice")
+    return found
+
+
+class NoticeVerbs(ABC):
+    """The verbs of the ``Notices`` slice, for the store's object."""
+
+    @abstractmethod
+    async def _write(self, work: Work[T]) -> T: ...
+
+    @abstractmethod
+    async def _read(self, question: Callable[[Connection], Awaitable[T]]) -> T: ...
+
+    async def notices_due(self) -> list[HostDue]:
+        """Return the hosts that something is to be sent to."""
+        return await self._read(due)
+
+    async def take_notices(self, node: int, room: Sequence[tuple[str, int]], lease: float) -> list[Due]:
+        """Take notices for sending."""
+        return await self._write(partial(take, node=node, room=room, lease=lease))
+
+    async def settle_notices(self, node: int, outcomes: Sequence[Sending]) -> list[bool]:
+        """Write down what became of notices."""
+        return await self._write(partial(settle, node=node, outcomes=outcomes))
+
+    async def listeners(self, limit: int = 100, *, dead: bool = False) -> list[ListenerView]:
+        """Return webhooks that are still to be told something."""
+        return await self._read(partial(views, dead=dead, limit=limit))
+
+    async def retry_notices(self, task: int | None = None) -> list[int]:
+        """Send again what was given up."""
+        return await self._write(partial(revive, task=task, drop=False))
+
+    async def drop_notices(self, task: int | None = None) -> list[int]:
+        """Drop what was given up."""
+        return await self._write(partial(revive, task=task, drop=True))

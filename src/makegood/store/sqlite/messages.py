@@ -1,0 +1,311 @@
+"""Messages in queues: sent, given to receivers under a lease, acknowledged, given back, dead."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
+from typing import Any, TypeVar
+
+from makegood.errors import PayloadError
+from makegood.store import mail, rows
+from makegood.store.mail import Handed, MessageView, Outgoing, QueueView, Receipt, Returned, Sent
+from makegood.store.sqlite import alerts
+from makegood.store.sqlite.transacting import WorkFault, talked, transacted
+from makegood.store.sqlite.transaction import DATA_FAULTS, Action, Row, Transaction, blob
+from makegood.transactions import Caller
+
+T = TypeVar("T")
+
+_WIDTH = len(mail.COLUMNS.split(", "))
+
+SEND = """
+insert into makegood_message (queue, id, body, kind, correlation_id, reply_to, task, sequence, headers, sent_at, visible_at,
+    expires_at, remember)
+values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+on conflict do nothing
+"""
+"""Values: ``sent``. Whoever sends rings for the topic ``queue:NAME``."""
+
+_LENGTH = (
+    "select count(*) from (select 1 from makegood_message where queue = ? and state = 'waiting' limit ?)"
+)
+_EXPIRED = "delete from makegood_message where queue = ? and state = 'waiting' and expires_at <= ?"
+
+# A message of a task waits while an earlier one of it is taken, or delayed: then that one becomes visible after it.
+FOUND = """
+select seq, tries, id, error from makegood_message m
+where queue = ? and state = 'waiting' and visible_at <= ? and (expires_at is null or expires_at > ?) and (task is null or not exists (
+    select 1 from makegood_message e
+    where e.task = m.task and e.queue = m.queue and e.seq < m.seq and e.state = 'waiting' and e.visible_at > m.visible_at
+        and (e.expires_at is null or e.expires_at > ?)
+))
+order by visible_at, seq limit ?
+"""
+_NEXT = "select min(visible_at) - ? from makegood_message where queue = ? and state = 'waiting'"
+_TAKE = f"""
+update makegood_message set taken_by = ?, visible_at = ?, tries = tries + 1 where seq in ({{marks}})
+returning {mail.COLUMNS}
+"""  # noqa: S608 - our own text
+_OURS = "seq = ? and tries = ? and state = 'waiting' and taken_by is not null"
+_HOLD = f"update makegood_message set visible_at = max(visible_at, ?) where {_OURS}"  # noqa: S608 - our own text
+_DONE = f"delete from makegood_message where {_OURS} and remember is null"  # noqa: S608 - our own text
+_REMEMBER = f"""
+update makegood_message set state = 'done', body = x'', headers = null, error = '', taken_by = null, task = null, ended_at = ?,
+    expires_at = ? + remember
+where {_OURS}
+"""  # noqa: S608 - our own text
+_BACK = f"""
+update makegood_message set taken_by = null, visible_at = ?, error = ?, tries = tries - ? where {_OURS} returning queue
+"""  # noqa: S608 - our own text
+_KILL = """
+update makegood_message set state = 'dead', taken_by = null, ended_at = ?, expires_at = null, error = ?
+where seq = ? and tries = ? and state = 'waiting' {ours}
+returning queue, id
+"""
+_VIEW = f"""
+select {mail.COLUMNS}, state, visible_at - ?, taken_by, ended_at, expires_at from makegood_message
+where state = ? and (? is null or queue = ?) order by {{order}} limit ?
+"""  # noqa: S608 - our own columns
+_QUEUES = """
+select queue, sum(visible_at <= ?1 and state = 'waiting'), sum(visible_at > ?1 and state = 'waiting' and taken_by is not null),
+    sum(visible_at > ?1 and state = 'waiting' and taken_by is null), sum(state = 'dead'),
+    ?1 - min(case when visible_at <= ?1 and state = 'waiting' then visible_at end)
+from makegood_message where state <> 'done' group by queue order by queue
+"""
+_DEAD = "select seq, id from makegood_message where queue = ? and state = 'dead' order by seq"
+_DEAD_ONES = (
+    "select seq, id from makegood_message where queue = ? and state = 'dead' and id in ({marks}) order by seq"
+)
+_REPLAY = (
+    "update makegood_message set state = 'waiting', tries = 0, visible_at = ?, ended_at = null where seq = ?"
+)
+_DROP = "delete from makegood_message where seq = ?"
+_EASE = "update makegood_alert set standing = null, ended_at = ?, ended_why = ? where standing = ?"
+_EXPIRE = """
+delete from makegood_message where seq in (
+    select seq from makegood_message where expires_at <= ? and (state <> 'waiting' or taken_by is null or visible_at <= ?)
+    order by expires_at limit ?
+)
+"""
+
+
+def sent(m: Outgoing, now: float) -> Row:
+    """Return the values of ``SEND``."""
+    return (
+        m.queue, m.id, blob(m.body), m.kind, m.correlation_id, m.reply_to, m.task, m.sequence, mail.headers(m), now,
+        now + m.delay, None if m.expires is None else now + m.expires, m.remember,
+    )  # fmt: skip
+
+
+def write(tx: Transaction, messages: Sequence[Outgoing]) -> None:
+    """Send messages in a transaction that does other things as well, whatever the length of their queues."""
+    tx.many(SEND, [sent(m, tx.now) for m in messages])
+    tx.topics.update(f"queue:{m.queue}" for m in messages)
+
+
+def send(tx: Transaction, asked: Sequence[tuple[Outgoing, int]]) -> list[Sent]:
+    """Send messages, each with the limit of its queue."""
+    try:
+        answers = [Sent(m.id, created=tx.run(SEND, sent(m, tx.now)) == 1) for m, _ in asked]
+    except DATA_FAULTS as fault:
+        raise PayloadError(
+            f"the database refuses a value of this message ({type(fault).__name__}: {fault}); nothing was sent"
+        ) from fault
+    grown = {m.queue: most for (m, most), answer in zip(asked, answers, strict=True) if answer.created}
+    for queue, most in grown.items():
+        _check(tx, queue, most)
+        tx.topics.add(f"queue:{queue}")
+    return answers
+
+
+def _check(tx: Transaction, queue: str, most: int) -> None:
+    """Raise ``QueueFullError`` when too many messages wait, once those that have expired are gone."""
+    if tx.rows(_LENGTH, (queue, most + 1))[0][0] <= most:
+        return
+    tx.run(_EXPIRED, (queue, tx.now))
+    if tx.rows(_LENGTH, (queue, most + 1))[0][0] > most:
+        raise mail.full(queue, most)
+
+
+def _rest(tx: Transaction, queue: str) -> float | None:
+    rest: float | None = tx.rows(_NEXT, (tx.now, queue))[0][0]
+    return rest if rest is None else max(rest, 0.0)
+
+
+def look(tx: Transaction, queue: str) -> Handed | None:
+    """Return an answer without messages when none can be due, None when somebody must look more closely."""
+    rest = _rest(tx, queue)
+    return None if rest == 0 else Handed([], rest)
+
+
+def receive(tx: Transaction, queue: str, taker: str, limit: int, *, lease: float, threshold: int) -> Handed:
+    """Give messages to a receiver."""
+    found = tx.rows(FOUND, (queue, tx.now, tx.now, tx.now, limit))
+    worn = [row for row in found if row[1] >= threshold]
+    for seq, tries, _, error in worn:
+        _kill(tx, (seq, tries), mail.worn_out(tries, error), ours="")
+    given = [row[0] for row in found if row[1] < threshold]
+    order = {seq: n for n, seq in enumerate(given)}
+    until = tx.now + lease
+    taken = {row[0]: mail.received(row) for row in tx.among(_TAKE, given, taker, until)} if given else {}
+    rest = 0.0 if len(found) == limit else _rest(tx, queue)
+    return Handed([taken[seq] for seq in order], rest if given or worn else _later(rest), len(worn))
+
+
+def _later(rest: float | None) -> float | None:
+    """Return when to look again when what is visible could not be given: it waits for others, or expires."""
+    return 1.0 if rest == 0 else rest
+
+
+def _kill(tx: Transaction, receipt: Receipt, error: str, *, ours: str = "and taken_by is not null") -> bool:
+    error = error[: mail.MOST_ERROR]
+    for queue, id_ in tx.rows(_KILL.format(ours=ours), (tx.now, error, *receipt)):
+        raised = rows.alerts([mail.dead_letter(queue, id_, error)])
+        tx.many(alerts.RAISE, [alerts.raised(row, tx.now) for row in raised])
+        return True
+    return False
+
+
+def hold(tx: Transaction, receipts: Sequence[Receipt], lease: float) -> list[bool]:
+    """Make leases longer."""
+    return [tx.run(_HOLD, (tx.now + lease, *receipt)) == 1 for receipt in receipts]
+
+
+def acknowledge(tx: Transaction, receipts: Sequence[Receipt]) -> list[bool]:
+    """Take messages out of their queues."""
+    return [
+        tx.run(_DONE, receipt) == 1 or tx.run(_REMEMBER, (tx.now, tx.now, *receipt)) == 1
+        for receipt in receipts
+    ]
+
+
+async def accept(caller: Caller, receipt: Receipt, now: float) -> bool:
+    """Take a message out of its queue in somebody's transaction."""
+    if await caller.ask(f"{_DONE} returning 1", *receipt):
+        return True
+    return bool(await caller.ask(f"{_REMEMBER} returning 1", now, now, *receipt))
+
+
+def give_back(tx: Transaction, returned: Sequence[Returned]) -> list[bool]:
+    """Give messages back, or put them to the dead letters."""
+    said: list[bool] = []
+    for one in returned:
+        if one.dead:
+            said.append(_kill(tx, one.receipt, one.error))
+            continue
+        values = (tx.now + one.wait, one.error[: mail.MOST_ERROR], 0 if one.counted else 1, *one.receipt)
+        found = tx.rows(_BACK, values)
+        said.append(bool(found))
+        tx.topics.update(f"queue:{queue}" for (queue,) in found)
+    return said
+
+
+def views(tx: Transaction, queue: str | None, limit: int, *, dead: bool) -> list[MessageView]:
+    """Return messages that wait, or dead letters."""
+    order = "queue, seq" if dead else "queue, visible_at, seq"
+    values = (tx.now, "dead" if dead else "waiting", queue, queue, limit)
+    return [
+        MessageView(mail.received(row[:_WIDTH]), *row[_WIDTH:])
+        for row in tx.rows(_VIEW.format(order=order), values)
+    ]
+
+
+def queues(tx: Transaction) -> list[QueueView]:
+    """Return the queues in which messages wait or are dead."""
+    return [QueueView(*row) for row in tx.rows(_QUEUES, (tx.now,))]
+
+
+def revive(tx: Transaction, queue: str, ids: Sequence[str] | None, *, drop: bool) -> list[str]:
+    """Let dead letters be received again, or remove them."""
+    found = tx.rows(_DEAD, (queue,)) if ids is None else tx.among(_DEAD_ONES, ids, queue) if ids else []
+    found = list(dict.fromkeys(found))
+    if drop:
+        tx.many(_DROP, [(seq,) for seq, _ in found])
+    else:
+        tx.many(_REPLAY, [(tx.now, seq) for seq, _ in found])
+        tx.topics.add(f"queue:{queue}")
+    why = "dropped" if drop else "replayed"
+    causes = [rows.cause("dead_letter", 0, f"{queue}/{id_}") for _, id_ in found]
+    tx.many(_EASE, [(tx.now, why, cause) for cause in causes])
+    return [id_ for _, id_ in found]
+
+
+def expire(tx: Transaction, limit: int) -> int:
+    """Remove what has expired."""
+    return tx.run(_EXPIRE, (tx.now, tx.now, limit))
+
+
+class MessageVerbs(ABC):
+    """The verbs of the ``Messages`` slice, for the store's object."""
+
+    @abstractmethod
+    async def _write(self, action: Action[T]) -> T: ...
+
+    @abstractmethod
+    async def _read(self, action: Action[T]) -> T: ...
+
+    @abstractmethod
+    async def _together(self, action: Callable[..., list[T]], items: Sequence[Any]) -> list[T]: ...
+
+    @abstractmethod
+    async def _verified(self, caller: Caller) -> float: ...
+
+    async def transact(self, work: Callable[[Caller], Coroutine[Any, Any, T]], *, waits: bool) -> T:
+        """Do ``work`` in a transaction of the store's own."""
+        if waits:
+            return await talked(self._write, work)
+        try:
+            return await self._write(partial(transacted, work=work))
+        except WorkFault as wrapped:
+            raise wrapped.fault from None
+
+    async def accept(self, caller: Caller, receipt: Receipt) -> bool:
+        """Acknowledge a message in a transaction."""
+        return await accept(caller, receipt, await self._verified(caller))
+
+    async def send_messages(self, messages: Sequence[Outgoing], most: int) -> list[Sent]:
+        """Put messages into their queues, together with what others send in this moment."""
+        mail.checked(messages)
+        return await self._together(send, [(m, most) for m in messages])
+
+    async def receive_messages(
+        self, queue: str, taker: str, limit: int, lease: float, threshold: int
+    ) -> Handed:
+        """Give messages to ``taker``; where none is due, nothing is written."""
+        found = await self._read(partial(look, queue=queue))
+        if found is not None:
+            return found
+        return await self._write(
+            partial(receive, queue=queue, taker=taker, limit=limit, lease=lease, threshold=threshold)
+        )
+
+    async def hold_messages(self, receipts: Sequence[Receipt], lease: float) -> list[bool]:
+        """Make leases longer."""
+        return await self._write(partial(hold, receipts=receipts, lease=lease))
+
+    async def acknowledge_messages(self, receipts: Sequence[Receipt]) -> list[bool]:
+        """Take messages out of their queues."""
+        return await self._together(acknowledge, receipts)
+
+    async def return_messages(self, returned: Sequence[Returned]) -> list[bool]:
+        """Give messages back, or put them to the dead letters."""
+        return await self._together(give_back, returned)
+
+    async def messages(self, queue: str | None, limit: int = 100, *, dead: bool = False) -> list[MessageView]:
+        """Return messages that wait, or dead letters."""
+        return await self._read(partial(views, queue=queue, limit=limit, dead=dead))
+
+    async def queues(self) -> list[QueueView]:
+        """Return the queues in which messages wait or are dead."""
+        return await self._read(queues)
+
+    async def replay_messages(self, queue: str, ids: Sequence[str] | None = None) -> list[str]:
+        """Let dead letters be received again."""
+        return await self._write(partial(revive, queue=queue, ids=ids, drop=False))
+
+    async def drop_messages(self, queue: str, ids: Sequence[str] | None = None) -> list[str]:
+        """Remove dead letters for good."""
+        return await self._write(partial(revive, queue=queue, ids=ids, drop=True))
+
+    async def expire_messages(self, limit: int) -> int:
+        """Remove what has expired."""
+        return await self._write(partial(expire, limit=limit))

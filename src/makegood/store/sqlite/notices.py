@@ -1,0 +1,216 @@
+"""Notices to submitters: written with the state change, taken for sending one after another of each task."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from functools import partial
+from typing import TypeVar
+
+from makegood import notices
+from makegood.messages import Alert
+from makegood.notices import Notice
+from makegood.store import rows
+from makegood.store.mail import Outgoing
+from makegood.store.notices import (
+    KEPT,
+    Due,
+    HostDue,
+    ListenerView,
+    Sending,
+    dead_letter,
+    listeners,
+    of_guilty,
+    to_queues,
+)
+from makegood.store.sqlite import alerts, messages
+from makegood.store.sqlite.transaction import Action, Row, Transaction, blob
+
+T = TypeVar("T")
+
+_STORE = "select store_id from makegood_generation"
+_TOLD = "update makegood_task set told = ?, notified = ? where id = ?"
+_LISTENER = """
+insert into makegood_listener (task, host, url, sent, last, due_at) values (?, ?, ?, ?, ?, ?)
+on conflict (task) do update set last = excluded.last
+"""
+_NOTICE = "insert into makegood_notice (task, sequence, body) values (?, ?, ?)"
+_GUILTY = "select id, app, workflow, key, submission, told, notified, static from makegood_task where id = ?"
+_ACTIONS = "select name, state, flags from makegood_step where task = ? and kind = 'action' order by idx"
+
+# The host after this one, again and again: the index is not read as a whole, however much waits.
+_HOSTS = """
+with recursive h (host) as (
+    select min(host) from makegood_listener where due_at is not null
+    union all
+    select (select min(l.host) from makegood_listener l where l.due_at is not null and l.host > h.host) from h where h.host is not null
+)
+select h.host, (select min(l.due_at) from makegood_listener l where l.host = h.host and l.due_at is not null) - ?
+from h where h.host is not null
+"""
+_TAKE = """
+update makegood_listener set due_at = ?, taken_by = ?
+where task in (select task from makegood_listener where host = ? and due_at <= ? order by due_at limit ?)
+returning task, sent + 1, url, tries
+"""
+_BODY = "select body from makegood_notice where task = ? and sequence = ?"
+_OURS = "select task, sent + 1, url from makegood_listener where taken_by = ? and task in ({marks})"
+_SENT = "delete from makegood_notice where task = ? and sequence = ?"
+_LAST = "delete from makegood_listener where task = ? and sent + 1 = last"
+_NEXT = """
+update makegood_listener set sent = sent + 1, tries = 0, error = '', due_at = ?, taken_by = null where task = ?
+"""
+_AGAIN = (
+    "update makegood_listener set tries = tries + ?, due_at = ?, taken_by = null, error = ? where task = ?"
+)
+_DEAD = """
+update makegood_listener set tries = tries + 1, due_at = null, taken_by = null, dead = 1, error = ? where task = ?
+"""
+_VIEWS = """
+select task, url, sent, last, tries, dead, due_at - ?, error from makegood_listener
+where (? or dead) order by dead desc, task limit ?
+"""
+_DEAD_ONES = "select task from makegood_listener where dead and (? is null or task = ?) order by task"
+_REVIVE = "update makegood_listener set dead = 0, tries = 0, due_at = ? where task = ?"
+_DROP = "delete from makegood_listener where task = ?"
+_DROP_ALL = "delete from makegood_notice where task = ?"
+
+
+def write(tx: Transaction, made: Sequence[Notice]) -> None:
+    """Write notices, in order of sequence within each task, and note in their tasks' rows what was told."""
+    (store_id,) = tx.rows(_STORE)[0]
+    tx.many(_TOLD, [(n.state, n.sequence, n.task) for n in {n.task: n for n in made}.values()])
+    for sql, values in sending(made, store_id, tx.now):
+        tx.many(sql, values)
+    tx.topics.add("notice")
+    tx.topics.update(f"queue:{queue}" for queue, _ in to_queues(made))
+
+
+def sending(made: Sequence[Notice], store_id: str, now: float) -> list[tuple[str, list[Row]]]:
+    """Return the statements that let notices leave, each with its rows."""
+    time = datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    to_web = [n for n in made if notices.queue(n.reply.to) is None]
+
+    def body(n: Notice) -> bytes:
+        return (notices.head(store_id, n, time) + notices.event(n)).encode()
+
+    bodies: list[Row] = [(n.task, n.sequence, blob(body(n))) for n in to_web]
+    queued = [
+        Outgoing(
+            queue=queue, id=f"{store_id}-{notices.label(n)}", body=body(n), kind=notices.TYPE.format(state=n.state),
+            correlation_id=n.reply.correlation_id, task=n.task, sequence=n.sequence, expires=KEPT,
+        )
+        for queue, n in to_queues(made)
+    ]  # fmt: skip
+    heard: list[Row] = [
+        (task, host, url, first - 1, last, now) for task, host, url, first, last in listeners(to_web)
+    ]
+    return [(_NOTICE, bodies), (_LISTENER, heard), (messages.SEND, [messages.sent(m, now) for m in queued])]
+
+
+def guilty(tx: Transaction, task: int, cause: str) -> None:
+    """Write the notice of a task that was put to error by the store itself."""
+    *columns, static = tx.rows(_GUILTY, (task,))[0]
+    found = of_guilty(columns, static, cause, tx.rows(_ACTIONS, (task,)))
+    if found is not None:
+        write(tx, [found])
+
+
+def due(tx: Transaction) -> list[HostDue]:
+    """Return the hosts that something is to be sent to, and when the first of it is due."""
+    return [HostDue(*row) for row in tx.rows(_HOSTS, (tx.now,))]
+
+
+def take(tx: Transaction, node: int, room: Sequence[tuple[str, int]], lease: float) -> list[Due]:
+    """Take notices for sending."""
+    taken: list[Row] = []
+    for host, most in room:
+        taken += tx.rows(_TAKE, (tx.now + lease, node, host, tx.now, most))
+    found: list[Due] = []
+    for task, sequence, url, tries in taken:
+        ((body,),) = tx.rows(_BODY, (task, sequence))
+        found.append(Due(task, sequence, url, tries, body))
+    return found
+
+
+def settle(tx: Transaction, node: int, outcomes: Sequence[Sending]) -> list[bool]:
+    """Write down what became of notices."""
+    ours = {
+        task: (sequence, url) for task, sequence, url in tx.among(_OURS, [o.task for o in outcomes], node)
+    }
+    said: list[bool] = []
+    for outcome in outcomes:
+        sequence, url = ours.pop(outcome.task, (0, ""))
+        said.append(sequence == outcome.sequence)
+        if sequence == outcome.sequence:
+            _settle(tx, outcome, url)
+    return said
+
+
+def _settle(tx: Transaction, outcome: Sending, url: str) -> None:
+    task = outcome.task
+    if outcome.outcome == "sent":
+        tx.run(_SENT, (task, outcome.sequence))
+        if not tx.run(_LAST, (task,)):
+            tx.run(_NEXT, (tx.now, task))
+            tx.topics.add("notice")
+    elif outcome.outcome == "dead":
+        tx.run(_DEAD, (outcome.error, task))
+        alert = Alert("dead_letter", task, "", dead_letter(outcome, url))
+        tx.many(alerts.RAISE, [alerts.raised(row, tx.now) for row in rows.alerts([alert])])
+    else:
+        tried = 1 if outcome.outcome == "failed" else 0
+        tx.run(_AGAIN, (tried, tx.now + outcome.wait, outcome.error, task))
+
+
+def views(tx: Transaction, dead: bool, limit: int) -> list[ListenerView]:  # noqa: FBT001 - called by keyword
+    """Return webhooks that are still to be told something; those given up first."""
+    return [
+        ListenerView(task, url, sent, last, tries, bool(gone), seconds, error)
+        for task, url, sent, last, tries, gone, seconds, error in tx.rows(_VIEWS, (tx.now, not dead, limit))
+    ]
+
+
+def revive(tx: Transaction, task: int | None, drop: bool) -> list[int]:  # noqa: FBT001 - called by keyword
+    """Send again what was given up, or drop it; of one task, or of all."""
+    found: list[int] = [row[0] for row in tx.rows(_DEAD_ONES, (task, task))]
+    if drop:
+        tx.many(_DROP_ALL, [(one,) for one in found])
+        tx.many(_DROP, [(one,) for one in found])
+    else:
+        tx.many(_REVIVE, [(tx.now, one) for one in found])
+        tx.topics.add("notice")
+    return found
+
+
+class NoticeVerbs(ABC):
+    """The verbs of the ``Notices`` slice, for the store's object."""
+
+    @abstractmethod
+    async def _write(self, action: Action[T]) -> T: ...
+
+    @abstractmethod
+    async def _read(self, action: Action[T]) -> T: ...
+
+    async def notices_due(self) -> list[HostDue]:
+        """Return the hosts that something is to be sent to."""
+        return await self._read(due)
+
+    async def take_notices(self, node: int, room: Sequence[tuple[str, int]], lease: float) -> list[Due]:
+        """Take notices for sending."""
+        return await self._write(partial(take, node=node, room=room, lease=lease))
+
+    async def settle_notices(self, node: int, outcomes: Sequence[Sending]) -> list[bool]:
+        """Write down what became of notices."""
+        return await self._write(partial(settle, node=node, outcomes=outcomes))
+
+    async def listeners(self, limit: int = 100, *, dead: bool = False) -> list[ListenerView]:
+        """Return webhooks that are still to be told something."""
+        return await self._read(partial(views, dead=dead, limit=limit))
+
+    async def retry_notices(self, task: int | None = None) -> list[int]:
+        """Send again what was given up."""
+        return await self._write(partial(revive, task=task, drop=False))
+
+    async def drop_notices(self, task: int | None = None) -> list[int]:
+        """Drop what was given up."""
+        return await self._write(partial(revive, task=task, drop=True))

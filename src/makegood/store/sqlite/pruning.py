@@ -1,0 +1,36 @@
+"""Removing tasks that ended long ago, with everything about them, in bounded batches."""
+
+from makegood.store.records import Pruned
+from makegood.store.sqlite.transaction import Row, Transaction
+
+# Ids rise with the time of submission, so a window of them is a window of time; nothing else is read to find what is old.
+_WINDOW = """
+select id, created_at, state in ('processed', 'undone') and ended_at < ? from makegood_task where id > ? order by id limit ?
+"""
+# What keeps a task although it has ended: somebody has something to say to it, or was not told about it yet.
+_KEEPS = (
+    "select task from makegood_inbox where task in ({marks})",
+    "select task from makegood_request where task in ({marks})",
+    "select task from makegood_listener where task in ({marks})",
+    "select task from makegood_alert where task in ({marks}) and (ended_at is null or logged < 2)",
+)
+_AGAIN = "delete from makegood_task where id = ? and state in ('processed', 'undone') and locked_by is null"
+_TABLES = ("step", "event", "audit", "alert")
+
+
+def prune(tx: Transaction, *, older: float, after: int, limit: int, dry: bool) -> Pruned:
+    """Remove ended tasks of a window of ids; ``dry``: only count them."""
+    until = tx.now - older
+    window: list[Row] = tx.rows(_WINDOW, (until, after, limit))
+    if not window:
+        return Pruned()
+    ended = [task for task, _, is_ended in window if is_ended]
+    kept = {task for sql in _KEEPS for (task,) in (tx.among(sql, ended) if ended else ())}
+    going = [(task,) for task in ended if task not in kept]
+    if going and not dry:
+        for table in _TABLES:
+            tx.many(f"delete from makegood_{table} where task = ?", going)  # noqa: S608 - our own tables
+        tx.many(_AGAIN, going)
+    last, created_at, _ = window[-1]
+    more = len(window) == limit and created_at <= until
+    return Pruned(len(going), len(kept), last if more else None)

@@ -1,0 +1,134 @@
+"""Taking: an agent's free slots are filled with waiting requests, best first; their complete-by starts now.
+
+One look into the index of waiting requests per action; see ``ageing`` for looks at age, and ``rates`` for agents with a rate.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+from msgspec.structs import replace
+
+from makegood.messages import Request
+from makegood.rates import Pace, pace
+from makegood.store import rows
+from makegood.store.ageing import PRIORITIES, Ageing, rank
+from makegood.store.records import NodeInfo, Offer, Taken
+from makegood.store.sqlite.commit import put_to_error
+from makegood.store.sqlite.transaction import Row, Transaction
+
+WAITING = """
+select task, idx, attempt, within, body, priority, sent_at from makegood_request
+where agent = ? and action = ? and isolate = ? and taken_by is null and kind <> 'timer'
+order by priority desc, sent_at limit ?
+"""
+_OF_ONE = """
+select * from (
+    select task, idx, attempt, within, body, priority, sent_at from makegood_request
+    where agent = ?1 and action = ?2 and isolate = ?3 and priority = {n} and taken_by is null and kind <> 'timer'
+    order by sent_at limit ?4
+)
+"""
+WAITING_AGED = " union all ".join(_OF_ONE.format(n=n) for n in range(PRIORITIES))
+"""The oldest of each priority."""
+_PRIORITY, _SENT_AT = 5, 6
+_TAKE = "update makegood_request set taken_by = ?, complete_by = ? where task = ? and idx = ? and attempt = ?"
+_ROLES = "select roles from makegood_node where id = ? and dead = 0 and stopped_at is null"
+_LIVE = """
+select info from makegood_node where dead = 0 and stopped_at is null and alive_until > ? and id <> ?
+    and roles not like '% scheduler %'
+"""
+RATE = "select next from makegood_rate where agent = ?"
+_RATE_USED = """
+insert into makegood_rate (agent, next) values (?, ?) on conflict (agent) do update set next = excluded.next
+"""
+
+
+def take(tx: Transaction, node: int, offers: Sequence[Offer], ageing: Ageing, *, alone: bool) -> Taken:
+    """Give waiting requests to ``node``; the rules for isolated ones are the protocol's."""
+    roles = tx.rows(_ROLES, (node,))
+    if not roles:  # declared dead, or never registered: what it took would be nobody's
+        return Taken()
+    schedules = " scheduler " in roles[0][0]
+    taking = _Taking(tx, node, ageing, Taken())
+    if not (schedules and alone and taking.one_isolated(offers)):
+        for offer in offers:
+            taking.fill(offer, isolated=(0,) if schedules else (0, 1))
+    return taking.taken
+
+
+@dataclass(slots=True)
+class _Taking:
+    tx: Transaction
+    node: int
+    ageing: Ageing
+    taken: Taken
+
+    def fill(self, offer: Offer, *, isolated: tuple[int, ...]) -> bool:
+        """Give the best requests that wait to an offer; returns whether there were any."""
+        paced = self._pace(offer)
+        slots = offer.slots if paced is None else min(offer.slots, paced.most)
+        waiting = self._waiting(replace(offer, slots=slots), isolated) if slots else []
+        given = self._give(waiting, paced)
+        if paced is not None and (given or offer.spent):
+            self.tx.run(_RATE_USED, (offer.agent, paced.after(given)))
+        if paced is not None and slots < offer.slots and given == slots:
+            self.taken.again[offer.agent] = paced.again(given)
+        return given > 0
+
+    def one_isolated(self, offers: Sequence[Offer]) -> bool:
+        """Give one isolated request whose agent runs nowhere but beside Schedulers."""
+        elsewhere: set[str] | None = None
+        for offer in offers:
+            one = replace(offer, slots=min(offer.slots, 1))
+            if not self._waiting(one, (1,)):
+                continue
+            if elsewhere is None:
+                infos = [
+                    msgspec.json.decode(info, type=NodeInfo)
+                    for (info,) in self.tx.rows(_LIVE, (self.tx.now, self.node))
+                ]
+                elsewhere = {agent.agent for info in infos for agent in info.agents}
+            if offer.agent not in elsewhere and self.fill(one, isolated=(1,)):
+                return True
+        return False
+
+    def _pace(self, offer: Offer) -> Pace | None:
+        if offer.rate is None:
+            return None
+        kept = self.tx.rows(RATE, (offer.agent,))
+        return pace(kept[0][0] if kept else None, self.tx.now, offer.rate, offer.spent)
+
+    def _waiting(self, offer: Offer, isolated: tuple[int, ...]) -> list[Row]:
+        """Return the best ``slots`` requests of an offer."""
+        found: list[Row] = []
+        if offer.slots < 1:
+            return found
+        tx, ageing, step = self.tx, self.ageing, self.ageing.step
+        aged = step is not None and ageing.due(offer.agent, tx.now)
+        for action in dict.fromkeys(offer.actions):
+            for isolate in isolated:
+                sql = WAITING_AGED if aged else WAITING
+                found += tx.rows(sql, (offer.agent, action, isolate, offer.slots))
+        if aged and step is not None:
+            found.sort(key=lambda row: rank(row[_PRIORITY], row[_SENT_AT], step))
+        else:
+            found.sort(key=lambda row: (-row[_PRIORITY], row[_SENT_AT]))
+        best = found[: offer.slots]
+        oldest = max((tx.now - row[_SENT_AT] for row in best), default=0.0) if aged else None
+        ageing.found(offer.agent, full=len(found) >= offer.slots, oldest=oldest, now=tx.now)
+        return best
+
+    def _give(self, waiting: Sequence[Row], paced: Pace | None) -> int:
+        taken: list[Row] = []
+        for task, idx, attempt, within, body, _, sent_at in waiting:
+            delay = 0.0 if paced is None else paced.delay(len(taken))
+            try:
+                request: Request = rows.read_request(body, within + delay, self.tx.now - sent_at)
+            except (msgspec.MsgspecError, ValueError) as fault:
+                put_to_error(self.tx, None, task, f"a request of it cannot be read: {fault}", seqs=())
+                continue
+            self.taken.append(replace(request, delay=delay) if delay else request)
+            taken.append((self.node, self.tx.now + delay + within, task, idx, attempt))
+        self.tx.many(_TAKE, taken)
+        return len(taken)

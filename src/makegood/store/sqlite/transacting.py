@@ -1,0 +1,190 @@
+"""Transactions that do somebody else's work, in the store's writing thread.
+
+Work that waits for nothing is done there and then, under a savepoint, and shares its commit with what else is asked for in this
+moment. Work that has to wait (an ``async def``) stays on its event loop and carries on a *dialogue*: the writing thread holds the
+transaction open and executes statement by statement, from the first one to the end of the work. While it waits nobody can
+write into the file, so a dialogue that says nothing for ``PATIENCE`` seconds is ended.
+"""
+
+import asyncio
+import contextlib
+import queue
+import sqlite3
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from makegood.errors import MakegoodError, StoreUnavailableError, TransactionError
+from makegood.store.sqlite.connection import is_broken, is_busy
+from makegood.store.sqlite.transaction import Action, Transaction
+from makegood.transactions import Caller, at_once
+
+T = TypeVar("T")
+
+PATIENCE = 5.0
+"""Seconds for which a dialogue may say nothing."""
+
+Work = Callable[[Caller], Coroutine[Any, Any, T]]
+
+
+class WorkFault(Exception):  # noqa: N818 - carries one
+    """What the work raised: its own affair, whatever it is, and none of the store's."""
+
+    def __init__(self, fault: BaseException) -> None:
+        super().__init__(str(fault))
+        self.fault = fault
+
+
+class Inside(Caller):
+    """The transaction under way, for work that waits for nothing."""
+
+    kind = "the store's own transaction"
+    ours = True
+
+    def __init__(self, tx: Transaction) -> None:
+        super().__init__(tx.connection, dialect="sqlite", style="qmark")
+        self.over = False
+
+    async def execute(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """Execute a statement. Raises ``TransactionError`` once the work has ended."""
+        if self.over:
+            raise TransactionError("this transaction has ended: nothing can be executed in it any more")
+        return _execute(self.connection, sql, values)
+
+
+def _execute(connection: sqlite3.Connection, sql: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
+    found: list[tuple[Any, ...]] = connection.execute(sql, values).fetchall()
+    return found
+
+
+def transacted(tx: Transaction, work: Work[T]) -> T:
+    """Do work that waits for nothing. Raises ``WorkFault`` for what it raises, unless the database itself has failed."""
+    inside = Inside(tx)
+    try:
+        done = at_once(work(inside))
+    except BaseException as fault:
+        raise sorted_out(fault) from fault
+    finally:
+        inside.over = True
+    tx.topics |= inside.topics
+    return done
+
+
+def sorted_out(fault: BaseException) -> BaseException:
+    """Return what the store shall see of a fault of the work: only that the database failed is its own."""
+    if isinstance(fault, sqlite3.Error) and (is_broken(fault) or is_busy(fault)):
+        return fault
+    return WorkFault(fault)
+
+
+@dataclass(slots=True)
+class _Statement:
+    sql: str
+    values: Sequence[Any]
+    future: asyncio.Future[list[tuple[Any, ...]]]
+
+
+@dataclass(slots=True)
+class _End:
+    topics: set[str] | None
+    """To ring for; None: roll back."""
+
+
+class _AbandonedError(Exception):
+    """The work has failed: the transaction is rolled back."""
+
+
+@dataclass(slots=True, eq=False)
+class _Talk:
+    """The two sides of a dialogue. ``begun``: the future of the transaction, once there was a first statement."""
+
+    loop: asyncio.AbstractEventLoop
+    said: queue.SimpleQueue[_Statement | _End] = field(default_factory=queue.SimpleQueue)
+    begun: asyncio.Future[None] | None = None
+
+    def action(self, tx: Transaction) -> None:
+        """Execute what is said until the end: runs in the writing thread."""
+        while True:
+            try:
+                item = self.said.get(timeout=PATIENCE)
+            except queue.Empty:
+                raise TransactionError(
+                    f"the work in a transaction of the store executed nothing for {PATIENCE:g} s, while nobody else can write into the "
+                    "file: do what takes time before the first statement"
+                ) from None
+            if isinstance(item, _End):
+                if item.topics is None:
+                    raise _AbandonedError
+                tx.topics |= item.topics
+                return
+            try:
+                answer = _execute(tx.connection, item.sql, item.values)
+            except Exception as fault:
+                if isinstance(sorted_out(fault), sqlite3.Error):
+                    raise
+                self.loop.call_soon_threadsafe(_fail, item.future, fault)
+            else:
+                self.loop.call_soon_threadsafe(_answer, item.future, answer)
+
+
+def _fail(future: asyncio.Future[Any], fault: Exception) -> None:
+    if not future.done():
+        future.set_exception(fault)
+
+
+def _answer(future: asyncio.Future[Any], answer: list[tuple[Any, ...]]) -> None:
+    if not future.done():
+        future.set_result(answer)
+
+
+class Dialogue(Caller):
+    """The transaction of work that waits; it begins with the first statement."""
+
+    kind = "the store's own transaction"
+    blocks = False
+    ours = True
+
+    def __init__(self, begin: Callable[[Action[None]], Awaitable[None]]) -> None:
+        super().__init__(None, dialect="sqlite", style="qmark")
+        self._begin = begin
+        self._talk = _Talk(asyncio.get_running_loop())
+        self._over = False
+
+    async def execute(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """Execute a statement."""
+        talk = self._talk
+        if self._over:
+            raise TransactionError("this transaction has ended: nothing can be executed in it any more")
+        if talk.begun is None:
+            talk.begun = asyncio.ensure_future(self._begin(talk.action))
+        answer: asyncio.Future[list[tuple[Any, ...]]] = talk.loop.create_future()
+        talk.said.put(_Statement(sql, values, answer))
+        await asyncio.wait((answer, talk.begun), return_when=asyncio.FIRST_COMPLETED)
+        if answer.done():
+            return answer.result()
+        talk.begun.result()  # raises why it has ended
+        raise StoreUnavailableError("the transaction has ended before this statement")
+
+    async def end(self, *, commit: bool) -> None:
+        """Commit, or roll back; whoever is cancelled meanwhile, it is done."""
+        self._over = True
+        if self._talk.begun is None:
+            return
+        self._talk.said.put(_End(self.topics if commit else None))
+        try:
+            await asyncio.shield(self._talk.begun)
+        except _AbandonedError:
+            return
+
+
+async def talked(begin: Callable[[Action[None]], Awaitable[None]], work: Work[T]) -> T:
+    """Do work that waits, in a transaction that ``begin`` carries out."""
+    dialogue = Dialogue(begin)
+    try:
+        done = await work(dialogue)
+    except BaseException:
+        with contextlib.suppress(MakegoodError):  # it had ended by itself already: the work knows why
+            await dialogue.end(commit=False)
+        raise
+    await dialogue.end(commit=True)
+    return done

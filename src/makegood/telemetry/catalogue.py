@@ -1,0 +1,123 @@
+"""Every metric, with what it means: one table, which the reference in the docs repeats and a test compares.
+
+Labels hold declared names (apps, workflows, agents, actions) and fixed words only, so that their number is bounded: never a task's
+id or key, and never the text of an error.
+"""
+
+from typing import Literal, NamedTuple
+
+Kind = Literal["counter", "gauge", "histogram"]
+
+_CALL = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
+_TASK = (0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0, 21600.0, 86400.0)
+_STORE = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
+_SIZE = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0)
+
+
+class Metric(NamedTuple):
+    """One metric. ``step`` in ``labels`` is the action's declared name, whatever the steps of a task that call it are called.
+    ``buckets``: upper bounds, of a histogram. ``known``: values of a counter's only label, which begin at 0. ``text`` says what is counted, and with which words in its labels.
+    """
+
+    name: str
+    kind: Kind
+    labels: tuple[str, ...]
+    text: str
+    buckets: tuple[float, ...] = ()
+    known: tuple[str, ...] = ()
+
+
+TASKS_ENDED = Metric(
+    "makegood_tasks_total", "counter", ("app", "workflow", "outcome"),
+    "Tasks that came to rest; outcome: processed, undone, error.",
+)  # fmt: skip
+TASK_SECONDS = Metric(
+    "makegood_task_duration_seconds", "histogram", ("app", "workflow", "outcome"),
+    "From the submission of a task until it came to rest.", _TASK,
+)  # fmt: skip
+UNDOS = Metric(
+    "makegood_undos_total", "counter", ("app", "workflow", "cause"),
+    "Tasks that turned to undo; cause: permanent, threshold, complete_by, cancel, operator.",
+)  # fmt: skip
+TASKS = Metric(
+    "makegood_tasks", "gauge", ("app", "workflow", "state"),
+    "Tasks that have not ended; state: pending, processing, undoing, error. Said by the leading Supervisor.",
+)  # fmt: skip
+ATTEMPTS = Metric(
+    "makegood_step_attempts_total", "counter", ("app", "workflow", "step", "agent", "outcome"),
+    "Attempts of actions, probes and undos that ended; outcome: ok, transient, permanent, later, timeout, lost.",
+)  # fmt: skip
+STEP_SECONDS = Metric(
+    "makegood_step_duration_seconds", "histogram", ("app", "agent", "step", "doing"),
+    "How long an attempt ran, its tries and the pauses between them included; doing: do, probe, undo.", _CALL,
+)  # fmt: skip
+START_SECONDS = Metric(
+    "makegood_step_schedule_to_start_seconds", "histogram", ("app", "agent", "step"),
+    "From when a request was made until its attempt began.", _CALL,
+)  # fmt: skip
+QUEUE = Metric(
+    "makegood_queue_depth", "gauge", ("app", "agent"),
+    "Requests that wait for an agent. Said by the leading Supervisor.",
+)  # fmt: skip
+OLDEST = Metric(
+    "makegood_queue_oldest_seconds", "gauge", ("app", "agent"),
+    "How long the oldest of them has waited. Said by the leading Supervisor.",
+)  # fmt: skip
+SLOTS = Metric(
+    "makegood_agent_slots", "gauge", ("app", "agent", "state"),
+    "Slots of an agent in this process; state: used, free.",
+)  # fmt: skip
+DECISIONS = Metric(
+    "makegood_supervisor_decisions_total", "counter", ("decision",),
+    "What followed on failures; decision: retry, wait (the longer one), undo, hold.", known=("retry", "wait", "undo", "hold"),
+)  # fmt: skip
+SCAN_SECONDS = Metric(
+    "makegood_supervisor_scan_seconds", "histogram", (),
+    "How long a pass of the leading Supervisor took.", _STORE,
+)  # fmt: skip
+UNDO_STEPS = Metric(
+    "makegood_undo_steps_total", "counter", ("app", "agent", "step", "outcome"),
+    "Steps of undos that are settled; outcome: undone, failed, kept.",
+)  # fmt: skip
+LATE = Metric(
+    "makegood_late_replies_discarded_total", "counter", ("app", "agent"),
+    "Replies that came too late and changed nothing.",
+)  # fmt: skip
+CIRCUIT = Metric(
+    "makegood_circuit_state", "gauge", ("app", "agent"),
+    "The circuit of an agent in this process: 0 closed, 1 half-open or being released, 2 open.",
+)  # fmt: skip
+LEADER = Metric(
+    "makegood_leader", "gauge", ("role",),
+    "1 in the process that leads, 0 in those that would; role: supervisor.",
+)  # fmt: skip
+LEADER_CHANGES = Metric(
+    "makegood_leader_changes_total", "counter", ("role",),
+    "Terms that this process began; role: supervisor.",
+)  # fmt: skip
+FENCED = Metric(
+    "makegood_fencing_refusals_total", "counter", ("role",),
+    "Writes refused because their author had been overtaken; role: scheduler (Decisions), supervisor (passes).",
+)  # fmt: skip
+COMMITS = Metric(
+    "makegood_commits_total", "counter", ("op",),
+    "Writes to the store; op: commit (of Decisions), submit, take, answer.",
+)  # fmt: skip
+BATCH = Metric(
+    "makegood_commit_batch_size", "histogram", ("op",),
+    "Decisions, submissions, requests, replies that one call wrote; op as above.", _SIZE,
+)  # fmt: skip
+STORE_SECONDS = Metric(
+    "makegood_store_latency_seconds", "histogram", ("op",),
+    "How long a call of the store took; op as above, and inbox, heartbeat.", _STORE,
+)  # fmt: skip
+ALERTS = Metric(
+    "makegood_alerts", "gauge", ("kind",),
+    "Alerts that stand, by kind as in `makegood alerts`. Said by the leading Supervisor.",
+)  # fmt: skip
+
+METRICS: tuple[Metric, ...] = (
+    TASKS_ENDED, TASK_SECONDS, UNDOS, TASKS, ATTEMPTS, STEP_SECONDS, START_SECONDS, QUEUE, OLDEST, SLOTS, DECISIONS, SCAN_SECONDS,
+    UNDO_STEPS, LATE, CIRCUIT, LEADER, LEADER_CHANGES, FENCED, COMMITS, BATCH, STORE_SECONDS, ALERTS,
+)  # fmt: skip
+"""All of them, in the order of the reference."""

@@ -1,0 +1,53 @@
+"""What goes with OpenTelemetry's SDK: its source of ids, and the command line's own set-up. It needs the extra ``otlp``.
+
+The command line's spans go by OTLP over HTTP to where OTEL_EXPORTER_OTLP_ENDPOINT says. A program that has set a provider of its own (or was
+started by ``opentelemetry-instrument``) keeps it. All else is said with the variables of OpenTelemetry: OTEL_SERVICE_NAME,
+OTEL_RESOURCE_ATTRIBUTES, OTEL_TRACES_SAMPLER, OTEL_EXPORTER_OTLP_HEADERS and so on.
+"""
+
+import os
+from collections.abc import Mapping
+from typing import Final
+
+from opentelemetry import context
+from opentelemetry import trace as api
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.sdk.trace.id_generator import IdGenerator
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+from makegood.telemetry.traces import SettledIds
+
+_PATIENCE: Final = (
+    3.0  # seconds for an export, hence at most so long an orderly end waits for a collector that is away
+)
+
+
+class TaskIds(SettledIds, IdGenerator):
+    """A source of ids for a program's own provider, ``TracerProvider(id_generator=TaskIds())``: random, but for the spans of tasks, whose
+    ids every process can tell, so that attempts of different processes are linked.
+    """
+
+
+def inherit(environ: Mapping[str, str]) -> None:
+    """Let what this process does be part of the span that TRACEPARENT names, if it does: for a command that some other program calls."""
+    carrier = {name.lower(): environ[name] for name in ("TRACEPARENT", "TRACESTATE") if environ.get(name)}
+    context.attach(TraceContextTextMapPropagator().extract(carrier))
+
+
+def provider(instance: str) -> api.TracerProvider:
+    """Return the provider of the process's spans, having set it for all when there was none; ``instance`` names the process."""
+    known = api.get_tracer_provider()
+    if not isinstance(known, api.ProxyTracerProvider):
+        return known
+    named = {"service.instance.id": instance}
+    if not os.environ.get("OTEL_SERVICE_NAME"):
+        named["service.name"] = "makegood"
+    made = TracerProvider(resource=Resource.create(named), id_generator=TaskIds())
+    told = any(os.environ.get(f"OTEL_EXPORTER_OTLP_{name}TIMEOUT") for name in ("", "TRACES_"))
+    exporter = OTLPSpanExporter() if told else OTLPSpanExporter(timeout=_PATIENCE)
+    made.add_span_processor(BatchSpanProcessor(exporter))
+    api.set_tracer_provider(made)
+    return made

@@ -1,0 +1,330 @@
+"""Traces after OpenTelemetry: one for each task, over all processes, with a span for each attempt of a step.
+
+A task belongs to the trace in which it was submitted: the submission's ``traceparent`` is stored with it, and travels with every
+request. What every process knows stands in for it where nobody traced the submission: the trace's id is then made of the store's and
+the task's, so that all processes agree without a word.
+
+Every attempt is a child of the submission, never of another attempt: between two attempts lie waits of seconds or of days, and a
+parent is thought of as waiting for its children. So an attempt that follows on another *links* to that one. For the link, one must
+know the other span's id, which another process may have drawn; with ``sdk.TaskIds`` as the provider's source of ids it is made of task,
+step and attempt, and known to all. With other sources only attempts of the same process are linked.
+
+Only opentelemetry-api is needed, an optional extra; which SDK records the spans is the program's choice (``sdk`` is the command
+line's). Attributes are called ``makegood.*``; inputs, arguments and results are no part of them.
+"""
+
+import asyncio
+import hashlib
+import random
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from importlib import import_module
+from typing import Any, Final, NamedTuple
+
+from msgspec.structs import replace
+
+from makegood import ids
+from makegood.call import current_call, enter
+from makegood.clock import Clock
+from makegood.decision import Decision
+from makegood.declaration import Action
+from makegood.errors import ConfigError
+from makegood.messages import Message, Request
+from makegood.observing import Answering
+from makegood.store.records import Committed, Draft
+from makegood.task import Held, Task
+from makegood.telemetry.accounts import AT_REST, ended, outcome
+from makegood.trying import Running
+
+_REMEMBERED: Final = 10_000
+_VERSION: Final = "00"
+_PARTS: Final = 4
+_WIDTHS: Final = (32, 16)
+
+
+class Place(NamedTuple):
+    """A span as others name it: the ids of its trace and of itself, and whether it is recorded."""
+
+    trace: int
+    span: int
+    flags: int = 1
+
+    @property
+    def traceparent(self) -> str:
+        """The W3C's header.
+
+        >>> Place(1, 2).traceparent
+        '00-00000000000000000000000000000001-0000000000000002-01'
+        """
+        return f"{_VERSION}-{self.trace:032x}-{self.span:016x}-{self.flags:02x}"
+
+
+def place_of(traceparent: str | None) -> Place | None:
+    """Return what a ``traceparent`` names, None for none and for one that cannot be read.
+
+    >>> place_of(Place(1, 2).traceparent) == Place(1, 2), place_of("a-b-c")
+    (True, None)
+    """
+    parts = (traceparent or "").split("-")
+    if len(parts) < _PARTS or (len(parts[1]), len(parts[2])) != _WIDTHS:
+        return None
+    try:
+        found = Place(*(int(part, 16) for part in parts[1:_PARTS]))
+    except ValueError:
+        return None
+    return found if found.trace and found.span else None
+
+
+def made_of(*words: object, size: int) -> int:
+    """Return an id that is the same wherever it is made of these words, never 0; ``size`` in bytes."""
+    digest = hashlib.blake2b("/".join(map(str, words)).encode(), digest_size=size).digest()
+    return int.from_bytes(digest) or 1
+
+
+class SettledIds:
+    """A source of ids: random, but for the spans of tasks, whose ids every process can tell. (``sdk.TaskIds`` is one as the SDK wants it.)"""
+
+    def __init__(self, rng: random.Random | None = None) -> None:
+        self._rng = rng or random.SystemRandom()
+        self._trace = self._span = 0
+
+    def settle(self, span: int, trace: int = 0) -> None:
+        """Let the span that is started next, right after this, have these ids."""
+        self._span, self._trace = span, trace
+
+    def generate_trace_id(self) -> int:
+        """Return a trace's id, as the SDK asks."""
+        trace, self._trace = self._trace, 0
+        return trace or self._rng.getrandbits(128) or 1
+
+    def generate_span_id(self) -> int:
+        """Return a span's id, as the SDK asks."""
+        span, self._span, self._trace = self._span, 0, 0
+        return span or self._rng.getrandbits(64) or 1
+
+    def is_trace_id_random(self) -> bool:
+        """Return that a sampler may go by a part of the trace's id."""
+        return True
+
+
+def opentelemetry() -> Any:
+    """Return the module opentelemetry.trace; raises ``ConfigError`` when the extra is not installed."""
+    try:
+        return import_module("opentelemetry.trace")
+    except ModuleNotFoundError as missing:
+        raise ConfigError(
+            "traces need opentelemetry-api: `pip install opentelemetry-api`, or install makegood with its extra "
+            "(in a checkout `pip install '.[otel]'`)"
+        ) from missing
+
+
+class Traces:
+    """Makes the spans of one process; ``provider``: None = the one that the program has set for all.
+
+    ``store_id``: of the store, once it is open.
+    """
+
+    def __init__(self, provider: Any, clock: Clock, store_id: Callable[[], str]) -> None:
+        self._api = opentelemetry()
+        self._clock = clock
+        self._store_id = store_id
+        self._provider = provider
+        self._tracer = self._api.get_tracer("makegood", tracer_provider=provider)
+        self._last: OrderedDict[tuple[int, str], Any] = OrderedDict()
+        self._left: OrderedDict[int, float] = OrderedDict()
+
+    @property
+    def _ids(self) -> SettledIds | None:
+        """The provider's source of ids, where it is ours. The program may set its provider at any time."""
+        provider = self._api.get_tracer_provider() if self._provider is None else self._provider
+        source = getattr(provider, "id_generator", None)
+        return source if isinstance(source, SettledIds) else None
+
+    # -- messages ----------------------------------------------------------------------------------------------------------
+
+    def sent(self, headers: Mapping[str, str] | None) -> Mapping[str, str] | None:
+        """Return a message's headers with the ``traceparent`` of the span under way, unless they have one."""
+        found = self._api.get_current_span().get_span_context()
+        return {"traceparent": _place(found).traceparent, **(headers or {})} if found.is_valid else headers
+
+    def receiving(self, headers: Mapping[str, str]) -> AbstractContextManager[object]:
+        """Return a context in which spans are children of the message's sender."""
+        origin = place_of(headers.get("traceparent"))
+        if origin is None:
+            return nullcontext()
+        span = self._api.NonRecordingSpan(self._remote(origin))
+        found: AbstractContextManager[object] = self._api.use_span(span)
+        return found
+
+    # -- submission --------------------------------------------------------------------------------------------------------
+
+    def submitted(self, draft: Draft) -> Draft:
+        """Return a submission with the trace that it belongs to: that of the span under way, or a new one."""
+        if draft.trace is not None:
+            return draft
+        span = self._tracer.start_span(
+            f"submit {draft.workflow}",
+            kind=self._api.SpanKind.PRODUCER,
+            attributes={
+                "makegood.app": draft.app,
+                "makegood.workflow": draft.workflow,
+                "makegood.task.id": ids.show(draft.id),
+            },
+        )
+        span.end()
+        found = span.get_span_context()
+        return replace(draft, trace=_place(found).traceparent) if found.is_valid else draft
+
+    # -- attempts ----------------------------------------------------------------------------------------------------------
+
+    def begun(self, request: Request) -> Any:
+        """Start the span of an attempt."""
+        origin = self._origin(request.task, request.trace)
+        before = self._before(request, origin)
+        if self._ids is not None:
+            self._ids.settle(_span_of(request.task, request.step, request.attempt))
+        span = self._tracer.start_span(
+            f"{request.doing} {request.action}",
+            context=self._context(origin),
+            links=[] if before is None else [self._api.Link(before, {"makegood.link": "the attempt before"})],
+            attributes={
+                "makegood.app": request.app,
+                "makegood.agent": request.agent,
+                "makegood.action": request.action,
+                "makegood.task.id": ids.show(request.task),
+                "makegood.step": request.step,
+                "makegood.step.doing": request.doing,
+                "makegood.step.attempt": request.attempt,
+                "makegood.step.round": request.round,
+            },
+        )
+        if self._ids is None:
+            self._last[request.task, request.step] = span.get_span_context()
+            if len(self._last) > _REMEMBERED:
+                self._last.popitem(last=False)
+        return span
+
+    def answered(self, span: Any, message: Message | None) -> None:
+        """Say in a span how its attempt ended; ``message``: its answer, None for silence."""
+        word = "timeout" if message is None else outcome(message)
+        span.set_attribute("makegood.outcome", word)
+        if message is not None and message.kind in ("refused", "not_happened"):
+            span.set_attribute("makegood.answer", message.kind)
+        if word in ("transient", "permanent", "timeout"):
+            text = "complete-by passed" if message is None else message.error
+            span.set_status(self._api.Status(self._api.StatusCode.ERROR, text))
+
+    def using(self, span: Any) -> Any:
+        """Return a context in which the span is the one under way: what is called from there are its children."""
+        return self._api.use_span(
+            span, end_on_exit=True, record_exception=False, set_status_on_exception=False
+        )
+
+    def _before(self, request: Request, origin: Place) -> Any:
+        """Return the span of the attempt before, None when there was none, or nobody knows it."""
+        if request.attempt <= 1:
+            return None
+        if self._ids is None:
+            return self._last.get((request.task, request.step))
+        span = _span_of(request.task, request.step, request.attempt - 1)
+        return self._remote(Place(origin.trace, span, origin.flags))
+
+    # -- tasks ---------------------------------------------------------------------------------------------------------------
+
+    def decided(
+        self,
+        _heard: Mapping[int, Sequence[Message]],
+        decided: Sequence[tuple[Held, Decision]],
+        committed: Committed,
+    ) -> None:
+        """Make a span of each task that came to rest, from its submission (or from when it left its rest) until now."""
+        gone = committed.lost | {task for task, _ in committed.guilty}
+        made = [decision for _, decision in decided if decision.task.id not in gone]
+        for decision in [*made, *(decision for _, decision in committed.claimed)]:
+            task = decision.task
+            if ended(decision):
+                self._ended(task, self._left.pop(task.id, None))
+            elif decision.before.state in AT_REST and task.state not in AT_REST:
+                self._left[task.id] = self._clock.wall()
+                if len(self._left) > _REMEMBERED:
+                    self._left.popitem(last=False)
+
+    def _ended(self, task: Task, left: float | None) -> None:
+        """Make the span. It is the root of a trace that nobody began, if its ids can be chosen."""
+        origin, rooted = self._origin(task.id, task.trace), False
+        if task.trace is None and left is None and self._ids is not None:
+            self._ids.settle(origin.span, origin.trace)
+            rooted = True
+        span = self._tracer.start_span(
+            f"task {task.workflow}",
+            context=self._api.set_span_in_context(self._api.INVALID_SPAN)
+            if rooted
+            else self._context(origin),
+            start_time=_nanoseconds(ids.drawn_at(task.id) if left is None else left),
+            attributes={
+                "makegood.app": task.app,
+                "makegood.workflow": task.workflow,
+                "makegood.task.id": ids.show(task.id),
+                "makegood.outcome": task.state,
+                "makegood.task.submission": task.submission,
+                "makegood.task.failures": task.failure_count,
+            },
+        )
+        if task.state == "error":
+            span.set_status(self._api.Status(self._api.StatusCode.ERROR))
+        span.end(_nanoseconds(self._clock.wall()))
+
+    # -- contexts --------------------------------------------------------------------------------------------------------------
+
+    def _origin(self, task: int, trace: str | None) -> Place:
+        """Return where a task's trace begins: its submission, or what all processes make of its id."""
+        known = place_of(trace)
+        if known is not None:
+            return known
+        store = self._store_id()
+        return Place(made_of(store, task, "trace", size=16), made_of(store, task, "task", size=8))
+
+    def _context(self, origin: Place) -> Any:
+        return self._api.set_span_in_context(self._api.NonRecordingSpan(self._remote(origin)))
+
+    def _remote(self, place: Place) -> Any:
+        flags = self._api.TraceFlags(place.flags)
+        return self._api.SpanContext(place.trace, place.span, is_remote=True, trace_flags=flags)
+
+
+class TracedAttempts:
+    """Runs each attempt in a span of its own; see ``observing.Answering``."""
+
+    def __init__(self, inner: Answering, traces: Traces) -> None:
+        self._inner = inner
+        self._traces = traces
+
+    async def answer(self, attempt: Running, action: Action[..., Any]) -> Message | None:
+        """Return the answer of one attempt, with its span under way: for the action's own spans, and for ``call.headers``."""
+        traces = self._traces
+        span = traces.begun(attempt.request)
+        with traces.using(span):
+            found = span.get_span_context()
+            if found.is_valid:
+                enter(current_call().traced(_place(found).traceparent))
+            try:
+                message = await self._inner.answer(attempt, action)
+            except asyncio.CancelledError:  # halted at complete-by, or its process ends
+                traces.answered(span, None)
+                raise
+            traces.answered(span, message)
+        return message
+
+
+def _place(context: Any) -> Place:
+    return Place(context.trace_id, context.span_id, int(context.trace_flags))
+
+
+def _span_of(task: int, step: str, attempt: int) -> int:
+    """Return the id of an attempt's span: within one trace, it is made of what names the attempt."""
+    return made_of(task, step, attempt, size=8)
+
+
+def _nanoseconds(seconds: float) -> int:
+    return int(seconds * 1e9)

@@ -1,0 +1,201 @@
+"""Telling people: every alert becomes a line in a log and, where a webhook is set, a signed message.
+
+Each process with a Scheduler or a Supervisor runs a ``Teller``; the rows say what was told, so that of many one does it, and
+another goes on when that one dies: logged once, by webhook at least once. And every process watches that somebody leads: who
+leads cannot miss himself.
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from makegood import ids
+from makegood.clock import Clock
+from makegood.errors import DeliveryError, StoreUnavailableError
+from makegood.messages import Alert
+from makegood.signing import TIMEOUT
+from makegood.store.protocol import Alerts, Leases
+from makegood.store.records import AlertView, Identity, Telling
+
+log = logging.getLogger("makegood.alerts")
+
+AT_ONCE: Final = 5
+"""Webhook messages under way at the same time."""
+
+FIRST_PAUSE: Final = 10.0
+LONGEST_PAUSE: Final = 3600.0
+"""Seconds until a message that was not taken is sent again: doubled each time."""
+
+_WARNINGS: Final = frozenset({"late_undo", "test"})
+
+
+class Sender(Protocol):
+    """Sends a message once: ``webhook.Webhook``."""
+
+    async def post(self, message_id: str, body: bytes, *, kind: str) -> None:
+        """Send it; raises ``DeliveryError`` when it was not taken."""
+        ...
+
+
+class _Store(Alerts, Protocol):
+    @property
+    def identity(self) -> Identity: ...
+
+
+class Teller:
+    """Logs alerts and sends them to ``webhook``, if there is one. ``pause``: seconds between looks at the store."""
+
+    def __init__(self, store: _Store, webhook: Sender | None, *, pause: float, rng: random.Random) -> None:
+        self._store = store
+        self._webhook = webhook
+        self._pause = pause
+        self._rng = rng
+
+    async def run(self) -> None:
+        """Tell what there is to tell, until cancelled."""
+        while True:
+            try:
+                more = await self.once()
+            except StoreUnavailableError as away:
+                log.warning("the store is away; alerts are told when it is back: %s", away)
+                more = False
+            if not more:
+                await asyncio.sleep(self._pause * self._rng.uniform(0.8, 1.2))
+
+    async def once(self) -> bool:
+        """Tell some alerts; returns whether there may be more."""
+        found = await self._store.unlogged(100)
+        for telling in found:
+            write(telling)
+        if self._webhook is None:
+            return len(found) == 100
+        waiting = await self._store.untold(6 * TIMEOUT, AT_ONCE)
+        if waiting:
+            await self._send(self._webhook, waiting)
+        return len(found) == 100 or len(waiting) == AT_ONCE
+
+    async def _send(self, webhook: Sender, waiting: Sequence[Telling]) -> None:
+        sent = await asyncio.gather(*(self._one(webhook, telling) for telling in waiting))
+        later = {telling.alert.id: wait for telling, wait in zip(waiting, sent, strict=True) if wait}
+        await self._store.told([t for t in waiting if t.alert.id not in later], later)
+
+    async def _one(self, webhook: Sender, telling: Telling) -> float:
+        """Send that an alert was raised, that it has ended, or both; returns 0, or seconds after which to try again."""
+        alert = telling.alert
+        try:
+            for what in ("raised", "ended"):
+                if telling.raised if what == "raised" else alert.ended is not None:
+                    message_id, body = event(alert, what, self._store.identity)
+                    await webhook.post(message_id, body, kind="application/cloudevents+json")
+        except DeliveryError as fault:
+            wait = min(FIRST_PAUSE * 2.0**telling.tries, LONGEST_PAUSE) * self._rng.uniform(0.9, 1.1)
+            log.warning("alert %d was not delivered, once more in %.0f s: %s", alert.id, wait, fault)
+            return wait
+        return 0.0
+
+
+def write(telling: Telling) -> None:
+    """Write an alert into the log: as text for people, its parts as fields for machines."""
+    alert = telling.alert
+    of = f" task {ids.show(alert.task)}" if alert.task else ""
+    if telling.raised:
+        level = logging.WARNING if alert.kind in _WARNINGS else logging.ERROR
+        log.log(
+            level, "alert %d %s%s: %s", alert.id, alert.kind, of, alert.text, extra=fields(alert, "raised")
+        )
+    if alert.ended is not None:
+        log.info(
+            "alert %d %s%s ended: %s", alert.id, alert.kind, of, alert.ended_why, extra=fields(alert, "ended")
+        )
+
+
+def fields(alert: AlertView, event: str) -> dict[str, Any]:
+    """Return what a structured log line says of an alert. No payloads: a text names what was wrong, not with what."""
+    return {
+        "event": f"alert.{event}",
+        "alert": alert.id,
+        "alert_kind": alert.kind,
+        "task": ids.show(alert.task) if alert.task else None,
+        "step": alert.step or None,
+    }
+
+
+def event(alert: AlertView, what: str, store: Identity) -> tuple[str, bytes]:
+    """Return a message's id and its body: a CloudEvent. The id is the same at every try."""
+    message_id = f"{store.store_id}-alert-{alert.id}-{what}"
+    task = ids.show(alert.task) if alert.task else None
+    at = alert.at if what == "raised" or alert.ended is None else alert.ended
+    made = {
+        "specversion": "1.0",
+        "id": message_id,
+        "type": f"dev.makegood.alert.{what}.v1",
+        "source": f"/makegood/{store.store_id}",
+        "time": datetime.fromtimestamp(at, UTC),
+        "datacontenttype": "application/json",
+        **({"subject": task} if task else {}),
+        "data": {
+            "alert": alert.id,
+            "kind": alert.kind,
+            "task": task,
+            "step": alert.step or None,
+            "text": alert.text,
+            "why": alert.ended_why if what == "ended" else "",
+        },
+    }
+    return message_id, msgspec.json.encode(made)
+
+
+class LeaderWatch:
+    """Raises an alert when nobody has led for ``after`` seconds, as far as this process has seen; the next leader ends it.
+
+    ``lease``: the name of the Supervisors' lease.
+    """
+
+    def __init__(
+        self, store: "_Leased", lease: str, *, after: float, clock: Clock, rng: random.Random
+    ) -> None:
+        self._store = store
+        self._lease = lease
+        self._after = after
+        self._clock = clock
+        self._rng = rng
+        self._since: float | None = None
+        self._told = False
+
+    async def run(self) -> None:
+        """Watch until cancelled."""
+        while True:
+            try:
+                await self.once()
+            except StoreUnavailableError as away:
+                log.debug("cannot see who leads: %s", away)  # that the store is away, others say
+                self._since = None
+            await asyncio.sleep(self._after / 3 * self._rng.uniform(0.8, 1.2))
+
+    async def once(self) -> bool:
+        """Look once; returns whether nobody leads for too long."""
+        view = await self._store.read(self._lease)
+        now = self._clock.monotonic()
+        if view is not None and view.holder is not None and view.remaining > 0:
+            self._since, self._told = None, False
+            return False
+        self._since = now if self._since is None else self._since
+        if now - self._since < self._after:
+            return False
+        if not self._told:
+            text = (
+                f"no supervisor has led for {self._after:g} s: what is overdue is not found, and nobody frees the tasks of dead "
+                "processes; start `makegood supervisor`"
+            )
+            await self._store.alert([Alert("no_leader", text=text)])
+            self._told = True
+        return True
+
+
+class _Leased(Leases, Alerts, Protocol):
+    """What the watch needs."""

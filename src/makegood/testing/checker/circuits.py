@@ -1,0 +1,135 @@
+"""I17: circuits, each of one agent in one process."""
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from makegood.testing.checker.reading import Asked, World
+from makegood.testing.checker.report import Report
+from makegood.testing.checker.rule import EPSILON, Rule, when
+from makegood.testing.history import Event
+
+HANDED: float = 5.0
+"""Seconds that a Scheduler's commit may be under way: what it hands to an agent beside it, it promised before."""
+
+Attempt = tuple[int, int, int]
+
+
+@dataclass(slots=True)
+class _Circuit:
+    """``opened``: when it opened last; ``flying``: attempts that called and have not answered; ``canaries``: those of them that were
+    taken since it is half-open.
+    """
+
+    event: Event
+    opened: Event | None = None
+    flying: dict[Attempt, Event] = field(default_factory=dict)
+    canaries: set[Attempt] = field(default_factory=set)
+
+
+class OpenMeansShut(Rule):
+    """I17: while a circuit is open its process takes no request of that agent and calls nothing for one; half-open it calls for one
+    at a time. An attempt that was under way when the circuit opened, and fails afterwards, is not counted for its step.
+    """
+
+    name: ClassVar[str] = "I17"
+    kinds: ClassVar[frozenset[str]] = frozenset({"circuit", "call", "reply", "accepted", "counted"})
+
+    def __init__(self, report: Report) -> None:
+        super().__init__(report)
+        self._circuits: dict[tuple[str, str], _Circuit] = {}
+        self._excused: dict[Attempt, Event] = {}
+        self._counted: list[Event] = []
+        self._accepted: dict[tuple[float, str, int, int], Event] = {}
+
+    def before(self, event: Event, world: World) -> None:
+        """Follow the circuits, and look at each call that begins and each failure that counts."""
+        if event.kind == "circuit":
+            self._became(event)
+        elif event.kind == "call":
+            self._called(event, world)
+        elif event.kind == "reply":
+            self._answered(event)
+        elif event.kind == "accepted" and event["reply"] == "gave_up":
+            attempt = (event.task, event["idx"], event["attempt"])
+            if attempt in self._excused:
+                self.saw()
+                self._accepted[event.at, event.node, event.task, event["idx"]] = self._excused[attempt]
+        elif event.kind == "counted":
+            self._counted.append(event)
+
+    def _became(self, event: Event) -> None:
+        found = self._circuits.setdefault((event.node, event["agent"]), _Circuit(event))
+        if event["state"] == "closed" and found.event["state"] != "release":
+            found.flying.clear()  # a process that begins anew
+        found.event = event
+        if event["state"] == "open":
+            found.opened = event
+        found.canaries.clear()
+
+    def _called(self, event: Event, world: World) -> None:
+        whose = world.keys.get(event["key"])
+        asked = None if whose is None else world.task(whose[0]).step(whose[1]).asked.get(event["attempt"])
+        plan = None if whose is None else world.task(whose[0]).plans.get(whose[1])
+        if whose is None or asked is None or plan is None:
+            return
+        circuit = self._of(event.node, plan.agent)
+        if circuit is None:
+            return
+        attempt = (whose[0], whose[1], event["attempt"])
+        circuit.flying.setdefault(attempt, event)
+        if circuit.event["state"] not in ("open", "half-open") or not _taken_since(asked, circuit.event):
+            return
+        self.saw()
+        if circuit.event["state"] == "open":
+            self.wrong(
+                f"{plan.name} was called {when(event)}, and the circuit of {plan.agent} is open since {circuit.event.at:.3f} s",
+                circuit.event,
+                event,
+            )
+        elif circuit.canaries - {attempt}:
+            self.wrong(
+                f"the circuit of {plan.agent} is half-open, and a second call began {when(event)}",
+                circuit.event,
+                event,
+            )
+        circuit.canaries.add(attempt)
+
+    def _of(self, node: str, agent: str) -> _Circuit | None:
+        return next(
+            (
+                found
+                for (of, address), found in self._circuits.items()
+                if of == node and address.endswith(f"/{agent}")
+            ),
+            None,
+        )
+
+    def _answered(self, event: Event) -> None:
+        attempt = (event.task, event["idx"], event["attempt"])
+        for (node, _), circuit in self._circuits.items():
+            began = circuit.flying.pop(attempt, None) if node == event.node else None
+            circuit.canaries.discard(attempt)
+            opened = circuit.opened
+            if began is None or opened is None or event["reply"] != "gave_up":
+                continue
+            if began.at < opened.at - EPSILON and opened.at < event.at - EPSILON:
+                self._excused[attempt] = opened
+
+    def end(self, world: World) -> None:
+        """Look whether one of the failures that count was excused."""
+        for counted in self._counted:
+            opened = self._accepted.get((counted.at, counted.node, counted.task, counted["idx"]))
+            if opened is not None:
+                name = world.task(counted.task).name(counted["idx"])
+                self.wrong(
+                    f"a failure of {name} was counted {when(counted)}: it was under way when the circuit opened",
+                    opened,
+                    counted,
+                )
+
+
+def _taken_since(asked: Asked, opened: Event) -> bool:
+    """Whether an attempt was taken when the circuit was so already; what a Scheduler hands over it may have promised before."""
+    if asked.local:
+        return asked.event.at > opened.at + HANDED
+    return asked.taken is not None and asked.taken.at > opened.at + EPSILON

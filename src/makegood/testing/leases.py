@@ -1,0 +1,426 @@
+"""The public suite for lease stores: what ``makegood.election`` relies on, proved of yours on its real server.
+
+Say how your store is opened and how time passes, and run every case::
+
+    class MyWorld(LeaseWorld):
+        def open(self) -> OpenLeases:
+            return MyLeases("my-server:1234", prefix=self.prefix)
+
+    @pytest.mark.parametrize("case", LEASE_STORE_CASES, ids=str)
+    async def test_my_store(case: LeaseCase) -> None:
+        why = await case.prove(MyWorld())
+        if why:
+            pytest.skip(why)
+
+A case fails with ``AssertionError``; one that needs what your world cannot do returns the reason.
+"""
+
+import asyncio
+import secrets
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from makegood.election.protocol import Grant, LeaseStore, OpenLeases
+from makegood.errors import StoreUnavailableError
+
+
+class ImpossibleHereError(Exception):
+    """A world cannot do what a case needs; the message says what."""
+
+
+class LeaseWorld(ABC):
+    """The place under test. ``ttl``: seconds of a lease that suit it; ``slack``: seconds by which a call may be slow, or its
+    clock inexact; ``rounds``: how often a race is run. ``observed``: expiry is judged by each observer on its own clock, so that
+    one who has not looked before waits a full ttl from its first look. ``longest``: the longest ttl that the place allows.
+    """
+
+    ttl: float = 1.0
+    slack: float = 0.5
+    rounds: int = 25
+    observed: bool = False
+    longest: float = 3600.0
+
+    def __init__(self) -> None:
+        self.prefix = f"suite-{secrets.token_hex(6)}"
+
+    def name(self, what: str = "lease") -> str:
+        """Return a name that nobody has used."""
+        return f"{self.prefix}-{what}-{secrets.token_hex(3)}"
+
+    @abstractmethod
+    def open(self) -> OpenLeases:
+        """Return a store on the place: each as another process would have it."""
+
+    async def elapse(self, seconds: float) -> None:
+        """Let time pass, as far as the store's clock and the observers' are concerned."""
+        await asyncio.sleep(seconds)
+
+    async def restart(self) -> None:
+        """Restart the server in good order."""
+        raise ImpossibleHereError("no server to restart")
+
+    async def recycle(self) -> None:
+        """Break every connection to the server, as a pool or an operator does."""
+        raise ImpossibleHereError("no connections to break")
+
+    def black_hole(self) -> AbstractAsyncContextManager[tuple[OpenLeases, Callable[[], None]]]:
+        """Return a store, and what cuts it off from its server: from then on bytes vanish, and nothing is refused. Its time-out is at
+        most ``slack``.
+        """
+        raise ImpossibleHereError("no way to let bytes vanish")
+
+    def transaction(self) -> AbstractAsyncContextManager[Any]:
+        """Return an open transaction on the same database, as ``guard`` takes it; it is committed at the end."""
+        raise ImpossibleHereError("no transactions")
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseCase:
+    """One thing to prove. ``name`` says what; ``must`` raises ``AssertionError`` when it is not so."""
+
+    name: str
+    must: Callable[[LeaseWorld], Awaitable[None]]
+
+    def __str__(self) -> str:
+        return self.name
+
+    async def prove(self, world: LeaseWorld) -> str:
+        """Prove it; return "", or why it cannot be tried in this world. Raises ``AssertionError``."""
+        try:
+            await self.must(world)
+        except ImpossibleHereError as impossible:
+            return str(impossible)
+        return ""
+
+
+async def take(store: LeaseStore, name: str, holder: str, ttl: float, nonce: str = "") -> Grant | None:
+    """Campaign once, under a nonce of its own unless one is given."""
+    return await store.acquire(name, holder, nonce or f"{holder}-{secrets.token_hex(8)}", ttl)
+
+
+async def taken(store: LeaseStore, name: str, holder: str, ttl: float) -> Grant:
+    """Take a lease that must be free."""
+    grant = await take(store, name, holder, ttl)
+    assert grant is not None, f"a free lease was not given to {holder}"
+    assert (grant.name, grant.holder, grant.ttl) == (name, holder, ttl), f"the grant says {grant}"
+    return grant
+
+
+async def ran_out(world: LeaseWorld, store: LeaseStore, name: str, ttl: float) -> None:
+    """Let a lease run out, as far as ``store`` is concerned."""
+    if world.observed:
+        assert await take(store, name, "observer", ttl) is None, "a held lease was given away"
+        await world.elapse(ttl * 0.05)
+    await world.elapse(ttl + world.slack)
+
+
+# -- the cases -----------------------------------------------------------------------------------------------------------
+
+
+async def _free(world: LeaseWorld) -> None:
+    async with world.open() as store:
+        name = world.name()
+        assert await store.read(name) is None, "a lease that nobody ever took is None"
+        assert await store.past_terms(name) == []
+        grant = await taken(store, name, "a", world.ttl)
+        assert grant.epoch == 1, f"the first epoch is 1, not {grant.epoch}"
+        seen = await store.read(name)
+        assert seen is not None, "a lease that is held can be read"
+        assert (seen.name, seen.holder, seen.epoch, seen.ttl) == (name, "a", 1, world.ttl), f"{seen}"
+        assert 0 < seen.remaining <= world.ttl * 1.05, f"{seen.remaining} s are left of {world.ttl}"
+        await store.release(grant)
+
+
+async def _held(world: LeaseWorld) -> None:
+    async with world.open() as store, world.open() as other:
+        name = world.name()
+        grant = await taken(store, name, "a", world.ttl)
+        assert await take(other, name, "b", world.ttl) is None, "a held lease was given to another"
+        assert await take(other, name, "a", world.ttl) is None, "the holder's name alone opened a held lease"
+        seen = await other.read(name)
+        assert seen is not None
+        assert (seen.holder, seen.epoch) == ("a", grant.epoch)
+        await store.release(grant)
+
+
+async def _names(world: LeaseWorld) -> None:
+    async with world.open() as store:
+        one = await taken(store, world.name("one"), "a", world.ttl)
+        other = await taken(store, world.name("other"), "b", world.ttl)
+        assert (one.epoch, other.epoch) == (1, 1), "leases of different names have to do with each other"
+        await store.release(one)
+        assert await store.renew(other)
+        await store.release(other)
+
+
+async def _race(world: LeaseWorld) -> None:
+    stores = [world.open() for _ in range(4)]
+    try:
+        name, last = world.name(), 0
+        for n in range(world.rounds):
+            calls = [partial(stores[i % 4].acquire, name, f"r{i}", f"{n}-{i}", world.ttl) for i in range(8)]
+            racers = [answered(call) for call in calls]
+            won: list[Grant] = [grant for grant in await asyncio.gather(*racers) if grant is not None]
+            assert len(won) == 1, f"round {n}: {len(won)} of 8 racers won"
+            assert won[0].epoch > last, f"round {n}: epoch {won[0].epoch} after {last}"
+            last = won[0].epoch
+            await stores[0].release(won[0])
+    finally:
+        for store in stores:
+            await store.close()
+
+
+async def _repeat(world: LeaseWorld) -> None:
+    async with world.open() as store, world.open() as other:
+        name = world.name()
+        first = await take(store, name, "a", world.ttl, "nonce-a-1")
+        assert first is not None
+        again = await take(other, name, "a", world.ttl, "nonce-a-1")
+        assert again == first, f"the same nonce gave {again} after {first}"
+        await store.release(first)
+
+
+async def _repeat_extends(world: LeaseWorld) -> None:
+    async with world.open() as store, world.open() as other:
+        name = world.name()
+        await take(store, name, "a", world.ttl, "nonce-a-1")
+        assert await take(other, name, "b", world.ttl) is None
+        await world.elapse(world.ttl * 0.6)
+        assert await take(store, name, "a", world.ttl, "nonce-a-1") is not None
+        await world.elapse(world.ttl * 0.6)
+        assert await take(other, name, "b", world.ttl) is None, (
+            "a repeated take did not give the full ttl anew"
+        )
+
+
+async def _expires(world: LeaseWorld) -> None:
+    async with world.open() as store, world.open() as other:
+        name = world.name()
+        grant = await taken(store, name, "a", world.ttl)
+        if world.observed:
+            assert await take(other, name, "b", world.ttl) is None
+        await world.elapse(world.ttl * 0.7)
+        assert await take(other, name, "b", world.ttl) is None, "taken before its time was up"
+        await world.elapse(world.ttl * 0.35 + world.slack)
+        seen = await other.read(name)
+        assert seen is not None
+        assert seen.holder is None or seen.remaining <= 0, f"shown as held after it ran out: {seen}"
+        next_one = await take(other, name, "b", world.ttl)
+        assert next_one is not None, "not taken soon after its time was up"
+        assert next_one.epoch > grant.epoch, f"epoch {next_one.epoch} after {grant.epoch}"
+
+
+async def _renews(world: LeaseWorld) -> None:
+    async with world.open() as store, world.open() as other:
+        name = world.name()
+        grant = await taken(store, name, "a", world.ttl)
+        for _ in range(3):
+            assert await take(other, name, "b", world.ttl) is None
+            await world.elapse(world.ttl * 0.6)
+            assert await store.renew(grant), "a lease that is held was not renewed"
+        assert await take(other, name, "b", world.ttl) is None, "a renewed lease was given away"
+        seen = await store.read(name)
+        assert seen is not None
+        assert seen.epoch == grant.epoch, "a renewal changed the epoch"
+
+
+async def _late_renewal(world: LeaseWorld) -> None:
+    async with world.open() as store, world.open() as other:
+        name = world.name()
+        grant = await taken(store, name, "a", world.ttl)
+        await ran_out(world, other, name, world.ttl)
+        assert not await store.renew(grant), "a lease that had expired was renewed"
+        assert await take(other, name, "b", world.ttl) is not None, "the refused renewal had an effect"
+
+
+async def _superseded(world: LeaseWorld) -> None:
+    async with world.open() as store, world.open() as other:
+        name = world.name()
+        old = await taken(store, name, "a", world.ttl)
+        await ran_out(world, other, name, world.ttl)
+        new = await taken(other, name, "b", world.ttl)
+        assert not await store.renew(old), "a superseded grant was renewed"
+        await store.release(old)
+        seen = await other.read(name)
+        assert seen is not None
+        assert (seen.holder, seen.epoch) == ("b", new.epoch), f"a superseded grant released another's: {seen}"
+        assert await other.renew(new), "a superseded grant's release had an effect"
+        await other.release(new)
+
+
+async def _release(world: LeaseWorld) -> None:
+    async with world.open() as store, world.open() as other:
+        name, last = world.name(), 0
+        for holder in ("a", "b", "a", "c"):
+            grant = await taken(store, name, holder, world.ttl)
+            assert grant.epoch == last + 1, f"epoch {grant.epoch} after {last}: it must rise by one"
+            last = grant.epoch
+            await store.release(grant)
+            await store.release(grant)
+            seen = await other.read(name)
+            assert seen is not None, "a released lease is still on record"
+            assert (seen.holder, seen.epoch) == (None, last), f"after the release {seen}"
+            assert not await store.renew(grant), "a released grant was renewed"
+
+
+async def _release_by_nonce(world: LeaseWorld) -> None:
+    async with world.open() as store:
+        name = world.name()
+        grant = await taken(store, name, "a", world.ttl)
+        await store.release(Grant(name, "a", "another nonce", grant.epoch, world.ttl))
+        assert await take(store, name, "b", world.ttl) is None, "another nonce released the lease"
+        await store.release(Grant(name, "a", grant.nonce, 0, world.ttl))
+        assert (await taken(store, name, "b", world.ttl)).epoch == grant.epoch + 1
+
+
+async def _released_nonce(world: LeaseWorld) -> None:
+    async with world.open() as store:
+        name = world.name()
+        first = await take(store, name, "a", world.ttl, "nonce-a-1")
+        assert first is not None
+        await store.release(first)
+        again = await take(store, name, "a", world.ttl, "nonce-a-1")
+        assert again is not None
+        assert again.epoch == first.epoch + 1, "a released grant came back under its old epoch"
+        await store.release(again)
+
+
+async def _holders_ttl(world: LeaseWorld) -> None:
+    async with world.open() as store, world.open() as other:
+        name, short = world.name(), world.ttl
+        await taken(store, name, "a", short * 3)
+        assert await take(other, name, "b", short) is None
+        await world.elapse(short * 1.5 + world.slack)
+        assert await take(other, name, "b", short) is None, "the reader's ttl ruled, not the holder's"
+        seen = await other.read(name)
+        assert seen is not None
+        assert seen.ttl == short * 3, f"the record says ttl {seen.ttl}, the holder said {short * 3}"
+
+
+async def _history(world: LeaseWorld) -> None:
+    async with world.open() as store, world.open() as other:
+        name = world.name()
+        one = await taken(store, name, "a", world.ttl)
+        await store.release(one)
+        await taken(store, name, "b", world.ttl)
+        await ran_out(world, other, name, world.ttl)
+        three = await taken(other, name, "c", world.ttl)
+        past = await other.past_terms(name)
+        assert [(t.epoch, t.holder) for t in past] == [(3, "c"), (2, "b"), (1, "a")], f"{past}"
+        assert (past[0].ended, past[0].released) == (None, False)
+        assert past[1].ended is not None
+        assert not past[1].released, "a lease that ran out was not given back"
+        assert past[2].ended is not None
+        assert past[2].released, "a lease that was given back is remembered so"
+        assert past[2].began <= past[2].ended <= past[1].began + world.slack
+        assert past[1].ended <= past[0].began + world.slack
+        assert [t.epoch for t in await other.past_terms(name, 2)] == [3, 2]
+        await other.release(three)
+        for n in range(16):
+            await store.release(await taken(store, name, f"h{n}", world.ttl))
+        assert len(await store.past_terms(name)) >= 16, "fewer than 16 terms are remembered"
+
+
+async def _restart(world: LeaseWorld) -> None:
+    async with world.open() as store:
+        name = world.name()
+        before = await taken(store, name, "a", world.ttl)
+        await store.release(before)
+        await world.restart()
+    async with world.open() as store:
+        seen = await store.read(name)
+        assert seen is not None, "the record did not survive a restart"
+        after = await taken(store, name, "b", world.ttl)
+        assert after.epoch > before.epoch, f"epoch {after.epoch} after {before.epoch} and a restart"
+
+
+async def _recycle(world: LeaseWorld) -> None:
+    async with world.open() as store, world.open() as other:
+        name = world.name()
+        grant = await taken(store, name, "a", world.ttl * 3)
+        await world.recycle()
+        assert await answered(lambda: take(other, name, "b", world.ttl)) is None, "lost with the connection"
+        assert await answered(lambda: store.renew(grant)), "the holder lost its lease with its connection"
+
+
+async def answered(call: Callable[[], Awaitable[Any]]) -> Any:
+    """Repeat a call whose outcome is unknown; it must be known after a few."""
+    for _ in range(9):
+        try:
+            return await call()
+        except StoreUnavailableError:
+            continue
+    return await call()
+
+
+async def _cancelled(world: LeaseWorld) -> None:
+    async with world.open() as store, world.open() as other:
+        name, long = world.name(), min(world.ttl * 10, world.longest)
+        for n in range(world.rounds):
+            nonce = f"cancelled-{n}"
+            going = asyncio.ensure_future(store.acquire(name, "a", nonce, long))
+            for _ in range(n):
+                await asyncio.sleep(0)
+            going.cancel()
+            await asyncio.wait([going], timeout=world.slack)
+            assert going.done(), "a call that was cancelled did not end"
+            await answered(partial(store.release, Grant(name, "a", nonce, 0, long)))
+            next_one = await take(other, name, "b", long)
+            assert next_one is not None, f"after {n} steps a cancelled take left a held lease behind"
+            await other.release(next_one)
+
+
+async def _black_hole(world: LeaseWorld) -> None:
+    async with world.black_hole() as (store, cut_off):
+        name = world.name()
+        grant = await answered(lambda: store.acquire(name, "a", "n", world.ttl))
+        assert grant is not None, "a free lease was not given"
+        cut_off()
+        calls: dict[str, Callable[[], Awaitable[object]]] = {
+            "acquire": lambda: store.acquire(name, "a", "n", world.ttl),
+            "renew": lambda: store.renew(grant),
+            "release": lambda: store.release(grant),
+            "read": lambda: store.read(name),
+            "past_terms": lambda: store.past_terms(name),
+        }
+        for verb, call in calls.items():
+            try:
+                async with asyncio.timeout(3 * world.slack + 1):
+                    answer = await call()
+            except StoreUnavailableError:
+                continue
+            except TimeoutError:
+                raise AssertionError(f"{verb} did not end within its time-out") from None
+            raise AssertionError(f"{verb} answered {answer!r} out of a black hole")
+
+
+def _case(name: str, must: Callable[[LeaseWorld], Awaitable[None]]) -> LeaseCase:
+    return LeaseCase(name, must)
+
+
+LEASE_STORE_CASES: tuple[LeaseCase, ...] = (
+    _case("a free lease is taken and shown", _free),
+    _case("a held lease is not given to another", _held),
+    _case("leases of other names do not matter", _names),
+    _case("of eight racers one wins, and epochs rise", _race),
+    _case("the same nonce again gives the same grant", _repeat),
+    _case("the same nonce again gives the full ttl anew", _repeat_extends),
+    _case("not taken before the ttl, and taken soon after", _expires),
+    _case("a renewal extends a lease that is held", _renews),
+    _case("a lease that has expired is not renewed", _late_renewal),
+    _case("a superseded grant can do nothing", _superseded),
+    _case("a release hands over at once, and the epoch goes on", _release),
+    _case("only the nonce releases", _release_by_nonce),
+    _case("a released nonce has no way back to its epoch", _released_nonce),
+    _case("the holder's ttl rules, not the reader's", _holders_ttl),
+    _case("past terms are remembered", _history),
+    _case("epochs rise across a restart of the server", _restart),
+    _case("no lease is lost with a connection", _recycle),
+    _case("a cancelled take leaves no held lease", _cancelled),
+    _case("a black hole is given up in time", _black_hole),
+)
+"""What every lease store must do, a case each."""

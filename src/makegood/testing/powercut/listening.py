@@ -1,0 +1,272 @@
+"""What SQLite truly writes, and when it truly waits for the disk.
+
+The standard library's ``sqlite3`` is used as it is, with the very SQLite library that it is linked with: a file system layer of
+ours (a *VFS*) is registered in that library, which hands everything on to SQLite's own and notes what passes: each write with its
+place and bytes, each truncation, each sync, each file that is made or deleted. Nothing is compiled, no process is started in a
+special way, and the engine does not know.
+
+Other ways that were weighed. A VFS of the apsw package belongs to apsw's own copy of SQLite, which is not the one under test. A library
+of C in front of libc's calls (LD_PRELOAD) needs a compiler, and a process of its own; tracing the process needs leave to, and makes
+it slow. SQLite's table of system calls can be changed too, but ``fdatasync`` is not in it. What this way needs is that
+the library's functions can be found by name, as they can in every Python that is linked with a shared SQLite and in those that
+carry it in themselves without hiding it; where it is hidden, ``ListeningError`` says so.
+
+A folder's own sync (``os.fsync`` of a folder) does not pass through SQLite; it is noted as well. What is not seen: the shared-memory
+index beside a write-ahead log, which is thrown away by a crash in any case.
+"""
+
+import _sqlite3
+import contextlib
+import ctypes
+import os
+import sqlite3
+from collections.abc import Iterator
+from ctypes import CFUNCTYPE, POINTER, c_char_p, c_int, c_int64, c_void_p
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+_OK = 0
+_CREATE = 0x4  # SQLITE_OPEN_CREATE
+_NAME = b"makegood-listening"
+_METHODS = (
+    "close", "read", "write", "truncate", "sync", "file_size", "lock", "unlock", "check_reserved_lock", "file_control",
+    "sector_size", "device_characteristics", "shm_map", "shm_lock", "shm_barrier", "shm_unmap", "fetch", "unfetch",
+)  # fmt: skip
+_KNOWN = {1: 12, 2: 16, 3: 18}
+"""How many of its methods a file of each version has."""
+
+
+class ListeningError(RuntimeError):
+    """What this Python knows as SQLite cannot be listened to."""
+
+
+class Noted(Protocol):
+    """Who is told what SQLite does with the files of one folder; ``name``: of the file, without the folder."""
+
+    def created(self, name: str) -> None:
+        """A file is opened that did not exist."""
+        ...
+
+    def wrote(self, name: str, offset: int, data: bytes) -> None:
+        """Bytes were written at a place of a file."""
+        ...
+
+    def truncated(self, name: str, size: int) -> None:
+        """A file was cut, or lengthened, to a size."""
+        ...
+
+    def deleted(self, name: str, *, lasting: bool) -> None:
+        """A file was deleted; ``lasting``: and its folder synced."""
+        ...
+
+    def syncing(self, name: str) -> object:
+        """A sync of a file (of the folder: "") begins; what is returned is handed to ``synced`` when it has succeeded."""
+        ...
+
+    def synced(self, name: str, begun: object) -> None:
+        """A sync has succeeded: what was written before it began is on the disk."""
+        ...
+
+
+class _Vfs(ctypes.Structure):
+    """``struct sqlite3_vfs``, as far as it matters here; the rest is copied as it is."""
+
+    _fields_ = (
+        ("version", c_int),
+        ("file_bytes", c_int),
+        ("longest_path", c_int),
+        ("next", c_void_p),
+        ("name", c_char_p),
+        ("own", c_void_p),
+        ("open", c_void_p),
+        ("delete", c_void_p),
+        ("rest", c_void_p * 14),
+    )
+
+
+class _Methods(ctypes.Structure):
+    """``struct sqlite3_io_methods``."""
+
+    _fields_ = (("version", c_int), *((name, c_void_p) for name in _METHODS))
+
+
+class _File(ctypes.Structure):
+    """``struct sqlite3_file``: its first word says how it is used."""
+
+    _fields_ = (("methods", POINTER(_Methods)),)
+
+
+# A path travels as the bare pointer: SQLite keeps it, and reads on behind its end.
+_OPEN = CFUNCTYPE(c_int, c_void_p, c_void_p, POINTER(_File), c_int, POINTER(c_int))
+_DELETE = CFUNCTYPE(c_int, c_void_p, c_void_p, c_int)
+_CLOSE = CFUNCTYPE(c_int, c_void_p)
+_WRITE = CFUNCTYPE(c_int, c_void_p, c_void_p, c_int, c_int64)
+_TRUNCATE = CFUNCTYPE(c_int, c_void_p, c_int64)
+_SYNC = CFUNCTYPE(c_int, c_void_p, c_int)
+
+
+def library() -> ctypes.CDLL:
+    """Return the SQLite library that ``sqlite3`` uses; raises ``ListeningError`` when it cannot be reached."""
+    found = ctypes.CDLL(
+        getattr(_sqlite3, "__file__", None)
+    )  # the module, or this program itself, and all they are linked with
+    try:
+        find, identify = found.sqlite3_vfs_find, found.sqlite3_sourceid
+    except AttributeError as hidden:
+        raise ListeningError(
+            "this Python carries SQLite inside and hides its functions: use one that is linked with the system's SQLite, such as Debian's"
+        ) from hidden
+    find.restype, find.argtypes = POINTER(_Vfs), [c_char_p]
+    identify.restype = c_char_p
+    with contextlib.closing(sqlite3.connect(":memory:")) as connection:
+        (used,) = connection.execute("select sqlite_source_id()").fetchone()
+    if identify().decode() != used:
+        raise ListeningError(
+            f"Python's sqlite3 uses SQLite {used}, and another one was found: {identify().decode()}"
+        )
+    return found
+
+
+@dataclass(slots=True)
+class _Kept:
+    """A copy of a table of methods with ours in it, and what must live as long as it: the functions behind the pointers."""
+
+    table: _Methods
+    functions: tuple[Any, ...]
+
+
+class _Ear:
+    """The VFS: SQLite's own one with ``open`` and ``delete`` replaced, and files with ``write``, ``truncate`` and ``sync`` replaced."""
+
+    def __init__(self, found: ctypes.CDLL, folder: Path, noted: Noted) -> None:
+        self._library = found
+        self._place = folder.resolve()
+        self._folder = os.fsencode(self._place) + b"/"
+        self._noted = noted
+        self._under = found.sqlite3_vfs_find(None)
+        if not self._under:
+            raise ListeningError("this Python's SQLite has no file system layer")
+        self._open = _OPEN(self._under.contents.open)
+        self._delete = _DELETE(self._under.contents.delete)
+        self._names: dict[int, str] = {}
+        self._tables: dict[int, _Kept] = {}
+        self._functions = (_OPEN(self._opening), _DELETE(self._deleting))
+        self.vfs = _Vfs()
+        ctypes.pointer(self.vfs)[0] = self._under.contents
+        self.vfs.next = None
+        self.vfs.name = _NAME
+        self.vfs.open, self.vfs.delete = (
+            ctypes.cast(function, c_void_p).value for function in self._functions
+        )
+
+    def register(self) -> None:
+        """Be what every connection uses that is opened from now on."""
+        self._checked(self._library.sqlite3_vfs_register(ctypes.byref(self.vfs), 1))
+
+    def unregister(self) -> None:
+        """Let SQLite's own be what is used; connections that are open go on as they are."""
+        self._checked(self._library.sqlite3_vfs_unregister(ctypes.byref(self.vfs)))
+        self._checked(self._library.sqlite3_vfs_register(self._under, 1))
+
+    def _checked(self, code: int) -> None:
+        if code != _OK:
+            raise ListeningError(f"SQLite does not take another file system layer: error {code}")
+
+    # -- what SQLite calls: an exception here would be lost, so nothing is done that could fail -----------------------------
+
+    def _name(self, path: int | None) -> str | None:
+        told = ctypes.string_at(path) if path else b""
+        return os.fsdecode(told[len(self._folder) :]) if told.startswith(self._folder) else None
+
+    def _opening(self, _vfs: Any, path: int | None, file: Any, flags: int, told: Any) -> int:
+        name = self._name(path)
+        fresh = name is not None and bool(flags & _CREATE) and not (self._place / name).exists()
+        code = self._open(_vfs, path, file, flags, told)
+        if code == _OK and name is not None and file.contents.methods:
+            if fresh:
+                self._noted.created(name)
+            self._names[ctypes.addressof(file.contents)] = name
+            file.contents.methods = ctypes.pointer(self._heard(file.contents.methods))
+        return int(code)
+
+    def _deleting(self, _vfs: Any, path: int | None, lasting: int) -> int:
+        code = self._delete(_vfs, path, lasting)
+        name = self._name(path)
+        if code == _OK and name is not None:
+            self._noted.deleted(name, lasting=bool(lasting))
+        return int(code)
+
+    def _heard(self, methods: Any) -> _Methods:
+        """Return a table of methods like this one, with ours in it; made once for each table that SQLite has."""
+        where = ctypes.addressof(methods.contents)
+        if where not in self._tables:
+            self._tables[where] = self._made(methods.contents)
+        return self._tables[where].table
+
+    def _made(self, under: _Methods) -> _Kept:
+        table = _Methods(version=min(under.version, max(_KNOWN)))
+        for name in _METHODS[: _KNOWN[table.version]]:
+            setattr(table, name, getattr(under, name))
+        close, write, truncate, sync = (
+            _CLOSE(under.close), _WRITE(under.write), _TRUNCATE(under.truncate), _SYNC(under.sync),
+        )  # fmt: skip
+        names, noted = self._names, self._noted
+
+        def closing(file: int) -> int:
+            names.pop(file, None)
+            return int(close(file))
+
+        def writing(file: int, data: int, amount: int, offset: int) -> int:
+            code = write(file, data, amount, offset)
+            if code == _OK:
+                noted.wrote(names[file], offset, ctypes.string_at(data, amount))
+            return int(code)
+
+        def truncating(file: int, size: int) -> int:
+            code = truncate(file, size)
+            if code == _OK:
+                noted.truncated(names[file], size)
+            return int(code)
+
+        def syncing(file: int, flags: int) -> int:
+            begun = noted.syncing(names[file])
+            code = sync(file, flags)
+            if code == _OK:
+                noted.synced(names[file], begun)
+            return int(code)
+
+        ours: tuple[Any, ...] = (_CLOSE(closing), _WRITE(writing), _TRUNCATE(truncating), _SYNC(syncing))
+        table.close, table.write, table.truncate, table.sync = (
+            ctypes.cast(function, c_void_p).value for function in ours
+        )
+        return _Kept(table, ours)
+
+
+@contextlib.contextmanager
+def listening(folder: Path, noted: Noted) -> Iterator[None]:
+    """Tell ``noted`` what happens to the SQLite files in ``folder``, of connections that are opened inside and closed there too.
+
+    Raises ``ListeningError`` where that cannot be.
+    """
+    ear = _Ear(library(), folder, noted)
+    true_fsync = os.fsync
+    where = folder.resolve().stat()
+
+    def fsync(handle: Any) -> None:
+        number = handle if isinstance(handle, int) else handle.fileno()
+        asked = os.fstat(number)
+        if (asked.st_dev, asked.st_ino) != (where.st_dev, where.st_ino):
+            true_fsync(handle)
+            return
+        begun = noted.syncing("")
+        true_fsync(handle)
+        noted.synced("", begun)
+
+    ear.register()
+    os.fsync = fsync  # type: ignore[assignment]  # a name that is used with numbers and files alike
+    try:
+        yield
+    finally:
+        os.fsync = true_fsync
+        ear.unregister()

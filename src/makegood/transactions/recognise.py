@@ -1,0 +1,80 @@
+"""Telling connections apart by the names of their classes: no driver and no library is imported for that."""
+
+from collections.abc import Callable
+from typing import Any
+
+from makegood.errors import TransactionError
+from makegood.transactions.caller import MARKS, Caller
+from makegood.transactions.drivers import Asyncpg, AsyncPsycopg, Psycopg, SQLite
+from makegood.transactions.libraries import (
+    AsyncSQLAlchemy,
+    AsyncSQLAlchemySession,
+    Django,
+    SQLAlchemyConnection,
+    SQLAlchemySession,
+)
+from makegood.transactions.transaction import Transaction
+
+_KNOWN: dict[str, Callable[[Any], Caller]] = {
+    "sqlite3.Connection": SQLite,
+    "asyncpg.connection.Connection": Asyncpg,
+    "asyncpg.pool.PoolConnectionProxy": Asyncpg,
+    "psycopg.Connection": Psycopg,
+    "psycopg.AsyncConnection": AsyncPsycopg,
+    "sqlalchemy.engine.base.Connection": SQLAlchemyConnection,
+    "sqlalchemy.orm.session.Session": SQLAlchemySession,
+    "sqlalchemy.orm.scoping.scoped_session": SQLAlchemySession,
+    "sqlalchemy.ext.asyncio.engine.AsyncConnection": AsyncSQLAlchemy,
+    "sqlalchemy.ext.asyncio.session.AsyncSession": AsyncSQLAlchemySession,
+    "sqlalchemy.ext.asyncio.scoping.async_scoped_session": AsyncSQLAlchemySession,
+    "django.db.backends.base.base.BaseDatabaseWrapper": Django,
+    "django.utils.connection.ConnectionProxy": Django,
+}
+
+_NEARLY = {
+    "sqlalchemy.engine.base.Engine": "`with engine.begin() as connection:`",
+    "sqlalchemy.ext.asyncio.engine.AsyncEngine": "`async with engine.begin() as connection:`",
+    "sqlalchemy.orm.session.sessionmaker": "`with sessionmaker.begin() as session:`",
+    "sqlalchemy.ext.asyncio.session.async_sessionmaker": "`async with sessionmaker.begin() as session:`",
+    "asyncpg.pool.Pool": "`async with pool.acquire() as connection, connection.transaction():`",
+    "psycopg_pool.pool.ConnectionPool": "`with pool.connection() as connection:`",
+    "psycopg_pool.pool_async.AsyncConnectionPool": "`async with pool.connection() as connection:`",
+    "sqlite3.Cursor": "`cursor.connection`",
+    "psycopg.Cursor": "`cursor.connection`",
+    "psycopg.AsyncCursor": "`cursor.connection`",
+}
+
+
+def recognise(connection: Any) -> Caller:
+    """Return the transaction that is open on a connection of one of the known kinds.
+
+    Raises ``TransactionError`` for any other: nothing is known of how it would be committed.
+    """
+    if isinstance(connection, Transaction):
+        return connection.caller
+    names = [f"{kind.__module__}.{kind.__qualname__}" for kind in type(connection).__mro__]
+    for name in names:
+        if name in _KNOWN:
+            return _named(_KNOWN[name](connection))
+    for name in names:
+        if name in _NEARLY:
+            raise TransactionError(
+                f"connection= takes the connection whose transaction is open, not {_a(connection)}: {_NEARLY[name]}"
+            )
+    raise TransactionError(
+        f"connection={_a(connection)} is of no known kind: a connection of sqlite3, asyncpg or psycopg, a Connection or Session of "
+        "SQLAlchemy (the async ones too), or django.db.connection"
+    )
+
+
+def _named(caller: Caller) -> Caller:
+    if caller.style and caller.style not in MARKS:
+        raise TransactionError(
+            f"{caller.kind} whose driver writes places of values in the style {caller.style!r} cannot be used: {', '.join(MARKS)}"
+        )
+    return caller
+
+
+def _a(connection: Any) -> str:
+    kind = type(connection)
+    return f"a {kind.__module__}.{kind.__qualname__}"

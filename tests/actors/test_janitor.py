@@ -1,0 +1,99 @@
+"""The janitor: it sweeps only where it leads, to the end of what is old, and lives through an outage."""
+
+import asyncio
+import random
+from typing import Any
+
+import pytest
+
+import makegood as mg
+from makegood.errors import StoreUnavailableError
+from makegood.janitor import WINDOW, Janitor
+from makegood.node import Node
+from makegood.options import Options
+from makegood.store.protocol import Store
+from makegood.store.records import Pruned
+from tests.actors.benchapp import chain_app
+from tests.actors.test_notifier import until
+from tests.conformance.worlds import World
+
+
+class Windows:
+    """A store with so many windows of old tasks; ``away``: calls that fail first."""
+
+    def __init__(self, count: int, *, away: int = 0) -> None:
+        self.left = count
+        self.away = away
+        self.asked: list[tuple[float, int, int]] = []
+        self.swept = asyncio.Event()
+        self.expired: list[int] = []
+
+    async def expire_messages(self, limit: int) -> int:
+        """Remove messages that nobody received: a window and a bit."""
+        self.expired.append(limit)
+        return limit if len(self.expired) == 1 else 1
+
+    async def prune(self, older: float, after: int, limit: int, *, dry: bool = False) -> Pruned:
+        """Remove a window."""
+        assert not dry
+        self.asked.append((older, after, limit))
+        if self.away:
+            self.away -= 1
+            raise StoreUnavailableError("away")
+        self.left -= 1
+        if self.left == 0:
+            self.swept.set()
+        return Pruned(limit, 0, after + 1 if self.left > 0 else None)
+
+
+def janitor(store: Windows, *, leads: bool = True) -> Janitor:
+    """Return one that sweeps all the time."""
+    return Janitor(store, keep=60.0, sweep=0.01, leads=lambda: leads, rng=random.Random(1))
+
+
+async def test_a_round_goes_through_all_windows() -> None:
+    store = Windows(3)
+    assert await janitor(store).round() == 3 * WINDOW
+    assert store.asked == [(60.0, 0, WINDOW), (60.0, 1, WINDOW), (60.0, 2, WINDOW)]
+    assert store.expired == [WINDOW, WINDOW], "unread messages too, window after window"
+
+
+async def test_it_does_nothing_where_it_does_not_lead() -> None:
+    store = Windows(3)
+    assert await janitor(store, leads=False).round() == 0
+    assert store.asked == []
+
+
+async def test_it_goes_on_after_an_outage() -> None:
+    store = Windows(2, away=1)
+    task = asyncio.create_task(janitor(store).run())
+    await asyncio.wait_for(store.swept.wait(), 10)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert len(store.asked) == 3
+
+
+async def test_a_node_that_leads_removes_what_ended(store: Store, world: World) -> None:
+    app, chain = chain_app(1)
+    options = Options(keep=0.0, sweep=0.05, lease="1s", every="100ms", poll="50ms", tell="50ms", drain="1s")
+    async with Node(app, store, options=options) as node:
+        task = await node.client.submit(chain, "x")
+        await task.result(timeout="20s")
+        await world.elapse(1.0)
+
+        async def gone() -> bool:
+            return not await node.client.find()
+
+        await until(gone)
+
+
+async def test_a_node_that_keeps_for_ever_has_none(store: Store) -> None:
+    app, _ = chain_app(1)
+    async with Node(app, store, options=Options(keep=None)) as node:
+        assert node._janitor is None
+
+
+@pytest.mark.parametrize("wrong", [{"keep": "soon"}, {"sweep": 0}])
+def test_keeping_times_are_checked(wrong: dict[str, Any]) -> None:
+    with pytest.raises(mg.ConfigError, match=next(iter(wrong))):
+        Options(**wrong)

@@ -1,0 +1,179 @@
+"""Operators through the client: alerts, the audit, acts on all tasks that match; and why an act was refused."""
+
+import asyncio
+from pathlib import Path
+
+import msgspec
+import pytest
+
+import makegood as mg
+from makegood.blocking import BlockingOperators
+from makegood.messages import Alert
+from makegood.node import Node
+from makegood.operators import AT_ONCE, Acted, Operators
+from makegood.store.protocol import Store
+from makegood.store.records import Filter
+from makegood.workflow import Workflow
+from tests.actors.conftest import QUIET
+from tests.conformance.builders import draft
+from tests.conformance.worlds import World
+
+
+def shop() -> tuple[mg.App, Workflow[[str], str]]:
+    """Return an app with a workflow that does one thing, which can be undone; "bad" is refused."""
+    app = mg.App("shop")
+    desk = app.agent("desk")
+
+    @desk.action(complete_within="1m")
+    def work(order: str) -> str:
+        if order == "bad":
+            raise mg.Permanent("refused")
+        return order
+
+    @work.undo
+    def back(order: str, *, result: str | None) -> None:
+        """Take it back."""
+
+    @app.workflow()
+    def flow(order: str) -> str:
+        return work(order)
+
+    return app, flow
+
+
+async def test_all_that_match_are_done_in_batches_each_with_its_own_answer(store: Store) -> None:
+    app, flow = shop()
+    async with Node(app, store, roles=("scheduler", "agent"), options=QUIET) as node:
+        client = node.client
+        many = [await client.submit(flow, f"o-{n}") for n in range(AT_ONCE + 5)]
+        bad = await client.submit(flow, "bad")
+        await asyncio.gather(*(task.wait("30s") for task in [*many, bad]))
+        assert await client.count(Filter(states=("processed",))) == len(many)
+        seen: list[Acted] = []
+        done = await client.undo_all(
+            Filter(workflow="flow", limit=1), why="recall", who="ann", progress=seen.append
+        )
+        assert seen == done
+        assert [acted.verdict for acted in done] == ["noop"] + ["applied"] * len(many), "newest first"
+        await asyncio.gather(*(task.wait("30s") for task in many))
+        assert await client.count(Filter(states=("undone",))) == len(many) + 1
+        entries = await client.audit(limit=1000)
+        assert len({entry.act for entry in entries}) == len(many) + 1
+        assert {(e.kind, e.who, e.why) for e in entries} == {("undo", "ann", "recall")}
+        assert [e.verdict for e in await client.audit(bad.id)] == ["noop"]
+
+
+async def test_a_limit_and_what_is_refused_for_one_alone(store: Store) -> None:
+    app, flow = shop()
+    async with Node(app, store, roles=("scheduler", "agent"), options=QUIET) as node:
+        client = node.client
+        tasks = [await client.submit(flow, order) for order in ("a", "bad", "b")]
+        await asyncio.gather(*(task.wait("30s") for task in tasks))
+        first = await client.cancel_all(Filter(), limit=1)
+        assert [(acted.task, acted.verdict) for acted in first] == [(tasks[2].id, "refused")]
+        again = await client.resubmit_all(Filter(states=("processed", "undone")))
+        assert [acted.verdict for acted in again] == ["refused", "applied", "refused"]
+        assert "only one in error or undone" in again[0].reason
+
+
+async def test_without_a_scheduler_they_wait_and_are_decided_later(store: Store) -> None:
+    app, flow = shop()
+    async with mg.Client(store, poll="20ms") as client:
+        tasks = [await client.submit(flow, order) for order in ("a", "b")]
+        waiting = await client.cancel_all(Filter(), timeout="100ms")
+        assert [(acted.verdict, acted.state) for acted in waiting] == [("waiting", "pending")] * 2
+        async with Node(app, store, roles=("scheduler", "agent"), options=QUIET):
+            for task in tasks:
+                assert (await task.wait("30s")).state == "undone"
+
+
+async def test_a_filter_knows_how_long_ago(store: Store, world: World) -> None:
+    await store.submit([draft(1)])
+    await world.elapse(100)
+    await store.submit([draft(2)])
+    for conditions, found in (({"older": 50.0}, [1]), ({"younger": 50.0}, [2]), ({"older": 0.0}, [2, 1])):
+        wanted = Filter(**conditions)  # type: ignore[arg-type]  # older or younger
+        assert [view.id for view in await store.find(wanted)] == found
+        assert await store.count(wanted) == len(found)
+    assert await store.count(Filter(limit=1, ids=(1, 2, 3), states=("pending",))) == 2
+
+
+async def test_a_refused_act_says_why_and_who_won(store: Store) -> None:
+    app, flow = shop()
+    async with Node(app, store, roles=("scheduler", "agent"), options=QUIET) as node:
+        task = await node.client.submit(flow, "a")
+        await task.wait("30s")
+        await task.undo(who="ann", why="recall")
+        await task.wait("30s")
+        with pytest.raises(mg.ActRefusedError, match="the task had ended: undone") as caught:
+            await task.cancel(who="bob")
+        assert "the last act on it: undo by ann (recall), " in str(caught.value)
+        assert caught.value.state == "undone"
+        other = await node.client.submit(flow, "b")
+        await other.wait("30s")
+        with pytest.raises(mg.ActRefusedError) as first:
+            await other.cancel()
+        assert "last act" not in str(first.value)
+
+
+async def test_a_task_is_resubmitted_with_other_inputs(store: Store) -> None:
+    """By hand of an operator, for a step and for the whole; each attempt under a key of its own."""
+    app, flow = shop()
+    async with Node(app, store, roles=("scheduler", "agent"), options=QUIET) as node:
+        client = node.client
+        task = await client.submit(flow, "good")
+        for change in ({"step": "work", "inputs": {"order": "good"}}, {"inputs": ["good"]}):
+            task = await client.submit(flow, "bad")
+            assert (await task.wait("30s")).state == "undone"
+            await task.resubmit(**change, who="ann", why="a slip of the pen")
+            assert await task.result("30s") == "good"
+            (entry,) = await client.audit(task.id)
+            said = msgspec.json.decode(entry.change or b"")
+            now: object = {"order": "good"} if "step" in change else ["good"]
+            assert (said["step"], said["now"]) == (change.get("step"), now)
+            assert (await task.status()).steps[0].round == 2
+        with pytest.raises(mg.ActRefusedError, match="is processed"):
+            await task.resubmit(inputs=["other"])
+        with pytest.raises(mg.TaskNotFoundError, match="no step 'wrok'; it has work"):
+            await task.resubmit(step="wrok", inputs={})
+        for wrong in ({"step": "work"}, {"inputs": "bad"}, {"step": "work", "inputs": ["x"]}):
+            with pytest.raises(mg.ConfigError):
+                await task.resubmit(**wrong)
+
+
+async def test_alerts_are_acknowledged_once(store: Store) -> None:
+    async with mg.Client(store) as client:
+        await store.alert([Alert("no_leader", text="nobody leads"), Alert("circuit_open", step="shop/desk")])
+        newest, oldest = await client.alerts()
+        view = await client.acknowledge(newest.id, who="ann", why="mine")
+        assert (view.acked_by, view.acked_why, view.open) == ("ann", "mine", False)
+        assert [alert.id for alert in await client.alerts()] == [oldest.id, newest.id]
+        with pytest.raises(mg.ActRefusedError, match=r"was acknowledged by ann \(mine\) before"):
+            await client.acknowledge(newest.id, who="bob")
+        await store.ease([Alert("no_leader")], "a leader is back")
+        with pytest.raises(mg.ActRefusedError, match="has ended by itself: a leader is back"):
+            await client.acknowledge(oldest.id)
+        with pytest.raises(mg.AlertNotFoundError, match="no alert 999"):
+            await client.acknowledge(999)
+        assert [alert.id for alert in await client.alerts(ended=True)] == [newest.id, oldest.id]
+        assert [alert.id for alert in await client.alerts()] == [newest.id]
+
+
+def test_the_same_from_blocking_code(tmp_path: Path) -> None:
+    app, flow = shop()
+    with mg.SyncNode(app, f"sqlite:///{tmp_path / 'a.db'}") as node:
+        client: BlockingOperators = node.client
+        task = node.client.submit(flow, "a")
+        assert task.result(timeout="20s") == "a"
+        assert client.count(Filter()) == 1
+        (acted,) = client.undo_all(Filter(), who="ann")
+        assert (acted.verdict, acted.task) == ("applied", task.id)
+        task.wait("20s")
+        assert [a.verdict for a in client.resubmit_all(Filter())] == ["applied"]
+        task.wait("20s")
+        assert [a.verdict for a in client.cancel_all(Filter(), limit=3)] == ["refused"]
+        assert [entry.who for entry in client.audit(task.id, limit=5)][-1] == "ann"
+        assert client.alerts() == []
+        with pytest.raises(mg.AlertNotFoundError):
+            client.acknowledge(1)
+    assert issubclass(mg.Client, Operators)

@@ -1,0 +1,194 @@
+"""Queues as applications use them: sent, received, acknowledged, or else they come again; blocking code has the same."""
+
+import asyncio
+import inspect
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import makegood as mg
+from makegood.queues import Queue
+from makegood.store.protocol import Store
+from tests.conformance.worlds import World
+
+
+async def states(client: mg.Client, queue: str) -> list[tuple[str, int]]:
+    """Return the messages that are in a queue, taken or not, with their tries."""
+    return [(view.message.id, view.message.tries) for view in await client.messages(queue)]
+
+
+async def test_what_is_sent_is_received_with_all_that_was_said(store: Store) -> None:
+    async with mg.Client(store) as client:
+        sent = await client.send(
+            "orders", {"id": "o-1", "cents": 5}, id="o-1", reply_to="queue:web-7", correlation_id="c", kind="order",
+            headers={"who": "ann"},
+        )  # fmt: skip
+        assert (sent.id, sent.created) == ("o-1", True)
+        queue = client.queue("orders")
+        (message,) = await queue.receive()
+        assert message.value == {"id": "o-1", "cents": 5}
+        assert message.read(dict[str, Any])["cents"] == 5
+        assert (message.id, message.reply_to, message.correlation_id) == ("o-1", "queue:web-7", "c")
+        assert (message.kind, message.headers, message.tries) == ("order", {"who": "ann"}, 1)
+        assert await queue.acknowledge(message)
+        assert await queue.receive(timeout=0) == []
+        assert not (await client.send("orders", {}, id="o-1")).created, "its id is remembered"
+        drawn = await client.send("orders", 1)
+        assert drawn.created
+        assert drawn.id not in ("", "o-1")
+
+
+async def test_who_waits_gets_the_message_that_another_process_sends(store: Store, other: Store) -> None:
+    """Without a poll: the wake-up alone brings it."""
+    async with mg.Client(store, poll="1h") as client, mg.Client(other) as sender:
+        waiting = asyncio.create_task(client.queue("web").receive(10))
+        while not waiting.done():  # it may be sent before anybody waits, too
+            await sender.send("web", "hello")
+            await asyncio.wait([waiting], timeout=0.2)
+        assert (await waiting)[0].value == "hello"
+
+
+async def test_what_is_not_acknowledged_comes_again_after_its_lease(store: Store, world: World) -> None:
+    async with mg.Client(store) as client:
+        await client.send("web", 1, id="a")
+        queue = client.queue("web", lease="10s")
+        (first,) = await queue.receive()
+        assert await queue.receive(timeout=0) == []
+        await world.elapse(6)
+        assert await queue.hold(first, lease="10s")
+        await world.elapse(6)
+        assert await queue.receive(timeout=0) == [], "it was held for longer"
+        await world.elapse(5)
+        (again,) = await queue.receive()
+        assert (again.id, again.tries) == ("a", 2)
+        assert not await queue.acknowledge(first), "it is another's by now"
+        assert not await queue.hold(first, lease="10s")
+        assert await queue.give_back(again, error="not now")
+        (third,) = await queue.receive()
+        assert (third.tries, third.error) == (3, "not now")
+        assert await queue.give_back(third, error="never", dead=True)
+        assert [view.message.error for view in await client.messages("web", dead=True)] == ["never"]
+        (found,) = await client.queues()
+        assert (found.queue, found.waiting, found.dead) == ("web", 0, 1)
+        assert await client.replay_messages("web", ["a", "b"]) == ["a"]
+        assert [m.tries for m in await queue.receive()] == [1]
+
+
+async def test_a_message_that_kills_its_receivers_is_a_dead_letter(store: Store, world: World) -> None:
+    async with mg.Client(store) as client:
+        await client.send("web", 1, id="poison")
+        queue = client.queue("web", lease="1s", tries=2)
+        for _ in range(2):
+            assert len(await queue.receive()) == 1
+            await world.elapse(2)
+        assert await queue.receive(timeout=0) == []
+        assert [alert.kind for alert in await client.alerts()] == ["dead_letter"]
+        assert await client.drop_messages("web") == ["poison"]
+        assert await client.alerts() == []
+
+
+async def test_a_loop_acknowledges_each_when_it_asks_for_the_next(store: Store) -> None:
+    """By `break` or an exception nothing is said of the last one, and it comes again; what the body settled stays settled."""
+    async with mg.Client(store) as client:
+        for n in range(5):
+            await client.send("web", n, id=str(n))
+        queue = client.queue("web", lease="1h")
+        async with aclosing(aiter(queue)) as messages:
+            async for message in messages:
+                if message.value == 1:
+                    await queue.acknowledge(message)
+                if message.value == 2:
+                    await queue.give_back(message, wait="1h")
+                if message.value == 3:
+                    break
+        assert await states(client, "web") == [("4", 0), ("2", 1), ("3", 1)]
+
+
+async def test_a_full_queue_refuses_and_takes_again_when_it_was_read(store: Store) -> None:
+    async with mg.Client(store, queue_limit=2) as client:
+        await client.send("orders", 1)
+        await client.send("orders", 2)
+        with pytest.raises(mg.QueueFullError, match="MAKEGOOD_QUEUE_LIMIT"):
+            await client.send("orders", 3)
+        queue = client.queue("orders")
+        assert await queue.acknowledge(*await queue.receive(2))
+        assert (await client.send("orders", 3)).created
+
+
+async def test_an_unread_message_expires_and_a_delayed_one_comes_later(store: Store, world: World) -> None:
+    async with mg.Client(store) as client:
+        queue = client.queue("web")
+        await client.send("web", "old", expires="5s")
+        await client.send("web", "later", delay="10s")
+        await world.elapse(6)
+        assert await queue.receive(timeout=0) == []
+        await world.elapse(5)
+        assert [message.value for message in await queue.receive()] == ["later"]
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        ({"queue": "or ders"}, "queue name 'or ders'"),
+        ({"id": ""}, "id=''"),
+        ({"id": "x" * 301}, "up to 300"),
+        ({"reply_to": "mailto:ann"}, "reply_to"),
+        ({"kind": "a\nb"}, "kind"),
+        ({"headers": {"n": 1}}, "headers: texts"),
+        ({"correlation_id": "\0"}, "correlation_id"),
+    ],
+)
+async def test_what_cannot_be_sent_is_refused_with_the_reason(
+    store: Store, said: dict[str, Any], why: str
+) -> None:
+    async with mg.Client(store) as client:
+        with pytest.raises(mg.ConfigError, match=why):
+            await client.send(**{"queue": "orders", "value": 1, **said})
+        with pytest.raises(mg.PayloadError):
+            await client.send("orders", object())
+        assert await client.queues() == []
+
+
+async def test_a_client_that_is_closed_meanwhile_ends_the_waiting(store: Store) -> None:
+    client = mg.Client(store, poll="10ms")
+    with pytest.raises(mg.ClosedError):
+        await client.send("web", 1)
+    await client.open()
+    waiting = asyncio.create_task(client.queue("web").receive())
+    await asyncio.sleep(0)
+    await client.close()
+    with pytest.raises(mg.ClosedError):
+        await waiting
+
+
+def test_blocking_code_has_the_same_queues(tmp_path: Path) -> None:
+    with mg.SyncClient(f"sqlite:///{tmp_path / 'a.db'}", migrate=True, queue_limit=3) as client:
+        queue = client.queue("web", lease="1h")
+        assert queue.receive(timeout="10ms") == []
+        for n in range(3):
+            assert client.send("web", n, id=str(n)).created
+        with pytest.raises(mg.QueueFullError):
+            client.send("web", 3)
+        for message in queue:
+            if message.value == 1:
+                assert queue.hold(message, lease="2h")
+                assert queue.give_back(message, error="no", dead=True)
+            if message.value == 2:
+                break
+        (left,) = client.messages("web")
+        assert (left.message.id, left.taken_by is None) == ("2", False)
+        assert [view.message.id for view in client.messages(dead=True)] == ["1"]
+        assert client.replay_messages("web") == ["1"]
+        assert [(view.queue, view.waiting, view.taken) for view in client.queues()] == [("web", 1, 1)]
+        assert client.drop_messages("web") == client.retry_notices() == client.drop_notices() == []
+        assert client.notices() == []
+
+
+def test_the_blocking_queue_has_the_names_and_parameters_of_the_other() -> None:
+    def public(kind: type) -> dict[str, list[str]]:
+        members = {name: m for name, m in inspect.getmembers(kind, inspect.isfunction) if name[0] != "_"}
+        return {name: list(inspect.signature(member).parameters) for name, member in members.items()}
+
+    assert public(mg.SyncQueue) == public(Queue)

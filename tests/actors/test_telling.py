@@ -1,0 +1,259 @@
+"""Every alert is seen: as a row, as a line in a log, and by webhook; once each while its cause stands."""
+
+import logging
+import random
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+import makegood as mg
+from makegood.clock import SystemClock
+from makegood.messages import Alert
+from makegood.node import Node
+from makegood.options import Options
+from makegood.signing import verified
+from makegood.store.protocol import Store
+from makegood.store.records import AlertView
+from makegood.supervisor import LEASE, Supervisor
+from makegood.telling import LeaderWatch, Teller
+from makegood.webhook import Webhook
+from tests.actors.conftest import QUIET
+from tests.actors.receiver import listening
+from tests.actors.test_supervisor import CALM, supervisor, term_of
+from tests.conformance.builders import draft, hand, running, to_state
+from tests.conformance.worlds import HandClock, World, eventually
+
+
+def teller(store: Store, url: str | None = None) -> Teller:
+    """Return a Teller that is driven by hand."""
+    webhook = None if url is None else Webhook(url, ["s"], clock=SystemClock())
+    return Teller(store, webhook, pause=1.0, rng=random.Random(1))
+
+
+def clumsy() -> tuple[mg.App, dict[str, mg.Plan[None]]]:
+    """Return an app, and plans that fail in different ways."""
+    app = mg.App("shop")
+    desk = app.agent("desk")
+    once = mg.Recover(threshold=0, wait="1ms", extended="1ms")
+
+    @desk.action(complete_within="1m", retry=mg.Retry(tries=1), recover=once)
+    def silent(order: str) -> None:
+        raise OSError("the line is dead")
+
+    @silent.undo
+    def unsay(order: str, *, result: None) -> None:
+        """Nothing stands in its way."""
+
+    @desk.action(complete_within="1m")
+    def stuck(order: str) -> None:
+        """Do it; it cannot be undone."""
+
+    @stuck.undo
+    def unstick(order: str, *, result: None) -> None:
+        raise mg.Permanent("the door is locked")
+
+    @app.workflow(on_failure="hold")
+    def holds(order: str) -> None:
+        silent(order)
+
+    @app.workflow()
+    def sticks(order: str) -> None:
+        stuck(order)
+        silent(order)
+
+    @app.workflow()
+    def undoes(order: str) -> None:
+        silent(order)
+
+    return app, {"held": holds.plan("o"), "stuck": sticks.plan("o"), "undone": undoes.plan("o")}
+
+
+async def play(store: Store, which: str) -> None:
+    """Let a task of the clumsy app come to rest."""
+    app, plans = clumsy()
+    async with Node(app, store, roles=("scheduler", "agent"), options=QUIET) as node:
+        view = await (await node.client.submit(plans[which])).wait("30s")
+        assert view.state == ("undone" if which == "undone" else "error")
+
+
+async def starve(store: Store, world: World) -> None:
+    """Leave a request untaken for long."""
+    await running(store, 1)
+    await world.elapse(100)
+    await supervisor(store, options=CALM).once(await term_of(store))
+
+
+async def undo_slowly(store: Store, world: World) -> None:
+    """Let an undo take longer than it should."""
+    scheduler = await running(store, 1, undo_within=5.0)
+    await scheduler.commit(to_state(scheduler[1], "undoing", goal="undo"))
+    await world.elapse(6)
+    await supervisor(store, options=CALM).once(await term_of(store))
+
+
+async def poison(store: Store, world: World) -> None:
+    """Let a task lose its Scheduler three times."""
+    await store.submit([draft(1)])
+    grant = await store.acquire(LEASE, "s", "n", 1e6)
+    assert grant is not None
+    for _ in range(3):
+        from_hand = await running_again(store)
+        await world.elapse(100)
+        assert await store.release_dead(grant, 10) == [1]
+        assert from_hand
+    async with Node(None, store, roles=("scheduler",), options=QUIET) as node:
+        await store.judge(grant, 0.0, 10)  # the attempts of the dead
+        assert (await node.client.task(1).wait("30s")).state == "error"
+
+
+async def running_again(store: Store) -> list[int]:
+    """Claim all there is, by a Scheduler that will be silent."""
+    return await (await hand(store, ttl=10.0)).claim(local=True)
+
+
+async def unreadable(store: Store, world: World) -> None:
+    """Let a task's row be damaged."""
+    await store.submit([draft(1)])
+    async with world.raw() as raw:
+        await raw.run("update {step} set spec = ? where idx = 1", b"not JSON")
+    async with Node(None, store, roles=("scheduler",), options=QUIET) as node:
+        view = await node.client.rested(1, 30.0)
+        assert view is not None
+        assert view.state == "error"
+
+
+async def leaderless(store: Store, _world: World) -> None:
+    """Watch for longer than one may be without a leader."""
+    clock = HandClock()
+    watch = LeaderWatch(store, LEASE, after=30.0, clock=clock, rng=random.Random(1))
+    assert not await watch.once()
+    clock.forward(31)
+    assert await watch.once()
+    assert await watch.once()
+
+
+def raised(*alerts: Alert) -> Callable[[Store, World], Awaitable[None]]:
+    """Return what raises alerts as another part of makegood does."""
+
+    async def do(store: Store, _world: World) -> None:
+        await store.alert(alerts)
+
+    return do
+
+
+PROVOKED: dict[str, tuple[Callable[[Store, World], Awaitable[None]], set[str]]] = {
+    "held": (lambda store, _: play(store, "held"), {"step_failed", "held"}),
+    "undo stuck": (lambda store, _: play(store, "stuck"), {"step_failed", "undo_stuck", "undo_incomplete"}),
+    "starved": (starve, {"starved"}),
+    "late undo": (undo_slowly, {"late_undo"}),
+    "poison": (poison, {"poison"}),
+    "guilty": (unreadable, {"guilty"}),
+    "no leader": (leaderless, {"no_leader"}),
+    "circuit": (raised(Alert("circuit_open", step="shop/desk", text="5 failures")), {"circuit_open"}),
+    "dead letter": (raised(Alert("dead_letter", step="m-1", text="10 tries")), {"dead_letter"}),
+    "generation": (raised(Alert("generation", step="2", text="a restore")), {"generation"}),
+}
+
+
+@pytest.mark.parametrize("what", PROVOKED)
+async def test_every_alert_is_a_row_a_line_and_a_message(
+    store: Store, world: World, what: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    provoke, kinds = PROVOKED[what]
+    await provoke(store, world)
+    stand: list[AlertView] = await store.alerts(ended=False)
+    assert {alert.kind for alert in stand} == kinds
+    assert len(stand) == len(kinds), "none comes twice"
+    with listening() as receiver, caplog.at_level(logging.INFO, "makegood.alerts"):
+        one = teller(store, receiver.url)
+        while await one.once():
+            continue
+        await one.once()
+        await teller(store, receiver.url).once()  # another process
+    lines = [r for r in caplog.records if r.name == "makegood.alerts"]
+    assert sorted(getattr(r, "alert_kind", "") for r in lines) == sorted(kinds)
+    assert all(r.levelno >= logging.WARNING for r in lines)
+    events = receiver.events
+    assert sorted(e["data"]["kind"] for e in events) == sorted(kinds)
+    assert {e["type"] for e in events} == {"dev.makegood.alert.raised.v1"}
+    assert {e["data"]["text"] for e in events} == {a.text for a in stand}
+    assert all(verified("s", headers, body, now=SystemClock().wall()) for headers, body in receiver.got)
+    assert [headers["webhook-id"] for headers, _ in receiver.got] == [e["id"] for e in events]
+
+
+async def test_what_ended_by_itself_is_told_too(store: Store, caplog: pytest.LogCaptureFixture) -> None:
+    """A step failed for good, and its task was undone: both messages, and nothing is left to do."""
+    await play(store, "undone")
+    assert await store.alerts(ended=False) == []
+    with listening() as receiver, caplog.at_level(logging.INFO, "makegood.alerts"):
+        await teller(store, receiver.url).once()
+    assert [(e["type"].split(".")[3], e["data"]["why"]) for e in receiver.events] == [
+        ("raised", ""), ("ended", "the task is undone"),
+    ]  # fmt: skip
+    assert [getattr(r, "event", "") for r in caplog.records if r.name == "makegood.alerts"] == [
+        "alert.raised", "alert.ended",
+    ]  # fmt: skip
+
+
+async def test_a_message_that_is_not_taken_is_sent_again_under_its_id(store: Store, world: World) -> None:
+    await store.alert([Alert("no_leader", text="nobody leads")])
+    with listening() as receiver:
+        receiver.refuse = 1
+        one = teller(store, receiver.url)
+        await one.once()
+        assert receiver.got == []
+        await one.once()
+        assert receiver.got == [], "it waits before it tries again"
+        await world.elapse(12)
+        await one.once()
+        assert len(receiver.got) == 1
+        await world.elapse(1000)
+        await one.once()
+    assert len(receiver.got) == 1
+
+
+async def test_a_message_of_a_process_that_died_over_it_is_sent_by_another(
+    store: Store, other: Store, world: World
+) -> None:
+    """At least once: what was held and not told is told by somebody else after a while."""
+    await store.alert([Alert("no_leader", text="nobody leads")])
+    assert len(await store.untold(60.0, 5)) == 1
+    with listening() as receiver:
+        await teller(other, receiver.url).once()
+        assert receiver.got == []
+        await world.elapse(61)
+        await teller(other, receiver.url).once()
+    assert len(receiver.got) == 1
+
+
+async def test_that_nobody_leads_is_raised_once_and_ends_with_the_next_leader(store: Store) -> None:
+    clock = HandClock()
+    watch = LeaderWatch(store, LEASE, after=30.0, clock=clock, rng=random.Random(1))
+    second = LeaderWatch(store, LEASE, after=30.0, clock=clock, rng=random.Random(2))
+    term = await term_of(store)
+    assert not await watch.once()
+    await store.release(term.grant)
+    for _ in range(4):
+        await watch.once()
+        await second.once()
+        clock.forward(20)
+    assert [a.kind for a in await store.alerts()] == ["no_leader"]
+    again = await term_of(store, "s-2")
+    made = Supervisor(store, CALM, me="s-2", clock=SystemClock(), rng=random.Random(3))
+    await made.once(again)
+    assert [a.ended_why for a in await store.alerts()] == ["a supervisor leads"]
+    assert not await watch.once()
+    await store.release(again.grant)
+    for _ in range(4):
+        await watch.once()
+        clock.forward(20)
+    assert len(await store.alerts(ended=False)) == 1
+
+
+async def test_a_node_tells_by_itself(store: Store) -> None:
+    """With its settings alone."""
+    with listening() as receiver:
+        options = Options(tell="20ms", leaderless="100ms", alert_webhook=receiver.url, alert_secret="s")
+        async with Node(None, store, roles=("scheduler",), options=options):
+            await eventually(lambda: receiver.got, "the message")
+    assert receiver.events[0]["data"]["kind"] == "no_leader"

@@ -1,0 +1,268 @@
+"""Alerts: one for a cause while it stands; they end, are acknowledged, logged once and told at least once. And the audit."""
+
+import asyncio
+
+from msgspec.structs import replace
+
+from makegood.decision import Decision
+from makegood.messages import Act, Alert, AlertKind, Answer
+from makegood.store.protocol import Store
+from makegood.store.records import AlertView
+from tests.conformance.builders import agent, draft, offer, running, term, to_state, unchanged
+from tests.conformance.worlds import World
+
+ANN = Act("act-1", "ann", "I look into it")
+
+
+async def one(store: Store) -> AlertView:
+    """Return the only alert."""
+    (alert,) = await store.alerts()
+    return alert
+
+
+# Raising
+
+
+async def test_one_cause_is_one_alert_while_it_stands_and_says_the_latest(store: Store, other: Store) -> None:
+    await store.alert([Alert("no_leader", text="nobody leads"), Alert("no_leader", text="nobody leads")])
+    await other.alert([Alert("no_leader", text="nobody has led for long")])
+    alert = await one(store)
+    assert (alert.kind, alert.text, alert.open) == ("no_leader", "nobody has led for long", True)
+    await store.alert([Alert("circuit_open", step="shop/payments"), Alert("circuit_open", step="shop/stock")])
+    assert len(await store.alerts()) == 3
+
+
+async def test_two_processes_that_raise_it_in_one_moment_make_one_alert(store: Store, other: Store) -> None:
+    raised = [s.alert([Alert("no_leader", text=f"{n}")]) for n in range(5) for s in (store, other)]
+    await asyncio.gather(*raised)
+    assert (await one(store)).kind == "no_leader"
+
+
+async def test_that_a_task_is_in_error_is_one_cause(store: Store) -> None:
+    """What put it there is said first, what stands of it later, by another process perhaps: one alert."""
+    scheduler = await running(store, 1)
+    kinds: tuple[AlertKind, ...] = ("poison", "held", "undo_incomplete")
+    for kind in kinds:
+        decision = unchanged(scheduler[1])
+        decision.alerts = [Alert(kind, text=kind)]
+        await scheduler.commit(decision)
+    alert = await one(store)
+    assert (alert.kind, alert.text, alert.task) == ("poison", "undo_incomplete", 1)
+
+
+async def test_a_cause_that_has_gone_and_comes_again_is_a_new_alert(store: Store) -> None:
+    await store.alert([Alert("circuit_open", step="shop/payments", text="5 failures")])
+    await store.ease([Alert("circuit_open", step="shop/payments"), Alert("no_leader")], "the canary lived")
+    ended = await one(store)
+    assert (ended.open, ended.ended is not None, ended.ended_why) == (False, True, "the canary lived")
+    await store.alert([Alert("circuit_open", step="shop/payments", text="5 failures")])
+    assert [a.open for a in await store.alerts()] == [True, False]
+    assert [a.id for a in await store.alerts(ended=True)] == [ended.id]
+    assert [a.open for a in await store.alerts(ended=False)] == [True]
+
+
+# With the Decisions of a task
+
+
+async def in_error(store: Store) -> tuple[object, Decision]:
+    """Return a Scheduler by hand and its next Decision about a task in error with two alerts."""
+    scheduler = await running(store, 1)
+    decision = to_state(scheduler[1], "error", goal="hold", release=False)
+    decision.alerts = [Alert("step_failed", step="s0", text="silent"), Alert("held", text="held")]
+    await scheduler.commit(decision)
+    return scheduler, to_state(scheduler[1], "pending")
+
+
+async def test_alerts_end_with_the_change_that_eases_them(store: Store) -> None:
+    scheduler, decision = await in_error(store)
+    decision.eased = ["*"]
+    await scheduler.commit(decision)  # type: ignore[attr-defined]  # a Hand
+    found = await store.alerts(task=1)
+    assert [(a.kind, a.open, a.ended_why) for a in found] == [
+        ("held", False, "the task is pending"), ("step_failed", False, "the task is pending"),
+    ]  # fmt: skip
+
+
+async def test_only_the_alerts_of_a_step_end_when_that_is_eased(store: Store) -> None:
+    scheduler, decision = await in_error(store)
+    decision.eased = ["s0"]
+    await scheduler.commit(decision)  # type: ignore[attr-defined]  # a Hand
+    assert {a.kind: a.open for a in await store.alerts()} == {"held": True, "step_failed": False}
+
+
+async def test_what_is_raised_beside_what_ends_is_a_new_alert_of_the_same_cause(store: Store) -> None:
+    """An operator's undo that is stuck at once: who acknowledged the old alert sees a new one."""
+    scheduler, decision = await in_error(store)
+    decision.eased, decision.alerts = ["*"], [Alert("undo_incomplete", text="stuck again")]
+    await scheduler.commit(decision)  # type: ignore[attr-defined]  # a Hand
+    assert [(a.kind, a.open) for a in await store.alerts()] == [
+        ("undo_incomplete", True), ("held", False), ("step_failed", False),
+    ]  # fmt: skip
+
+
+async def test_what_is_raised_by_a_task_that_ends_with_it_has_ended(store: Store) -> None:
+    scheduler = await running(store, 1)
+    decision = to_state(scheduler[1], "undone", goal="undo")
+    decision.alerts, decision.eased = [Alert("step_failed", step="s0", text="cannot begin")], ["*"]
+    await scheduler.commit(decision)
+    alert = await one(store)
+    assert (alert.open, alert.ended_why, alert.ended) == (False, "the task is undone", alert.at)
+
+
+# What the Supervisor finds
+
+
+async def test_an_action_that_nobody_takes_is_one_alert_until_it_is_taken(store: Store, world: World) -> None:
+    await running(store, 1, 2, 3)
+    grant = await term(store, ttl=1e6)
+    await world.elapse(100)
+    assert sorted(await store.starved(grant, 60.0, 10)) == [1, 2, 3]
+    assert (await one(store)).kind == "starved"
+    node = await agent(store, ttl=1e6)
+    await store.take(node, [offer(2)])
+    await store.starved(grant, 60.0, 10)
+    assert (await one(store)).open, "one request still waits"
+    await store.take(node, [offer(2)])
+    await store.starved(grant, 60.0, 10)
+    assert (await one(store)).ended_why == "its requests are taken"
+
+
+async def test_that_nobody_leads_ends_with_the_first_pass_of_a_leader(store: Store) -> None:
+    await store.alert([Alert("no_leader", text="nobody leads")])
+    await store.starved(await term(store), 60.0, 10)
+    assert (await one(store)).ended_why == "a supervisor leads"
+
+
+# Acknowledging
+
+
+async def test_an_alert_is_acknowledged_by_the_first_with_an_audit(store: Store, other: Store) -> None:
+    await running(store, 1)
+    await store.alert([Alert("held", 1, text="held")])
+    alert = await one(store)
+    bob = Act("act-2", "bob", "me too")
+    both = await asyncio.gather(store.acknowledge([alert.id, 99], ANN), other.acknowledge([alert.id], bob))
+    views = [found[alert.id] for found in both]
+    assert 99 not in both[0]
+    assert len({view.acked_by for view in views}) == 1
+    assert [(v.open, v.ended, v.acked is not None) for v in views] == [(False, None, True)] * 2
+    (entry,) = await store.audit()
+    assert (entry.kind, entry.task, entry.who, entry.why) == (
+        "acknowledge", 1, views[0].acked_by, views[0].acked_why,
+    )  # fmt: skip
+    assert str(alert.id) in entry.reason
+
+
+async def test_what_is_acknowledged_and_still_stands_is_not_raised_again(store: Store) -> None:
+    await store.alert([Alert("no_leader", text="nobody leads")])
+    await store.acknowledge([(await one(store)).id], ANN)
+    await store.alert([Alert("no_leader", text="still nobody leads")])
+    alert = await one(store)
+    assert (alert.open, alert.text, alert.acked_by) == (False, "still nobody leads", "ann")
+
+
+async def test_what_has_only_happened_ends_when_it_is_acknowledged(store: Store) -> None:
+    await store.alert([Alert("generation", step="2", text="restored")])
+    await store.acknowledge([(await one(store)).id], ANN)
+    assert (await one(store)).ended_why == "acknowledged"
+    assert await store.acknowledge([], ANN) == {}
+
+
+# Telling
+
+
+async def test_an_alert_is_logged_by_one_process_and_its_end_as_well(store: Store, other: Store) -> None:
+    await store.alert([Alert("no_leader", text="nobody leads")])
+    both = await asyncio.gather(store.unlogged(10), other.unlogged(10))
+    assert [(t.raised, t.alert.ended) for found in both for t in found] == [(True, None)]
+    await store.ease([Alert("no_leader")], "a leader is back")
+    (ended,) = await other.unlogged(10)
+    assert (ended.raised, ended.alert.ended_why) == (False, "a leader is back")
+    assert await store.unlogged(10) == []
+
+
+async def test_what_is_to_be_told_is_held_tried_again_and_told(
+    store: Store, other: Store, world: World
+) -> None:
+    await store.alert([Alert("no_leader", text="nobody leads"), Alert("circuit_open", step="shop/payments")])
+    first, second = await store.untold(30.0, 10)
+    assert (first.alert.kind, first.raised, first.tries) == ("no_leader", True, 0)
+    assert await other.untold(30.0, 10) == [], "the first process has them"
+    await store.told([first], {second.alert.id: 60.0})
+    await world.elapse(31)
+    assert await other.untold(30.0, 10) == []
+    await world.elapse(30)
+    (again,) = await other.untold(30.0, 10)
+    assert (again.alert.kind, again.tries) == ("circuit_open", 1)
+    await world.elapse(31)  # that process died
+    assert [t.alert.kind for t in await store.untold(30.0, 10)] == ["circuit_open"]
+    await store.ease([Alert("no_leader")], "a leader is back")
+    (ended,) = await other.untold(30.0, 10)
+    assert (ended.alert.kind, ended.raised) == ("no_leader", False)
+    await other.told([ended], {})
+    await world.elapse(31)
+    assert [t.alert.kind for t in await store.untold(30.0, 10)] == ["circuit_open"]
+
+
+async def test_what_ended_while_it_was_told_is_told_to_have_ended(store: Store) -> None:
+    await store.alert([Alert("no_leader", text="nobody leads")])
+    found = await store.untold(30.0, 10)
+    await store.ease([Alert("no_leader")], "a leader is back")
+    await store.told(found, {})
+    (ended,) = await store.untold(30.0, 10)
+    assert (ended.raised, ended.alert.ended_why) == (False, "a leader is back")
+
+
+async def test_old_alerts_are_not_told(store: Store, world: World) -> None:
+    """A webhook that is set today does not tell of last year."""
+    await store.alert([Alert("no_leader", text="nobody leads")])
+    await world.elapse(90_000)
+    assert await store.untold(30.0, 10) == []
+
+
+# The audit, and what an act changes
+
+
+async def test_the_audit_says_who_did_what_when_and_why(store: Store, world: World) -> None:
+    scheduler = await running(store, 1, 2)
+    for n, verdict in ((1, "refused"), (2, "applied")):
+        decision = unchanged(scheduler[n])
+        act = Act(f"a-{n}", "ann", "customer called")
+        answer = Answer(act, "cancel", "applied", "because", "undoing", b'{"step":null}')
+        decision.answers = [replace(answer, verdict=verdict)]
+        await scheduler.commit(decision)
+        await world.elapse(1)
+    latest, first = await store.audit()
+    assert (first.act, first.task, first.kind, first.who, first.why) == (
+        "a-1", 1, "cancel", "ann", "customer called",
+    )  # fmt: skip
+    assert (first.verdict, first.reason, first.state, first.change) == (
+        "refused", "because", "undoing", b'{"step":null}',
+    )  # fmt: skip
+    assert [entry.task for entry in await store.audit(task=2)] == [2]
+    assert await store.audit(1) == [latest]
+    assert [e.act for e in await store.audit(before=latest.at)] == ["a-1"]
+    (event,) = [e for e in await store.history(1) if e.note]
+    assert event.note == "cancel by ann (customer called) refused: because"
+
+
+async def test_an_act_may_change_what_a_step_and_a_task_were_given(store: Store, other: Store) -> None:
+    """The rest of the step and the task are written as ever; the next owner reads the new values."""
+    scheduler = await running(store, 1)
+    memory = scheduler[1]
+    decision = to_state(memory, "pending", inputs=(b'{"id":"o-2"}',))
+    step = memory.steps[1]
+    args = replace(step.plan.args, parts=('{"order":2}',))  # type: ignore[type-var]  # it has arguments
+    decision.steps[1] = replace(step, plan=replace(step.plan, args=args), round=2, state="waiting")
+    decision.rewritten, decision.answers = [1], [Answer(ANN, "resubmit", "applied")]
+    await scheduler.commit(decision)
+    found = await other.detail(1)
+    assert found is not None
+    assert found.inputs == (b'{"id":"o-2"}',)
+    assert (found.steps[1].round, found.steps[1].state) == (2, "waiting")
+    assert [s.plan and s.plan.args and s.plan.args.parts for s in found.steps][1] == ('{"order":2}',)
+    assert found.steps[0].plan == memory.steps[0].plan
+    await store.submit([draft(2)])
+    untouched = await other.detail(2)
+    assert untouched is not None
+    assert untouched.inputs == (b'{"id":"o-1"}',)

@@ -1,0 +1,240 @@
+"""Limits of agents: a rate over all processes, silence that is excused, and priorities that rise with waiting."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from makegood.rates import AHEAD, BEHIND
+from makegood.store.protocol import Store
+from makegood.store.records import Offer
+from tests.conformance.builders import PAYMENTS, agent, draft, hand, info, offer, running, steps, term
+from tests.conformance.worlds import World
+
+RATE = 20.0
+
+
+def rated(slots: int = 500, rate: float = RATE, spent: int = 0) -> Offer:
+    """Return what an agent with a rate offers."""
+    return replace(offer(slots), rate=rate, spent=spent)
+
+
+# -- rate --------------------------------------------------------------------------------------------------------------
+
+
+async def test_no_more_is_given_than_the_rate_allows_and_the_rest_waits(store: Store, world: World) -> None:
+    await running(store, *range(1, 41))
+    payments = await agent(store)
+    most = 1 + round((AHEAD + BEHIND) * RATE)
+    first = await store.take(payments, [rated()])
+    assert len(first) == most
+    assert first.again.keys() == {PAYMENTS}
+    assert len(await store.take(payments, [rated()])) <= 1  # only real time has passed
+    await world.elapse(10.0)
+    assert len(await store.take(payments, [offer(500)])) in range(40 - most - 1, 40 - most + 1)
+
+
+async def test_each_may_begin_an_interval_after_the_one_before_and_its_time_begins_there(
+    store: Store,
+) -> None:
+    await running(store, *range(1, 21))
+    payments = await agent(store)
+    taken = await store.take(payments, [rated()])
+    delays = [request.delay for request in taken]
+    assert delays[:3] == [0.0, 0.0, 0.0]
+    assert delays[3:] == pytest.approx([1 / RATE * n for n in range(1, len(delays) - 2)], abs=0.001)
+    for request in taken:
+        assert request.within == pytest.approx(30.0 + request.delay, abs=0.5)
+
+
+async def test_processes_share_one_rate(store: Store, other: Store) -> None:
+    await running(store, *range(1, 41))
+    first, second = await agent(store), await agent(other)
+    began = await store.now()
+    got = await asyncio.gather(*(s.take(a, [rated(2)]) for s, a in ((store, first), (other, second)) * 6))
+    real = await store.now() - began
+    taken = [request for each in got for request in each]
+    assert 7 <= len(taken) <= 8 + real * RATE
+    assert len({(request.task, request.idx) for request in taken}) == len(taken)
+
+
+async def test_what_was_taken_in_a_row_keeps_the_rate_to_the_number(store: Store, world: World) -> None:
+    """A hundred looks, a hundred milliseconds apart, and whatever they took."""
+    await running(store, *range(1, 501))
+    payments = await agent(store, ttl=600)
+    taken, began = 0, await store.now()
+    for _ in range(100):
+        taken += len(await store.take(payments, [rated(5)]))
+        await world.elapse(0.1)
+    real = await store.now() - began if world.dialect == "postgres" else 0.0
+    assert abs(taken - (10 + real) * RATE) <= 0.05 * 10 * RATE
+
+
+async def test_calls_beside_those_taken_are_paid_back(store: Store) -> None:
+    await running(store, *range(1, 21))
+    payments = await agent(store)
+    assert len(await store.take(payments, [rated(spent=3)])) == 4
+    assert len(await store.take(payments, [rated(spent=200)])) == 0
+    again = (await store.take(payments, [rated()])).again
+    assert again[PAYMENTS] > 5
+
+
+async def test_a_rate_holds_back_its_own_agent_alone(store: Store) -> None:
+    scheduler = await hand(store)
+    await store.submit([draft(n) for n in range(1, 31)])
+    await store.submit([draft(n, steps=steps(agent="stock")) for n in range(31, 61)])
+    await scheduler.claim(100)
+    both = await store.register(info("x", ("agent",)))
+    taken = await store.take(both, [rated(), offer(500, to="shop/stock")])
+    assert sum(request.agent == "stock" for request in taken) == 30
+    assert sum(request.agent == "payments" for request in taken) == 7
+    assert {request.delay for request in taken if request.agent == "stock"} == {0.0}
+    assert taken.again.keys() == {PAYMENTS}
+
+
+async def test_nothing_is_said_of_more_when_nothing_was_held_back(store: Store) -> None:
+    await running(store, 1, 2)
+    payments = await agent(store)
+    assert (await store.take(payments, [rated(2)])).again == {}
+    assert (await store.take(payments, [rated()])).again == {}
+    assert (await store.take(payments, [offer()])).again == {}
+
+
+# -- what is excused ---------------------------------------------------------------------------------------------------
+
+
+async def test_silence_that_is_excused_is_judged_and_counts_as_no_failure(store: Store, world: World) -> None:
+    await running(store, 1, 2)
+    payments = await agent(store, ttl=600)
+    await store.take(payments, [offer()])
+    await store.excuse(payments, [(1, 0, 1)])
+    await world.elapse(120)
+    judged = await store.judge(await term(store), 0.0, 10)
+    assert sorted(judged.requests) == [(1, 0, 1, 0), (2, 0, 1, 1)]
+    for task, failures in ((1, 0), (2, 1)):
+        detail = await store.detail(task)
+        assert detail is not None
+        assert (detail.task.failure_count, detail.steps[0].failures) == (failures, failures)
+
+
+async def test_the_silence_of_the_dead_is_not_excused(store: Store, world: World) -> None:
+    """A step may be what kills its processes: it must come to its threshold."""
+    await running(store, 1)
+    payments = await agent(store, ttl=60)
+    await store.take(payments, [offer()])
+    await store.excuse(payments, [(1, 0, 1)])
+    await world.elapse(120)
+    assert (await store.judge(await term(store), 0.0, 10)).requests == [(1, 0, 1, 1)]
+
+
+async def test_nobody_excuses_what_is_not_his(store: Store, world: World) -> None:
+    await running(store, 1)
+    payments, stranger = await agent(store, ttl=600), await agent(store, ttl=600)
+    await store.take(payments, [offer()])
+    await store.excuse(stranger, [(1, 0, 1)])
+    await store.excuse(payments, [(1, 0, 2), (7, 0, 1)])
+    await world.elapse(120)
+    assert (await store.judge(await term(store), 0.0, 10)).requests == [(1, 0, 1, 1)]
+
+
+# -- ageing ------------------------------------------------------------------------------------------------------------
+
+
+def aged(store: Any) -> None:
+    """Let a store look at age with its next look: as after a second of full ones."""
+    for key in ("pending", PAYMENTS):
+        store._ageing.found(key, full=True, oldest=None, now=-1000.0)
+        store._ageing._looked[key] = -1000.0
+
+
+async def test_a_minute_of_waiting_counts_as_one_priority_for_claims(store: Store, world: World) -> None:
+    scheduler = await hand(store)
+    await store.submit([draft(1, priority=0)])
+    await world.elapse(61, pending=True)
+    await store.submit([draft(2, priority=3)])
+    await world.elapse(61, pending=True)
+    await store.submit([draft(3, priority=1), draft(4, priority=2), draft(5, priority=9)])
+    aged(store)
+    order: list[int] = []
+    while got := await scheduler.claim(1):
+        order += got
+        aged(store)
+    assert order == [5, 2, 1, 4, 3]  # 9, 3 + 1, a little more than 0 + 2, 2, 1
+
+
+async def test_a_minute_of_waiting_counts_as_one_priority_for_takes(store: Store, world: World) -> None:
+    scheduler = await hand(store)
+    for n, priority in ((1, 0), (2, 3), (3, 1), (4, 2), (5, 9)):
+        await store.submit([draft(n, priority=priority)])
+        await scheduler.claim(1)
+        if n < 3:
+            await world.elapse(61)
+    payments = await agent(store)
+    order: list[int] = []
+    aged(store)
+    while taken := await store.take(payments, [offer(1)]):
+        order += [request.task for request in taken]
+        aged(store)
+    assert order == [5, 2, 1, 4, 3]
+
+
+async def test_a_flood_of_the_highest_priority_does_not_starve_the_lowest(store: Store, world: World) -> None:
+    """Claims: every second ten tasks of priority 9 come and five are claimed; a task of priority 0 comes through in time."""
+    scheduler = await hand(store)
+    await store.submit([draft(1, priority=0)])
+    number, waited = 10, 0
+    while waited < 3000:
+        number += 10
+        await store.submit([draft(n, priority=9) for n in range(number, number + 10)])
+        aged(store)
+        if 1 in await scheduler.claim(5):
+            break
+        await world.elapse(30, pending=True)
+        waited += 30
+    # It overtakes the flood when ten minutes count more than the oldest of the flood has gathered.
+    assert 540 <= waited <= 1500
+
+
+async def test_a_flood_of_requests_does_not_starve_one_either(store: Store, world: World) -> None:
+    scheduler = await hand(store)
+    await store.submit([draft(1, priority=0)])
+    await scheduler.claim(1)
+    payments = await agent(store, ttl=1e6)
+    number, waited = 10, 0
+    while waited < 3000:
+        number += 4
+        await store.submit([draft(n, priority=9) for n in range(number, number + 4)])
+        await scheduler.claim(100)
+        aged(store)
+        if 1 in [request.task for request in await store.take(payments, [offer(2)])]:
+            break
+        await world.elapse(30)
+        waited += 30
+    assert 540 <= waited <= 1500
+
+
+async def test_age_is_looked_at_only_when_looks_have_been_full_for_a_second(store: Any, world: World) -> None:
+    """Otherwise all that waits is taken anyway, and the plain look is the cheaper one."""
+    scheduler = await hand(store)
+    await store.submit([draft(n) for n in range(1, 21)])
+    await scheduler.claim(5)
+    assert not store._ageing.due("pending", store._ageing._looked["pending"] + 0.9)
+    assert store._ageing.due("pending", store._ageing._looked["pending"] + 1.0)
+    await scheduler.claim(50)
+    assert not store._ageing.due("pending", store._ageing._looked["pending"] + 5.0)
+
+
+async def test_without_ageing_priority_alone_decides(world: World) -> None:
+    store: Any = world.store()
+    store._ageing.step = None
+    await store.open(migrate=True)
+    try:
+        scheduler = await hand(store)
+        await store.submit([draft(1, priority=0)])
+        await world.elapse(3600, pending=True)
+        await store.submit([draft(2, priority=1)])
+        aged(store)
+        assert await scheduler.claim(1) == [2]
+    finally:
+        await store.close()

@@ -1,0 +1,376 @@
+"""Queues: each message to one receiver at a time, known by its id, back after its lease, dead in the end; on every store."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from makegood.errors import PayloadError, QueueFullError
+from makegood.messages import Act
+from makegood.queued import QueueMessage
+from makegood.store.mail import Outgoing, Receipt, Returned
+from makegood.store.protocol import Store
+from tests.conformance.builders import UNENCODABLE
+from tests.conformance.worlds import World
+
+MOST = 1000
+
+
+def out(id_: str, queue: str = "orders", body: bytes = b'{"cents":5}', **more: Any) -> Outgoing:
+    """Return a message to be sent."""
+    return Outgoing(queue=queue, id=id_, body=body, **more)
+
+
+async def send(store: Store, *ids: str, **more: Any) -> None:
+    """Send messages of these ids."""
+    await store.send_messages([out(id_, **more) for id_ in ids], MOST)
+
+
+async def take(
+    store: Store, limit: int = 10, *, queue: str = "orders", lease: float = 30.0, threshold: int = 5
+) -> list[QueueMessage]:
+    """Receive messages."""
+    return (await store.receive_messages(queue, "me", limit, lease, threshold)).messages
+
+
+def receipts(messages: list[QueueMessage]) -> list[Receipt]:
+    """Return what to acknowledge them by."""
+    return [(m.seq, m.tries) for m in messages]
+
+
+def names(messages: list[QueueMessage]) -> list[str]:
+    """Return their ids."""
+    return [m.id for m in messages]
+
+
+# Sending
+
+
+async def test_what_was_sent_is_received_as_it_was(store: Store, other: Store) -> None:
+    sent = out(
+        "o-1",
+        kind="order",
+        correlation_id="c-1",
+        reply_to="queue:web-7",
+        task=7,
+        sequence=2,
+        headers={"trace": "00-1"},
+    )
+    (said,) = await store.send_messages([sent], MOST)
+    assert (said.id, said.created) == ("o-1", True)
+    (got,) = await take(other)
+    assert (got.queue, got.id, got.body, got.kind, got.correlation_id) == (
+        "orders",
+        "o-1",
+        b'{"cents":5}',
+        "order",
+        "c-1",
+    )
+    assert (got.reply_to, got.task, got.sequence, got.headers) == (
+        "queue:web-7",
+        "0000000000007",
+        2,
+        {"trace": "00-1"},
+    )
+    assert (got.tries, got.error, got.value) == (1, "", {"cents": 5})
+
+
+async def test_an_id_is_one_message_of_its_queue_before_and_after_it_was_acknowledged(
+    store: Store, world: World
+) -> None:
+    first = await store.send_messages([out("o-1", remember=60.0), out("o-1"), out("o-1", "other")], MOST)
+    assert [s.created for s in first] == [True, False, True]
+    assert not (await store.send_messages([out("o-1")], MOST))[0].created
+    await store.acknowledge_messages(receipts(await take(store)))
+    assert not (await store.send_messages([out("o-1")], MOST))[0].created
+    assert await take(store) == []
+    await world.elapse(61)
+    assert await store.expire_messages(100) == 1
+    assert (await store.send_messages([out("o-1")], MOST))[0].created
+
+
+async def test_ten_senders_of_one_id_at_once_make_one_message(store: Store, other: Store) -> None:
+    said = await asyncio.gather(*((store, other)[n % 2].send_messages([out("o-1")], MOST) for n in range(10)))
+    assert sum(answer.created for (answer,) in said) == 1
+    assert names(await take(store)) == ["o-1"]
+
+
+async def test_an_id_without_memory_is_free_once_it_is_acknowledged(store: Store) -> None:
+    await send(store, "n-1")
+    await store.acknowledge_messages(receipts(await take(store)))
+    assert (await store.send_messages([out("n-1")], MOST))[0].created
+
+
+async def test_a_full_queue_takes_nothing_of_what_was_to_be_sent(store: Store) -> None:
+    await store.send_messages([out("1"), out("2")], 3)
+    with pytest.raises(QueueFullError, match="queue orders is full: 3 messages wait") as caught:
+        await store.send_messages([out("3"), out("4"), out("5", "other")], 3)
+    assert (caught.value.queue, caught.value.limit) == ("orders", 3)
+    await store.send_messages([out("3"), out("1")], 3)
+    await store.send_messages([out("1", "other")], 3)
+    assert names(await take(store)) == ["1", "2", "3"]
+    with pytest.raises(QueueFullError):  # those that are taken wait as well: they may come back
+        await store.send_messages([out("4")], 3)
+
+
+async def test_one_that_finds_its_queue_full_leaves_others_alone(store: Store) -> None:
+    said = await asyncio.gather(
+        *(store.send_messages([out(str(n))], 3) for n in range(6)),
+        store.send_messages([out("x", "other")], 3),
+        return_exceptions=True,
+    )
+    refused = sum(isinstance(answer, QueueFullError) for answer in said)
+    assert 1 <= refused <= 3  # transactions of one moment do not see each other everywhere
+    assert not isinstance(said[-1], BaseException)
+    with pytest.raises(QueueFullError):
+        await store.send_messages([out("7")], 3)
+    assert len(await take(store)) == 6 - refused
+
+
+async def test_what_has_expired_does_not_fill_a_queue(store: Store, world: World) -> None:
+    await store.send_messages([out("1", expires=5.0), out("2", expires=5.0)], 2)
+    await world.elapse(6)
+    await store.send_messages([out("3")], 2)
+    assert names(await take(store)) == ["3"]
+
+
+@pytest.mark.parametrize("field", ["queue", "id", "kind", "correlation_id", "reply_to"])
+async def test_a_text_that_no_database_takes_is_refused(store: Store, field: str) -> None:
+    message = replace(out("1"), **{field: UNENCODABLE})
+    with pytest.raises(PayloadError):
+        await store.send_messages([out("2"), message], MOST)
+    assert await take(store) == []
+
+
+async def test_a_number_that_no_database_takes_is_refused(store: Store) -> None:
+    with pytest.raises(PayloadError):
+        await store.send_messages([out("1", task=2**70)], MOST)
+
+
+# Receiving
+
+
+async def test_the_oldest_come_first_and_no_two_receivers_get_one(store: Store, other: Store) -> None:
+    await send(store, *(f"m-{n:03}" for n in range(60)))
+    assert names(await take(store, 2)) == ["m-000", "m-001"]
+    got = await asyncio.gather(*(take((store, other)[n % 2], 3) for n in range(20)))
+    found = [name for some in got for name in names(some)]
+    while more := await take(store, 50):  # a receiver that met another's locks may have left some
+        found += names(more)
+    assert sorted(found) == [f"m-{n:03}" for n in range(2, 60)]
+
+
+async def test_a_delayed_message_comes_later_and_the_rest_is_told(store: Store, world: World) -> None:
+    await send(store, "1", delay=10.0)
+    handed = await store.receive_messages("orders", "me", 5, 30.0, 5)
+    assert handed.messages == []
+    assert handed.rest is not None
+    assert 9.0 < handed.rest <= 10.0
+    assert (await store.receive_messages("empty", "me", 5, 30.0, 5)).rest is None
+    await world.elapse(10.1)
+    assert names(await take(store)) == ["1"]
+
+
+async def test_what_is_not_acknowledged_comes_again_after_its_lease(
+    store: Store, other: Store, world: World
+) -> None:
+    await send(store, "1")
+    first = await take(store, lease=10.0)
+    await world.elapse(9)
+    assert await take(other) == []
+    assert await store.hold_messages(receipts(first), 10.0) == [True]
+    await world.elapse(9)
+    assert await take(other) == []
+    await world.elapse(2)
+    second = await take(other, lease=10.0)
+    assert [(m.id, m.tries) for m in second] == [("1", 2)]
+    assert await store.acknowledge_messages(receipts(first)) == [False]
+    assert await store.hold_messages(receipts(first), 10.0) == [False]
+    assert await store.return_messages([Returned(r) for r in receipts(first)]) == [False]
+    assert await other.acknowledge_messages(receipts(second)) == [True]
+    assert await other.acknowledge_messages(receipts(second)) == [False]
+
+
+async def test_a_lease_that_ran_out_is_good_while_nobody_else_has_the_message(
+    store: Store, world: World
+) -> None:
+    await send(store, "1")
+    first = await take(store, lease=10.0)
+    await world.elapse(11)
+    assert await store.acknowledge_messages(receipts(first)) == [True]
+    assert await take(store) == []
+
+
+async def test_messages_of_one_task_stay_in_order_while_others_pass(store: Store, world: World) -> None:
+    await send(store, "a1", "a2", "a3", task=1)
+    await send(store, "b1", task=2)
+    await send(store, "x")
+    (first,) = await take(store, 1)
+    assert names(await take(store)) == ["b1", "x"]
+    await store.return_messages([Returned((first.seq, first.tries), 5.0)])
+    assert await take(store) == []
+    await world.elapse(6)
+    got = await take(store)
+    assert names(got) == ["a1"]
+    await store.acknowledge_messages(receipts(got))
+    got = await take(store)
+    assert names(got) == ["a2", "a3"]
+    await store.return_messages(
+        [Returned(r, wait) for r, wait in zip(receipts(got), (3.0, 1.0), strict=True)]
+    )
+    await world.elapse(2)
+    assert await take(store) == []
+    await world.elapse(1.5)
+    assert names(await take(store)) == ["a2"]
+
+
+async def test_a_dead_message_of_a_task_does_not_hold_up_those_behind_it(store: Store) -> None:
+    await send(store, "a1", "a2", task=1)
+    (first,) = await take(store, 1)
+    await store.return_messages([Returned((first.seq, 1), dead=True)])
+    assert names(await take(store)) == ["a2"]
+
+
+async def test_an_unread_message_expires(store: Store, world: World) -> None:
+    await send(store, "1", expires=10.0)
+    await send(store, "2", expires=20.0)
+    await send(store, "3")
+    await world.elapse(11)
+    assert await store.expire_messages(100) == 1
+    (taken,) = await take(store, 1, lease=30.0)
+    await world.elapse(11)
+    assert await store.expire_messages(100) == 0  # somebody has it
+    assert taken.id == "2"
+    assert await store.acknowledge_messages(receipts([taken])) == [True]
+    assert names(await take(store)) == ["3"]
+
+
+async def test_one_that_has_expired_is_not_given_to_anybody(store: Store, world: World) -> None:
+    await send(store, "1", expires=10.0)
+    await world.elapse(10.5)
+    handed = await store.receive_messages("orders", "me", 5, 30.0, 5)
+    assert handed.messages == []
+    assert handed.rest is None or handed.rest > 0
+
+
+async def test_receivers_are_rung_when_a_message_comes(store: Store, other: Store) -> None:
+    rung, elsewhere = asyncio.Event(), asyncio.Event()
+    ends = [other.subscribe("queue:orders", rung.set), other.subscribe("queue:empty", elsewhere.set)]
+    await send(store, "1")
+    async with asyncio.timeout(10):
+        await rung.wait()
+    assert not elsewhere.is_set()
+    for end in ends:
+        end()
+
+
+# Giving back, and the dead letters
+
+
+async def test_what_is_given_back_waits_and_keeps_its_error(store: Store, world: World) -> None:
+    await send(store, "1")
+    (got,) = await take(store)
+    assert await store.return_messages([Returned((got.seq, got.tries), 10.0, "no room")]) == [True]
+    assert await store.acknowledge_messages([(got.seq, got.tries)]) == [False]
+    assert await take(store) == []
+    await world.elapse(11)
+    (again,) = await take(store)
+    assert (again.tries, again.error) == (2, "no room")
+    await store.return_messages([Returned((again.seq, again.tries), counted=False)])
+    assert [m.tries for m in await take(store)] == [2]
+
+
+async def test_a_message_that_is_given_up_is_a_dead_letter_with_an_alert(store: Store) -> None:
+    await send(store, "1", "2")
+    got = await take(store)
+    back = [Returned((m.seq, m.tries), error="cents is missing", dead=m.id == "1") for m in got]
+    assert await store.return_messages(back) == [True, True]
+    assert names(await take(store)) == ["2"]
+    (dead,) = await store.messages("orders", dead=True)
+    assert (dead.message.id, dead.state, dead.message.error, dead.taken_by) == (
+        "1",
+        "dead",
+        "cents is missing",
+        None,
+    )
+    (alert,) = await store.alerts()
+    assert (alert.kind, alert.step, alert.open) == ("dead_letter", "orders/1", True)
+    assert "cents is missing" in alert.text
+    assert not (await store.send_messages([out("1")], MOST))[0].created  # its id is still its own
+
+
+async def test_what_kills_its_receivers_is_dead_after_the_threshold(store: Store, world: World) -> None:
+    await send(store, "poison", "good")
+    for _ in range(3):
+        got = {m.id: m for m in await take(store, 2, lease=1.0, threshold=3)}
+        good = got["good"]
+        assert "poison" in got
+        await store.return_messages([Returned((good.seq, good.tries), counted=False)])
+        await world.elapse(2)
+    handed = await store.receive_messages("orders", "me", 10, 1.0, 3)
+    assert (names(handed.messages), handed.dead) == (["good"], 1)
+    (dead,) = await store.messages(None, dead=True)
+    assert "delivered 3 times and never acknowledged" in dead.message.error
+    assert [a.step for a in await store.alerts()] == ["orders/poison"]
+
+
+async def test_dead_letters_are_replayed_or_dropped_and_their_alerts_end(store: Store) -> None:
+    await send(store, "1", "2", "3")
+    await store.return_messages([Returned(r, error="bad", dead=True) for r in receipts(await take(store))])
+    assert await store.replay_messages("orders", ["2", "nobody"]) == ["2"]
+    assert await store.replay_messages("other") == []
+    (again,) = await take(store)
+    assert (again.id, again.tries) == ("2", 1)
+    assert await store.drop_messages("orders", ["1"]) == ["1"]
+    assert await store.replay_messages("orders") == ["3"]
+    assert names(await take(store)) == ["3"]
+    assert await store.messages(None, dead=True) == []
+    assert sorted((a.step, a.ended_why) for a in await store.alerts(ended=True)) == [
+        ("orders/1", "dropped"),
+        ("orders/2", "replayed"),
+        ("orders/3", "replayed"),
+    ]
+
+
+async def test_an_alert_that_was_acknowledged_does_not_hinder_a_replay(store: Store) -> None:
+    await send(store, "1")
+    await store.return_messages([Returned(r, error="bad", dead=True) for r in receipts(await take(store))])
+    (alert,) = await store.alerts()
+    await store.acknowledge([alert.id], Act("a", "ann", "seen"))
+    assert await store.replay_messages("orders") == ["1"]
+    await store.return_messages([Returned(r, error="bad", dead=True) for r in receipts(await take(store))])
+    assert len(await store.alerts(ended=False)) == 1
+
+
+# Looking
+
+
+async def test_queues_and_messages_are_seen_and_not_taken_by_that(store: Store, world: World) -> None:
+    await send(store, "1", "2", "3", "dead")
+    await send(store, "later", delay=50.0)
+    await send(store, "n", queue="web-7")
+    got = await take(store, 4)
+    await store.return_messages([Returned((got[3].seq, 1), dead=True), Returned((got[2].seq, 1))])
+    await store.acknowledge_messages(receipts(got[:1]))
+    await world.elapse(5)
+    orders, web = await store.queues()
+    assert (orders.queue, orders.waiting, orders.taken, orders.delayed, orders.dead) == ("orders", 1, 1, 1, 1)
+    assert orders.oldest is not None
+    assert 4.9 < orders.oldest < 8
+    assert (web.queue, web.waiting, web.dead) == ("web-7", 1, 0)
+    shown = await store.messages("orders")
+    assert [(v.message.id, v.taken_by, v.due <= 0) for v in shown] == [
+        ("3", None, True),
+        ("2", "me", False),
+        ("later", None, False),
+    ]
+    assert names([v.message for v in await store.messages(None)]) == ["3", "2", "later", "n"]
+    assert names([v.message for v in await store.messages("orders", 1)]) == ["3"]
+    assert names(await take(store)) == ["3"]
+
+
+async def test_receiving_from_an_empty_queue_writes_nothing(counted: Store, counts: Any) -> None:
+    await counts.reset()
+    assert await take(counted) == []
+    assert await counts.commits() == 0

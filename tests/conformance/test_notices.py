@@ -1,0 +1,388 @@
+"""Notices to submitters: written with the state change, leaving in order, given up with an alert."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from makegood import ids, notices
+from makegood.decision import Decision
+from makegood.store.notices import Due, Sending
+from makegood.store.protocol import Store
+from tests.conformance.builders import (
+    UNENCODABLE,
+    Hand,
+    Memory,
+    begin,
+    done,
+    draft,
+    hand,
+    running,
+    scheduler,
+    steps,
+    term,
+    to_state,
+    unchanged,
+)
+from tests.conformance.worlds import Counts, World, eventually
+
+HOOK = "https://shop.example/hooks/makegood?of=orders"
+LEASE = 30.0
+
+
+def tell(memory: Memory, decision: Decision) -> Decision:
+    """Add the notice of the state that a Decision leaves its task in, as the rules would."""
+    notice = notices.told(decision.task, lambda: list((memory.steps | decision.steps).values()))
+    assert notice is not None
+    decision.notices.append(notice)
+    decision.task = replace(decision.task, told=notice.state, notified=notice.sequence)
+    return decision
+
+
+def claimed(memory: Memory) -> Decision:
+    return tell(memory, begin(memory))
+
+
+async def told(store: Store, *tasks: int, to: str = HOOK) -> Hand:
+    """Submit tasks that tell, and claim them."""
+    made = await hand(store)
+    await store.submit([draft(id_, reply_to=to, correlation_id=f"cart-{id_}") for id_ in tasks])
+    assert sorted(await made.claim(100, claimed)) == sorted(tasks)
+    return made
+
+
+async def processed(scheduler: Hand, task: int) -> None:
+    memory = scheduler[task]
+    await scheduler.commit(tell(memory, to_state(memory, "processed", done(memory), result=b'{"sum":1299}')))
+
+
+async def take(store: Store, node: int, room: int = 10, lease: float = LEASE) -> list[Due]:
+    found = await store.notices_due()
+    return await store.take_notices(node, [(h.host, room) for h in found if h.seconds <= 0], lease)
+
+
+async def settle(
+    store: Store, node: int, due: Sequence[Due], outcome: Any = "sent", **more: Any
+) -> list[bool]:
+    return await store.settle_notices(node, [Sending(d.task, d.sequence, outcome, **more) for d in due])
+
+
+async def leave(store: Store, node: int) -> list[Any]:
+    """Send all that there is; returns the events in the order in which they left."""
+    left: list[Any] = []
+    while found := await take(store, node):
+        left += [msgspec.json.decode(due.body) for due in found]
+        assert all(await settle(store, node, found))
+    return left
+
+
+async def test_each_state_leaves_once_in_order_with_all_that_it_says(store: Store) -> None:
+    scheduler = await told(store, 7)
+    await processed(scheduler, 7)
+    events = await leave(store, scheduler.node)
+    assert [e["data"]["state"] for e in events] == ["received", "processing", "processed"]
+    assert [e["data"]["sequence"] for e in events] == [1, 2, 3]
+    assert [e["sequence"] for e in events] == ["0000000001", "0000000002", "0000000003"]
+    last = events[-1]
+    assert last["data"] == {
+        "task": ids.show(7), "state": "processed", "sequence": 3, "submission": 1, "app": "shop", "workflow": "place_order",
+        "key": None, "correlation_id": "cart-7", "result": {"sum": 1299},
+    }  # fmt: skip
+    assert last["id"] == f"{store.identity.store_id}-{ids.show(7)}-3"
+    assert (last["type"], last["subject"]) == ("dev.makegood.task.processed.v1", ids.show(7))
+    assert (last["source"], last["correlationid"]) == ("/makegood/shop/place_order", "cart-7")
+    assert [e["time"] for e in events] == sorted(e["time"] for e in events)
+    now = msgspec.convert(last["time"], type=__import__("datetime").datetime).timestamp()
+    assert abs(now - await store.now()) < 60
+    assert await store.listeners() == []
+    assert await store.notices_due() == []
+
+
+async def test_what_stands_is_said_with_an_end(store: Store) -> None:
+    scheduler = await told(store, 1)
+    memory = scheduler[1]
+    made = done(memory)
+    undone = replace(memory.steps[1], state="undone")
+    made.steps[1] = undone
+    await scheduler.commit(tell(memory, to_state(memory, "error", made, cause="card refused")))
+    data = (await leave(store, scheduler.node))[-1]["data"]
+    assert (data["cause"], data["undone"]) == ("card refused", ["s1"])
+    assert data["standing"] == [{"step": "s0", "state": "done"}]
+    assert "result" not in data
+
+
+async def test_several_states_of_one_commit_leave_in_order(store: Store) -> None:
+    made = await hand(store)
+    await store.submit([draft(1, reply_to=HOOK)])
+
+    def straight(memory: Memory) -> Decision:
+        decision = tell(memory, to_state(memory, "undoing", release=False, goal="undo", cause="cancelled"))
+        return tell(memory, to_state(memory, "undone", decision))
+
+    await made.claim(1, straight)
+    events = await leave(store, made.node)
+    assert [e["data"]["state"] for e in events] == ["received", "undoing", "undone"]
+    detail = await store.detail(1)
+    assert detail is not None
+    assert (detail.task.state, detail.reply_to) == ("undone", HOOK)
+
+
+async def test_a_decision_that_is_lost_tells_nothing(store: Store, world: World) -> None:
+    """The notice goes with the state change: both, or neither."""
+    scheduler = await told(store, 1)
+    other = await hand(store)
+    stale = tell(scheduler[1], to_state(scheduler[1], "processed", unchanged(scheduler[1]), result=b"1"))
+    stale.consumed.append((0, 9))  # a request that is not there
+    assert (await scheduler.commit(stale)).lost == {1}
+    assert [e["data"]["state"] for e in await leave(store, other.node)] == ["received", "processing"]
+    ((told_, notified),) = await world.rows("select told, notified from {task}")
+    assert (told_, notified) == ("processing", 2)
+
+
+async def test_a_submission_that_finds_its_key_taken_tells_nothing(store: Store) -> None:
+    node = await scheduler(store)
+    first, second = draft(1, key="o-1", reply_to=HOOK), draft(2, key="o-1", reply_to="https://other.example/")
+    assert (await store.submit([first]))[0].created
+    assert (await store.submit([second]))[0].id == 1
+    together = await store.submit([draft(3, reply_to=HOOK), replace(second, id=4), draft(5)])
+    assert [s.created for s in together] == [True, False, True]
+    events = await leave(store, node)
+    assert [e["subject"] for e in events] == [ids.show(1), ids.show(3)]
+
+
+async def test_the_next_scheduler_knows_what_was_told(store: Store, world: World) -> None:
+    scheduler = await told(store, 1)
+    await world.elapse(100)
+    assert await store.release_dead(await term(store, ttl=1e6), 10) == [1]
+    other = await hand(store)
+    assert await other.claim(1, begin) == [1]
+    task = other[1].task
+    assert (task.told, task.notified, task.reply) == ("processing", 2, notices.reply(HOOK, "cart-1"))
+    (loaded,) = await store.load(other.node, [1])
+    assert (loaded.task.told, loaded.task.notified) == ("processing", 2)
+    assert scheduler.node != other.node
+
+
+async def test_a_task_that_the_store_puts_to_error_tells_so(store: Store) -> None:
+    scheduler = await told(store, 1)
+    bad = to_state(scheduler[1], "processed", done(scheduler[1]), cause=UNENCODABLE, result=b"1")
+    tell(scheduler[1], bad)
+    assert [task for task, _ in (await scheduler.commit(bad)).guilty] == [1]
+    data = (await leave(store, scheduler.node))[-1]["data"]
+    assert (data["state"], data["sequence"]) == ("error", 3)
+    assert data["standing"] == [{"step": "s0", "state": "in_doubt"}]
+    assert "refuses a value" in data["cause"]
+
+
+# Taking
+
+
+async def test_a_task_is_told_one_after_another_and_tasks_do_not_wait_for_each_other(
+    store: Store, other: Store
+) -> None:
+    scheduler = await told(store, 1, 2)
+    first, second = await hand(store), await hand(other)
+    taken = await take(store, first.node, 1) + await take(other, second.node, 1)
+    assert sorted((d.task, d.sequence) for d in taken) == [(1, 1), (2, 1)]
+    assert await take(store, scheduler.node) == []
+    mine, theirs = taken
+    assert await settle(other, second.node, [mine]) == [False]
+    assert await settle(store, first.node, [mine]) == [True]
+    assert await settle(store, first.node, [mine]) == [False]
+    assert [(d.task, d.sequence) for d in await take(store, first.node)] == [(mine.task, 2)]
+    assert await settle(other, second.node, [theirs], "failed", wait=60.0, error="503") == [True]
+    assert await take(store, first.node) == []
+
+
+async def test_two_that_take_at_once_get_different_ones(store: Store, other: Store) -> None:
+    scheduler = await told(store, *range(1, 41))
+    found = await asyncio.gather(
+        *(take(s, scheduler.node + n, 10) for n, s in enumerate((store, other, store, other)))
+    )
+    tasks = [due.task for some in found for due in some]
+    assert sorted(tasks) == sorted(set(tasks))
+    while more := await take(store, scheduler.node, 10):
+        tasks += [due.task for due in more]
+    assert sorted(tasks) == list(range(1, 41))
+
+
+async def test_who_has_it_for_too_long_loses_it(store: Store, world: World) -> None:
+    scheduler = await told(store, 1)
+    late, next_ = scheduler.node, (await hand(store)).node
+    (due,) = await take(store, late)
+    await world.elapse(LEASE - 5)
+    assert await take(store, next_) == []
+    await world.elapse(10)
+    (again,) = await take(store, next_)
+    assert again == due
+    assert await settle(store, late, [due]) == [False]
+    assert await settle(store, next_, [again]) == [True]
+
+
+async def test_of_each_host_so_many_are_taken(store: Store) -> None:
+    """A host that does not answer takes no room from the others."""
+    made = await hand(store)
+    await store.submit([draft(n, reply_to="https://slow.example/") for n in range(1, 30)])
+    await store.submit([draft(n, reply_to=f"https://h{n}.example/") for n in range(30, 33)])
+    assert [h.host for h in await store.notices_due()] == [
+        "h30.example", "h31.example", "h32.example", "slow.example",
+    ]  # fmt: skip
+    room = [(h.host, 4) for h in await store.notices_due()]
+    taken = await store.take_notices(made.node, room, LEASE)
+    assert sorted(due.task for due in taken if due.task >= 30) == [30, 31, 32]
+    assert len(taken) == 7
+
+
+async def test_what_failed_is_due_again_and_counts_and_what_was_kept_does_not(
+    store: Store, world: World
+) -> None:
+    scheduler = await told(store, 1)
+    node = scheduler.node
+    assert await settle(store, node, await take(store, node), "failed", wait=60.0, error="503")
+    (listener,) = await store.listeners()
+    assert (listener.sent, listener.last, listener.tries, listener.error) == (0, 2, 1, "503")
+    assert listener.due is not None
+    assert 30 < listener.due <= 60
+    await world.elapse(70)
+    (due,) = await take(store, node)
+    assert (due.sequence, due.tries) == (1, 1)
+    assert await settle(store, node, [due], "kept", wait=0.0)
+    (due,) = await take(store, node)
+    assert due.tries == 1
+    await processed(scheduler, 1)  # more is said while it is under way
+    assert await settle(store, node, [due]) == [True]
+    states = [e["data"]["state"] for e in await leave(store, node)]
+    assert states == ["processing", "processed"]
+
+
+async def test_what_is_given_up_is_told_to_operators_and_sent_when_they_ask(store: Store) -> None:
+    scheduler = await told(store, 1, 2)
+    node = scheduler.node
+    given_up = [due for due in await take(store, node) if due.task == 1]
+    assert await settle(store, node, given_up, "dead", error="404") == [True]
+    (alert,) = await store.alerts()
+    assert (alert.kind, alert.task) == ("dead_letter", 1)
+    assert "https://shop.example" in alert.text
+    assert "of=orders" not in alert.text  # what may be secret is not shown
+    assert [(v.task, v.dead, v.due) for v in await store.listeners(dead=True)] == [(1, True, None)]
+    await processed(scheduler, 1)  # goes behind what was given up
+    assert [d.task for d in await take(store, node)] == []
+    assert await store.retry_notices(2) == []
+    assert await store.retry_notices() == [1]
+    states = [e["data"]["state"] for e in await leave(store, node)]
+    assert states == ["received", "processing", "processed"]
+
+
+async def test_what_is_given_up_can_be_dropped(store: Store, world: World) -> None:
+    scheduler = await told(store, 1)
+    await settle(store, scheduler.node, await take(store, scheduler.node), "dead", error="410")
+    assert await store.drop_notices(1) == [1]
+    assert await store.listeners() == []
+    assert await world.rows("select * from {notice}") == []
+    await processed(scheduler, 1)  # said later, told again
+    assert [e["data"]["sequence"] for e in await leave(store, scheduler.node)] == [3]
+
+
+async def test_saying_more_while_the_last_one_is_settled_loses_neither(store: Store, other: Store) -> None:
+    """The race of the Scheduler that adds a notice with the notifier that settles the last one before it."""
+    tasks = range(1, 21)
+    scheduler = await told(store, *tasks)
+    node = (await hand(other)).node
+    for _ in range(2):
+        taken = await take(other, node, 100)
+        assert len(taken) == 20
+        await asyncio.gather(
+            *(settle(other, node, [due]) for due in taken[:10]),
+            settle(other, node, taken[10:]),
+            *(processed(scheduler, n) for n in tasks if scheduler[n].task.state != "processed"),
+        )
+    events = await leave(other, node)
+    assert sorted(e["subject"] for e in events) == [ids.show(n) for n in tasks]
+    assert {e["data"]["sequence"] for e in events} == {3}
+    assert await other.listeners() == []
+
+
+async def test_whoever_sends_is_rung_for(store: Store, other: Store) -> None:
+    rings: list[None] = []
+    stop = other.subscribe("notice", lambda: rings.append(None))
+    await store.submit([draft(1, reply_to=HOOK)])
+    await eventually(lambda: rings, "a ring for a notice")
+    stop()
+
+
+# What it costs
+
+
+@pytest.mark.parametrize("reply_to", [None, HOOK])
+async def test_a_notice_costs_no_commit_and_without_a_reply_to_no_statement(
+    counted: Store, counts: Counts, reply_to: str | None, world: World
+) -> None:
+    """Three tasks, three commits each way; what tells is counted against what does not."""
+
+    async def run(first: int, to: str | None) -> tuple[int, int]:
+        made = await hand(counted)
+        mark = claimed if to is not None else begin
+        await counts.reset()
+        await counted.submit([draft(first + n, steps=steps(1), reply_to=to) for n in range(3)])
+        await made.claim(10, mark)
+        ends = [to_state(made[first + n], "processed", done(made[first + n]), result=b"1") for n in range(3)]
+        if to is not None:
+            ends = [tell(made[first + n], end) for n, end in enumerate(ends)]
+        await made.commit(*ends)
+        return await counts.commits(), counts.statements
+
+    await run(1, reply_to)
+    commits, statements = await run(100, reply_to)
+    assert commits == 3
+    _, silent = await run(200, None)
+    if reply_to is None:
+        assert statements == silent
+        assert (
+            await world.rows("select * from {notice}") == await world.rows("select * from {listener}") == []
+        )
+        assert {tuple(row) for row in await world.rows("select told, notified from {task}")} == {(None, None)}
+    else:
+        assert statements <= silent + 3 * 4
+
+
+async def test_looking_for_what_is_due_writes_nothing(counted: Store, counts: Counts) -> None:
+    await running(counted, 1, reply_to=HOOK)
+    await counts.reset()
+    await counted.notices_due()
+    await counted.listeners()
+    assert await counts.commits() == 0
+
+
+# To queues
+
+
+async def test_notices_to_a_queue_are_its_messages_in_order(store: Store, other: Store) -> None:
+    rings: list[None] = []
+    stop = other.subscribe("queue:web-7", lambda: rings.append(None))
+    scheduler = await told(store, 1, 2, to="queue:web-7")
+    await eventually(lambda: rings, "a ring for the queue")
+    stop()
+    await processed(scheduler, 1)
+    bad = to_state(scheduler[2], "processed", done(scheduler[2]), cause=UNENCODABLE, result=b"1")
+    assert (await scheduler.commit(tell(scheduler[2], bad))).guilty
+    got = (await other.receive_messages("web-7", "me", 10, 30.0, 5)).messages
+    of_one, of_two = ([m for m in got if m.task == ids.show(task)] for task in (1, 2))
+    assert [m.sequence for m in of_one] == [m.sequence for m in of_two] == [1, 2, 3]
+    assert [m.value["data"]["state"] for m in of_one] == ["received", "processing", "processed"]
+    assert of_two[-1].value["data"]["state"] == "error"
+    last = of_one[-1]
+    assert (last.id, last.kind) == (last.value["id"], "dev.makegood.task.processed.v1")
+    assert (last.correlation_id, last.value["data"]["result"]) == ("cart-1", {"sum": 1299})
+    assert await store.listeners() == []
+    assert await store.notices_due() == []
+
+
+async def test_a_decision_that_is_lost_sends_no_message(store: Store) -> None:
+    scheduler = await told(store, 1, to="queue:web")
+    stale = tell(scheduler[1], to_state(scheduler[1], "processed", unchanged(scheduler[1]), result=b"1"))
+    stale.consumed.append((0, 9))
+    assert (await scheduler.commit(stale)).lost == {1}
+    assert len(await store.messages("web")) == 2

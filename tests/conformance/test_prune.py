@@ -1,0 +1,120 @@
+"""Removing what ended long ago: with all about it, in windows, and never what is not settled."""
+
+from makegood.messages import Act, Alert, Message
+from makegood.store.protocol import Store
+from makegood.store.records import Filter
+from tests.conformance.builders import Hand, done, draft, hand, running, to_state
+from tests.conformance.worlds import World
+
+YEAR = 365 * 86400.0
+
+
+async def processed(store: Store, *ids: int) -> Hand:
+    """Submit tasks and let them end."""
+    made = await running(store, *ids)
+    for id_ in ids:
+        await made.commit(to_state(made[id_], "processed", done(made[id_]), result=b"1"))
+    return made
+
+
+async def ids(store: Store) -> list[int]:
+    """Return the tasks that there are."""
+    return sorted(view.id for view in await store.find(Filter(limit=100)))
+
+
+async def rows(store: Store) -> dict[str, int]:
+    """Return the rows of the tables that know of tasks."""
+    counts = (await store.schema()).rows
+    return {name: counts[name] for name in ("task", "step", "event", "audit", "alert", "request", "inbox")}
+
+
+async def test_what_ended_long_ago_goes_with_all_about_it(store: Store, world: World) -> None:
+    await processed(store, 1, 2)
+    await world.elapse(100.0)
+    await processed(store, 3)
+    assert (await store.prune(50.0, 0, 100)).removed == 2
+    assert await ids(store) == [3]
+    assert (await rows(store))["step"] == 3
+    assert await store.history(1) == []
+    await world.elapse(100.0)
+    assert (await store.prune(50.0, 0, 100)).removed == 1
+    assert set((await rows(store)).values()) == {0}
+
+
+async def test_nothing_is_removed_by_looking(store: Store, world: World) -> None:
+    await processed(store, 1)
+    await world.elapse(100.0)
+    assert (await store.prune(50.0, 0, 100, dry=True)).removed == 1
+    assert await ids(store) == [1]
+
+
+async def test_what_has_not_ended_stays_for_ever(store: Store, world: World) -> None:
+    made = await running(store, 2, 3)
+    await store.submit([draft(1)])
+    await made.commit(to_state(made[3], "error", goal="hold", cause="x"))
+    await world.elapse(YEAR)
+    found = await store.prune(1.0, 0, 100)
+    assert (found.removed, found.kept) == (0, 0)
+    assert await ids(store) == [1, 2, 3]
+
+
+async def test_a_task_that_somebody_has_a_message_for_stays(store: Store, world: World) -> None:
+    await processed(store, 1, 2)
+    await store.post(1, Message("undo", act=Act("a-1", "me", "why")))
+    await world.elapse(100.0)
+    found = await store.prune(50.0, 0, 100)
+    assert (found.removed, found.kept) == (1, 1)
+    assert await ids(store) == [1]
+
+
+async def test_a_task_about_which_an_alert_stands_or_was_not_told_stays(store: Store, world: World) -> None:
+    await processed(store, 1)
+    await store.alert([Alert("step_failed", 1, "s0", "look")])
+    await world.elapse(100.0)
+    assert (await store.prune(50.0, 0, 100)).kept == 1
+    assert await ids(store) == [1]
+
+
+async def test_a_task_whose_submitter_is_still_to_be_told_stays(store: Store, world: World) -> None:
+    made = await running(store, 1, reply_to="https://shop.example/hook")
+    await made.commit(to_state(made[1], "processed", done(made[1]), result=b"1"))
+    await world.elapse(100.0)
+    assert (await store.prune(50.0, 0, 100)).kept == 1
+    assert await ids(store) == [1]
+
+
+async def test_it_looks_at_a_bounded_window_and_says_where_the_next_begins(
+    store: Store, world: World
+) -> None:
+    await processed(store, *range(1, 8))
+    await world.elapse(100.0)
+    after, removed, windows = 0, 0, 0
+    while True:
+        found = await store.prune(50.0, after, 3)
+        removed, windows = removed + found.removed, windows + 1
+        assert found.removed <= 3
+        if found.next is None:
+            break
+        after = found.next
+    assert (removed, windows) == (7, 3)
+    assert await ids(store) == []
+
+
+async def test_it_does_not_look_on_where_tasks_are_too_young(store: Store, world: World) -> None:
+    await processed(store, 1, 2)
+    await world.elapse(100.0)
+    await processed(store, 3, 4)
+    found = await store.prune(50.0, 0, 4)
+    assert (found.removed, found.next) == (2, None)
+
+
+async def test_a_key_may_be_used_again_once_its_task_is_removed(store: Store, world: World) -> None:
+    await hand(store)
+    await store.submit([draft(1, key="k")])
+    made = await hand(store)
+    await made.claim(1)
+    await made.commit(to_state(made[1], "processed", done(made[1]), result=b"1"))
+    await world.elapse(100.0)
+    assert not (await store.submit([draft(2, key="k")]))[0].created
+    assert (await store.prune(50.0, 0, 100)).removed == 1
+    assert (await store.submit([draft(3, key="k")]))[0].created

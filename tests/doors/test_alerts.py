@@ -1,0 +1,78 @@
+"""``makegood alerts`` and ``makegood audit``: what stands, who took it, and whether anybody would be told."""
+
+import json
+
+from tests.actors.receiver import listening
+from tests.doors.conftest import Shop
+from tests.doors.test_acts import submit
+
+
+def test_open_ones_come_first_and_are_acknowledged_by_number(open_shop: Shop) -> None:
+    """The first who takes it has it; a second one is told who that was."""
+    submit(open_shop, "stuck")
+    latest, first = open_shop.json("alerts", "--limit", "2")
+    assert latest["open"]
+    said = open_shop.done("alerts", "--ack", str(latest["id"]), "--why", "I look into it", "--who", "ann")
+    assert said == f"alert {latest['id']} {latest['kind']} acknowledged by ann\n"
+    shown = open_shop.json("alerts")
+    assert [alert["open"] for alert in shown] == sorted((a["open"] for a in shown), reverse=True)
+    (taken,) = [a for a in shown if a["id"] == latest["id"]]
+    assert (taken["open"], taken["acked_by"], taken["acked_why"]) == (False, "ann", "I look into it")
+    refused = open_shop.call("alerts", "--ack", str(latest["id"]), "--who", "bob")
+    assert refused.exit_code == 4
+    assert "was acknowledged by ann (I look into it) before" in refused.stderr
+    many = open_shop.json("alerts", "--ack", "999999", "--ack", str(first["id"]), "--who", "ann", code=3)
+    assert [one["code"] for one in many] == [3, 0]
+    assert "acknowledged by ann" in open_shop.done("alerts", "--all")
+
+
+def test_alerts_end_with_their_cause(open_shop: Shop) -> None:
+    """Settled by hand: nothing stands any more of that task, and --all knows why."""
+    task = submit(open_shop, "stuck")
+    assert len(open_shop.json("alerts", "--task", task)) == 2
+    open_shop.done(
+        "task", "settle", task, "--step", "reserve", "--undone", "--reason", "by hand", "--who", "ann"
+    )
+    assert open_shop.json("alerts", "--task", task) == []
+    ended = open_shop.json("alerts", "--task", task, "--all")
+    assert [alert["ended_why"] for alert in ended] == ["the task is undone"] * 2
+    (act,) = open_shop.json("audit", "--task", task)
+    assert (act["kind"], act["who"], act["why"], act["verdict"]) == ("settle", "ann", "by hand", "applied")
+    assert "by hand" in open_shop.done("audit", "--limit", "1")
+    notes = [event["note"] for event in open_shop.json("task", "history", task) if event["note"]]
+    assert notes == ["settle by ann (by hand) applied: reserve is undone"]
+
+
+def test_a_test_alert_goes_all_ways(shop: Shop) -> None:
+    """Told by the process that runs, or by the command itself where none does."""
+    alone = shop.call("alerts", "--test")
+    assert alone.exit_code == 0, alone.output
+    assert [line.split()[0] for line in alone.stdout.splitlines()] == ["row", "log", "webhook"]
+    assert "not set" in alone.stdout
+    with listening() as receiver:
+        sent = shop.call("alerts", "--test", "--json", MAKEGOOD_ALERT_WEBHOOK=receiver.url)
+        assert sent.exit_code == 0, sent.output
+        assert json.loads(sent.stdout)["told"] is True
+        served = shop.serve(
+            "scheduler", MAKEGOOD_ALERT_WEBHOOK=receiver.url, MAKEGOOD_ALERT_SECRET="s", MAKEGOOD_TELL="100ms"
+        )
+        told = shop.call("alerts", "--test")
+        assert told.exit_code == 0, told.output
+        assert "written by one of 1 processes" in told.stdout
+        assert "sent and taken" in told.stdout
+        code, _, err = shop.stop(served)
+        assert code == 0
+    assert [event["data"]["kind"] for event in receiver.events if event["type"].endswith("raised.v1")] == [
+        "test"
+    ] * 3
+    assert "webhook-signature" in receiver.got[-1][0]
+    assert " test: a test alert" in err
+    assert shop.call("alerts", "--test", "--ack", "1").exit_code == 2
+
+
+def test_a_webhook_that_nobody_is_set_to_call_is_noticed(shop: Shop) -> None:
+    """Exit 1: the row is there, but a process that runs would not tell."""
+    shop.serve("scheduler", MAKEGOOD_TELL="100ms")
+    result = shop.call("alerts", "--test", "--timeout", "1s")
+    assert result.exit_code == 1
+    assert "is alert_webhook set where" in result.stdout

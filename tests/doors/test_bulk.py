@@ -1,0 +1,179 @@
+"""Acts on all tasks that match: counted and shown first, asked for, a line for each; and resubmission with other inputs."""
+
+import json
+
+import pytest
+
+from makegood.cli.filters import parsed
+from tests.doors.conftest import Shop
+from tests.doors.test_acts import submit
+
+
+def orders(shop: Shop, count: int) -> list[str]:
+    """Submit orders where nothing runs; return their ids, newest first."""
+    made = [
+        shop.done("task", "submit", "kiosk:buy", f'{{"id": "b-{n}"}}', "--key", f"b-{n}")
+        for n in range(count)
+    ]
+    return [task.strip() for task in reversed(made)]
+
+
+def test_a_dry_run_counts_and_shows_some_and_does_nothing(shop: Shop) -> None:
+    tasks = orders(shop, 7)
+    said = shop.done("task", "cancel", "--filter", "state=pending workflow=buy", "--dry-run").splitlines()
+    assert said[0] == "cancel: 7 tasks:"
+    assert [line.split()[0] for line in said[1:6]] == tasks[:5]
+    assert said[6] == "  ... and 2 more"
+    shown = shop.json("task", "cancel", "--state", "pending", "--limit", "3", "--dry-run")
+    assert (shown["count"], [view["id"] for view in shown["sample"]]) == (3, tasks[:3])
+    assert len(shop.json("task", "list", "--state", "pending")) == 7
+
+
+def test_it_asks_and_no_is_no(shop: Shop) -> None:
+    """The question goes to stderr, with a sample; without an answer nothing is done either."""
+    orders(shop, 2)
+    asked = shop.call("task", "cancel", "--state", "pending", stdin="n\n")
+    assert asked.exit_code == 0
+    assert asked.stdout == ""
+    assert "cancel 2 tasks?" in asked.stderr
+    assert "b-1" in asked.stderr
+    assert "nothing was done" in asked.stderr
+    unanswered = shop.call("task", "cancel", "--state", "pending", stdin="")
+    assert unanswered.exit_code == 2
+    assert "give --yes in scripts; nothing was done" in unanswered.stderr
+    assert len(shop.json("task", "list", "--state", "pending")) == 2
+
+
+def test_yes_does_it_with_a_line_for_each(open_shop: Shop) -> None:
+    processed, undone = submit(open_shop, "good"), submit(open_shop, "declined")
+    result = open_shop.call(
+        "task",
+        "undo",
+        "--filter",
+        "workflow=buy since=1h",
+        "--limit",
+        "2",
+        "--yes",
+        "--wait",
+        "--reason",
+        "recall",
+        "--who",
+        "ann",
+    )
+    assert result.exit_code == 0, result.output
+    lines = result.stdout.splitlines()
+    assert [line.split()[0] for line in lines] == [undone, processed], "newest first"
+    assert "nothing to do" in lines[0]
+    assert lines[1].endswith("then undone")
+    assert "2 tasks: 1 applied, 1 noop" in result.stderr
+    (entry,) = open_shop.json("audit", "--task", processed)
+    assert (entry["kind"], entry["who"], entry["why"], entry["verdict"]) == (
+        "undo",
+        "ann",
+        "recall",
+        "applied",
+    )
+
+
+def test_the_highest_of_the_codes_is_returned(open_shop: Shop) -> None:
+    """What is refused for one is done for the others."""
+    before = submit(open_shop, "good")
+    shown = open_shop.json("task", "resubmit", "--filter", "workflow=buy", "--limit", "2", "--yes", code=4)
+    assert {one["task"]: one["code"] for one in shown}[before] == 4
+    assert open_shop.call("task", "cancel", "--key", "nobody", "--yes").stderr.endswith(
+        "0 tasks: nothing to do\n"
+    )
+
+
+def test_without_a_scheduler_they_wait_and_that_is_exit_7(shop: Shop) -> None:
+    orders(shop, 2)
+    result = shop.call("task", "cancel", "--state", "pending", "--yes", "--timeout", "300ms")
+    assert result.exit_code == 7
+    assert result.stdout.count("waiting: no scheduler has answered yet") == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("task", "cancel"), "name tasks by ID, or choose them"),
+        (("task", "cancel", "0000000000000", "--state", "error"), "not both"),
+        (("task", "cancel", "0000000000000", "--dry-run"), "go with a filter"),
+        (
+            ("task", "undo", "--filter", "stat=error"),
+            "'stat=error' is not understood; did you mean state=...?",
+        ),
+        (("task", "undo", "--filter", "state=eror"), "'eror' is no state"),
+        (("task", "undo", "--filter", "older=soon"), "--filter: older='soon'"),
+        (("task", "undo", "--filter", "state=error", "--state", "error"), "state is given twice"),
+        (("task", "undo", "--filter", "key='a"), "--filter: No closing quotation"),
+        (("task", "list", "--filter", "app=a app=b"), "app is given twice"),
+        (("task", "resubmit", "0000000000000", "--step", "charge"), "give both"),
+        (("task", "resubmit", "--state", "error", "--input", "{}"), "--input is for one task"),
+        (("task", "resubmit", "0000000000000", "--input", "3"), "an array of the workflow's inputs"),
+        (("task", "resubmit", "0000000000000", "--input", "{"), "--input is not JSON"),
+    ],
+)
+def test_what_cannot_be_meant_is_exit_2(shop: Shop, words: tuple[str, ...], told: str) -> None:
+    result = shop.call(*words)
+    assert result.exit_code == 2, result.output
+    assert told in result.stderr
+
+
+def test_a_filter_says_all_in_one() -> None:
+    assert parsed("") == {}
+    assert parsed("state=error,undone since=2h app=shop") == {
+        "state": ("error", "undone"), "since": 7200.0, "app": "shop",
+    }  # fmt: skip
+
+
+def test_the_list_takes_the_same_filter(shop: Shop) -> None:
+    tasks = orders(shop, 2)
+    assert [view["id"] for view in shop.json("task", "list", "--filter", "key=b-1")] == [tasks[0]]
+    assert shop.json("task", "list", "--older", "1h") == []
+    assert len(shop.json("task", "list", "--since", "1h")) == 2
+
+
+def test_a_step_is_given_other_arguments(open_shop: Shop) -> None:
+    """The card was declined; the customer gives another one."""
+    task = submit(open_shop, "declined")
+    order = json.dumps({"order": {"id": "o", "cents": 70, "card": "good"}})
+    (open_shop.folder / "order.json").write_text(order, encoding="utf-8")
+    refused = open_shop.call("task", "resubmit", task, "--step", "chrage", "--input", "@order.json")
+    assert refused.exit_code == 3
+    (again,) = open_shop.json(
+        "task",
+        "resubmit",
+        task,
+        "--step",
+        "charge",
+        "--input",
+        "@order.json",
+        "--reason",
+        "another card",
+        "--wait",
+    )
+    assert (again["verdict"], again["state"]) == ("applied", "processed")
+    shown = open_shop.json("task", "show", task)
+    assert shown["result"].startswith("paid-70-for-hold-")
+    assert {step["name"]: step["round"] for step in shown["steps"]} == {
+        "reserve": 2, "charge": 2, "print_receipt": 1,
+    }  # fmt: skip
+    (entry,) = open_shop.json("audit", "--task", task)
+    assert entry["change"]["step"] == "charge"
+    assert (entry["change"]["was"]["order"]["card"], entry["change"]["now"]["order"]["card"]) == (
+        "declined", "good",
+    )  # fmt: skip
+
+
+def test_a_task_is_given_other_inputs(open_shop: Shop) -> None:
+    """All of them, in order."""
+    task = submit(open_shop, "declined")
+    few = open_shop.call("task", "resubmit", task, "--input", "[]")
+    assert few.exit_code == 4
+    assert "inputs, not 0" in few.stderr
+    inputs = json.dumps([{"id": "o", "cents": 80, "card": "good"}, "hello"])
+    shown = open_shop.json("task", "show", task)["inputs"]
+    wanted = inputs if len(shown) == 2 else json.dumps(json.loads(inputs)[: len(shown)])
+    (again,) = open_shop.json("task", "resubmit", task, "--input", wanted, "--wait")
+    assert again["state"] == "processed"
+    assert open_shop.json("task", "show", task)["result"] == "paid-80-for-hold-o"

@@ -1,0 +1,165 @@
+"""``makegood doctor``: one line for each thing that is looked at, and what to do about it."""
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from makegood.cli import diagnosis
+from makegood.store.postgres import examining as postgres
+from makegood.store.records import Figures, LeaseView
+from makegood.store.sqlite import examining as sqlite
+from tests.doors.conftest import Shop
+
+
+def found(document: Any, check: str) -> list[tuple[str, str]]:
+    """Return severity and text of the findings of one check."""
+    return [(one["severity"], one["what"]) for one in document["findings"] if one["check"] == check]
+
+
+def test_a_quiet_store_is_sound_and_nobody_leads(shop: Shop) -> None:
+    """Everything that can be measured is there; that nothing runs is a warning, and an error only for those who ask for it."""
+    seen = shop.json("doctor")
+    assert seen["code"] == 0
+    for check in (
+        "file",
+        "durability",
+        "schema",
+        "clock",
+        "read",
+        "commit",
+        "orphans",
+        "alerts",
+        "generation",
+    ):
+        assert [severity for severity, _ in found(seen, check)] == ["ok"], (check, seen)
+    ((severity, what),) = found(seen, "leader")
+    assert severity == "warning"
+    assert "nobody leads and no supervisor runs" in what
+    assert shop.json("doctor", "--strict", code=1)["code"] == 1
+    assert [one["remedy"] for one in seen["findings"] if one["severity"] in ("warning", "error")].count(
+        ""
+    ) == 0
+
+
+def test_with_everything_running_it_says_who_leads(open_shop: Shop) -> None:
+    """A process with all roles: the leader is named, and nothing is left to do."""
+    seen = open_shop.json("doctor")
+    ((severity, what),) = found(seen, "leader")
+    assert severity == "ok"
+    assert "leads, term 1" in what
+    ((_, running),) = found(seen, "processes")
+    assert "1 scheduler" in running
+
+
+def test_for_people_the_remedy_stands_below(shop: Shop) -> None:
+    """A line per finding, what to do under it, and every setting with its origin."""
+    said = shop.call("doctor", MAKEGOOD_EVERY="3s", MAKEGOOD_ALERT_SECRET="hush").stdout
+    assert "warning  leader        nobody leads" in said
+    assert "-> start one: `makegood supervisor`" in said
+    rows = {line.split()[0]: line.split()[1:] for line in said.splitlines() if line.strip()}
+    assert rows["every"] == ["3s", "MAKEGOOD_EVERY"]
+    assert rows["hold"] == ["10000", "default"]
+    assert rows["alert_secret"] == ["***", "MAKEGOOD_ALERT_SECRET"]
+    assert "hush" not in said
+
+
+def test_settings_tell_flag_environment_file_and_default(shop: Shop) -> None:
+    """The origin is the one that won."""
+    (shop.folder / "makegood.toml").write_text('grace = "4s"\nsweep = "1m"\n', encoding="utf-8")
+    settings = {one["name"]: one for one in shop.json("doctor", "--store", shop.url)["settings"]}
+    assert settings["grace"]["origin"] == "grace in makegood.toml"
+    assert settings["grace"]["value"] == "4s"
+    assert settings["store"]["origin"] == "--store"
+    assert settings["keep"] == {"name": "keep", "value": "30d", "origin": "default"}
+
+
+def test_a_missing_migration_is_exit_9_with_the_command(tmp_path: Path) -> None:
+    """And an unreachable server is exit 8; both are findings, too."""
+    shop = Shop(tmp_path)
+    seen = shop.json("doctor", code=9)
+    (schema,) = [one for one in seen["findings"] if one["check"] == "schema"]
+    assert (schema["severity"], schema["remedy"]) == ("error", "`makegood store migrate`")
+    pytest.importorskip("asyncpg")
+    away = shop.json("doctor", "--store", "postgresql://nobody:hush@127.0.0.1:1/none", code=8)
+    ((severity, what),) = found(away, "store")
+    assert severity == "error"
+    assert "refuses connections" in what
+    assert "hush" not in str(away)
+
+
+def test_work_that_nobody_does_is_an_error(shop: Shop) -> None:
+    """A task waits and no scheduler runs; a request waits and no process runs its agent."""
+    shop.done("task", "submit", "kiosk:buy", '{"id": "o-1"}')
+    ((_, _), (severity, what)) = found(shop.json("doctor", code=1), "processes")
+    assert (severity, what) == ("error", "1 task under way or waiting, and no scheduler runs")
+    with closing(sqlite3.connect(shop.folder / "kiosk.db")) as file:
+        file.execute(
+            "insert into makegood_request (task, idx, attempt, kind, agent, action, priority, isolate, starved, sent_at, within, "
+            "answered) values (1, 0, 1, 'do', 'kiosk/till', 'charge', 0, 0, 0, 0, 5, 0)"
+        )
+        file.commit()
+    ((severity, what),) = found(shop.json("doctor", code=1), "agents")
+    assert severity == "error"
+    assert what.startswith("1 request for kiosk/till, the oldest for ")
+
+
+def test_a_place_is_judged_by_its_file_system() -> None:
+    """Refused, doubtful and good ones; what is not known is not judged."""
+    judged = {kind: sqlite.placed(kind).severity for kind in (
+        "ext4", "xfs", "btrfs", "", "nfs", "nfs4", "cifs", "fuse.sshfs", "tmpfs", "overlay", "virtiofs", "9p", "fuse.ntfs")}  # fmt: skip
+    assert judged == {
+        "ext4": "ok", "xfs": "ok", "btrfs": "ok", "": "ok", "nfs": "error", "nfs4": "error", "cifs": "error", "fuse.sshfs": "error",
+        "tmpfs": "warning", "overlay": "warning", "virtiofs": "warning", "9p": "warning", "fuse.ntfs": "warning",
+    }  # fmt: skip
+    assert (sqlite.roomy(10**7).severity, sqlite.roomy(10**11).severity) == ("warning", "ok")
+    assert (sqlite.logged(10**6).severity, sqlite.logged(10**9).severity) == ("ok", "warning")
+
+
+def test_a_store_on_a_network_file_system_is_an_error(
+    shop: Shop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the table of mounts as Linux writes it."""
+    mounts = tmp_path / "mountinfo"
+    mounts.write_text(f"40 22 0:30 / {tmp_path} rw,relatime shared:9 - nfs4 server:/share rw\n", "utf-8")
+    monkeypatch.setattr(sqlite, "MOUNTS", mounts)
+    ((severity, what),) = found(shop.json("doctor", code=1), "place")
+    assert severity == "error"
+    assert "nfs4" in what
+
+
+def test_postgresql_is_judged_by_its_settings() -> None:
+    """Durability, standbys, free connections and old transactions, at both sides of each limit."""
+    on = {"fsync": "on", "full_page_writes": "on"}
+    assert [one.severity for one in postgres.durable(on, "on")] == ["ok"]
+    assert [one.severity for one in postgres.durable(on, "off")] == ["note"]
+    assert [one.severity for one in postgres.durable({"fsync": "off", "full_page_writes": "off"}, "off")] == [
+        "error",
+        "error",
+        "note",
+    ]
+    cases = [("", 0, 0), ("", 2, 0), ("s1", 1, 1), ("s1", 0, 0), ("s1", 1, 0)]
+    judged = [postgres.replicated(*case).severity for case in cases]
+    assert judged == ["note", "note", "ok", "error", "error"]
+    assert (postgres.roomy(95, 100).severity, postgres.roomy(9, 100).severity) == ("warning", "ok")
+    ages = [postgres.aged(age).severity for age in (None, 5.0, 601.0)]
+    assert ages == ["ok", "ok", "warning"]
+
+
+def test_clock_leader_and_latency_are_judged_at_both_sides() -> None:
+    """The skew counts only beyond what the round trip leaves open; a lease that is over is nobody's."""
+    skews = [diagnosis.clock(skew, 0.01).severity for skew in (0.0, -0.9, 1.2, -90.0)]
+    assert skews == ["ok", "ok", "warning", "warning"]
+    assert "behind" in diagnosis.clock(-90.0, 0.01).what
+    times = [diagnosis.latency("commit", [t] * 3 + [9.0], 0.1, "mend it").severity for t in (0.01, 0.2)]
+    assert times == ["ok", "warning"]
+    over = LeaseView("makegood/supervisor", "ann", 3, 15.0, 0.0, -1.0)
+    assert "the lease of ann, term 3, is over" in diagnosis.leading(over, 1).what
+    assert [diagnosis.orphaned([], 9, scheduled=True).severity,
+            diagnosis.orphaned([1], 9, scheduled=False).severity,
+            diagnosis.orphaned([1], 9, scheduled=True).severity] == ["ok", "warning", "error"]  # fmt: skip
+    assert "9 or more tasks" in diagnosis.orphaned(range(1, 10), 9, scheduled=True).what
+    nothing = Figures({}, {}, {})
+    assert [one.severity for one in diagnosis.processes([], [], nothing)] == ["note"]

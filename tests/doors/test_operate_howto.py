@@ -1,0 +1,86 @@
+"""The page on operating does what it says: its shop is served, its commands are typed, its functions are called."""
+
+import asyncio
+import importlib.util
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import makegood as mg
+from tests.doors.conftest import Shop
+
+PAGE = (Path(__file__).resolve().parents[2] / "docs/how-to/operate.md").read_text(encoding="utf-8")
+PYTHON = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+TYPED = re.findall(r"^```sh\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+
+
+def typed(shop: Shop, text: str) -> tuple[str, str]:
+    """Type lines as a shell would: ``NAME=$(...)`` keeps what was said, ``|| test $? = N`` expects another end than 0."""
+    names: dict[str, str] = {}
+    said, complained = "", ""
+    for line in text.splitlines():
+        command = re.sub(r"\$([A-Z]+)", lambda match: names[match[1]], line)
+        kept = re.fullmatch(r"([A-Z]+)=\$\((.*)\)", command)
+        words = shlex.split(kept[2] if kept else command, comments=True)
+        if not words:
+            continue
+        expected = 0
+        if "||" in words:
+            at = words.index("||")
+            assert words[at + 1 : at + 4] == ["test", "$?", "="], line
+            words, expected = words[:at], int(words[at + 4])
+        assert words[0] == "makegood", line
+        result = shop.call(*words[1:])
+        assert result.exit_code == expected, f"{line}\n{result.output}"
+        if kept:
+            names[kept[1]] = result.stdout.strip()
+        said, complained = said + result.stdout, complained + result.stderr
+    return said, complained
+
+
+def test_everything_on_the_page_can_be_typed(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    """All of it, in order; what ends otherwise than the page says is an error."""
+    shop = Shop(tmp_path)
+    request.addfinalizer(shop.close)
+    (tmp_path / "desk.py").write_text(PYTHON[0], encoding="utf-8")
+    assert "makegood run desk:shop" in PAGE
+    shop.serve("run", "desk:shop", MAKEGOOD_TELL="100ms")
+    said, complained = typed(shop, "".join(TYPED))
+    for told in (
+        "held for an operator: charge: the card has expired",
+        "acknowledged by ann",
+        "with corrected inputs (now processed)",
+        "the glue is dry",
+        "settle by",
+        "undo: 2 tasks:",
+        "the card terminal was down",
+    ):
+        assert told in said, told
+    assert "was acknowledged by ann (I call the customer) before" in complained
+    assert "the last act on it: settle by" in complained
+    (tmp_path / "operate_page.py").write_text("\n".join(PYTHON[1:]), encoding="utf-8")
+    desk, page = loaded(tmp_path, "desk"), loaded(tmp_path, "operate_page")
+    assert page.is_ours({}, b"{}", 0.0) is False
+
+    async def call() -> None:
+        async with mg.Client(shop.url) as client:
+            task = await client.submit(desk.sell, "Emma", "expired")
+            await task.wait("20s")
+            await page.mend(client, task.id)
+            assert await task.result("20s") == "Emma paid by visa"
+            assert await page.tidy(client) == 0
+
+    asyncio.run(call())
+
+
+def loaded(folder: Path, name: str) -> Any:
+    """Return a module of the page."""
+    spec = importlib.util.spec_from_file_location(name, folder / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

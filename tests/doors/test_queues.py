@@ -1,0 +1,194 @@
+"""``makegood queue`` and ``makegood notices``: sent, received, acknowledged; what could not be handled is seen and goes again."""
+
+import contextlib
+import json
+import signal
+import sqlite3
+
+from tests.actors.receiver import listening
+from tests.doors.conftest import Shop
+
+
+def lines(text: str) -> list[dict[str, object]]:
+    """Return the objects that a streaming command wrote."""
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_a_message_is_sent_listed_received_and_gone(shop: Shop) -> None:
+    assert shop.done("queue", "send", "web", '{"n": null}', "--id", "a", "--reply-to", "queue:me") == "a\n"
+    again = shop.call("queue", "send", "web", "2", "--id", "a")
+    assert (again.exit_code, again.stdout) == (0, "a\n")
+    assert "knows a message a already" in again.stderr
+    assert shop.call("queue", "send", "web", "no JSON").exit_code == 2
+    assert shop.call("queue", "send", "web", "1", "--header", "x").exit_code == 2
+    assert (
+        shop.call("queue", "send", "web", "-", "--kind", "k", "--header", "x=y=z", stdin="[2]").exit_code == 0
+    )
+    (queue,) = shop.json("queue", "list")
+    assert (queue["queue"], queue["waiting"], queue["dead"]) == ("web", 2, 0)
+    first, second = shop.json("queue", "list", "web")
+    assert (first["id"], first["value"], first["reply_to"], first["state"]) == (
+        "a",
+        {"n": None},
+        "queue:me",
+        "waiting",
+    )
+    assert (second["kind"], second["headers"]) == ("k", {"x": "y=z"})
+    assert '{"n": null}' in shop.done("queue", "list", "web")
+    assert shop.done("queue", "receive", "web", "--max", "1") == 'a  {"n": null}\n'
+    (taken,) = lines(shop.call("queue", "receive", "web", "--json").stdout)
+    assert (taken["value"], taken["tries"]) == ([2], 1)
+    empty = shop.call("queue", "receive", "web")
+    assert (empty.exit_code, empty.stdout) == (0, "")
+    assert "no message waits in queue web" in empty.stderr
+    assert shop.call("queue", "receive", "web", "--timeout", "10ms").exit_code == 7
+    assert "no message in any queue" in shop.call("queue", "list").stderr
+
+
+def test_without_acknowledgement_it_comes_again_until_its_receipt_is_given(shop: Shop) -> None:
+    shop.done("queue", "send", "web", "1", "--id", "a")
+    receipt, id_, _ = shop.done(
+        "queue", "receive", "web", "--no-ack", "--lease", "10ms", "--max", "1"
+    ).split()
+    assert (receipt.endswith(".1"), id_) == (True, "a")
+    (again,) = lines(
+        shop.call("queue", "receive", "web", "--no-ack", "--timeout", "5s", "--json", "--max", "1").stdout
+    )
+    assert again["tries"] == 2
+    late = shop.call("queue", "ack", "web", receipt)
+    assert late.exit_code == 4
+    assert "is not yours any more" in late.stderr
+    said = shop.json("queue", "ack", "web", str(again["receipt"]))
+    assert said == [{"receipt": again["receipt"], "acknowledged": True}]
+    assert shop.json("queue", "list") == []
+    assert shop.call("queue", "ack", "web", "12").exit_code == 2
+
+
+def test_following_ends_with_its_reader_and_loses_nothing(shop: Shop) -> None:
+    """A message that nobody was there to read goes back at once."""
+    process = shop.start("queue", "receive", "web", "--follow", "--json")
+    assert process.stdout is not None
+    shop.done("queue", "send", "web", "1")
+    assert json.loads(process.stdout.readline())["value"] == 1
+    process.stdout.close()
+    shop.done("queue", "send", "web", "2")
+    process.wait(30)
+    (left,) = shop.json("queue", "list", "web")
+    assert (left["value"], left["taken_by"]) == (2, None)
+    other = shop.start("queue", "receive", "web", "--follow")
+    assert other.stdout is not None
+    assert other.stdout.readline().endswith("  2\n")
+    code, _, err = shop.stop(other, signal.SIGINT)
+    assert (code, "Traceback" in err) == (130, False)
+
+
+def test_a_dead_letter_is_seen_and_goes_again(shop: Shop) -> None:
+    """The inbox's function refuses it; the alert says what to type."""
+    shop.done("queue", "send", "orders", '{"id": "o-1", "cents": -1}', "--id", "o-1")
+    shop.done("queue", "send", "orders", '{"id": 3}', "--id", "o-2")
+    inbox = shop.serve("inbox", "kiosk:kiosk")
+    shop.done("queue", "send", "orders", '{"id": "o-3"}', "--id", "o-3")
+    task = wait_for_task(shop)
+    assert task["key"] == "o-3"
+    shop.stop(inbox)
+    dead = shop.json("queue", "list", "orders", "--dead")
+    assert [(one["id"], one["state"]) for one in dead] == [("o-1", "dead"), ("o-2", "dead")]
+    assert "cents must not be negative" in dead[0]["error"]
+    assert shop.json("queue", "list", "--dead") == dead
+    assert "o-2" in shop.done("queue", "list", "orders", "--dead")
+    texts = {alert["step"]: alert["text"] for alert in shop.json("alerts")}
+    assert "`makegood queue replay orders o-1`" in texts["orders/o-1"]
+    gone = shop.call("queue", "replay", "orders", "o-1", "o-9")
+    assert (gone.exit_code, gone.stdout) == (3, "o-1 goes again\n")
+    assert "no dead letter in queue orders with the id o-9" in gone.stderr
+    assert shop.json("queue", "drop", "orders", "--all") == {"dropped": ["o-2"], "missing": []}
+    assert shop.json("alerts") == []
+    assert shop.call("queue", "replay", "orders").exit_code == 2
+    assert [one["id"] for one in shop.json("queue", "list", "orders")] == ["o-1"]
+
+
+def wait_for_task(shop: Shop) -> dict[str, object]:
+    """Wait until the inbox has made a task, and all messages before it are settled."""
+    while True:
+        tasks: list[dict[str, object]] = shop.json("task", "list")
+        if tasks and not shop.json("queue", "list", "orders"):
+            return tasks[0]
+
+
+def test_a_webhook_that_was_given_up_is_told_when_an_operator_says_so(shop: Shop) -> None:
+    """It refuses once, and once is enough here; then all three states arrive, in order."""
+    with listening() as receiver:
+        receiver.refuse = 1
+        shop.serve(
+            "run", "kiosk:kiosk", MAKEGOOD_WEBHOOK_HOSTS="127.0.0.1 127.0.0.0/8", MAKEGOOD_WEBHOOK_SECRET="whsec_bWFrZWdvb2Q=",
+            MAKEGOOD_WEBHOOK_TRIES="1",
+        )  # fmt: skip
+        made = shop.json("task", "submit", "kiosk:buy", '{"id": "w"}', "--reply-to", receiver.url, "--wait")
+        given_up_and_retried(shop, made["id"])
+    assert [event["data"]["state"] for event in receiver.events] == ["received", "processing", "processed"]
+
+
+def given_up_and_retried(shop: Shop, task: str) -> None:
+    """See what was given up, and send it again."""
+    while not (found := shop.json("notices", "list", "--dead")):
+        pass
+    assert (found[0]["task"], found[0]["dead"], found[0]["last"]) == (task, True, 3)
+    assert "/alerts" not in found[0]["to"], "a webhook's path may be secret"
+    assert "given up" in shop.done("notices", "list")
+    (alert,) = shop.json("alerts", "--task", task)
+    assert f"`makegood notices retry {task}`" in alert["text"]
+    assert shop.done("notices", "retry", task) == f"{task} goes again\n"
+    while shop.json("notices", "list"):
+        pass
+    missing = shop.call("notices", "drop", task)
+    assert missing.exit_code == 3
+    assert shop.json("notices", "retry", "--all") == {"again": [], "missing": []}
+
+
+def test_a_task_is_followed_on_a_private_queue(open_shop: Shop) -> None:
+    """`--reply-to` on one side, `queue receive` on the other: every state in order, then the result."""
+    task = open_shop.done(
+        "task",
+        "submit",
+        "kiosk:buy",
+        '{"id": "q"}',
+        "--reply-to",
+        "queue:web-7",
+        "--correlation-id",
+        "c-1",
+        "--key",
+        "q",
+    ).strip()
+    got = open_shop.call("queue", "receive", "web-7", "--follow", "--max", "3", "--json")
+    assert got.exit_code == 0, got.output
+    events = [line["value"] for line in lines(got.stdout)]
+    data = [event["data"] for event in events]  # type: ignore[index]
+    assert [d["state"] for d in data] == ["received", "processing", "processed"]
+    assert [d["sequence"] for d in data] == [1, 2, 3]
+    assert {(d["task"], d["key"], d["correlation_id"]) for d in data} == {(task, "q", "c-1")}
+    assert data[-1]["result"] == "paid-100-for-hold-q"
+
+
+def test_orders_of_another_database_become_tasks(shop: Shop) -> None:
+    """The table is made by the statement that is printed; a process carries what the application leaves in it."""
+    outbox = f"sqlite:///{shop.folder / 'app.db'}"
+    assert shop.call("inbox").exit_code == 2
+    assert shop.call("inbox", "--ddl").exit_code == 2
+    missing = shop.run("inbox", "--from", outbox)
+    assert (missing.returncode, "there is no such file" in missing.stderr) == (2, True)
+    with contextlib.closing(sqlite3.connect(shop.folder / "app.db")) as application:
+        application.executescript(shop.done("inbox", "--from", outbox, "--ddl"))
+        serves = shop.serve("inbox", "kiosk:kiosk", "--from", outbox)
+        with application:
+            application.execute("create table purchase (id text)")
+            application.execute("insert into purchase values ('p-1')")
+            application.execute(
+                "insert into makegood_outbox (key, queue, payload) values ('p-1', 'orders', '{\"id\": \"p-1\"}')"
+            )
+        assert wait_for_task(shop)["key"] == "p-1"
+        while application.execute("select count(*) from makegood_outbox").fetchone() != (0,):
+            pass
+    code, out, _ = shop.stop(serves)
+    assert code == 0
+    assert json.loads(out)["roles"] == ["inbox", "relay"]
+    assert "create table" in shop.done("inbox", "--from", "postgresql://db/shop", "--ddl")

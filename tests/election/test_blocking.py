@@ -1,0 +1,145 @@
+"""The blocking facade: the work runs in the caller's thread, and the lease is given back only once it has returned."""
+
+import contextlib
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from makegood.election import Election, LeadershipLostError, SyncElection, SyncTerm, open_leases
+from makegood.errors import ConfigError, StoreUnavailableError
+
+FAST = {"ttl": 0.6, "renew": 0.1, "timeout": 0.1}
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    """A file of leases."""
+    return f"sqlite:///{tmp_path / 'leases.db'}"
+
+
+@contextlib.contextmanager
+def elected(url: str, me: str = "a") -> Iterator[SyncElection]:
+    """A candidate on that file."""
+    with Election.sync("lead", open_leases(url), me=me, **FAST) as made:
+        yield made
+
+
+def test_terms_one_after_another_with_rising_epochs_and_a_history(url: str) -> None:
+    with elected(url) as election:
+        epochs = []
+        for term in election.terms():
+            assert 0 < term.remaining() <= 0.6
+            term.check()
+            term.beat()
+            epochs.append(term.epoch)
+            if len(epochs) == 2:
+                break
+        assert epochs == [1, 2]
+        assert [(t.epoch, t.holder, t.released) for t in election.history()] == [
+            (2, "a", True),
+            (1, "a", True),
+        ]
+
+
+def test_run_in_the_callers_thread_until_it_is_stopped(url: str) -> None:
+    with elected(url) as election:
+        led: list[str] = []
+
+        def lead(term: SyncTerm) -> None:
+            led.append(threading.current_thread().name)
+            if term.epoch == 2:
+                election.stop()
+
+        election.run(lead)
+        assert led == [threading.current_thread().name] * 2
+
+
+def test_a_lost_term_is_told_to_the_work_and_its_lease_stays_until_the_work_returns(url: str) -> None:
+    with elected(url) as election:
+        stepping = threading.Thread(target=election.step_down, args=(0,))
+        for term in election.terms():
+            stepping.start()
+            assert term.lost.wait(5)
+            with pytest.raises(LeadershipLostError):
+                term.check()
+            with elected(url, "b") as other:
+                view = next(iter(other.watch()))
+                assert (view.leader, view.epoch) == ("a", 1)
+            assert stepping.is_alive()
+            assert term.ending == "stepped down"
+            break
+        stepping.join(5)
+        assert not stepping.is_alive()
+        assert next(iter(election.watch())).leader is None
+
+
+def test_an_error_of_the_work_comes_out_after_the_lease_was_given_back(url: str) -> None:
+    def lead(term: SyncTerm) -> None:
+        raise ValueError("broken")
+
+    with elected(url) as election:
+        with pytest.raises(ValueError, match="broken"):
+            election.run(lead)
+        assert election.history()[0].released
+
+
+def test_guard_on_a_connection_of_the_same_file(url: str) -> None:
+    with elected(url) as election:
+        for term in election.terms():
+            with (
+                contextlib.closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as connection,
+                connection,
+            ):
+                connection.execute("create table if not exists work (epoch integer)")
+                connection.execute("insert into work values (?)", (term.epoch,))
+                term.guard(connection)
+            break
+
+
+def test_outside_of_with_it_says_how_it_is_used(url: str) -> None:
+    with pytest.raises(ConfigError, match=r"with Election\.sync"):
+        Election.sync("lead", open_leases(url)).stop()
+
+
+def test_settings_that_are_not_sound_are_refused(url: str) -> None:
+    with pytest.raises(ConfigError, match="must fit into"), Election.sync("lead", open_leases(url), renew=15):
+        pass
+
+
+def test_a_store_that_cannot_be_had_is_told_of() -> None:
+    nowhere = open_leases("postgresql://nobody@127.0.0.1:1/none", timeout=1)
+    with Election.sync("lead", nowhere) as election, pytest.raises(StoreUnavailableError):
+        election.history()
+
+
+CHILD = """
+import sys
+from makegood.election import Election, open_leases
+
+def lead(term):
+    print("leads", term.epoch, flush=True)
+    term.lost.wait(20)
+    print("stopped", flush=True)
+
+with Election.sync("lead", open_leases(sys.argv[1]), ttl=6) as election:
+    election.run(lead)
+print("given back", flush=True)
+"""
+
+
+def test_sigterm_steps_down_first(url: str) -> None:
+    child = subprocess.Popen([sys.executable, "-c", CHILD, url], stdout=subprocess.PIPE, text=True)
+    with child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "leads 1\n"
+        child.send_signal(signal.SIGTERM)
+        said = child.stdout.read()
+    assert (child.returncode, said) == (0, "stopped\ngiven back\n")
+    with elected(url, "b") as other:
+        assert other.history()[0].released

@@ -1,0 +1,196 @@
+"""Real processes on real stores: killed, told to stop, stopped past their lease, cut off. Never two believers, always a successor."""
+
+import asyncio
+import contextlib
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from makegood.clock import SystemClock
+from makegood.election import Election, open_leases
+from makegood.election.keeper import now
+from makegood.testing.election_groups import FAULTS, Fault, Group, Run, bound
+from makegood.testing.servers import LeaseServer, ServerKind
+
+TTL = 1.2
+LATENCY = 2.0
+"""Seconds by which a machine that is busy with other tests may be late."""
+
+
+async def struck(url: str, fault: Fault, loop: str = "makegood") -> Run:
+    """Let a fault happen to a leader among three processes."""
+    rng = random.Random(f"{url} {fault}")
+    async with Group(url, f"{loop} {fault}", ttl=TTL, loop=loop, rng=rng) as group:
+        return await group.run(fault, watch=bound(TTL, fault, TTL / 5) + LATENCY)
+
+
+async def test_a_leader_that_is_struck_has_one_successor_in_time_and_no_overlap(
+    tmp_path: Path, database: str
+) -> None:
+    """On SQLite and on PostgreSQL. And the measurement can tell: on a port of the sample's loop, cut off, the old leader goes on."""
+    file = f"sqlite:///{tmp_path / 'leases.db'}"
+    struck_at = [
+        (url, fault) for url in (file, database) for fault in FAULTS if fault != "black hole" or url != file
+    ]
+    *found, sample = await asyncio.gather(
+        *(struck(url, fault) for url, fault in struck_at), struck(database, "black hole", loop="sample")
+    )
+    for (url, fault), run in zip(struck_at, found, strict=True):
+        where = f"{fault} on {url.partition(':')[0]}: {run}"
+        assert run.over is not None, (
+            f"nobody took over within {bound(TTL, fault, TTL / 5) + LATENCY:.1f} s: {where}"
+        )
+        assert run.overlaps == 0, where
+        assert run.accepted == 0, f"a stale write was accepted: {where}"
+        assert run.stale == run.refused
+    for url in (file, database):
+        assert True in await terms_of(url, "makegood SIGTERM"), "nothing was given back at SIGTERM"
+    assert sample.overlaps > 10, sample
+
+
+SERVERS: dict[ServerKind, float] = {"redis": 1.2, "nats": 1.2, "etcd": 2.0, "azurite": 15.0}
+"""The ttl on each: the shortest that etcd and Azure have."""
+
+
+@pytest.mark.parametrize("kind", SERVERS)
+async def test_on_every_server_a_leader_that_is_killed_or_stopped_past_its_lease_has_one_successor(
+    lease_server: Callable[[ServerKind], LeaseServer], kind: ServerKind
+) -> None:
+    """The server's own expiry hands over, and who wakes up late neither believes nor gets a write accepted."""
+    url, ttl = lease_server(kind).url, SERVERS[kind]
+
+    async def run(fault: Fault) -> Run:
+        rng = random.Random(f"{kind} {fault}")
+        group = Group(
+            url,
+            f"struck {fault}",
+            ttl=ttl,
+            rng=rng,
+            candidates=2,
+            retry=min(ttl / 3, 1.0),
+            pace=min(ttl, 1.2),
+        )
+        async with group:
+            return await group.run(fault, watch=bound(ttl, fault, ttl / 5) + 15 * LATENCY)
+
+    faults: tuple[Fault, ...] = ("SIGKILL", "SIGSTOP")
+    for fault, found in zip(faults, await asyncio.gather(*map(run, faults)), strict=True):
+        where = f"{fault} on {kind}: {found}"
+        assert found.over is not None, f"nobody took over: {where}"
+        assert (found.overlaps, found.accepted) == (0, 0), where
+        assert found.stale == found.refused, where
+    async with open_leases(url) as leases:
+        epochs = [term.epoch for term in await Election("struck SIGKILL", leases).history()]
+    assert epochs == sorted(set(epochs), reverse=True)
+    assert len(epochs) >= 2
+
+
+async def terms_of(url: str, name: str) -> list[bool]:
+    """Return of each past term whether it was given back."""
+    async with open_leases(url) as leases:
+        return [term.released for term in await Election(name, leases).history()]
+
+
+# -- a command that runs only while leading -------------------------------------------------------------------------------
+
+CHILD = "echo $MAKEGOOD_EPOCH >> log; trap '' TERM; sleep 60 & sleep 61"
+
+
+def started(folder: Path, *words: str) -> subprocess.Popen[str]:
+    """Start ``makegood election run lead`` with further words."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "makegood", "election", "run", "lead", "--store", "sqlite:///leases.db", *words],
+        cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+
+def finished(process: subprocess.Popen[str]) -> tuple[int, str]:
+    """Return exit code and stderr."""
+    _, err = process.communicate(timeout=60)
+    return process.returncode, err
+
+
+def test_election_run_exits_with_the_commands_code(tmp_path: Path) -> None:
+    both = [
+        started(tmp_path, "--", "sh", "-c", 'test "$MAKEGOOD_ELECTION" = lead && exit 42'),
+        subprocess.Popen(
+            [sys.executable, "-m", "makegood", "election", "run", "other", "--store", "sqlite:///leases.db", "--", "no-such-command"],
+            cwd=tmp_path, stderr=subprocess.PIPE, text=True,
+        ),
+    ]  # fmt: skip
+    (code, err), (missing, why) = [finished(process) for process in both]
+    assert (code, missing) == (42, 127)
+    assert "leads 'lead', epoch 1" in err
+    assert "no-such-command: No such file" in why
+
+
+def test_a_candidate_that_is_killed_or_stopped_takes_its_command_along_and_its_successor_begins_after(
+    tmp_path: Path,
+) -> None:
+    """Nobody is left to renew, nor to stop the command: its keeper does, before the lease runs out."""
+    struck_by = {}
+    for number in (signal.SIGKILL, signal.SIGSTOP):
+        folder = tmp_path / number.name
+        folder.mkdir()
+        first = started(folder, "--ttl", "3s", "--grace", "0.3s", "--once", "--", "sh", "-c", CHILD)
+        group = group_of(folder, first)
+        first.send_signal(number)
+        after = f"kill -0 -- -{group} 2>/dev/null && exit 9; exit 0"
+        struck_by[number] = first, started(folder, "--ttl", "3s", "--", "sh", "-c", after)
+    for number, (first, second) in struck_by.items():
+        assert finished(second)[0] == 0, f"{number.name}: the command was alive when its successor began"
+        first.send_signal(signal.SIGCONT)
+        assert finished(first)[0] in ((-9,) if number == signal.SIGKILL else (4, 137))
+
+
+def test_sigterm_ends_the_command_and_gives_the_lease_back(tmp_path: Path) -> None:
+    first = started(tmp_path, "--ttl", "30s", "--grace", "0.2s", "--", "sh", "-c", CHILD)
+    group = group_of(tmp_path, first)
+    waiting = started(tmp_path, "--wait", "0.5s", "--", "true")
+    code, err = finished(waiting)
+    assert code == 7
+    assert "did not lead 'lead' within 500ms" in err
+    first.send_signal(signal.SIGTERM)
+    assert finished(first)[0] == 0
+    assert alive(group) == []
+    assert asyncio.run(terms_of(f"sqlite:///{tmp_path / 'leases.db'}", "lead")) == [True]
+
+
+def group_of(folder: Path, candidate: subprocess.Popen[str]) -> int:
+    """Wait for the command to begin; return its process group."""
+    asyncio.run(written(folder / "log"))
+    keepers = Path(f"/proc/{candidate.pid}/task/{candidate.pid}/children").read_text().split()
+    (command,) = [
+        c for keeper in keepers for c in Path(f"/proc/{keeper}/task/{keeper}/children").read_text().split()
+    ]
+    return os.getpgid(int(command))
+
+
+def alive(group: int) -> list[str]:
+    """Return the processes of a group that run; the dead whom nobody has buried yet do not count."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            name, state, _, its, *_ = stat.read_text().partition("(")[2].replace(") ", " ").split(" ")
+            if int(its) == group and state != "Z":
+                found.append(name)
+    return found
+
+
+async def written(path: Path) -> None:
+    """Wait until a file has something in it."""
+    async with asyncio.timeout(30):
+        while not path.exists() or not path.stat().st_size:  # noqa: ASYNC240 - nobody else waits on this loop
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(0.02):
+                    await asyncio.Event().wait()
+
+
+def test_the_keeper_s_clock_is_the_elections() -> None:
+    assert abs(now() - SystemClock().monotonic()) < 1

@@ -1,0 +1,152 @@
+"""Mutants of what lies around the engine: notices, messages, circuits, retention."""
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import pytest
+from msgspec.structs import replace as changed
+
+from makegood.agent import Agents
+from makegood.breaker import Circuit
+from makegood.inbox import Inboxes
+from makegood.notices import ENDS, Notice
+from makegood.queued import QueueMessage
+from makegood.receiving import Inbox
+from makegood.store.mail import Outgoing, Sent
+from makegood.store.sqlite import SQLiteStore, messages, notices, pruning
+from makegood.store.sqlite.transaction import Transaction as Writing
+from makegood.testing.around import RECEIVING, Around
+from makegood.transactions import Caller, Transaction
+from tests.simulation.mutants_making import mutant
+from tests.simulation.mutants_weather import APART, WEATHER
+
+TOLD = replace(
+    WEATHER,
+    tasks=6,
+    around=Around(told=1.0, hooks=0.4, consumers=2, faults=dict.fromkeys(RECEIVING, 0.2)),
+    points={"kill": 0.004, "stop": 0.002},
+)
+"""Everybody wants to be told, and those who listen are killed and stopped like all others."""
+QUEUED = replace(
+    TOLD, around=Around(told=1.0, consumers=2), points={"kill": 0.01, "stop": 0.01}, driven={"kill": 0.5}
+)
+"""The same by queue alone, in worse weather."""
+
+
+@mutant(TOLD, "place_order")
+def notice_lost(m: pytest.MonkeyPatch) -> None:
+    """The end of a task is written without its notice."""
+    true = notices.write
+
+    def forgetful(tx: Writing, made: list[Notice]) -> None:
+        if kept := [notice for notice in made if notice.state not in ENDS]:
+            true(tx, kept)
+
+    m.setattr(notices, "write", forgetful)
+
+
+@mutant(QUEUED, "place_order")
+def notice_before_the_commit(m: pytest.MonkeyPatch) -> None:
+    """A notice is sent in a transaction of its own, before the state change that it tells of."""
+    true = SQLiteStore.commit
+
+    async def hasty(self: SQLiteStore, batch: Any) -> Any:
+        made = [notice for decision in batch.decisions for notice in decision.notices]
+        if made:
+            await self._write(partial(notices.write, made=made))
+            for decision in batch.decisions:
+                decision.notices.clear()
+        return await true(self, batch)
+
+    m.setattr(SQLiteStore, "commit", hasty)
+
+
+@mutant(QUEUED, "place_order")
+def notice_out_of_order(m: pytest.MonkeyPatch) -> None:
+    """A queue gives a task's next notice to one receiver while another still has the one before."""
+    m.setattr(messages, "FOUND", messages.FOUND.replace("(task is null or", "(true or"))
+
+
+SENT = replace(
+    QUEUED,
+    around=Around(
+        told=0.5, consumers=1, sent=1.0, inboxes=2, faults={"handler fails": 0.1, "sent twice": 0.5}
+    ),
+)
+"""Orders come as messages, some of them twice."""
+
+
+@mutant(SENT, "place_order")
+def acknowledged_without_the_task(m: pytest.MonkeyPatch) -> None:
+    """An inbox acknowledges a message in a transaction of its own, before the task that it becomes."""
+
+    async def hasty(self: Inboxes, inbox: Inbox[Any], message: QueueMessage) -> Any:
+        payload = inbox.read(message.body)
+        await self._store.acknowledge_messages([(message.seq, message.tries)])
+
+        async def work(caller: Caller) -> Any:
+            plan = inbox.checked(await self._called(inbox, payload, Transaction(caller, None, message)))
+            assert plan is not None
+            return await self._submit(caller, plan, message)
+
+        return await self._store.transact(work, waits=inbox.waits)
+
+    m.setattr(Inboxes, "accept", hasty)
+
+
+@mutant(SENT, "place_order")
+def messages_not_deduplicated(m: pytest.MonkeyPatch) -> None:
+    """A queue takes a message again that it knows by its id."""
+    true, sent = SQLiteStore.send_messages, itertools.count()
+
+    async def forgetful(self: SQLiteStore, messages: Sequence[Outgoing], most: int) -> list[Sent]:
+        return await true(self, [changed(one, id=f"{one.id}#{next(sent)}") for one in messages], most)
+
+    m.setattr(SQLiteStore, "send_messages", forgetful)
+
+
+FORGETFUL = replace(
+    TOLD, around=Around(told=1.0, hooks=1.0, keep=20.0), services={}, points={}, messages={}, layout=APART
+)
+"""What has ended is removed soon, while webhooks that fail are still to be told."""
+
+
+@mutant(FORGETFUL, "lone")
+def removed_before_it_was_told(m: pytest.MonkeyPatch) -> None:
+    """The janitor removes a task although its submitter's webhook was not told everything."""
+    m.setattr(pruning, "_KEEPS", tuple(sql for sql in pruning._KEEPS if "makegood_listener" not in sql))
+
+
+GUARDED = replace(
+    WEATHER,
+    layout=APART,
+    tasks=12,
+    storm=20.0,
+    points={},
+    messages={},
+    services={"service fails": 0.7, "service hangs": 0.1},
+    pace=1.5,
+    around=Around(guarded=True),
+)
+"""Agents with breakers, whose services fail more often than not."""
+
+
+@mutant(GUARDED, "lone")
+def counted_while_open(m: pytest.MonkeyPatch) -> None:
+    """A failure that was under way when the circuit opened counts for its step."""
+    true = Circuit.ended
+
+    def counting(self: Circuit, ticket: int, outcome: Any, now: float, jitter: float = 0.0) -> bool:
+        return true(self, ticket, outcome, now, jitter) or True
+
+    m.setattr(Circuit, "ended", counting)
+
+
+@mutant(GUARDED, "lone")
+def taken_while_open(m: pytest.MonkeyPatch) -> None:
+    """An agent takes requests although its circuit is open."""
+    m.setattr(Circuit, "room", lambda _self, _now, free: free)
+    m.setattr(Agents, "_shut", lambda _self, _address: False)

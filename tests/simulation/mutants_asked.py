@@ -1,0 +1,115 @@
+"""Mutants of what is asked of a step, how often, and of what is taken back; and of what is decided at once."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from makegood.messages import Message
+from makegood.saga import forward, rules
+from makegood.scheduler import Scheduler
+from makegood.task import Step
+from makegood.testing.services import Service
+from makegood.trying import Running, Trying
+from tests.simulation.mutants_making import mutant
+from tests.simulation.mutants_rules import also_lawful
+from tests.simulation.mutants_weather import APART, QUICK, WEATHER, resubmitting, wavering
+
+# -- services without keys ---------------------------------------------------------------------------------------------
+
+
+@mutant(replace(WEATHER, tasks=6), "never")
+def never_tried_twice(m: pytest.MonkeyPatch) -> None:
+    """An agent tries an action at a service without keys a second time within an attempt."""
+    true = Trying._once
+
+    async def twice(trying: Trying, attempt: Running, action: Any, fn: Any, kwargs: Any) -> Message | None:
+        said = await true(trying, attempt, action, fn, kwargs)
+        if not action.retry.never or attempt.request.doing != "do" or said is None or said.kind != "gave_up":
+            return said
+        attempt.unclear = True
+        return await true(trying, attempt, action, fn, kwargs)
+
+    m.setattr(Trying, "_once", twice)
+
+
+@mutant(
+    replace(WEATHER, storm=40.0, services={"service late": 0.4}, driven={"operator": 2.0}),
+    "never",
+    twist=resubmitting,
+)
+def never_resubmitted_in_doubt(m: pytest.MonkeyPatch) -> None:
+    """A step in doubt at a service without keys does not bar a resubmission, and is asked anew."""
+    also_lawful(m, "in_doubt", "waiting")
+    true, begins = rules.barred_from_resubmission, rules.begins_anew
+
+    def unkeyed(step: Step) -> bool:
+        return step.state == "in_doubt" and rules.policy(step).never
+
+    m.setattr(rules, "barred_from_resubmission", lambda step: "" if unkeyed(step) else true(step))
+    m.setattr(rules, "begins_anew", lambda step: begins(step) or unkeyed(step))
+
+
+# -- hold ----------------------------------------------------------------------------------------------------------------
+
+
+@mutant(
+    replace(
+        WEATHER,
+        tasks=10,
+        layout=APART,
+        services={"service refuses": 0.3},
+        pace=2.0,
+        engine=replace(QUICK, slots=1),
+    ),
+    "held_apart",
+)
+def hold_no_withdraw(m: pytest.MonkeyPatch) -> None:
+    """A held task neither drops its timers nor withdraws its requests."""
+    m.setattr(forward, "clear", lambda _work: None)
+
+
+# -- undo ----------------------------------------------------------------------------------------------------------------
+
+
+@mutant(
+    replace(WEATHER, tasks=8, points={}, services={}, driven={"operator": 0.2}, storm=60.0),
+    "settle",
+    twist=wavering,
+)
+def undo_by_key(m: pytest.MonkeyPatch) -> None:
+    """An undo takes back whatever stands of its step, not what was done under the key that it names."""
+    true = Service._undo
+
+    def whatever(service: Service, sent: Any, entry: Any) -> Any:
+        for key, other in service.books.items():
+            if other.net and key.startswith(f"{sent.scope}/"):
+                sent.about = key
+                service.undone_by.discard(sent.key)
+                return true(service, sent, other)
+        return true(service, sent, entry)
+
+    m.setattr(Service, "_undo", whatever)
+
+
+# -- one Decision per task -------------------------------------------------------------------------------------------------
+
+
+class _Apart(dict[int, list[Message]]):
+    """The messages of tasks, of which each is decided by itself."""
+
+    def items(self) -> Any:
+        return [(task, [message]) for task, messages in super().items() for message in messages]
+
+
+@mutant(
+    replace(WEATHER, tasks=8, points={"slow commit": 0.5}, driven={"operator": 1.0}, services={}),
+    "place_order",
+)
+def two_decisions(m: pytest.MonkeyPatch) -> None:
+    """Two messages for one task are decided apart, from the same state, and committed together."""
+
+    def given(scheduler: Any, messages: dict[int, list[Message]]) -> None:
+        vars(scheduler)["_apart"] = _Apart(messages)
+
+    m.setattr(Scheduler, "_messages", property(lambda s: vars(s)["_apart"], given), raising=False)

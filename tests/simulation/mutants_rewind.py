@@ -1,0 +1,56 @@
+"""Mutants of what helps when the store goes back in time: the generation in the token, and the services' tombstones."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from makegood.call import Call, Token
+from makegood.testing.services import Service
+from tests.simulation.mutants_making import mutant
+from tests.simulation.mutants_weather import WEATHER
+from tests.simulation.rewinding import goes_back
+
+BACK = replace(
+    WEATHER,
+    tasks=16,
+    points={},
+    messages={},
+    services={"service late": 0.3, "service does it and times out": 0.3},
+    driven={"operator": 4.0},
+    storm=30.0,
+)
+"""Cancels and late calls, and in their midst the store goes back."""
+
+
+def _no_generation(m: pytest.MonkeyPatch) -> None:
+    m.setattr(Call, "token", property(lambda call: Token(1, call._request.attempt)))
+
+
+def _no_tombstone(m: pytest.MonkeyPatch) -> None:
+    true = Service._do
+
+    def forgetful(service: Service, sent: Any, entry: Any) -> Any:
+        entry.gone = False
+        return true(service, sent, entry)
+
+    m.setattr(Service, "_do", forgetful)
+
+
+@mutant(BACK, "lone", twist=goes_back)
+def generation(m: pytest.MonkeyPatch) -> None:
+    """The token does not carry the generation of a store that went back in time."""
+    _no_generation(m)
+
+
+@mutant(BACK, "lone", twist=goes_back)
+def tombstone(m: pytest.MonkeyPatch) -> None:
+    """No service remembers what was undone, and the store goes back in time."""
+    _no_tombstone(m)
+
+
+@mutant(BACK, "lone", twist=goes_back)
+def generation_and_tombstone(m: pytest.MonkeyPatch) -> None:
+    """Neither, and the store goes back in time."""
+    _no_generation(m)
+    _no_tombstone(m)

@@ -1,0 +1,153 @@
+"""What lies around the engine in a world: that it is there, that it bears what it shall bear, and that it leaves other worlds as they were."""
+
+import logging
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from makegood.testing import around
+from makegood.testing.around import ACCEPTING, RECEIVING, SENDING, Around
+from makegood.testing.seeds import Storms
+from makegood.testing.swarm import LAYOUTS, calm, draw
+from makegood.testing.world import Outcome
+
+
+@pytest.fixture(scope="module")
+def storms() -> Iterator[Storms]:
+    """Worlds over the order workflow alone, whose noise is not printed."""
+    logging.disable(logging.CRITICAL)
+    yield Storms("place_order")
+    logging.disable(logging.NOTSET)
+
+
+def heard(outcome: Outcome, by: str) -> list[tuple[int, str]]:
+    """Return what arrived at a queue or a receiver: sequence and state, in order."""
+    return [(e["sequence"], e["state"]) for e in outcome.history.of("notified") if e["by"] == by]
+
+
+def test_in_a_calm_world_a_consumer_hears_of_each_state_once(storms: Storms) -> None:
+    outcome = storms.run(3, replace(calm(), around=Around(told=1.0, consumers=1)))
+    assert outcome.findings == []
+    assert heard(outcome, "web") == [(1, "received"), (2, "processing"), (3, "processed")]
+    assert outcome.report.exercised["L3"] == 3
+
+
+def test_a_dead_receiver_ends_with_an_alert_and_holds_up_only_its_own_tasks(storms: Storms) -> None:
+    swarm = replace(calm(tasks=8, layout=LAYOUTS[2]), around=Around(told=1.0, hooks=1.0))
+    outcome = storms.run(1, swarm)
+    assert outcome.findings == []
+    to = {event.task: event["reply_to"] for event in outcome.history.of("submitted")}
+    dead = {task for task, url in to.items() if "dead.test" in url}
+    assert dead
+    assert dead < set(to)
+    assert {event.task for event in outcome.history.of("alert") if event["alert"] == "dead_letter"} == dead
+    assert {event.task for event in outcome.history.of("notified")} == set(to) - dead
+
+
+def test_a_storm_brings_notices_twice_and_every_trouble_of_a_receiver(storms: Storms) -> None:
+    """Otherwise the rule about what submitters are told would have nothing to look at."""
+    swarm = replace(
+        calm(tasks=12),
+        storm=30.0,
+        points={"kill": 0.004},
+        around=Around(told=1.0, hooks=0.8, consumers=2, faults=dict.fromkeys(RECEIVING, 0.25)),
+    )
+    outcomes = [storms.run(seed, swarm) for seed in range(2)]
+    assert [outcome.findings for outcome in outcomes] == [[]] * 2
+    arrived = [
+        [(event.task, event["sequence"]) for event in outcome.history.of("notified")] for outcome in outcomes
+    ]
+    assert any(len(set(some)) < len(some) for some in arrived)
+    assert set(RECEIVING) <= {fault for outcome in outcomes for fault in outcome.faults}
+
+
+def test_in_a_calm_world_an_order_that_is_sent_becomes_a_task_once(storms: Storms) -> None:
+    swarm = replace(
+        calm(tasks=3), around=Around(told=1.0, consumers=1, sent=1.0, inboxes=2, faults={"sent twice": 1.0})
+    )
+    outcome = storms.run(3, swarm)
+    assert outcome.findings == []
+    assert outcome.ends == {"processed": 3}
+    assert sorted(event["message"] for event in outcome.history.of("made")) == [
+        f"place_order-{n}" for n in range(3)
+    ]
+    assert sorted(heard(outcome, "web")) == sorted([(1, "received"), (2, "processing"), (3, "processed")] * 3)
+
+
+def test_a_message_that_is_refused_is_a_dead_letter_with_an_alert_and_no_task(storms: Storms) -> None:
+    swarm = replace(
+        calm(), storm=5.0, around=Around(consumers=1, sent=1.0, inboxes=1, faults={"handler refuses": 1.0})
+    )
+    outcome = storms.run(3, swarm)
+    assert (outcome.findings, outcome.ends) == ([], {})
+    assert [event["step"] for event in outcome.history.of("alert")] == ["orders/place_order-0"]
+    assert [event["state"] for event in outcome.history.of("handled")] == ["dead"]
+
+
+def test_a_storm_brings_messages_twice_and_every_trouble_of_a_function(storms: Storms) -> None:
+    around_it = Around(
+        told=0.5, consumers=1, sent=1.0, inboxes=2, faults=dict.fromkeys((*ACCEPTING, *SENDING), 0.3)
+    )
+    swarm = replace(calm(tasks=10), storm=20.0, points={"kill": 0.004}, around=around_it)
+    outcomes = [storms.run(seed, swarm) for seed in range(3)]
+    assert [outcome.findings for outcome in outcomes] == [[]] * 3
+    assert {*ACCEPTING, *SENDING} <= {fault for outcome in outcomes for fault in outcome.faults}
+    states = {event["state"] for outcome in outcomes for event in outcome.history.of("handled")}
+    assert states == {"done", "dead"}
+
+
+def test_what_has_ended_and_was_told_is_removed_and_nothing_else(storms: Storms) -> None:
+    """The janitor's rule has something to look at: tasks that go, and one that an alert keeps."""
+    swarm = replace(
+        calm(tasks=8, layout=LAYOUTS[2]), around=Around(told=1.0, hooks=0.7, consumers=1, keep=20.0)
+    )
+    outcome = storms.run(1, swarm)
+    assert outcome.findings == []
+    removed = {event.task for event in outcome.history.of("removed")}
+    kept = {event.task for event in outcome.history.of("alert")}
+    assert removed
+    assert kept
+    assert removed | kept == {event.task for event in outcome.history.of("submitted")}
+    assert all(event["now"] - event["ended"] > 20.0 for event in outcome.history.of("removed"))
+
+
+@pytest.mark.usefixtures("storms")
+def test_a_circuit_opens_half_opens_and_closes_in_a_storm() -> None:
+    """Its rule has something to look at: canaries, and failures that do not count."""
+    lone = Storms("lone")
+    swarm = replace(
+        calm(tasks=12, layout=LAYOUTS[3]),
+        storm=20.0,
+        services={"service fails": 0.7},
+        pace=1.5,
+        around=Around(guarded=True),
+    )
+    outcomes = [lone.run(seed, swarm) for seed in range(2)]
+    assert [outcome.findings for outcome in outcomes] == [[]] * 2
+    assert sum(outcome.report.exercised["I17"] for outcome in outcomes) > 0
+    states = {event["state"] for outcome in outcomes for event in outcome.history.of("circuit")}
+    assert states == {"closed", "open", "half-open", "release"}
+
+
+def test_the_processes_of_an_agent_keep_its_rate_together(storms: Storms) -> None:
+    """Two agents' processes, two calls a second in all: in ten seconds at most 5 % more than twenty of them begin."""
+    swarm = replace(calm(tasks=40, layout=LAYOUTS[3]), storm=2.0, around=Around(guarded=True))
+    outcome = storms.run(2, swarm)
+    assert (outcome.findings, outcome.ends) == ([], {"processed": 40})
+    began = [event.at for event in outcome.history.of("call") if event["service"] == "payments"]
+    assert len({event.node for event in outcome.history.of("call") if event["service"] == "payments"}) == 2
+    assert len(began) == 40
+    most = max(sum(at <= other < at + 10.0 for other in began) for at in began)
+    assert 15 <= most <= 21
+
+
+def test_one_world_of_five_has_something_around_it_and_nothing_is_drawn_in_the_others(storms: Storms) -> None:
+    drawn = [around.draw(seed) for seed in range(1000)]
+    assert 150 < sum(found is not None for found in drawn) < 250
+    seed = drawn.index(None)
+    world = storms.world(seed)
+    world.close()
+    assert world.swarm == draw(random.Random(f"{seed} swarm"))
+    assert "web1" not in world.members

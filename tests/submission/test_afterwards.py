@@ -1,0 +1,78 @@
+"""After the commit: whoever listens hears of the task, soon, and from another process."""
+
+import asyncio
+import random
+import sqlite3
+from typing import Any
+
+import asyncpg
+import pytest
+
+import makegood as mg
+from makegood.node import Node
+from makegood.store import open_store
+from makegood.store.sqlite import SQLiteStore
+from makegood.store.sqlite.lookout import Lookout
+from makegood.store.sqlite.transaction import Action
+from makegood.testing.loop import Loop
+from tests.actors.benchapp import chain_app
+from tests.actors.conftest import QUIET
+from tests.submission.doors import SQLiteWorld, World
+
+APP, CHAIN = chain_app(3)
+
+
+def deaf(world: World) -> Any:
+    """Return a store that never looks unless it is woken."""
+    return SQLiteStore(world.path, poll=None) if isinstance(world, SQLiteWorld) else open_store(world.url)
+
+
+@pytest.mark.parametrize("near", [True, False], ids=["its-own-client", "another-process"])
+async def test_the_commit_wakes_a_scheduler_that_never_looks_by_itself(world: World, near: bool) -> None:
+    store, beside = deaf(world), deaf(world)
+    await store.open()
+    await beside.open()
+    async with (
+        Node(APP, store, roles=("scheduler", "agent"), options=QUIET) as node,
+        mg.Client(beside) as other_client,
+    ):
+        client = node.client if near else other_client
+        if isinstance(world, SQLiteWorld):
+            connection = sqlite3.connect(world.path)
+            with connection:
+                task = await client.submit(CHAIN, "a", connection=connection)
+            connection.close()
+        else:
+            other = await asyncpg.connect(world.url)
+            async with other.transaction():
+                task = await client.submit(CHAIN, "a", connection=other)
+            await other.close()
+        assert await task.result(timeout="20s") == "a"
+    await beside.close()
+    await store.close()
+
+
+def test_a_rolled_back_submission_is_looked_for_and_given_up() -> None:
+    """And the looking is little: its pauses grow."""
+    looks: list[float] = []
+    loop = Loop(random.Random(1))
+
+    async def read(action: Action[set[int]]) -> set[int]:
+        looks.append(loop.time())
+        return set()
+
+    async def story() -> None:
+        lookout = Lookout(read, lambda: pytest.fail("there is nothing to tell"))
+        lookout.expect([1])  # closed: nobody to look
+        lookout.open(loop)
+        lookout.expect([1, 2])
+        await asyncio.sleep(0)
+        assert lookout._watch is not None
+        await lookout._watch
+        await lookout.close()
+
+    loop.run_until_complete(story())
+    loop.close()
+    assert looks[0] < 0.01
+    assert 9 < looks[-1] < 11
+    assert len(looks) < 150

@@ -1,0 +1,234 @@
+"""The pages on submitting by message and on hearing back do what they say, with the processes that they name."""
+
+import asyncio
+import http.client
+import importlib
+import json
+import re
+import shlex
+import sqlite3
+import sys
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+import standardwebhooks
+
+import makegood as mg
+from makegood.store.records import Filter
+from tests.doors.conftest import Shop
+from tests.submission.servers import ask, serving
+
+DOCS = Path(__file__).resolve().parents[2] / "docs/how-to"
+BLOCK = re.compile(r"^```python\n# (\S+\.py)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+TYPED = re.compile(r"^```sh\n(.*?)^```", re.MULTILINE | re.DOTALL)
+SECRET = "whsec_bWFrZWdvb2QncyBzZWNyZXQ="
+QUICK = {"MAKEGOOD_EVERY": "500ms", "MAKEGOOD_LEASE": "2s", "MAKEGOOD_GRACE": "300ms", "MAKEGOOD_HEARTBEAT": "200ms",
+    "MAKEGOOD_LIFE": "1500ms"}  # fmt: skip
+
+
+def write(page: str, folder: Path) -> list[str]:
+    """Write a page's files into a folder; returns the lines of its shell blocks."""
+    text = (DOCS / page).read_text(encoding="utf-8")
+    found = BLOCK.findall(text)
+    assert len(found) == text.count("```python"), "a block of Python has no file, and is not run"
+    for name, block in found:
+        (folder / name).write_text(block, encoding="utf-8")
+    return [line for block in TYPED.findall(text) for line in block.splitlines()]
+
+
+Load = Callable[[str], ModuleType]
+
+
+@pytest.fixture
+def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Load]:
+    """Import one of the page's files."""
+    monkeypatch.syspath_prepend(tmp_path)
+    before = set(sys.modules)
+    yield importlib.import_module
+    for name in set(sys.modules) - before:
+        if (tmp_path / f"{name}.py").exists():
+            del sys.modules[name]
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Iterator[Shop]:
+    """A folder with a store, in which commands are typed."""
+    shop = Shop(tmp_path)
+    shop.done("store", "migrate")
+    yield shop
+    shop.close()
+
+
+def until(condition: Callable[[], object]) -> None:
+    """Ask until it holds, for a minute at most."""
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end, "it did not come to that"
+
+
+def typed(shop: Shop, line: str) -> str:
+    """Type a line of a page as a shell would; returns what it says."""
+    command = re.sub(r"^[A-Z]+=\$\((.*)\)$", r"\1", line)
+    words = shlex.split(command, comments=True)
+    assert words[0] == "makegood", line
+    return shop.done(*words[1:])
+
+
+def test_orders_that_come_by_message_and_from_another_database(made: Shop, load: Load) -> None:
+    """Everything on the page: sent in three ways, one dead letter replayed, one dropped, one carried from an outbox."""
+    serve, send, *operate, outbox = write("submit-by-message.md", made.folder)
+    connection = sqlite3.connect(made.folder / "kiosk.db")
+    connection.execute("create table orders (id text primary key, sku text)")
+    connection.close()
+    checkout = sa.create_engine(f"sqlite:///{made.folder / 'checkout.db'}")
+    with checkout.begin() as database:
+        database.execute(sa.text(typed(made, outbox).strip().rstrip(";")))
+        database.execute(sa.text("create table purchase (id text primary key)"))
+    assert serve.startswith("makegood inbox orders:shop ")
+    made.serve("inbox", "orders:shop", "--from", "sqlite:///checkout.db")
+    typed(made, send)
+    for id_ in ("o-13", "o-14"):
+        typed(
+            made, f"""makegood queue send orders '{{"id": "{id_}", "sku": "lamp", "cents": 0}}' --id {id_}"""
+        )
+    load("checkout").buy(checkout, "p-1", "desk", 900)
+    checkout.dispose()
+
+    async def press_twice() -> list[bool]:
+        async with mg.Client(made.url) as client:
+            return [await load("front").order(client, "w-1", "chair", 5) for _ in range(2)]
+
+    assert asyncio.run(press_twice()) == [True, False]
+    until(lambda: {task["key"] for task in made.json("task", "list")} == {"o-1", "w-1", "p-1"})
+    until(lambda: not made.json("queue", "list", "orders"))
+    said = [typed(made, line) for line in operate]
+    assert said[0].startswith("QUEUE")
+    assert "ValueError: 0 cents" in said[1]
+    assert said[2:] == ["o-13 goes again\n", "o-14 dropped\n"]
+    rows = sqlite3.connect(made.folder / "kiosk.db")
+    assert rows.execute("select id, sku from orders order by id").fetchall() == [
+        ("o-1", "lamp"),
+        ("p-1", "desk"),
+        ("w-1", "chair"),
+    ]
+    rows.close()
+    tasks = {task["key"]: made.json("task", "show", task["id"]) for task in made.json("task", "list")}
+    assert {key: task["reply_to"] for key, task in tasks.items()} == {
+        "o-1": None,
+        "w-1": "queue:web-7",
+        "p-1": "queue:web-7",
+    }
+
+
+def test_a_task_is_told_to_a_queue_and_to_a_webhook(made: Shop) -> None:
+    """The commands of the page, and its receiver under uvicorn, with the standard's own library; a forged event is refused."""
+    submit, receive, *notices = write("hear-back.md", made.folder)
+    with serving(made.folder, "uvicorn", "hooks:app", "--port", "0", HOOK_SECRET=SECRET) as hooks:
+        port = hooks.heard(r"running on http://127.0.0.1:(\d+)")[0][1]
+        made.serve(
+            "run", "shop:shop", MAKEGOOD_WEBHOOK_HOSTS="127.0.0.1 127.0.0.0/8", MAKEGOOD_WEBHOOK_SECRET=SECRET
+        )
+        task = typed(made, submit).strip()
+        events = [json.loads(line.partition("  ")[2]) for line in typed(made, receive).splitlines()]
+        assert [(e["data"]["sequence"], e["data"]["state"]) for e in events] == [
+            (1, "received"), (2, "processing"), (3, "processed")
+        ]  # fmt: skip
+        page = re.search(
+            r"^```json\n(.*?)^```", (DOCS / "hear-back.md").read_text(), re.MULTILINE | re.DOTALL
+        )
+        assert page is not None
+        assert set(json.loads(page[1])) == set(events[-1]["data"])
+        assert events[-1]["data"]["task"] == task
+        url = f"http://127.0.0.1:{port}/hooks/orders"
+        poor = made.call(
+            "task", "submit", "shop:place_order", "poor-1", "--reply-to", url, "--wait", "--json"
+        )
+        assert poor.exit_code == 5, poor.output
+        until(lambda: latest(port) == {json.loads(poor.stdout)["id"]: [4, "undone"]})
+        assert forged(port) == 401
+        until(lambda: not made.json("notices", "list"))
+        for line in notices:
+            assert typed(made, line) == ""
+
+
+def talk(
+    port: str, method: str, path: str, body: str = "", heads: dict[str, str] | None = None
+) -> tuple[int, bytes]:
+    """Send a request to the receiver; returns what it answers."""
+    connection = http.client.HTTPConnection("127.0.0.1", int(port), timeout=30)
+    try:
+        connection.request(method, path, body, heads or {})
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+    finally:
+        connection.close()
+
+
+def latest(port: str) -> Any:
+    """Return what the receiver was told."""
+    return json.loads(talk(port, "GET", "/latest")[1])
+
+
+def forged(port: str) -> int:
+    """Post an event under another secret; returns the status."""
+    body, now = '{"data": {}}', datetime.now(UTC)
+    signed = standardwebhooks.Webhook("whsec_b3RoZXI=").sign("m-1", now, body)
+    heads = {"webhook-id": "m-1", "webhook-timestamp": str(int(now.timestamp())), "webhook-signature": signed}
+    return talk(port, "POST", "/hooks/orders", body, heads)[0]
+
+
+def test_a_shop_learns_every_outcome_while_its_processes_are_killed(
+    tmp_path: Path, postgres_url: str, load: Load
+) -> None:
+    """The page's FastAPI shop on PostgreSQL: its orders and their tasks are one, and each order's end is known in the end.
+
+    A process with every role, perhaps the one that leads, and the shop itself are killed while orders come in.
+    """
+    write("hear-back.md", tmp_path)
+    place = tmp_path / "web.sock"
+    shop = {
+        "MAKEGOOD_STORE": postgres_url,
+        "SHOP": postgres_url.replace("postgresql://", "postgresql+asyncpg://"),
+        "QUEUE": "web-e",
+    }
+    made = Shop(tmp_path, postgres_url)
+    tables = sa.create_engine(postgres_url.replace("postgresql://", "postgresql+psycopg://"))
+    try:
+        with tables.begin() as database:
+            database.execute(sa.text("drop table if exists orders"))
+            database.execute(
+                sa.text("create table orders (id text primary key, state text not null, told int not null)")
+            )
+        nodes = [made.serve("run", "shop:shop", **QUICK) for _ in range(2)]
+        names = [f"{'poor' if n % 5 == 0 else 'good'}-{n}" for n in range(30)]
+        with serving(tmp_path, "uvicorn", "web:app", "--uds", str(place), **shop) as first:
+            first.heard("running on")
+            for n, order in enumerate(names[:20]):
+                assert ask(place, "POST", f"/orders/{order}")[0] == 200
+                if n == 10:
+                    nodes[0].kill()
+            assert ask(place, "POST", f"/orders/{names[0]}")[0] == 500, "placed twice"
+            first.kill()
+        place.unlink()
+        with serving(tmp_path, "uvicorn", "web:app", "--uds", str(place), **shop) as second:
+            second.heard("running on")
+            for order in names[20:]:
+                assert ask(place, "POST", f"/orders/{order}")[0] == 200
+            wanted = {order: "undone" if order[0] == "p" else "processed" for order in names}
+            until(lambda: ask(place, "GET", "/orders")[1] == wanted)
+        with mg.SyncClient(postgres_url) as client:
+            tasks = [task for task in client.find(Filter(limit=1000)) if task.key in wanted]
+            assert {str(task.key): task.state for task in tasks} == wanted
+            assert len(tasks) == len(names)
+            assert client.messages("web-e") == client.messages("web-e", dead=True) == []
+    finally:
+        made.close()
+        with tables.begin() as database:
+            database.execute(sa.text("drop table if exists orders"))
+        tables.dispose()

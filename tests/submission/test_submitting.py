@@ -1,0 +1,125 @@
+"""Many at a time: in batches, in bounded memory, each under its key."""
+
+import gc
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import makegood as mg
+from makegood.store.records import Draft, Filter, Submitted
+from makegood.submitting import insert
+from tests.actors.benchapp import chain_app
+from tests.submission.doors import World
+
+_, CHAIN = chain_app(2)
+
+
+async def test_batches_are_made_while_their_handles_are_gone_through(world: World) -> None:
+    """No more than a batch of the inputs is in memory, and each batch is one commit."""
+    drawn: list[int] = []
+
+    def inputs() -> Iterator[str]:
+        for n in range(25):
+            drawn.append(n)
+            yield str(n)
+
+    async with mg.Client(world.url) as client:
+        handles = []
+        async for task in client.submit_many(CHAIN, inputs(), key=str, priority=3, batch=10):
+            handles.append(task)
+            committed = len(await client.find(Filter(limit=100)))
+            assert committed == len(drawn) == min(25, (len(handles) + 9) // 10 * 10)
+        found = {view.id: view for view in await client.find(Filter(limit=100))}
+        assert [(found[task.number].key, found[task.number].priority) for task in handles] == [
+            (str(n), 3) for n in range(25)
+        ]
+        again = await client.submit_many(CHAIN, (str(n) for n in range(30)), key=str)
+        assert [task.id for task in again[:25]] == [task.id for task in handles]
+        assert [task.created for task in again] == [False] * 25 + [True] * 5
+
+
+async def test_plans_and_asynchronous_inputs(world: World) -> None:
+    async def orders() -> AsyncIterator[str]:
+        for order in ("a", "b"):
+            yield order
+
+    async with mg.Client(world.url) as client:
+        tasks = await client.submit_many(CHAIN, orders(), correlation_id=lambda order: f"for {order}")
+        assert {view.correlation_id for view in await client.find()} == {"for a", "for b"}
+        more = await client.submit_many(CHAIN.plan(n).with_(key=n) for n in "abc")
+        assert [(await task.status()).task.key for task in (*tasks, *more)] == [None, None, "a", "b", "c"]
+        assert await client.submit_many(CHAIN, []) == []
+
+
+async def test_a_conflict_is_raised_in_its_turn_and_the_call_may_be_repeated(world: World) -> None:
+    async with mg.Client(world.url) as client:
+        taken = await client.submit(CHAIN, "other", key="1")
+        many = aiter(client.submit_many(CHAIN, ["0", "1", "2"], key=str))
+        assert (await anext(many)).created
+        with pytest.raises(mg.KeyConflict) as refused:
+            await anext(many)
+        assert refused.value.task_id == taken.id
+        (task,) = await client.submit_many(CHAIN, ["2"], key=str)
+        assert not task.created, "the rest of the batch was submitted"
+
+
+def test_blocking_code_has_the_same(world: World) -> None:
+    with mg.SyncClient(world.url) as client:
+        tasks = list(client.submit_many(CHAIN, map(str, range(25)), key=str, batch=10))
+        assert [task.status().task.key for task in tasks] == [str(n) for n in range(25)]
+        with pytest.raises(mg.KeyConflict):
+            list(client.submit_many((CHAIN.plan("x") for _ in range(1)), key=lambda _: "3"))
+
+
+async def test_what_nobody_goes_through_says_that_nothing_was_submitted(world: World) -> None:
+    async with mg.Client(world.url) as client:
+        with pytest.warns(RuntimeWarning, match="nothing was submitted"):  # noqa: PT031 - it is told by the collector
+            client.submit_many(CHAIN, ["a"])
+            gc.collect()
+        assert await client.find() == []
+
+
+async def test_misuse_is_refused_with_the_remedy(world: World) -> None:
+    async with mg.Client(world.url) as client:
+        wrong: dict[str, Any] = {"key": "order-1"}
+        with pytest.raises(mg.ConfigError, match="a function of the input"):
+            client.submit_many(CHAIN, ["a"], **wrong)
+        with pytest.raises(mg.ConfigError, match="batch=0"):
+            client.submit_many(CHAIN, ["a"], batch=0)
+        with pytest.raises(mg.DefinitionError, match="or a Plan, not list"):
+            await client.submit_many(["a"])  # type: ignore[arg-type]  # wrong on purpose
+        assert await client.find() == []
+
+
+async def test_big_inputs_make_small_batches(world: World) -> None:
+    """What a commit carries is bounded in bytes, too."""
+    async with mg.Client(world.url) as client:
+        many = aiter(client.submit_many(CHAIN, ("x" * 500_000 for _ in range(12))))
+        await anext(many)
+        assert len(await client.find()) == 9
+        await many.aclose()  # type: ignore[attr-defined]  # it is a generator
+
+
+async def test_an_id_that_was_taken_is_drawn_anew_for_that_task_only() -> None:
+    written: list[list[int]] = []
+    numbers = iter(range(10))
+
+    async def write(drafts: Any) -> list[Submitted]:
+        ids = [draft.id for draft in drafts if isinstance(draft, Draft)]
+        written.append(ids)
+        return [Submitted(id_, created=id_ != 1, collided=id_ == 1) for id_ in ids]
+
+    answers = await insert([CHAIN.plan(n) for n in "abc"], lambda: next(numbers), write)
+    assert written == [[0, 1, 2], [3]]
+    assert [answer.id for answer in answers] == [0, 3, 2]
+
+
+def test_a_url_with_a_place_of_its_own(tmp_path: Path) -> None:
+    """A client that nobody uses opens nothing, whatever is prepared with it."""
+    client = mg.SyncClient(f"sqlite:///{tmp_path / 'none.db'}")
+    with pytest.warns(RuntimeWarning, match="SyncSubmissions was neither"):  # noqa: PT031 - as above
+        client.submit_many(CHAIN, ["a"])
+        gc.collect()
+    assert list(tmp_path.iterdir()) == []

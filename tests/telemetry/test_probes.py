@@ -1,0 +1,248 @@
+"""Probes tell what is so: not ready until started, while draining, while the store is away; not alive only when a role has died."""
+
+import asyncio
+import logging
+import socket
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as strictly_read
+
+import makegood as mg
+from makegood.addresses import host_and_port
+from makegood.errors import StoreUnavailableError
+from makegood.node import Node
+from makegood.options import Options
+from makegood.store.protocol import Store
+from makegood.telemetry import Telemetry
+from makegood.telemetry.catalogue import METRICS
+from makegood.telemetry.exposition import Gauges, prometheus
+from makegood.telemetry.serving import MOST_AT_ONCE, MOST_HEAD, Page, Server
+from tests.telemetry.conftest import QUICK, Numbers, asked, watched
+
+BEATING = Options(heartbeat="10ms", life="1h", poll=None, leaderless=None, tell=None, drain="20s")
+
+
+async def states(telemetry: Telemetry) -> dict[str, int]:
+    """Return the status of every probe."""
+    return {name: (await asked(telemetry.address, f"/{name}"))[0] for name in ("livez", "readyz", "startupz")}
+
+
+async def until(telemetry: Telemetry, name: str, status: int) -> str:
+    """Wait until a probe answers so; return what it says."""
+    async with asyncio.timeout(20):
+        while True:
+            got, _, text = await asked(telemetry.address, f"/{name}")
+            if got == status:
+                return text
+
+
+async def test_a_node_is_alive_before_it_is_ready_and_ready_once_it_has_started(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While the store takes its time the process is up, and neither started nor ready."""
+    go, register = asyncio.Event(), store.register
+
+    async def slow(info: Any) -> int:
+        await go.wait()
+        return await register(info)
+
+    monkeypatch.setattr(store, "register", slow)
+    telemetry = Telemetry(listen="127.0.0.1:0")
+    assert telemetry.address == ""
+    node = Node(None, store, roles=("scheduler",), options=QUICK, telemetry=telemetry)
+    starting = asyncio.create_task(node.start())
+    while not telemetry.address:  # noqa: ASYNC110 - nobody rings when it listens
+        await asyncio.sleep(0)
+    assert await states(telemetry) == {"livez": 200, "readyz": 503, "startupz": 503}
+    assert (await asked(telemetry.address, "/readyz"))[2] == "not ready: starting\n"
+    go.set()
+    await starting
+    assert await states(telemetry) == {"livez": 200, "readyz": 200, "startupz": 200}
+    address = telemetry.address
+    await node.stop()
+    with pytest.raises(OSError, match=r"refused|Connect call failed"):
+        await asked(address, "/livez")
+
+
+async def test_a_node_that_drains_is_alive_and_not_ready(store: Store) -> None:
+    app, begun, go = mg.App("shop"), asyncio.Event(), asyncio.Event()
+
+    @app.agent("desk").action(complete_within="20s", undo=mg.NOTHING)
+    async def work(x: int) -> int:
+        begun.set()
+        await go.wait()
+        return x
+
+    @app.workflow()
+    def do(x: int) -> int:
+        return work(x)
+
+    telemetry = Telemetry(listen="127.0.0.1:0")
+    node = Node(app, store, options=BEATING, telemetry=telemetry)
+    await node.start()
+    await node.client.submit(do, 1)
+    await begun.wait()
+    stopping = asyncio.create_task(node.stop())
+    assert await until(telemetry, "readyz", 503) == "not ready: draining\n"
+    assert await states(telemetry) == {"livez": 200, "readyz": 503, "startupz": 200}
+    go.set()
+    await stopping
+
+
+async def test_a_node_whose_store_is_away_is_alive_and_not_ready_until_it_is_back(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One heartbeat that failed is enough, and one that came through; metrics that need the store are left out meanwhile."""
+    heartbeat = store.heartbeat
+
+    async def away(*_: Any) -> Any:
+        raise StoreUnavailableError("the cable is cut")
+
+    async with watched(None, store, roles=("supervisor",), options=BEATING) as (_, telemetry):
+        await until(telemetry, "readyz", 200)
+        monkeypatch.setattr(store, "heartbeat", away)
+        monkeypatch.setattr(store, "figures", away)
+        assert await until(telemetry, "readyz", 503) == "not ready: the store does not answer\n"
+        assert (await states(telemetry))["livez"] == 200
+        status, _, text = await asked(telemetry.address, "/metrics")
+        assert (status, Numbers(text)("makegood_alerts")) == (200, None)
+        monkeypatch.setattr(store, "heartbeat", heartbeat)
+        await until(telemetry, "readyz", 200)
+
+
+async def test_a_store_that_does_not_answer_at_all_is_found_out_when_a_life_has_passed(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def never(*_: Any) -> Any:
+        await asyncio.Event().wait()
+
+    short = Options(heartbeat="10ms", life="30ms", poll=None, leaderless=None, tell=None)
+    async with watched(None, store, roles=("scheduler",), options=short) as (_, telemetry):
+        monkeypatch.setattr(store, "heartbeat", never)
+        await until(telemetry, "readyz", 503)
+
+
+async def test_livez_says_no_when_a_role_has_died(store: Store) -> None:
+    """Not for long: the node stops then. Whoever asks in between is told."""
+    telemetry = Telemetry(listen="127.0.0.1:0")
+    node = Node(None, store, roles=("scheduler",), options=BEATING, telemetry=telemetry)
+
+    async def broken() -> bool:
+        raise ZeroDivisionError
+
+    await node.start()
+    assert node.scheduler is not None
+    node.scheduler._turn = broken  # type: ignore[method-assign]
+    node.scheduler._wake.set()
+    assert "scheduler has ended" in await until(telemetry, "livez", 503)
+    assert "scheduler has ended" in await until(telemetry, "readyz", 503)
+    await node.stop()
+
+
+# Listening
+
+
+@pytest.mark.parametrize(
+    "listen",
+    ["127.0.0.1", ":9000", "::1:9000", "h:99999", "h:port", "h:", "a b:1", "http://h:1", "", "h:-1", "h:٣"],
+)
+def test_an_address_that_cannot_be_meant_is_refused_with_what_to_write(listen: str) -> None:
+    with pytest.raises(mg.ConfigError, match=r"listen=.*write HOST:PORT, such as 127\.0\.0\.1:9464"):
+        Telemetry(listen=listen)
+    assert host_and_port("[::1]:80") == ("::1", 80)
+
+
+async def test_a_port_that_is_taken_is_refused_before_the_store_is_opened(store: Store) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        listen = f"127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(mg.ConfigError, match=rf"listen='{listen}'.*in use.*another process"):
+            async with (
+                watched(None, store, roles=("scheduler",)) as _,
+                Node(
+                    None,
+                    "sqlite:////no/such/folder/x.db",
+                    roles=("scheduler",),
+                    telemetry=Telemetry(listen=listen),
+                ),
+            ):
+                pass
+
+
+async def test_one_telemetry_watches_one_node(store: Store) -> None:
+    async with watched(None, store, roles=("scheduler",)) as (_, telemetry):
+        with pytest.raises(mg.ConfigError, match="make one for each"):
+            await Node(None, store, roles=("scheduler",), telemetry=telemetry).start()
+
+
+async def closed(writer: asyncio.StreamWriter) -> None:
+    """Close a connection."""
+    writer.close()
+    await writer.wait_closed()
+
+
+async def test_what_is_no_request_for_a_page_gets_an_answer_too() -> None:
+    """HEAD has no body; other methods, other paths, other protocols, endless heads and half requests end at once."""
+
+    async def answer(path: str, headers: Any) -> Page:
+        return Page(200, f"{path} {headers.get('accept')}\n".encode())
+
+    server = Server("127.0.0.1:0", answer)
+    await server.begin()
+    where = server.address
+    assert (await asked(where, "/x?y=1", "Accept: text/plain"))[::2] == (200, "/x text/plain\n")
+    status, headers, text = await asked(where, "/x", method="HEAD")
+    assert (status, headers["content-length"], text) == (200, "8", "")
+    assert (await asked(where, "/x", method="POST"))[0] == 405
+    assert (await asked(where, "/x y"))[0] == 400
+    assert (await asked(where, "/", f"X: {'x' * MOST_HEAD}"))[0] == 431
+    reader, writer = await asyncio.open_connection("127.0.0.1", int(where.rpartition(":")[2]))
+    writer.write(b"GET / HT")
+    writer.write_eof()
+    assert await reader.read() == b""
+    await closed(writer)
+    many = [
+        await asyncio.open_connection("127.0.0.1", int(where.rpartition(":")[2])) for _ in range(MOST_AT_ONCE)
+    ]
+    assert (await asked(where, "/x"))[0] == 503
+    for _, other in many:
+        await closed(other)
+    await server.end()
+
+
+async def test_probes_are_not_logged(store: Store, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.DEBUG):
+        async with watched(None, store, roles=("scheduler",)) as (_, telemetry):
+            caplog.clear()
+            await states(telemetry)
+            assert not [r for r in caplog.records if r.name.startswith("makegood.telemetry")]
+
+
+# Registries
+
+
+async def test_a_program_with_its_own_page_has_the_metrics_there(store: Store) -> None:
+    """In its registry while the node runs, beside its own; no port is opened."""
+    registry = CollectorRegistry(auto_describe=True)
+    telemetry = Telemetry(registry=registry)
+    async with Node(None, store, roles=("scheduler", "supervisor"), options=QUICK, telemetry=telemetry):
+        numbers = Numbers(generate_latest(registry).decode())
+        assert numbers("makegood_leader", role="supervisor") is not None
+        assert telemetry.address == ""
+    assert generate_latest(registry) == b""
+
+
+async def test_the_form_is_the_one_that_the_scraper_asks_for(store: Store) -> None:
+    async with watched(None, store, roles=("scheduler",)) as (_, telemetry):
+        _, plain, _ = await asked(telemetry.address, "/metrics")
+        _, modern, text = await asked(
+            telemetry.address, "/metrics", "Accept: application/openmetrics-text; version=1.0.0"
+        )
+    assert plain["content-type"].startswith("text/plain")
+    assert modern["content-type"].startswith("application/openmetrics-text")
+    assert text.endswith("# EOF\n")
+    names = [family.name for family in strictly_read(text)]  # type: ignore[no-untyped-call]  # the library brings no types for it
+    assert len(names) == len(set(names)) == len(METRICS)
+    assert prometheus().__name__ == "prometheus_client"
+    assert Gauges.__doc__

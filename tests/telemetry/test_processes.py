@@ -1,0 +1,159 @@
+"""Real processes, watched from outside: their numbers add up to the work done, their logs say where and never what."""
+
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from subprocess import Popen
+from typing import Any
+
+import pytest
+
+from tests.doors.conftest import Shop
+from tests.telemetry.conftest import Numbers
+
+SECRET = "4111-1111-1111-1111"
+ENVIRON = {
+    "MAKEGOOD_LISTEN": "127.0.0.1:0",
+    "MAKEGOOD_EVERY": "100ms",
+    "MAKEGOOD_LEASE": "1s",
+    "MAKEGOOD_HEARTBEAT": "100ms",
+}
+
+
+class Served:
+    """A process that runs roles and listens."""
+
+    def __init__(self, shop: Shop, *words: str, **environ: str) -> None:
+        self.process: Popen[str] = shop.start(*words, "--json", **ENVIRON, **environ)
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        assert line, self.process.communicate(timeout=10)[1]
+        self.address = json.loads(line)["listen"]
+
+    def get(self, path: str) -> tuple[int, str]:
+        """Return status and text of a page."""
+        try:
+            with urllib.request.urlopen(f"{self.address}{path}", timeout=20) as page:  # noqa: S310 - our own http
+                return page.status, page.read().decode()
+        except urllib.error.HTTPError as answer:
+            with answer:
+                return answer.code, answer.read().decode()
+
+    def numbers(self) -> Numbers:
+        """Return its metrics."""
+        status, text = self.get("/metrics")
+        assert status == 200, text
+        return Numbers(text)
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Iterator[Shop]:
+    """A shop whose store is set up and where nothing runs; the leaky app is there, too."""
+    made = Shop(tmp_path)
+    (tmp_path / "leaky.py").write_text(
+        (Path(__file__).parent / "leaky.py").read_text(encoding="utf-8"), encoding="utf-8"
+    )
+    assert made.call("store", "migrate").exit_code == 0
+    yield made
+    made.close()
+
+
+def test_every_role_answers_and_their_numbers_add_up_to_the_work_done(shop: Shop) -> None:
+    """Scheduler, agents and Supervisor as processes of their own: each part of the work is counted where it was done, once."""
+    scheduler = Served(shop, "scheduler")
+    agent = Served(shop, "agent", "kiosk:kiosk", "stock", "till")
+    supervisor = Served(shop, "supervisor")
+    for n in range(3):
+        shop.done("task", "submit", "kiosk:buy", json.dumps({"id": f"o{n}"}), "--key", f"o{n}")
+    for n in range(3):
+        shop.done(
+            "task",
+            "submit",
+            "kiosk:buy",
+            json.dumps({"id": f"o{n}"}),
+            "--key",
+            f"o{n}",
+            "--wait",
+            "--timeout",
+            "30s",
+        )
+    refused = shop.call(
+        "task", "submit", "kiosk:buy", '{"id": "no", "card": "declined"}', "--wait", "--timeout", "30s"
+    )
+    assert refused.exit_code == 5
+    roles = (scheduler, agent, supervisor)
+    for role in roles:
+        assert [role.get(path) for path in ("/livez", "/readyz", "/startupz")] == [(200, "ok\n")] * 3
+    by_role = [role.numbers() for role in roles]
+    assert by_role[0].table("makegood_tasks_total", "app", "workflow", "outcome") == {
+        ("kiosk", "buy", "processed"): 3,
+        ("kiosk", "buy", "undone"): 1,
+    }
+    attempts = by_role[0].table("makegood_step_attempts_total", "agent", "step", "outcome")
+    assert attempts == {
+        ("stock", "reserve", "ok"): 5,  # four, and one undo
+        ("till", "charge", "ok"): 3,
+        ("till", "charge", "permanent"): 1,
+        ("till", "print_receipt", "ok"): 3,
+    }
+    timed = by_role[1].table("makegood_step_duration_seconds_count", "agent", "step", "doing")
+    assert timed["till", "charge", "do"] == 4
+    assert timed["stock", "reserve", "undo"] == 1
+    assert by_role[1]("makegood_step_schedule_to_start_seconds_count") == sum(attempts.values())
+    assert by_role[1]("makegood_commit_batch_size_sum", op="answer") == sum(attempts.values())
+    assert [numbers("makegood_leader") for numbers in by_role] == [None, None, 1]
+    assert by_role[2]("makegood_tasks") is None  # nothing is unended
+    assert by_role[1]("makegood_tasks_total") is None
+
+
+def test_run_tells_people_where_it_listens_and_refuses_where_it_cannot(shop: Shop) -> None:
+    first = Served(shop, "run", "kiosk:kiosk")
+    listen = first.address.removeprefix("http://")
+    second = shop.call("run", "kiosk:kiosk", "--listen", listen)
+    assert second.exit_code == 2
+    assert f"listen='{listen}': this process cannot listen there" in second.stderr
+    assert "Traceback" not in second.stderr
+    third = shop.start("supervisor", "--listen", "127.0.0.1:0")
+    assert third.stderr is not None
+    lines = [third.stderr.readline() for _ in range(2)]
+    assert any("listens on http://127.0.0.1:" in line for line in lines), lines
+    assert any("; probes and metrics on http://127.0.0.1:" in line for line in lines), lines
+    code, _, err = shop.stop(first.process)
+    assert code == 0, err
+
+
+def test_logs_say_which_task_step_and_attempt_and_never_a_payload(shop: Shop) -> None:
+    """Every way in which a step can go wrong, at the finest level, as JSON: fields are there, the secret is not."""
+    served = Served(
+        shop, "run", "leaky:app", "--log-format", "json", MAKEGOOD_LOG_LEVEL="debug", MAKEGOOD_TELL="100ms"
+    )
+    tasks = {}
+    for how in ("fine", "down", "odd", "unfit", "stuck"):
+        order = json.dumps({"secret": SECRET, "how": how})
+        made = shop.call("task", "submit", "leaky:buy", order, "--wait", "--timeout", "30s", "--json")
+        tasks[how] = json.loads(made.stdout)["id"]
+    assert served.process.stderr is not None
+    lines: list[dict[str, Any]] = []
+    while not lines or (lines[-1]["logger"], lines[-1].get("task")) != ("makegood.alerts", tasks["stuck"]):
+        lines.append(json.loads(served.process.stderr.readline()))
+    code, _, err = shop.stop(served.process)
+    assert code == 0
+    lines += [json.loads(line) for line in err.splitlines()]
+    assert SECRET not in json.dumps(lines)
+    assert len(json.dumps(lines)) < 40_000  # the pipe is not read before
+    inside = [line for line in lines if line["logger"] == "leaky" and line["message"] == "charging"]
+    assert [(line["step"], line["attempt"]) for line in inside if line["task"] == tasks["down"]] == [
+        ("charge", 1),
+        ("charge", 2),
+        ("charge", 3),
+    ]
+    gave_up = [
+        line for line in lines if line["logger"] == "makegood.agent" and line.get("task") == tasks["down"]
+    ]
+    assert {(line["step"], line["attempt"]) for line in gave_up} >= {
+        ("charge", 1),
+        ("charge", 2),
+        ("charge", 3),
+    }

@@ -1,0 +1,188 @@
+"""The circuit breaker's rules: when it opens, its one canary, the gradual release, and what does not count."""
+
+import random
+
+import pytest
+
+from makegood.breaker import UNCOUNTED, Breaker, Circuit, Outcome
+from makegood.errors import ConfigError
+
+
+def circuit(failures: int = 3, size: int = 8, reset: float = 30.0) -> Circuit:
+    """Return a closed circuit."""
+    return Circuit(Breaker(failures=failures, reset=reset), size)
+
+
+def call(made: Circuit, outcome: Outcome, now: float = 0.0) -> bool:
+    """Let one call begin and end at once."""
+    return made.ended(made.began(now), outcome, now)
+
+
+def opened(size: int = 8, now: float = 0.0) -> Circuit:
+    """Return a circuit that has just opened."""
+    made = circuit(size=size)
+    for _ in range(3):
+        assert call(made, "failed", now)
+    assert made.state == "open"
+    return made
+
+
+def test_so_many_failures_in_a_row_open_it_and_an_answer_between_begins_anew() -> None:
+    made = circuit()
+    for outcome in ("failed", "failed", "answered", "failed", "failed"):
+        call(made, outcome)
+    assert made.closed
+    assert made.room(0.0, 8) == 8
+    call(made, "failed")
+    assert made.state == "open"
+    assert made.room(0.0, 8) == 0
+
+
+@pytest.mark.parametrize("outcome", ["later", "neither"])
+def test_what_is_neither_answer_nor_failure_changes_nothing(outcome: Outcome) -> None:
+    made = circuit()
+    for each in ("failed", "failed", outcome, outcome, outcome):
+        call(made, each)
+    assert made.closed
+    call(made, "failed")
+    assert made.state == "open"
+
+
+def test_after_reset_exactly_one_call_is_let_through() -> None:
+    made = opened()
+    assert made.room(29.9, 8) == 0
+    assert made.remaining(29.9) == pytest.approx(0.1)
+    assert made.room(30.0, 8) == 1
+    assert made.state == "half-open"
+    made.began(30.0)
+    assert made.room(31.0, 8) == 0
+    assert made.remaining(31.0) == 0
+
+
+def test_a_canary_that_fails_opens_it_again_for_the_whole_time() -> None:
+    made = opened()
+    assert made.room(30.0, 8) == 1
+    assert call(made, "failed", 35.0)
+    assert made.state == "open"
+    assert made.remaining(35.0) == 30.0
+
+
+def test_a_canary_to_which_the_service_says_later_gives_it_that_time() -> None:
+    made = opened()
+    made.room(30.0, 8)
+    call(made, "later", 31.0)
+    assert made.state == "open"
+
+
+def test_a_canary_that_tells_nothing_is_followed_by_another() -> None:
+    made = opened()
+    made.room(30.0, 8)
+    call(made, "neither", 31.0)
+    assert made.state == "half-open"
+    assert made.room(31.0, 8) == 1
+
+
+def test_it_is_released_step_by_step_by_answers() -> None:
+    made = opened(size=5)
+    made.room(30.0, 5)
+    call(made, "answered", 30.0)
+    most = [made.most]
+    while not made.closed:
+        assert made.state == "release"
+        tickets = [made.began(31.0) for _ in range(made.room(31.0, 5))]
+        assert made.room(31.0, 5) == 0
+        assert len(tickets) == made.most
+        made.ended(tickets[0], "answered", 31.0)
+        for ticket in tickets[1:]:
+            made.ended(ticket, "neither", 31.0)
+        most.append(made.most)
+    assert most == [2, 3, 4, 5]
+
+
+def test_a_failure_in_the_release_halves_it_and_the_last_one_opens_it() -> None:
+    made = circuit(failures=10, size=16)
+    for _ in range(10):
+        call(made, "failed")
+    made.room(30.0, 16)
+    for _ in range(8):
+        call(made, "answered", 30.0)
+    assert made.most == 9
+    for most in (4, 2, 1):
+        call(made, "failed", 30.0)
+        assert (made.state, made.most) == ("release", most)
+    call(made, "failed", 30.0)
+    assert made.state == "open"
+
+
+def test_one_slot_is_released_by_the_canary_alone() -> None:
+    made = opened(size=1)
+    made.room(30.0, 1)
+    call(made, "answered", 30.0)
+    assert made.closed
+
+
+def test_what_began_before_it_opened_counts_neither_here_nor_for_the_step() -> None:
+    made = circuit()
+    early = [made.began(0.0) for _ in range(8)]
+    assert [made.ended(ticket, "failed", 1.0) for ticket in early] == [True] * 3 + [False] * 5
+    assert made.remaining(1.0) == 30.0
+    late = circuit()
+    early = [late.began(0.0) for _ in range(5)]
+    for ticket in early[:3]:
+        late.ended(ticket, "failed", 1.0)
+    late.room(31.0, 8)
+    assert not late.ended(early[3], "answered", 31.0)
+    assert late.state == "half-open"  # an answer from before it opened is no canary's
+    assert late.room(31.0, 8) == 1
+
+
+def test_what_was_on_its_way_when_it_opened_is_let_begin_and_does_not_count() -> None:
+    made = opened()
+    ticket = made.began(1.0)
+    assert ticket == UNCOUNTED
+    assert not made.ended(ticket, "failed", 2.0)
+    assert made.remaining(2.0) == 28.0
+
+
+def test_jitter_adds_up_to_a_half_so_that_processes_do_not_ask_together() -> None:
+    waits = set()
+    rng = random.Random(1)
+    for _ in range(50):
+        made = circuit(failures=1)
+        made.ended(made.began(0.0), "failed", 0.0, rng.random())
+        waits.add(round(made.remaining(0.0), 1))
+    assert min(waits) >= 30.0
+    assert max(waits) <= 45.0
+    assert len(waits) > 30
+
+
+def test_whatever_happens_no_more_is_in_flight_than_its_state_allows() -> None:
+    """Twenty thousand random events, with all that may overlap: open lets none begin, half-open one, release what it says."""
+    rng = random.Random(7)
+    made, now = circuit(failures=2, size=6), 0.0
+    flying: list[int] = []
+    seen: set[str] = set()
+    for _ in range(20_000):
+        now += rng.random() * 3
+        room = made.room(now, 6 - len(flying))
+        assert 0 <= room <= 6 - len(flying)
+        assert made.state != "open" or room == 0
+        counted = [ticket for ticket in flying if ticket == made._term]
+        assert made.state in ("closed", "open") or len(counted) + room <= max(made.most, len(counted))
+        flying += [made.began(now) for _ in range(min(room, rng.randrange(3)))]
+        if flying and rng.random() < 0.6:
+            ticket = flying.pop(rng.randrange(len(flying)))
+            good = rng.random() < (0.1 if now % 400 < 100 else 0.9)
+            made.ended(
+                ticket, "answered" if good else rng.choice(("failed", "failed", "later")), now, rng.random()
+            )
+        seen.add(made.state)
+    assert seen == {"closed", "open", "half-open", "release"}
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"failures": 0}, {"failures": 1.5}, {"failures": True}, {"reset": 0}, {"reset": "soon"}]
+)
+def test_what_cannot_be_meant_is_refused(wrong: dict[str, object]) -> None:
+    with pytest.raises(ConfigError, match="Breaker"):
+        Breaker(**wrong)  # type: ignore[arg-type]

@@ -1,0 +1,87 @@
+"""Log lines say which task, step and attempt they are about, as text and as JSON, whoever writes them."""
+
+import enum
+import json
+import logging
+from contextvars import copy_context
+from typing import Any, Literal
+
+import pytest
+
+from makegood.call import enter
+from makegood.codec import decode
+from makegood.errors import PayloadError
+from makegood.loglines import CallFields, JsonLines, TextLines, fields
+from tests.unit.test_call import Attempt
+
+
+def record(name: str = "orders", message: str = "hello", **extra: Any) -> logging.LogRecord:
+    """Return a record as a logger makes it."""
+    return logging.getLogger(name).makeRecord(name, logging.INFO, "f.py", 1, message, (), None, extra=extra)
+
+
+def in_a_call(made: logging.LogRecord) -> logging.LogRecord:
+    """Return a record as the filter leaves it inside a call."""
+
+    def inside() -> logging.LogRecord:
+        enter(Attempt().call)
+        assert CallFields().filter(made)
+        return made
+
+    return copy_context().run(inside)
+
+
+def test_a_line_written_inside_a_call_has_its_task_step_and_attempt() -> None:
+    line = json.loads(JsonLines().format(in_a_call(record())))
+    call = Attempt().call
+    assert (line["task"], line["step"], line["attempt"]) == (call.task_id, call.step, call.attempt)
+    assert (line["level"], line["logger"], line["message"]) == ("info", "orders", "hello")
+    assert line["time"].endswith("Z")
+
+
+def test_outside_of_a_call_a_line_has_what_it_names_itself() -> None:
+    made = record(task="0abc", alert=7, step=None)
+    assert CallFields().filter(made)
+    assert fields(made) == {"task": "0abc", "alert": 7}
+    assert "task" not in json.loads(JsonLines().format(record()))
+
+
+def test_what_a_line_names_itself_stands() -> None:
+    """The engine's lines know better than where they happen to be written."""
+    made = in_a_call(record(task="0other", attempt=9))
+    assert (fields(made)["task"], fields(made)["attempt"]) == ("0other", 9)
+
+
+def test_as_text_lines_of_others_end_with_the_call_and_ours_name_it_themselves() -> None:
+    call = Attempt().call
+    about = f"[task={call.task_id} step={call.step} attempt={call.attempt}]"
+    assert TextLines().format(in_a_call(record())).endswith(f"INFO    orders: hello {about}")
+    assert TextLines().format(in_a_call(record("makegood.agent"))).endswith("makegood.agent: hello")
+    assert TextLines().format(record()).endswith("orders: hello")
+    assert TextLines().format(in_a_call(record(message="one\ntwo"))).endswith(f"orders: one {about}\ntwo")
+
+
+def test_an_exception_and_odd_fields_are_json_too() -> None:
+    """A traceback is one field; a field that JSON does not know is shown as text."""
+    made = record(place=object, note="a\nb")
+    made.exc_info = (ZeroDivisionError, ZeroDivisionError("by 0"), None)
+    made.stack_info = "Stack:"
+    text = JsonLines().format(made)
+    assert "\n" not in text
+    line = json.loads(text)
+    assert line["exception"].endswith("ZeroDivisionError: by 0")
+    assert (line["place"], line["note"], line["stack"]) == ("<class 'object'>", "a\nb", "Stack:")
+
+
+class Card(enum.Enum):
+    """A kind of card."""
+
+    VISA = "visa"
+
+
+@pytest.mark.parametrize("annotation", [Card, Literal["visa"], dict[str, Card]])
+def test_what_does_not_fit_is_told_without_its_value(annotation: Any) -> None:
+    data = b'{"x":"4111-1111"}' if annotation == dict[str, Card] else b'"4111-1111"'
+    with pytest.raises(PayloadError, match="Invalid enum value") as refused:
+        decode(data, annotation)
+    assert "4111" not in str(refused.value)

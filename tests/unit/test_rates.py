@@ -1,0 +1,48 @@
+"""A rate as points in time: evenly spaced, little ahead, little made up for."""
+
+import random
+
+import pytest
+
+from makegood.errors import ConfigError
+from makegood.rates import BEHIND, pace, per_second
+
+
+@pytest.mark.parametrize(
+    "wrong", ["20", "20/x", "-1/s", "0/s", 0, -3.0, True, float("inf"), float("nan"), "5/0s", None, "1/s/s"]
+)
+def test_what_is_no_rate_is_refused(wrong: object) -> None:
+    with pytest.raises(ConfigError, match=r'rate=.*"20/s"'):
+        per_second(wrong)
+
+
+@pytest.mark.parametrize("rate", [0.5, 7.0, 20.0, 333.0])
+@pytest.mark.parametrize("processes", [1, 5])
+def test_many_processes_keep_it_within_five_percent_over_ten_seconds(rate: float, processes: int) -> None:
+    """Each asks when it is told to, a little late; what begins in any ten seconds is the rate."""
+    rng = random.Random(3)
+    next_: float | None = None
+    asks = [(rng.random() * 0.01, n) for n in range(processes)]
+    begun: list[float] = []
+    while (now := min(asks)[0]) < 40.0:
+        _, who = min(asks)
+        asks.remove((now, who))
+        stand = pace(next_, now, rate)
+        begun += [now + stand.delay(n) for n in range(stand.most)]
+        next_ = stand.after(stand.most)
+        asks.append((now + stand.again(stand.most) + rng.random() * 0.03, who))
+    for start in (0.0, 5.0, 17.3, 29.0):
+        count = sum(start <= at < start + 10 for at in begun)
+        assert abs(count - rate * 10) <= max(0.05 * rate * 10, 1)
+
+
+def test_unused_time_is_not_saved_up() -> None:
+    assert pace(100.0, 200.0, 50.0).first == 200.0 - BEHIND
+
+
+def test_calls_made_beside_it_are_paid_back() -> None:
+    assert pace(100.0, 100.0, 10.0, spent=5).first == 100.5
+
+
+def test_a_clock_that_went_far_back_does_not_stop_everything() -> None:
+    assert pace(1e6, 100.0, 10.0).first <= 161.0

@@ -1,0 +1,91 @@
+"""The straight road and the remembered beginnings decide what the long way decides, in whatever world."""
+
+import random
+
+import pytest
+
+from makegood import saga
+from makegood.decision import Decision
+from makegood.messages import Message
+from makegood.saga import deciding
+from makegood.saga.birth import Beginnings, begun
+from makegood.saga.deciding import folded
+from makegood.saga.straight import straight
+from makegood.task import Held, Step, Task
+from tests.unit.saga_case import Case, action, result_of, template
+from tests.unit.saga_rows import Record
+from tests.unit.saga_world import World
+
+
+def test_every_decision_of_many_worlds_is_the_same_by_either_road(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = {"straight": 0, "long": 0, "ended": 0}
+
+    def both(held: Held, messages: list[Message]) -> Decision:
+        long = folded(held, messages)
+        short = straight(held, messages[0]) if len(messages) == 1 else None
+        taken["long" if short is None else "straight"] += 1
+        if short is not None:
+            assert short == long
+            taken["ended"] += short.release
+        return long
+
+    monkeypatch.setattr(saga, "decide", both)
+    for seed in range(400):
+        World(random.Random(seed), Record(), hostile=seed % 4 == 0).run()
+    assert taken["straight"] > 250
+    assert taken["ended"] > 20
+    assert taken["long"] > taken["straight"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "changed"),
+    [
+        ("done", {"attempt": 2}),  # another attempt
+        ("permanent", {}),
+        ("gave_up", {}),
+        ("later", {"wait": 1.0}),
+        ("done", {"doing": "probe"}),
+        ("done", {"idx": 7}),  # no such step
+    ],
+)
+def test_what_is_not_plain_is_left_to_the_long_way(kind: str, changed: dict[str, object]) -> None:
+    case = Case(action(0), action(1, 0))
+    message = Message(**{"kind": kind, "idx": 0, "doing": "do", "attempt": 1, **changed})  # type: ignore[arg-type]
+    assert straight(case.held, message) is None
+
+
+def test_arguments_that_cannot_be_put_together_are_left_to_the_long_way() -> None:
+    case = Case(action(0), action(1, 0, args=template('{"x":', result_of(0, "missing"), "}")))
+    assert straight(case.held, Message("done", 0, "do", 1, b"{}")) is None
+    assert case.say(Message("done", 0, "do", 1, b"{}")).task.cause.startswith("s1")
+
+
+def test_decide_takes_the_straight_road(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or nothing of this file would matter."""
+    case = Case(action(0), action(1, 0))
+    monkeypatch.setattr(deciding, "folded", lambda *_: pytest.fail("the long way"))
+    assert case.say(Message("done", 0, "do", 1, b"1")).requests[0].idx == 1
+
+
+def _task(number: int, *, priority: int = 0) -> Task:
+    return Task(
+        number, "shop", "order", priority=priority, within=60.0, inputs=(b"%d" % number, b"{}"), epoch=1
+    )
+
+
+def test_a_remembered_beginning_is_that_of_the_rules() -> None:
+    """Tasks with the same steps, and other inputs, priority, plans between them."""
+    plans = [Case(action(0), action(1), action(2, 0, 1)).held.steps, Case(action(0), action(1, 0)).held.steps]
+    shapes = [tuple(step.plan for step in steps) for steps in plans]
+    beginnings = Beginnings()
+    for number in range(1, 9):
+        shape = shapes[number % 2]
+        task = _task(number, priority=number)
+        held, first = beginnings.begin(task, shape)
+        true = saga.hold(task, map(Step, shape))
+        assert (held.task, held.steps, held.open, held.left) == (true.task, true.steps, true.open, true.left)
+        assert held.followers == true.followers
+        assert first is not None
+        assert first == begun(true)
+        saga.apply(held, first)
+        assert [s.state for s in held.steps].count("running") == len(first.requests)

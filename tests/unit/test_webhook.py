@@ -1,0 +1,109 @@
+"""Signed webhooks: who knows the secret can tell who sent it; each try is one request, and what fails says why."""
+
+import http.server
+import threading
+from collections.abc import Iterator
+from typing import ClassVar
+
+import pytest
+
+from makegood.clock import SystemClock
+from makegood.errors import ConfigError, DeliveryError
+from makegood.signing import address, key_of, signature, verified
+from makegood.webhook import Webhook
+
+
+class Receiver(http.server.BaseHTTPRequestHandler):
+    """Keeps what it is sent and answers what it is told to."""
+
+    got: ClassVar[list[tuple[str, dict[str, str], bytes]]] = []
+    answer: ClassVar[int] = 204
+
+    def do_POST(self) -> None:
+        """Take a message."""
+        body = self.rfile.read(int(self.headers["content-length"]))
+        self.got.append((self.path, {k.lower(): v for k, v in self.headers.items()}, body))
+        self.send_response(self.answer)
+        self.send_header("retry-after", "7")
+        self.send_header("location", "http://127.0.0.1:1/")
+        self.end_headers()
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the standard library's name
+        """Say nothing."""
+
+
+@pytest.fixture
+def receiver() -> Iterator[str]:
+    """The address of somebody who listens."""
+    Receiver.got, Receiver.answer = [], 204
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Receiver)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}/hook?to=ops"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+async def test_the_receiver_can_tell_who_sent_it(receiver: str) -> None:
+    clock = SystemClock()
+    await Webhook(receiver, ["new", "whsec_b2xk"], clock=clock).post("m-1", b'{"n":1}')
+    ((path, headers, body),) = Receiver.got
+    assert (path, headers["webhook-id"], headers["content-type"]) == (
+        "/hook?to=ops", "m-1", "application/json",
+    )  # fmt: skip
+    for secret in ("new", "old"):
+        assert verified(secret, headers, body, now=clock.wall())
+    assert not verified("other", headers, body, now=clock.wall())
+    assert not verified("new", headers, body + b" ", now=clock.wall())
+    assert not verified("new", headers, body, now=clock.wall() + 301), (
+        "an old message, sent again by somebody"
+    )
+    assert not verified("new", {}, body, now=clock.wall())
+
+
+async def test_without_a_secret_there_is_no_signature(receiver: str) -> None:
+    await Webhook(receiver, clock=SystemClock()).post("m-1", b"{}")
+    assert "webhook-signature" not in Receiver.got[0][1]
+
+
+@pytest.mark.parametrize("answer", [302, 410, 500])
+async def test_what_is_not_taken_is_an_error_that_says_what_was_answered(receiver: str, answer: int) -> None:
+    """A redirect is not followed."""
+    Receiver.answer = answer
+    with pytest.raises(DeliveryError, match=f"127.0.0.1.*answered {answer}") as caught:
+        await Webhook(receiver, clock=SystemClock()).post("m-1", b"{}")
+    assert (caught.value.status, caught.value.retry_after) == (answer, "7")
+    assert "to=ops" not in str(caught.value), "an address may hold secrets"
+    assert len(Receiver.got) == 1
+
+
+async def test_nobody_there_is_an_error_too() -> None:
+    with pytest.raises(DeliveryError, match="cannot be reached") as caught:
+        await Webhook("http://127.0.0.1:1/", clock=SystemClock()).post("m-1", b"{}")
+    assert caught.value.status == 0
+
+
+def test_the_signature_is_that_of_the_specification() -> None:
+    """The example of Standard Webhooks."""
+    secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+    body = b'{"test": 2432232314}'
+    assert signature([secret], "msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, body) == (
+        "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
+    )
+
+
+@pytest.mark.parametrize(
+    ("url", "told"),
+    [("ftp://x/", "write https://"), ("https:///x", "write https://"), ("https://a:b@x/", "name and password"),
+     ("https://x:port/", "cannot be read"), ("hook", "write https://")],
+)  # fmt: skip
+def test_an_address_that_cannot_be_meant_is_refused(url: str, told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        address(url)
+
+
+def test_a_secret_that_is_no_base64_is_refused_and_not_shown() -> None:
+    with pytest.raises(ConfigError, match="base64") as caught:
+        key_of("whsec_$$$")
+    assert "$$$" not in str(caught.value)
