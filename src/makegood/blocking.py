@@ -141,25 +141,33 @@ class BlockingCorrespondent(ABC):
         """Return messages that wait, or dead letters: see ``Client.messages``."""
         return self._run(lambda client: client.messages(queue, dead=dead, limit=limit))
 
-    def replay_messages(self, queue: str, ids: Sequence[str] | None = None) -> list[str]:
+    def replay_messages(
+        self, queue: str, ids: Sequence[str] | None = None, *, who: str | None = None, why: str = ""
+    ) -> list[str]:
         """Let dead letters be received again: see ``Client.replay_messages``."""
-        return self._run(lambda client: client.replay_messages(queue, ids))
+        return self._run(lambda client: client.replay_messages(queue, ids, who=who, why=why))
 
-    def drop_messages(self, queue: str, ids: Sequence[str] | None = None) -> list[str]:
+    def drop_messages(
+        self, queue: str, ids: Sequence[str] | None = None, *, who: str | None = None, why: str = ""
+    ) -> list[str]:
         """Remove dead letters for good: see ``Client.drop_messages``."""
-        return self._run(lambda client: client.drop_messages(queue, ids))
+        return self._run(lambda client: client.drop_messages(queue, ids, who=who, why=why))
 
     def notices(self, *, dead: bool = False, limit: int = 100) -> list[ListenerView]:
         """Return the webhooks that are still to be told something: see ``Client.notices``."""
         return self._run(lambda client: client.notices(dead=dead, limit=limit))
 
-    def retry_notices(self, task: str | int | None = None) -> list[str]:
+    def retry_notices(
+        self, task: str | int | None = None, *, who: str | None = None, why: str = ""
+    ) -> list[str]:
         """Send again what was given up: see ``Client.retry_notices``."""
-        return self._run(lambda client: client.retry_notices(task))
+        return self._run(lambda client: client.retry_notices(task, who=who, why=why))
 
-    def drop_notices(self, task: str | int | None = None) -> list[str]:
+    def drop_notices(
+        self, task: str | int | None = None, *, who: str | None = None, why: str = ""
+    ) -> list[str]:
         """Drop what was given up: see ``Client.drop_notices``."""
-        return self._run(lambda client: client.drop_notices(task))
+        return self._run(lambda client: client.drop_notices(task, who=who, why=why))
 
 
 class SyncQueue:

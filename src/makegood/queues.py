@@ -19,6 +19,7 @@ from makegood.clock import Clock
 from makegood.codec import encode
 from makegood.durations import Duration, seconds
 from makegood.errors import ConfigError, DefinitionError, StoreUnavailableError
+from makegood.messages import Act
 from makegood.observing import Observer
 from makegood.queued import QueueMessage
 from makegood.store import Store
@@ -191,6 +192,10 @@ class Correspondent(ABC):
     def ready(self) -> None:
         """Raise ``ClosedError`` unless the client is open."""
 
+    @abstractmethod
+    def new_act(self, who: str | None, why: str) -> Act:
+        """Return an act's identity."""
+
     @property
     @abstractmethod
     def means(self) -> tuple[Clock, random.Random]:
@@ -254,32 +259,44 @@ class Correspondent(ABC):
         self.ready()
         return await self.store.messages(queue, limit, dead=dead)
 
-    async def replay_messages(self, queue: str, ids: Sequence[str] | None = None) -> list[str]:
+    async def replay_messages(
+        self, queue: str, ids: Sequence[str] | None = None, *, who: str | None = None, why: str = ""
+    ) -> list[str]:
         """Let dead letters of a queue be received again, all of them or those of these ids, and end their alerts; returns the ids of
-        those that there were.
+        those that there were. ``who`` (default: user@host) and ``why`` stand in the audit.
         """
         self.ready()
-        return await self.store.replay_messages(queue, ids)
+        return await self.store.replay_messages(queue, self.new_act(who, why), ids)
 
-    async def drop_messages(self, queue: str, ids: Sequence[str] | None = None) -> list[str]:
-        """Remove dead letters of a queue for good, and end their alerts; returns the ids of those that there were."""
+    async def drop_messages(
+        self, queue: str, ids: Sequence[str] | None = None, *, who: str | None = None, why: str = ""
+    ) -> list[str]:
+        """Remove dead letters of a queue for good: see ``replay_messages``."""
         self.ready()
-        return await self.store.drop_messages(queue, ids)
+        return await self.store.drop_messages(queue, self.new_act(who, why), ids)
 
     async def notices(self, *, dead: bool = False, limit: int = 100) -> list[ListenerView]:
         """Return the webhooks that are still to be told something, those given up first; ``dead``: only those."""
         self.ready()
         return await self.store.listeners(limit, dead=dead)
 
-    async def retry_notices(self, task: str | int | None = None) -> list[str]:
-        """Send again what was given up, of one task or of all; returns the tasks' ids."""
+    async def retry_notices(
+        self, task: str | int | None = None, *, who: str | None = None, why: str = ""
+    ) -> list[str]:
+        """Send again what was given up, of one task or of all, and end its alerts; returns the tasks' ids. ``who`` (default:
+        user@host) and ``why`` stand in the audit.
+        """
         self.ready()
-        return [ids.show(found) for found in await self.store.retry_notices(_task(task))]
+        found = await self.store.retry_notices(self.new_act(who, why), _task(task))
+        return [ids.show(one) for one in found]
 
-    async def drop_notices(self, task: str | int | None = None) -> list[str]:
-        """Drop what was given up, of one task or of all: its submitter will not be told. Returns the tasks' ids."""
+    async def drop_notices(
+        self, task: str | int | None = None, *, who: str | None = None, why: str = ""
+    ) -> list[str]:
+        """Drop what was given up, of one task or of all: its submitter will not be told. See ``retry_notices``."""
         self.ready()
-        return [ids.show(found) for found in await self.store.drop_notices(_task(task))]
+        found = await self.store.drop_notices(self.new_act(who, why), _task(task))
+        return [ids.show(one) for one in found]
 
 
 def _task(task: str | int | None) -> int | None:

@@ -11,6 +11,7 @@ import pytest
 import makegood as mg
 from makegood.clock import SystemClock
 from makegood.inbox import Inboxes
+from makegood.messages import Act
 from makegood.node import Node
 from makegood.options import Options
 from makegood.store.mail import Outgoing
@@ -266,7 +267,7 @@ async def test_a_replayed_dead_letter_becomes_a_task(store: Store, make: Callabl
         await send(store, ("o-1", 5))
         await until_empty(store)
         shop.faults.clear()
-        assert await store.replay_messages("orders") == ["o-1"]
+        assert await store.replay_messages("orders", Act("a")) == ["o-1"]
         await until_empty(store)
     assert await written(store) == ["o-1"]
     assert [a.ended_why for a in await store.alerts()] == ["replayed"]

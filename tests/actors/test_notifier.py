@@ -13,6 +13,7 @@ import pytest
 import makegood as mg
 from makegood.clock import SystemClock
 from makegood.errors import ConfigError, DeliveryError
+from makegood.messages import Act
 from makegood.node import Node
 from makegood.notifier import ABANDONED, Notifier, Patience
 from makegood.options import Options
@@ -138,7 +139,7 @@ async def test_a_dead_receiver_holds_up_only_its_own_tasks_and_is_given_up_with_
         assert {v.tries for v in await store.listeners(1000)} == {3}
         assert [a.kind for a in await store.alerts(1000)] == ["dead_letter"] * 50
         shop.down.clear()
-        assert len(await store.retry_notices()) == 50
+        assert len(await store.retry_notices(Act("a"))) == 50
         await told(store)
     assert len(shop.got) == 100
 

@@ -180,7 +180,10 @@ def test_blocking_code_has_the_same_queues(tmp_path: Path) -> None:
         (left,) = client.messages("web")
         assert (left.message.id, left.taken_by is None) == ("2", False)
         assert [view.message.id for view in client.messages(dead=True)] == ["1"]
-        assert client.replay_messages("web") == ["1"]
+        assert client.replay_messages("web", who="ann", why="mended") == ["1"]
+        assert [(view.kind, view.who, view.why) for view in client.audit()] == [
+            ("replay_message", "ann", "mended")
+        ]
         assert [(view.queue, view.waiting, view.taken) for view in client.queues()] == [("web", 1, 1)]
         assert client.drop_messages("web") == client.retry_notices() == client.drop_notices() == []
         assert client.notices() == []

@@ -15,6 +15,7 @@ from tests.conformance.builders import UNENCODABLE
 from tests.conformance.worlds import World
 
 MOST = 1000
+ACT = Act("act", "ann", "mended")
 
 
 def out(id_: str, queue: str = "orders", body: bytes = b'{"cents":5}', **more: Any) -> Outgoing:
@@ -318,12 +319,12 @@ async def test_what_kills_its_receivers_is_dead_after_the_threshold(store: Store
 async def test_dead_letters_are_replayed_or_dropped_and_their_alerts_end(store: Store) -> None:
     await send(store, "1", "2", "3")
     await store.return_messages([Returned(r, error="bad", dead=True) for r in receipts(await take(store))])
-    assert await store.replay_messages("orders", ["2", "nobody"]) == ["2"]
-    assert await store.replay_messages("other") == []
+    assert await store.replay_messages("orders", ACT, ["2", "nobody"]) == ["2"]
+    assert await store.replay_messages("other", ACT) == []
     (again,) = await take(store)
     assert (again.id, again.tries) == ("2", 1)
-    assert await store.drop_messages("orders", ["1"]) == ["1"]
-    assert await store.replay_messages("orders") == ["3"]
+    assert await store.drop_messages("orders", ACT, ["1"]) == ["1"]
+    assert await store.replay_messages("orders", ACT) == ["3"]
     assert names(await take(store)) == ["3"]
     assert await store.messages(None, dead=True) == []
     assert sorted((a.step, a.ended_why) for a in await store.alerts(ended=True)) == [
@@ -333,12 +334,27 @@ async def test_dead_letters_are_replayed_or_dropped_and_their_alerts_end(store: 
     ]
 
 
+async def test_whoever_replays_or_drops_a_dead_letter_stands_in_the_audit(store: Store) -> None:
+    """A row for each message, in the transaction of the act; none for what was no dead letter."""
+    await send(store, "1", "2")
+    await store.return_messages([Returned(r, error="bad", dead=True) for r in receipts(await take(store))])
+    await store.replay_messages("orders", Act("a", "ann", "mended"), ["1", "nobody"])
+    await store.drop_messages("orders", Act("b", "bob", "a test order"))
+    await store.drop_messages("orders", Act("c", "bob", "again"))
+    assert sorted(
+        (v.kind, v.task, v.who, v.why, v.verdict, v.reason, v.state) for v in await store.audit()
+    ) == [
+        ("drop_message", None, "bob", "a test order", "applied", "message 2 of queue orders", "dropped"),
+        ("replay_message", None, "ann", "mended", "applied", "message 1 of queue orders", "replayed"),
+    ]
+
+
 async def test_an_alert_that_was_acknowledged_does_not_hinder_a_replay(store: Store) -> None:
     await send(store, "1")
     await store.return_messages([Returned(r, error="bad", dead=True) for r in receipts(await take(store))])
     (alert,) = await store.alerts()
     await store.acknowledge([alert.id], Act("a", "ann", "seen"))
-    assert await store.replay_messages("orders") == ["1"]
+    assert await store.replay_messages("orders", ACT) == ["1"]
     await store.return_messages([Returned(r, error="bad", dead=True) for r in receipts(await take(store))])
     assert len(await store.alerts(ended=False)) == 1
 

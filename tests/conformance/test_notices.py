@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from makegood import ids, notices
 from makegood.decision import Decision
+from makegood.messages import Act
 from makegood.store.notices import Due, Sending
 from makegood.store.protocol import Store
 from tests.conformance.builders import (
@@ -31,6 +32,7 @@ from tests.conformance.worlds import Counts, World, eventually
 
 HOOK = "https://shop.example/hooks/makegood?of=orders"
 LEASE = 30.0
+ACT = Act("act", "ann", "it is back")
 
 
 def tell(memory: Memory, decision: Decision) -> Decision:
@@ -270,16 +272,46 @@ async def test_what_is_given_up_is_told_to_operators_and_sent_when_they_ask(stor
     assert [(v.task, v.dead, v.due) for v in await store.listeners(dead=True)] == [(1, True, None)]
     await processed(scheduler, 1)  # goes behind what was given up
     assert [d.task for d in await take(store, node)] == []
-    assert await store.retry_notices(2) == []
-    assert await store.retry_notices() == [1]
+    assert await store.retry_notices(ACT, 2) == []
+    assert await store.retry_notices(ACT) == [1]
     states = [e["data"]["state"] for e in await leave(store, node)]
     assert states == ["received", "processing", "processed"]
+
+
+async def test_whoever_retries_or_drops_notices_stands_in_the_audit_and_their_alerts_end(
+    store: Store,
+) -> None:
+    scheduler = await told(store, 1, 2)
+    node = scheduler.node
+    await settle(store, node, await take(store, node), "dead", error="404")
+    assert len(await store.alerts(ended=False)) == 2
+    await store.retry_notices(Act("a", "ann", "it is back"), 1)
+    await store.drop_notices(Act("b", "bob", "nobody listens"))
+    assert await store.alerts(ended=False) == []
+    assert sorted((a.task, a.ended_why) for a in await store.alerts(ended=True)) == [
+        (1, "sent again"),
+        (2, "dropped"),
+    ]
+    where = "notices to https://shop.example"
+    (dropped,), (retried,) = await store.audit(task=2), await store.audit(task=1)
+    assert (dropped.kind, dropped.who, dropped.why, dropped.reason) == (
+        "drop_notices",
+        "bob",
+        "nobody listens",
+        where,
+    )
+    assert (retried.kind, retried.who, retried.why, retried.reason) == (
+        "retry_notices",
+        "ann",
+        "it is back",
+        where,
+    )
 
 
 async def test_what_is_given_up_can_be_dropped(store: Store, world: World) -> None:
     scheduler = await told(store, 1)
     await settle(store, scheduler.node, await take(store, scheduler.node), "dead", error="410")
-    assert await store.drop_notices(1) == [1]
+    assert await store.drop_notices(ACT, 1) == [1]
     assert await store.listeners() == []
     assert await world.rows("select * from {notice}") == []
     await processed(scheduler, 1)  # said later, told again

@@ -98,11 +98,17 @@ def test_a_dead_letter_is_seen_and_goes_again(shop: Shop) -> None:
     assert "o-2" in shop.done("queue", "list", "orders", "--dead")
     texts = {alert["step"]: alert["text"] for alert in shop.json("alerts")}
     assert "`makegood queue replay orders o-1`" in texts["orders/o-1"]
-    gone = shop.call("queue", "replay", "orders", "o-1", "o-9")
+    gone = shop.call("queue", "replay", "orders", "o-1", "o-9", "--why", "mended", "--who", "ann")
     assert (gone.exit_code, gone.stdout) == (3, "o-1 goes again\n")
     assert "no dead letter in queue orders with the id o-9" in gone.stderr
     assert shop.json("queue", "drop", "orders", "--all") == {"dropped": ["o-2"], "missing": []}
     assert shop.json("alerts") == []
+    acts = [(act["kind"], act["reason"]) for act in shop.json("audit")]
+    assert acts == [
+        ("drop_message", "message o-2 of queue orders"),
+        ("replay_message", "message o-1 of queue orders"),
+    ]
+    assert "mended" in shop.done("audit")
     assert shop.call("queue", "replay", "orders").exit_code == 2
     assert [one["id"] for one in shop.json("queue", "list", "orders")] == ["o-1"]
 
@@ -137,7 +143,13 @@ def given_up_and_retried(shop: Shop, task: str) -> None:
     assert "given up" in shop.done("notices", "list")
     (alert,) = shop.json("alerts", "--task", task)
     assert f"`makegood notices retry {task}`" in alert["text"]
-    assert shop.done("notices", "retry", task) == f"{task} goes again\n"
+    assert shop.done("notices", "retry", task, "--why", "it is back") == f"{task} goes again\n"
+    (act,) = shop.json("audit", "--task", task)
+    assert (act["kind"], act["why"], shop.json("alerts", "--task", task)) == (
+        "retry_notices",
+        "it is back",
+        [],
+    )
     while shop.json("notices", "list"):
         pass
     missing = shop.call("notices", "drop", task)

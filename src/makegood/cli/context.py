@@ -109,4 +109,11 @@ def common(command: Command) -> Command:
     return command
 
 
+def by_operator(command: Command) -> Command:
+    """Give a command the options of an operator's act: ``why`` and ``who``."""
+    why = click.option("--why", "--reason", "why", default="", metavar="TEXT", help="Why; kept in the audit.")
+    who = click.option("--who", metavar="NAME", help="Who does it; default user@host.")
+    return why(who(command))
+
+
 pass_cli = click.make_pass_decorator(Cli)

@@ -9,7 +9,7 @@ import msgspec
 
 from makegood import ids, notices
 from makegood.cli import exits, shapes
-from makegood.cli.context import Cli, Seconds, common, pass_cli
+from makegood.cli.context import Cli, Seconds, by_operator, common, pass_cli
 from makegood.cli.output import date_time
 from makegood.cli.tasks import connect, looking, read
 from makegood.client import Client
@@ -253,30 +253,34 @@ def _which(chosen: tuple[str, ...], *, everything: bool, what: str) -> None:
 @click.argument("name", metavar="NAME")
 @click.argument("chosen", metavar="[ID]...", nargs=-1)
 @click.option("--all", "everything", is_flag=True, help="All dead letters of the queue.")
+@by_operator
 @common
 @pass_cli
-def replay(cli: Cli, /, *, name: str, chosen: tuple[str, ...], everything: bool) -> None:
+def replay(cli: Cli, /, **options: Any) -> None:
     """Let dead letters of queue NAME be received again, and end their alerts."""
-    _revive(cli, name, chosen, everything=everything, drop=False)
+    _revive(cli, **options, drop=False)
 
 
 @click.command()
 @click.argument("name", metavar="NAME")
 @click.argument("chosen", metavar="[ID]...", nargs=-1)
 @click.option("--all", "everything", is_flag=True, help="All dead letters of the queue.")
+@by_operator
 @common
 @pass_cli
-def drop(cli: Cli, /, *, name: str, chosen: tuple[str, ...], everything: bool) -> None:
+def drop(cli: Cli, /, **options: Any) -> None:
     """Remove dead letters of queue NAME for good, and end their alerts."""
-    _revive(cli, name, chosen, everything=everything, drop=True)
+    _revive(cli, **options, drop=True)
 
 
-def _revive(cli: Cli, name: str, chosen: tuple[str, ...], *, everything: bool, drop: bool) -> None:
+def _revive(
+    cli: Cli, *, name: str, chosen: tuple[str, ...], everything: bool, drop: bool, who: str | None, why: str
+) -> None:
     _which(chosen, everything=everything, what="ID")
 
     async def run(client: Client) -> list[str]:
-        wanted = None if everything else chosen
-        return await (client.drop_messages(name, wanted) if drop else client.replay_messages(name, wanted))
+        verb = client.drop_messages if drop else client.replay_messages
+        return await verb(name, None if everything else chosen, who=who, why=why)
 
     _said(cli, asyncio.run(_with(cli, run)), chosen, f"dead letter in queue {name}", drop=drop)
 
@@ -336,30 +340,34 @@ def notices_list(cli: Cli, /, *, dead: bool, limit: int) -> None:
 @click.command("retry")
 @click.argument("chosen", metavar="[TASK]...", nargs=-1)
 @click.option("--all", "everything", is_flag=True, help="Of all tasks.")
+@by_operator
 @common
 @pass_cli
-def notices_retry(cli: Cli, /, *, chosen: tuple[str, ...], everything: bool) -> None:
-    """Send again what was given up of these tasks."""
-    _resend(cli, chosen, everything=everything, drop=False)
+def notices_retry(cli: Cli, /, **options: Any) -> None:
+    """Send again what was given up of these tasks, and end its alerts."""
+    _resend(cli, **options, drop=False)
 
 
 @click.command("drop")
 @click.argument("chosen", metavar="[TASK]...", nargs=-1)
 @click.option("--all", "everything", is_flag=True, help="Of all tasks.")
+@by_operator
 @common
 @pass_cli
-def notices_drop(cli: Cli, /, *, chosen: tuple[str, ...], everything: bool) -> None:
-    """Drop what was given up of these tasks: their submitters will not be told."""
-    _resend(cli, chosen, everything=everything, drop=True)
+def notices_drop(cli: Cli, /, **options: Any) -> None:
+    """Drop what was given up of these tasks, and end its alerts: their submitters will not be told."""
+    _resend(cli, **options, drop=True)
 
 
-def _resend(cli: Cli, chosen: tuple[str, ...], *, everything: bool, drop: bool) -> None:
+def _resend(
+    cli: Cli, *, chosen: tuple[str, ...], everything: bool, drop: bool, who: str | None, why: str
+) -> None:
     _which(chosen, everything=everything, what="TASK")
 
     async def run(client: Client) -> list[str]:
         verb = client.drop_notices if drop else client.retry_notices
         if everything:
-            return await verb()
-        return [found for task in chosen for found in await verb(task)]
+            return await verb(who=who, why=why)
+        return [found for task in chosen for found in await verb(task, who=who, why=why)]
 
     _said(cli, asyncio.run(_with(cli, run)), chosen, "notice that was given up", drop=drop)

@@ -9,7 +9,7 @@ import sys
 
 import click
 
-from makegood.cli.context import Cli, common, pass_cli
+from makegood.cli.context import Cli, by_operator, common, pass_cli
 from makegood.cli.output import counted, masked
 from makegood.cli.seeing import state_of
 from makegood.cli.tasks import connect
@@ -19,10 +19,7 @@ from makegood.store.records import Anew, NodeView
 
 @click.command()
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@click.option(
-    "--why", "--reason", "why", default="", metavar="TEXT", help="Which backup, and why; kept in the audit."
-)
-@click.option("--who", metavar="NAME", help="Who does it; default user@host.")
+@by_operator
 @common
 @pass_cli
 def restored(cli: Cli, /, *, yes: bool, why: str, who: str | None) -> None:

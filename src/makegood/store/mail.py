@@ -1,15 +1,16 @@
 """The records of messages in queues, the same for every store."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
 
 from makegood import ids
 from makegood.errors import PayloadError, QueueFullError
-from makegood.messages import Alert
+from makegood.messages import Act, Alert
 from makegood.queued import QueueMessage
 from makegood.store.joining import is_storable
+from makegood.store.rows import AuditRow, audited
 
 Receipt = tuple[int, int]
 """Which delivery of which message: its ``seq`` and ``tries``."""
@@ -139,6 +140,16 @@ def dead_letter(queue: str, id_: str, error: str) -> Alert:
         f"`makegood queue replay {queue} {id_}` or `drop`"
     )
     return Alert("dead_letter", step=f"{queue}/{id_}", text=text)
+
+
+def revived(
+    act: Act, queue: str, found: Iterable[tuple[int, str, int | None]], *, drop: bool
+) -> list[AuditRow]:
+    """Return the audit's rows on dead letters (``seq``, id, task) that an operator replays or drops."""
+    kind, state = ("drop_message", "dropped") if drop else ("replay_message", "replayed")
+    return audited(
+        act, kind, state, [(seq, task, f"message {id_} of queue {queue}") for seq, id_, task in found]
+    )
 
 
 def full(queue: str, most: int) -> QueueFullError:

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import msgspec
 
 from makegood import ids, notices
+from makegood.messages import Act, Alert
 from makegood.notices import Notice
 from makegood.states import StepState
 from makegood.store import rows
@@ -101,11 +102,20 @@ def received(draft: Draft) -> Notice | None:
     return Notice(draft.id, 1, "received", reply, draft.app, draft.workflow, draft.key)
 
 
-def dead_letter(outcome: Sending, url: str) -> str:
-    """Return what an alert says of a notice that is given up."""
-    return (
+def dead_letter(outcome: Sending, url: str) -> Alert:
+    """Return the alert of a notice that is given up."""
+    text = (
         f"notice {outcome.sequence} to {notices.shown(url)} is given up: {outcome.error}; nothing more of this task is sent until "
         f"`makegood notices retry {ids.show(outcome.task)}`, or `drop`"
+    )
+    return Alert("dead_letter", outcome.task, text=text)
+
+
+def revived(act: Act, found: Iterable[tuple[int, str]], *, drop: bool) -> list[rows.AuditRow]:
+    """Return the audit's rows on notices (of task, to URL) that were given up, and that an operator sends again or drops."""
+    kind, state = ("drop_notices", "dropped") if drop else ("retry_notices", "retried")
+    return rows.audited(
+        act, kind, state, [(task, task, f"notices to {notices.shown(url)}") for task, url in found]
     )
 
 

@@ -301,12 +301,14 @@ class Messages(Protocol):
         """Return the queues in which messages wait or are dead, by name."""
         ...
 
-    async def replay_messages(self, queue: str, ids: Sequence[str] | None = None) -> list[str]:
-        """Let dead letters be received again, with no tries (all of the queue: None), and end their alerts; returns their ids."""
+    async def replay_messages(self, queue: str, act: Act, ids: Sequence[str] | None = None) -> list[str]:
+        """Let dead letters be received again, with no tries (all of the queue: None), and end their alerts, with a row in the audit
+        for each; returns their ids.
+        """
         ...
 
-    async def drop_messages(self, queue: str, ids: Sequence[str] | None = None) -> list[str]:
-        """Remove dead letters for good (all of the queue: None) and end their alerts; returns their ids."""
+    async def drop_messages(self, queue: str, act: Act, ids: Sequence[str] | None = None) -> list[str]:
+        """Remove dead letters for good (all of the queue: None), as ``replay_messages``."""
         ...
 
     async def expire_messages(self, limit: int) -> int:
@@ -342,12 +344,14 @@ class Notices(Protocol):
         """Return webhooks that are still to be told something, those given up first; ``dead``: only those."""
         ...
 
-    async def retry_notices(self, task: int | None = None) -> list[int]:
-        """Let what was given up be sent again, of one task or of all; returns the tasks."""
+    async def retry_notices(self, act: Act, task: int | None = None) -> list[int]:
+        """Let what was given up be sent again, of one task or of all, and end its alerts, with a row in the audit for each task;
+        returns the tasks.
+        """
         ...
 
-    async def drop_notices(self, task: int | None = None) -> list[int]:
-        """Drop what was given up, of one task or of all; returns the tasks."""
+    async def drop_notices(self, act: Act, task: int | None = None) -> list[int]:
+        """Drop what was given up, of one task or of all, as ``retry_notices``."""
         ...
 
 

@@ -5,7 +5,7 @@ interner decodes each only once and shares the record. The yes/no fields of a st
 """
 
 from collections import OrderedDict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -185,6 +185,19 @@ def eased(decision: Decision) -> list[tuple[int, str, str]]:
     return [
         (task.id, step, f"the task is {task.state}" if step == "*" else "settled by hand") for step in steps
     ]
+
+
+AuditRow = tuple[str, int, str, str, str, str, str]
+"""act, task (0: none), kind, who, why, what came of it, the state after it."""
+
+
+def audited(
+    act: Act, kind: str, state: str, done: Iterable[tuple[object, int | None, str]]
+) -> list[AuditRow]:
+    """Return an operator's act as rows of the audit, one for each thing that it was ``done`` to: what names that within the act,
+    its task, and what came of it.
+    """
+    return [(f"{act.id}/{name}", task or 0, kind, act.who, act.why, what, state) for name, task, what in done]
 
 
 GONE: Mapping[str, str] = {

@@ -45,8 +45,8 @@ returning id, kind, task
 """  # noqa: S608 - our own text
 _AUDIT = f"""
 insert into makegood.audit (act, task, kind, who, why, verdict, reason, state, at)
-select x.act, x.task, 'acknowledge', $3, $4, 'applied', x.what, 'acknowledged', {_NOW}
-from unnest($1::text[], $2::bigint[], $5::text[]) as x (act, task, what)
+select x.act, x.task, x.kind, x.who, x.why, 'applied', x.what, x.state, {_NOW}
+from unnest($1::text[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[]) as x (act, task, kind, who, why, what, state)
 on conflict do nothing
 """  # noqa: S608 - our own text
 _UNLOGGED = f"""
@@ -131,13 +131,16 @@ def _views(found: Sequence[Row]) -> list[AlertView]:
 async def acknowledge(tx: Transaction, ids: Sequence[int], act: Act) -> dict[int, AlertView]:
     """Acknowledge what is open of ``ids``, with a row in the audit for each; returns all that there are."""
     hit = await tx.rows(_ACK, list(ids), act.who, act.why, list(UNTIL_SEEN))
-    audited = [
-        (f"{act.id}/{row['id']}", row["task"] or 0, f"alert {row['id']}: {row['kind']}") for row in hit
-    ]
-    names, tasks, whats = columns(audited, 3)
-    await tx.run(_AUDIT, names, tasks, act.who, act.why, whats)
+    seen = [(row["id"], row["task"], f"alert {row['id']}: {row['kind']}") for row in hit]
+    await acted(tx, rows.audited(act, "acknowledge", "acknowledged", seen))
     tx.idle = not hit
     return {view.id: view for view in _views(await tx.rows(_AMONG, list(ids)))}
+
+
+async def acted(tx: Transaction, audited: Sequence[rows.AuditRow]) -> None:
+    """Write into the audit what an operator did in this transaction."""
+    if audited:
+        await tx.run(_AUDIT, *columns(audited, 7))
 
 
 async def unlogged(tx: Transaction, limit: int) -> list[Telling]:

@@ -6,6 +6,7 @@ from functools import partial
 from typing import TypeVar
 
 from makegood.errors import PayloadError
+from makegood.messages import Act
 from makegood.store import mail, rows
 from makegood.store.mail import Handed, MessageView, Outgoing, QueueView, Receipt, Returned, Sent
 from makegood.store.postgres import alerts
@@ -110,7 +111,7 @@ select m.queue, count(*) filter (where m.visible_at <= at.now and m.state = 'wai
 from at cross join makegood.message m where m.state <> 'done' group by m.queue order by m.queue
 """  # noqa: S608 - our own text
 _DEAD = """
-select seq, id from makegood.message
+select seq, id, task from makegood.message
 where queue = $1 and state = 'dead' and ($2::text[] is null or id = any ($2::text[])) order by seq for update
 """
 _REPLAY = f"""
@@ -260,14 +261,20 @@ async def queues(connection: Connection) -> list[QueueView]:
     return [QueueView(*row) for row in await connection.fetch(_QUEUES)]
 
 
-async def revive(tx: Transaction, queue: str, ids: Sequence[str] | None, *, drop: bool) -> list[str]:
-    """Let dead letters be received again, or remove them."""
+async def revive(
+    tx: Transaction, queue: str, act: Act, ids: Sequence[str] | None, *, drop: bool
+) -> list[str]:
+    """Let dead letters be received again, or remove them; it is an operator's act."""
     found = await tx.rows(_DEAD, queue, None if ids is None else list(ids))
     tx.idle = not found
     if found:
         await tx.run(_DROP if drop else _REPLAY, [row["seq"] for row in found])
         causes = [mail.dead_letter(queue, row["id"], "") for row in found]
         await alerts.ease(tx, causes, "dropped" if drop else "replayed")
+        await alerts.acted(
+            tx,
+            mail.revived(act, queue, [(row["seq"], row["id"], row["task"]) for row in found], drop=drop),
+        )
         tx.idle = False
         tx.topics.add(f"queue:{queue}")
     return [row["id"] for row in found]
@@ -333,13 +340,13 @@ class MessageVerbs(ABC):
         """Return the queues in which messages wait or are dead."""
         return await self._read(queues)
 
-    async def replay_messages(self, queue: str, ids: Sequence[str] | None = None) -> list[str]:
+    async def replay_messages(self, queue: str, act: Act, ids: Sequence[str] | None = None) -> list[str]:
         """Let dead letters be received again."""
-        return await self._write(partial(revive, queue=queue, ids=ids, drop=False))
+        return await self._write(partial(revive, queue=queue, act=act, ids=ids, drop=False))
 
-    async def drop_messages(self, queue: str, ids: Sequence[str] | None = None) -> list[str]:
+    async def drop_messages(self, queue: str, act: Act, ids: Sequence[str] | None = None) -> list[str]:
         """Remove dead letters for good."""
-        return await self._write(partial(revive, queue=queue, ids=ids, drop=True))
+        return await self._write(partial(revive, queue=queue, act=act, ids=ids, drop=True))
 
     async def expire_messages(self, limit: int) -> int:
         """Remove what has expired."""

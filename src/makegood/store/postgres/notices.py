@@ -6,9 +6,8 @@ from functools import partial
 from typing import TypeVar
 
 from makegood import notices
-from makegood.messages import Alert
+from makegood.messages import Act, Alert
 from makegood.notices import Notice
-from makegood.store import rows
 from makegood.store.notices import (
     Due,
     HostDue,
@@ -18,8 +17,9 @@ from makegood.store.notices import (
     listeners,
     of_guilty,
     queued,
+    revived,
 )
-from makegood.store.postgres.alerts import raise_
+from makegood.store.postgres import alerts
 from makegood.store.postgres.link import Connection
 from makegood.store.postgres.statement import AS_QUEUED, HEARD, IN_ORDER, INTO_LISTENER, INTO_NOTICE
 from makegood.store.postgres.transaction import Transaction, Work
@@ -105,7 +105,7 @@ select task, url, sent, last, tries, dead, due_at - {_NOW}, error from makegood.
 where ($1 or dead) order by dead desc, task limit $2
 """  # noqa: S608 - our own text
 _DEAD_ONES = """
-select task from makegood.listener where dead and ($1::bigint is null or task = $1) order by task for update
+select task, url from makegood.listener where dead and ($1::bigint is null or task = $1) order by task for update
 """
 _REVIVE = (
     f"update makegood.listener set dead = false, tries = 0, due_at = {_NOW} where task = any ($1::bigint[])"  # noqa: S608 - our own text
@@ -186,8 +186,7 @@ async def _settle(tx: Transaction, outcomes: Sequence[Sending], urls: dict[int, 
         await tx.run(_AGAIN, *columns(again, 4))
     if dead:
         await tx.run(_DEAD, *columns([(o.task, o.error) for o in dead], 2))
-        raised = [Alert("dead_letter", o.task, "", dead_letter(o, urls[o.task])) for o in dead]
-        await raise_(tx, rows.alerts(raised))
+        await alerts.alert(tx, [dead_letter(o, urls[o.task]) for o in dead])
 
 
 async def views(connection: Connection, dead: bool, limit: int) -> list[ListenerView]:  # noqa: FBT001 - called by keyword
@@ -195,15 +194,22 @@ async def views(connection: Connection, dead: bool, limit: int) -> list[Listener
     return [ListenerView(*row) for row in await connection.fetch(_VIEWS, not dead, limit)]
 
 
-async def revive(tx: Transaction, task: int | None, drop: bool) -> list[int]:  # noqa: FBT001 - called by keyword
-    """Send again what was given up, or drop it; of one task, or of all."""
-    found: list[int] = [row["task"] for row in await tx.rows(_DEAD_ONES, task)]
-    if found and drop:
+async def revive(tx: Transaction, act: Act, task: int | None, *, drop: bool) -> list[int]:
+    """Send again what was given up, or drop it, of one task or of all; it is an operator's act."""
+    listening = [(row["task"], row["url"]) for row in await tx.rows(_DEAD_ONES, task)]
+    found = [one for one, _ in listening]
+    tx.idle = not found
+    if not found:
+        return []
+    if drop:
         await tx.run(_DROP_ALL, found)
         await tx.run(_DROP, found)
-    elif found:
+    else:
         await tx.run(_REVIVE, found)
         tx.topics.add("notice")
+    await alerts.ease(tx, [Alert("dead_letter", one) for one in found], "dropped" if drop else "sent again")
+    await alerts.acted(tx, revived(act, listening, drop=drop))
+    tx.idle = False
     return found
 
 
@@ -232,10 +238,10 @@ class NoticeVerbs(ABC):
         """Return webhooks that are still to be told something."""
         return await self._read(partial(views, dead=dead, limit=limit))
 
-    async def retry_notices(self, task: int | None = None) -> list[int]:
+    async def retry_notices(self, act: Act, task: int | None = None) -> list[int]:
         """Send again what was given up."""
-        return await self._write(partial(revive, task=task, drop=False))
+        return await self._write(partial(revive, act=act, task=task, drop=False))
 
-    async def drop_notices(self, task: int | None = None) -> list[int]:
+    async def drop_notices(self, act: Act, task: int | None = None) -> list[int]:
         """Drop what was given up."""
-        return await self._write(partial(revive, task=task, drop=True))
+        return await self._write(partial(revive, act=act, task=task, drop=True))

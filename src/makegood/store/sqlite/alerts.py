@@ -35,7 +35,7 @@ update makegood_alert set acked_at = ?, acked_by = ?, acked_why = ? where id = ?
 """
 _SEEN = "update makegood_alert set standing = null, ended_at = ?, ended_why = 'acknowledged' where id = ?"
 _AUDIT = """
-insert into makegood_audit (act, task, kind, who, why, verdict, reason, state, at) values (?, ?, 'acknowledge', ?, ?, ?, ?, ?, ?)
+insert into makegood_audit (act, task, kind, who, why, verdict, reason, state, at) values (?, ?, ?, ?, ?, 'applied', ?, ?, ?)
 on conflict do nothing
 """
 _UNLOGGED = f"""
@@ -101,27 +101,19 @@ def alerts(tx: Transaction, limit: int, task: int | None, *, ended: bool | None)
 def acknowledge(tx: Transaction, ids: Sequence[int], act: Act) -> dict[int, AlertView]:
     """Acknowledge what is open of ``ids``, with a row in the audit for each; returns all that there are."""
     found = [AlertView(*row) for row in tx.among(_AMONG, ids)] if ids else []
-    for view in dict.fromkeys(found):
-        if not view.open:
-            continue
+    hit = [view for view in dict.fromkeys(found) if view.open]
+    for view in hit:
         tx.run(_ACK, (tx.now, act.who, act.why, view.id))
         if view.kind in UNTIL_SEEN:
             tx.run(_SEEN, (tx.now, view.id))
-        what = f"alert {view.id}: {view.kind}"
-        tx.run(
-            _AUDIT,
-            (
-                f"{act.id}/{view.id}",
-                view.task or 0,
-                act.who,
-                act.why,
-                "applied",
-                what,
-                "acknowledged",
-                tx.now,
-            ),
-        )
+    seen = [(view.id, view.task, f"alert {view.id}: {view.kind}") for view in hit]
+    acted(tx, rows.audited(act, "acknowledge", "acknowledged", seen))
     return {row[0]: AlertView(*row) for row in tx.among(_AMONG, ids)} if ids else {}
+
+
+def acted(tx: Transaction, audited: Sequence[rows.AuditRow]) -> None:
+    """Write into the audit what an operator did in this transaction."""
+    tx.many(_AUDIT, [(*row, tx.now) for row in audited])
 
 
 def unlogged(tx: Transaction, limit: int) -> list[Telling]:

@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from makegood.errors import PayloadError
+from makegood.messages import Act
 from makegood.store import mail, rows
 from makegood.store.mail import Handed, MessageView, Outgoing, QueueView, Receipt, Returned, Sent
 from makegood.store.sqlite import alerts
@@ -71,15 +72,12 @@ select queue, sum(visible_at <= ?1 and state = 'waiting'), sum(visible_at > ?1 a
     ?1 - min(case when visible_at <= ?1 and state = 'waiting' then visible_at end)
 from makegood_message where state <> 'done' group by queue order by queue
 """
-_DEAD = "select seq, id from makegood_message where queue = ? and state = 'dead' order by seq"
-_DEAD_ONES = (
-    "select seq, id from makegood_message where queue = ? and state = 'dead' and id in ({marks}) order by seq"
-)
+_DEAD = "select seq, id, task from makegood_message where queue = ? and state = 'dead' order by seq"
+_DEAD_ONES = "select seq, id, task from makegood_message where queue = ? and state = 'dead' and id in ({marks}) order by seq"
 _REPLAY = (
     "update makegood_message set state = 'waiting', tries = 0, visible_at = ?, ended_at = null where seq = ?"
 )
 _DROP = "delete from makegood_message where seq = ?"
-_EASE = "update makegood_alert set standing = null, ended_at = ?, ended_why = ? where standing = ?"
 _EXPIRE = """
 delete from makegood_message where seq in (
     select seq from makegood_message where expires_at <= ? and (state <> 'waiting' or taken_by is null or visible_at <= ?)
@@ -214,19 +212,19 @@ def queues(tx: Transaction) -> list[QueueView]:
     return [QueueView(*row) for row in tx.rows(_QUEUES, (tx.now,))]
 
 
-def revive(tx: Transaction, queue: str, ids: Sequence[str] | None, *, drop: bool) -> list[str]:
-    """Let dead letters be received again, or remove them."""
+def revive(tx: Transaction, queue: str, act: Act, ids: Sequence[str] | None, *, drop: bool) -> list[str]:
+    """Let dead letters be received again, or remove them; it is an operator's act."""
     found = tx.rows(_DEAD, (queue,)) if ids is None else tx.among(_DEAD_ONES, ids, queue) if ids else []
     found = list(dict.fromkeys(found))
     if drop:
-        tx.many(_DROP, [(seq,) for seq, _ in found])
+        tx.many(_DROP, [(seq,) for seq, _, _ in found])
     else:
-        tx.many(_REPLAY, [(tx.now, seq) for seq, _ in found])
+        tx.many(_REPLAY, [(tx.now, seq) for seq, _, _ in found])
         tx.topics.add(f"queue:{queue}")
     why = "dropped" if drop else "replayed"
-    causes = [rows.cause("dead_letter", 0, f"{queue}/{id_}") for _, id_ in found]
-    tx.many(_EASE, [(tx.now, why, cause) for cause in causes])
-    return [id_ for _, id_ in found]
+    alerts.ease(tx, [mail.dead_letter(queue, id_, "") for _, id_, _ in found], why)
+    alerts.acted(tx, mail.revived(act, queue, found, drop=drop))
+    return [id_ for _, id_, _ in found]
 
 
 def expire(tx: Transaction, limit: int) -> int:
@@ -298,13 +296,13 @@ class MessageVerbs(ABC):
         """Return the queues in which messages wait or are dead."""
         return await self._read(queues)
 
-    async def replay_messages(self, queue: str, ids: Sequence[str] | None = None) -> list[str]:
+    async def replay_messages(self, queue: str, act: Act, ids: Sequence[str] | None = None) -> list[str]:
         """Let dead letters be received again."""
-        return await self._write(partial(revive, queue=queue, ids=ids, drop=False))
+        return await self._write(partial(revive, queue=queue, act=act, ids=ids, drop=False))
 
-    async def drop_messages(self, queue: str, ids: Sequence[str] | None = None) -> list[str]:
+    async def drop_messages(self, queue: str, act: Act, ids: Sequence[str] | None = None) -> list[str]:
         """Remove dead letters for good."""
-        return await self._write(partial(revive, queue=queue, ids=ids, drop=True))
+        return await self._write(partial(revive, queue=queue, act=act, ids=ids, drop=True))
 
     async def expire_messages(self, limit: int) -> int:
         """Remove what has expired."""

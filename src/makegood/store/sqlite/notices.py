@@ -7,9 +7,8 @@ from functools import partial
 from typing import TypeVar
 
 from makegood import notices
-from makegood.messages import Alert
+from makegood.messages import Act, Alert
 from makegood.notices import Notice
-from makegood.store import rows
 from makegood.store.mail import Outgoing
 from makegood.store.notices import (
     KEPT,
@@ -20,6 +19,7 @@ from makegood.store.notices import (
     dead_letter,
     listeners,
     of_guilty,
+    revived,
     to_queues,
 )
 from makegood.store.sqlite import alerts, messages
@@ -69,7 +69,7 @@ _VIEWS = """
 select task, url, sent, last, tries, dead, due_at - ?, error from makegood_listener
 where (? or dead) order by dead desc, task limit ?
 """
-_DEAD_ONES = "select task from makegood_listener where dead and (? is null or task = ?) order by task"
+_DEAD_ONES = "select task, url from makegood_listener where dead and (? is null or task = ?) order by task"
 _REVIVE = "update makegood_listener set dead = 0, tries = 0, due_at = ? where task = ?"
 _DROP = "delete from makegood_listener where task = ?"
 _DROP_ALL = "delete from makegood_notice where task = ?"
@@ -155,8 +155,7 @@ def _settle(tx: Transaction, outcome: Sending, url: str) -> None:
             tx.topics.add("notice")
     elif outcome.outcome == "dead":
         tx.run(_DEAD, (outcome.error, task))
-        alert = Alert("dead_letter", task, "", dead_letter(outcome, url))
-        tx.many(alerts.RAISE, [alerts.raised(row, tx.now) for row in rows.alerts([alert])])
+        alerts.alert(tx, [dead_letter(outcome, url)])
     else:
         tried = 1 if outcome.outcome == "failed" else 0
         tx.run(_AGAIN, (tried, tx.now + outcome.wait, outcome.error, task))
@@ -170,15 +169,18 @@ def views(tx: Transaction, dead: bool, limit: int) -> list[ListenerView]:  # noq
     ]
 
 
-def revive(tx: Transaction, task: int | None, drop: bool) -> list[int]:  # noqa: FBT001 - called by keyword
-    """Send again what was given up, or drop it; of one task, or of all."""
-    found: list[int] = [row[0] for row in tx.rows(_DEAD_ONES, (task, task))]
+def revive(tx: Transaction, act: Act, task: int | None, *, drop: bool) -> list[int]:
+    """Send again what was given up, or drop it, of one task or of all; it is an operator's act."""
+    listening = tx.rows(_DEAD_ONES, (task, task))
+    found: list[int] = [one for one, _ in listening]
     if drop:
         tx.many(_DROP_ALL, [(one,) for one in found])
         tx.many(_DROP, [(one,) for one in found])
     else:
         tx.many(_REVIVE, [(tx.now, one) for one in found])
         tx.topics.add("notice")
+    alerts.ease(tx, [Alert("dead_letter", one) for one in found], "dropped" if drop else "sent again")
+    alerts.acted(tx, revived(act, listening, drop=drop))
     return found
 
 
@@ -207,10 +209,10 @@ class NoticeVerbs(ABC):
         """Return webhooks that are still to be told something."""
         return await self._read(partial(views, dead=dead, limit=limit))
 
-    async def retry_notices(self, task: int | None = None) -> list[int]:
+    async def retry_notices(self, act: Act, task: int | None = None) -> list[int]:
         """Send again what was given up."""
-        return await self._write(partial(revive, task=task, drop=False))
+        return await self._write(partial(revive, act=act, task=task, drop=False))
 
-    async def drop_notices(self, task: int | None = None) -> list[int]:
+    async def drop_notices(self, act: Act, task: int | None = None) -> list[int]:
         """Drop what was given up."""
-        return await self._write(partial(revive, task=task, drop=True))
+        return await self._write(partial(revive, act=act, task=task, drop=True))

@@ -38,10 +38,6 @@ where r.taken_by is null and r.kind <> 'timer' and r.answered = 0
 _GONE = "delete from makegood_request where task = ? and idx = ? and attempt = ?"
 # A request that its scheduler's memory knew, and the step's row did not yet.
 _BEHIND = "update makegood_step set attempt = ?, state = 'running' where task = ? and idx = ? and attempt < ?"
-_AUDIT = """
-insert into makegood_audit (act, task, kind, who, why, verdict, reason, state, at)
-values (?, 0, 'restored', ?, ?, 'applied', ?, 'restored', ?)
-"""
 
 
 def begin_anew(tx: Transaction, act: Act) -> Anew:
@@ -60,7 +56,9 @@ def begin_anew(tx: Transaction, act: Act) -> Anew:
     done = Anew(generation, len(held), len(doubtful))
     raised = rows.alerts([Alert("generation", step=str(generation), text=rows.restored(done, act))])
     tx.many(alerts.RAISE, [alerts.raised(row, tx.now) for row in raised])
-    tx.run(_AUDIT, (act.id, act.who, act.why, f"generation {generation}", tx.now))
+    alerts.acted(
+        tx, rows.audited(act, "restored", "restored", [(generation, None, f"generation {generation}")])
+    )
     tx.topics.update(("pending", "inbox"))
     return done
 
