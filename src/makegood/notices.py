@@ -72,6 +72,13 @@ class _Data(msgspec.Struct, frozen=True, kw_only=True):
     standing: tuple[_Stands, ...] | msgspec.UnsetType = msgspec.UNSET
 
 
+class _Named(msgspec.Struct, frozen=True):
+    id: str
+
+
+_named = msgspec.json.Decoder(_Named).decode
+
+
 class _Event(msgspec.Struct, frozen=True, kw_only=True):
     """What stands in a CloudEvent behind its head."""
 
@@ -143,18 +150,26 @@ def event(notice: Notice) -> str:
     return _encode(made).decode()[1:]
 
 
-def head(store_id: str, notice: Notice, time: str) -> str:
+def head(store_id: str, generation: int, notice: Notice, time: str) -> str:
     """Return what an event begins with; ``time`` is RFC 3339. PostgreSQL writes the same by itself.
 
-    >>> head("5e", Notice(7, 2, "processing", Reply("queue:a"), "shop", "place"), "2026-01-01T00:00:00Z")
-    '{"specversion":"1.0","id":"5e-0000000000007-2","time":"2026-01-01T00:00:00Z",'
+    >>> head("5e", 1, Notice(7, 2, "processing", Reply("queue:a"), "shop", "place"), "2026-01-01T00:00:00Z")
+    '{"specversion":"1.0","id":"5e-1-0000000000007-2","generation":1,"time":"2026-01-01T00:00:00Z",'
     """
-    return f'{{"specversion":"1.0","id":"{store_id}-{label(notice)}","time":"{time}",'
+    name = f"{store_id}-{generation}-{label(notice)}"
+    return f'{{"specversion":"1.0","id":"{name}","generation":{generation},"time":"{time}",'
 
 
 def label(notice: Notice) -> str:
-    """Return what names a notice within its store; with the store's id before it, everywhere."""
+    """Return what names a notice within a generation of its store, which may come to the same sequence with another state after a
+    restore; with the store's id and the generation before it, everywhere.
+    """
     return f"{ids.show(notice.task)}-{notice.sequence}"
+
+
+def name_of(event: bytes) -> str:
+    """Return the id of an event: what a receiver knows it by, whatever the store's generation is when it leaves."""
+    return _named(event).id
 
 
 # -- addresses ---------------------------------------------------------------------------------------------------------

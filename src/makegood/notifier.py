@@ -21,11 +21,11 @@ from makegood.clock import Clock
 from makegood.durations import retry_after
 from makegood.errors import DeliveryError, StoreUnavailableError
 from makegood.ids import show
+from makegood.notices import name_of
 from makegood.options import Options
 from makegood.posting import Hosts, HTTPPoster, NoPoster, Poster, RefusedTargetError
 from makegood.store.notices import Due, HostDue, Sending
 from makegood.store.protocol import Notices
-from makegood.store.records import Identity
 
 log = logging.getLogger("makegood.notifier")
 
@@ -43,9 +43,6 @@ ABANDONED: Final = 300.0
 
 
 class _Store(Notices, Protocol):
-    @property
-    def identity(self) -> Identity: ...
-
     def subscribe(self, topic: str, ring: Callable[[], None]) -> Callable[[], None]: ...
 
 
@@ -220,13 +217,12 @@ class Notifier:
     async def _one(self, notice: Due, began: float) -> None:
         if self._clock.monotonic() - began > self._lease - self._timeout:
             return  # this process was stopped meanwhile: somebody else has it, or will
-        message_id = f"{self._store.identity.store_id}-{show(notice.task)}-{notice.sequence}"
         try:
             if not self.hosts.allow(notice.host):
                 raise RefusedTargetError(
                     f"{notice.host} is not among webhook_hosts of any process that sends"
                 )
-            await self.poster.post(notice.url, message_id, notice.body)
+            await self.poster.post(notice.url, name_of(notice.body), notice.body)
         except DeliveryError as fault:
             self._settled.append(self._failed(notice, fault))
         else:

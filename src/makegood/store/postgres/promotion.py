@@ -39,7 +39,8 @@ _GENERATION = "select generation from makegood.generation"
 _SKIP = """
 select setval(s, nextval(s) + 1000000) from unnest(array[
     'makegood.ready', pg_get_serial_sequence('makegood.inbox', 'seq'), pg_get_serial_sequence('makegood.event', 'seq'),
-    pg_get_serial_sequence('makegood.alert', 'id'), pg_get_serial_sequence('makegood.node', 'id')]::regclass[]) s
+    pg_get_serial_sequence('makegood.alert', 'id'), pg_get_serial_sequence('makegood.node', 'id'),
+    pg_get_serial_sequence('makegood.message', 'seq')]::regclass[]) s
 """
 _SKIP_EPOCHS = "update makegood.lease set epoch = epoch + 1000000"
 _ALL_DEAD = "update makegood.node set dead = true where not dead and stopped_at is null"

@@ -72,7 +72,8 @@ insert into makegood.request (task, idx, attempt, kind, agent, action, priority,
 select x.task, @idx, @attempt, @kind[x.what], @agent[x.what], @action[x.what], @priority[x.what], @isolate[x.what], false, at.now,
 """
 
-BODY = """convert_to('{"specversion":"1.0","id":"' || g.store_id || '-' || x.name || '","time":"'
+NAMED = "g.store_id || '-' || g.generation || '-' || x.name"
+BODY = f"""convert_to('{{"specversion":"1.0","id":"' || {NAMED} || '","generation":' || g.generation || ',"time":"'
     || to_char(to_timestamp(at.now) at time zone 'utc', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') || '",' || x.event, 'UTF8')"""
 """A notice as it leaves (``notices.head`` and ``notices.event``), from ``at``, a row ``x`` of NOTICE and ``makegood.generation g``."""
 
@@ -90,7 +91,7 @@ insert into makegood.message (queue, id, body, kind, correlation_id, reply_to, t
 
 QUEUED: Columns = (*NOTICE, ("queue", "text"), ("kind", "text"), ("correlation_id", "text"))
 AS_QUEUED = f"""{INTO_MESSAGE}
-select x.queue, g.store_id || '-' || x.name, {BODY}, x.kind, x.correlation_id, null, x.task, x.sequence, null, at.now, at.now,
+select x.queue, {NAMED}, {BODY}, x.kind, x.correlation_id, null, x.task, x.sequence, null, at.now, at.now,
     at.now + {KEPT}, null"""
 IN_ORDER = "order by x.task, x.sequence on conflict do nothing"
 HEARD = "on conflict (task) do update set last = excluded.last"

@@ -14,7 +14,7 @@ from makegood.store import migrations, rows
 from makegood.store.joining import another, checked, same_kind
 from makegood.store.notices import received
 from makegood.store.records import Draft, Submitted
-from makegood.store.sqlite.notices import sending
+from makegood.store.sqlite.notices import STORE, sending
 from makegood.store.sqlite.submit import BY_KEY, STEP, task_row, task_statement
 from makegood.store.sqlite.threads import StoreClock
 from makegood.store.sqlite.writing import READY
@@ -40,7 +40,7 @@ async def join(
     await verify(caller, path, store_id)
     await caller.ask(_SAVEPOINT)
     try:
-        answers = [await _insert(caller, draft, store_id, clock.now()) for draft in drafts]
+        answers = [await _insert(caller, draft, clock.now()) for draft in drafts]
     except BaseException as failure:
         try:
             await caller.ask(_ROLL_BACK)
@@ -106,7 +106,7 @@ async def _lock(caller: Caller, path: Path, store_id: str) -> None:
         )
 
 
-async def _insert(caller: Caller, draft: Draft, store_id: str, now: float) -> Submitted:
+async def _insert(caller: Caller, draft: Draft, now: float) -> Submitted:
     ((ready,),) = await caller.ask(READY, 1, round(now * 1_000_000))
     given, row = task_row(draft, ready, now)
     if await caller.ask(f"{task_statement(given)} returning 1", *row):
@@ -114,7 +114,8 @@ async def _insert(caller: Caller, draft: Draft, store_id: str, now: float) -> Su
             place = (draft.id, step.idx, step.kind, step.name, step.agent, step.action)
             await caller.ask(STEP, *place, rows.spec(step))
         if (notice := received(draft)) is not None:
-            for sql, found in sending([notice], store_id, now):
+            (store,) = await caller.ask(STORE)
+            for sql, found in sending([notice], store, now):
                 for values in found:
                     await caller.ask(sql, *values)
         return Submitted(draft.id, created=True)

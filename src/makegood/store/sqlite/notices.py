@@ -27,7 +27,7 @@ from makegood.store.sqlite.transaction import Action, Row, Transaction, blob
 
 T = TypeVar("T")
 
-_STORE = "select store_id from makegood_generation"
+STORE = "select store_id, generation from makegood_generation"
 _TOLD = "update makegood_task set told = ?, notified = ? where id = ?"
 _LISTENER = """
 insert into makegood_listener (task, host, url, sent, last, due_at) values (?, ?, ?, ?, ?, ?)
@@ -77,26 +77,27 @@ _DROP_ALL = "delete from makegood_notice where task = ?"
 
 def write(tx: Transaction, made: Sequence[Notice]) -> None:
     """Write notices, in order of sequence within each task, and note in their tasks' rows what was told."""
-    (store_id,) = tx.rows(_STORE)[0]
+    (store,) = tx.rows(STORE)
     tx.many(_TOLD, [(n.state, n.sequence, n.task) for n in {n.task: n for n in made}.values()])
-    for sql, values in sending(made, store_id, tx.now):
+    for sql, values in sending(made, store, tx.now):
         tx.many(sql, values)
     tx.topics.add("notice")
     tx.topics.update(f"queue:{queue}" for queue, _ in to_queues(made))
 
 
-def sending(made: Sequence[Notice], store_id: str, now: float) -> list[tuple[str, list[Row]]]:
-    """Return the statements that let notices leave, each with its rows."""
+def sending(made: Sequence[Notice], store: Row, now: float) -> list[tuple[str, list[Row]]]:
+    """Return the statements that let notices leave, each with its rows; ``store``: what ``STORE`` says."""
+    store_id, generation = store
     time = datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     to_web = [n for n in made if notices.queue(n.reply.to) is None]
 
     def body(n: Notice) -> bytes:
-        return (notices.head(store_id, n, time) + notices.event(n)).encode()
+        return (notices.head(store_id, generation, n, time) + notices.event(n)).encode()
 
     bodies: list[Row] = [(n.task, n.sequence, blob(body(n))) for n in to_web]
     queued = [
         Outgoing(
-            queue=queue, id=f"{store_id}-{notices.label(n)}", body=body(n), kind=notices.TYPE.format(state=n.state),
+            queue=queue, id=f"{store_id}-{generation}-{notices.label(n)}", body=body(n), kind=notices.TYPE.format(state=n.state),
             correlation_id=n.reply.correlation_id, task=n.task, sequence=n.sequence, expires=KEPT,
         )
         for queue, n in to_queues(made)

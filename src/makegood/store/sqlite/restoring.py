@@ -56,9 +56,7 @@ def begin_anew(tx: Transaction, act: Act) -> Anew:
     done = Anew(generation, len(held), len(doubtful))
     raised = rows.alerts([Alert("generation", step=str(generation), text=rows.restored(done, act))])
     tx.many(alerts.RAISE, [alerts.raised(row, tx.now) for row in raised])
-    alerts.acted(
-        tx, rows.audited(act, "restored", "restored", [(generation, None, f"generation {generation}")])
-    )
+    alerts.acted(tx, [(act.id, 0, "restored", act.who, act.why, f"generation {generation}", "restored")])
     tx.topics.update(("pending", "inbox"))
     return done
 
