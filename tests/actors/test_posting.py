@@ -77,7 +77,7 @@ def poster(hosts: Hosts = LOCAL, **more: Any) -> HTTPPoster:
 
 async def test_the_standards_own_libraries_take_what_is_posted() -> None:
     async with receiving() as shop:
-        await poster().post(f"http://localhost:{shop.port}/hook?of=a%20b", "5e-7-2", BODY)
+        await poster().post(f"http://localhost:{shop.port}/hook?of=a%20b", notices.name_of(BODY), BODY)
     ((first, headers, body),) = shop.got
     assert first == "POST /hook?of=a%20b HTTP/1.1"
     assert headers["host"] == f"localhost:{shop.port}"
@@ -87,7 +87,7 @@ async def test_the_standards_own_libraries_take_what_is_posted() -> None:
         standardwebhooks.Webhook("whsec_b3RoZXI=").verify(body, headers)
     assert headers["content-type"] == "application/cloudevents+json"
     event = JSONFormat().read(CloudEvent, body)
-    assert (event.get_type(), event.get_id()) == ("dev.makegood.task.processed.v1", headers["webhook-id"].replace("5e-7-2", "5e-0000000000007-2"))  # fmt: skip
+    assert (event.get_type(), event.get_id()) == ("dev.makegood.task.processed.v1", headers["webhook-id"])
     assert (event.get_subject(), event.get_extension("sequence")) == ("0000000000007", "0000000002")
     assert event.get_time() is not None
     data: Any = event.get_data()
