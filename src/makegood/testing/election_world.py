@@ -458,6 +458,7 @@ class ElectionWorld:
         self.heal()
         await self._led_in_time()
         await asyncio.sleep(TTL)  # a leader that the last fault has hit may still lose its term
+        await self._led_in_time()  # and whoever follows it has as long as any successor
         epoch = self._last_epoch
         await asyncio.sleep(CALM)
         if self._last_epoch != epoch:
