@@ -4,12 +4,16 @@ It runs beside the leading Supervisor and never removes what is not settled: a t
 for, whose submitter is still to be told, or about which an alert stands or was not told. It looks through the tasks in the order in which they were submitted, a
 bounded window at a time, and rests in between, so that nobody waits for it. What it deletes is named again in the statement that
 deletes, hence two of them do no harm.
+
+Queues it looks after more often: a queue that nobody reads grows with every task. What a client sends into a full one is refused;
+what a state change tells cannot be, so the oldest notices go, with an alert.
 """
 
 import asyncio
 import logging
 import random
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
 from makegood.errors import StoreUnavailableError
@@ -25,49 +29,75 @@ REST = 0.05
 """Seconds between two windows of one round."""
 
 
+QUEUES_EVERY = 30.0
+"""Seconds at most between two looks at the queues."""
+
+
 class _Store(Retention, Protocol):
     async def expire_messages(self, limit: int) -> int: ...
 
+    async def shorten_queues(self, most: int, limit: int) -> int: ...
+
 
 class Janitor:
-    """Removes tasks that ended more than ``keep`` seconds ago; a round every ``sweep`` seconds.
+    """Removes tasks that ended more than ``keep`` seconds ago (None: never), every ``sweep`` seconds; and of queues what was not
+    received in time, and the oldest notices when more than ``most`` messages wait.
 
     ``leads``: asked before each window; another process does the work while it says no.
     """
 
     def __init__(
-        self, store: _Store, *, keep: float, sweep: float, leads: Callable[[], bool], rng: random.Random
+        self,
+        store: _Store,
+        *,
+        keep: float | None,
+        sweep: float,
+        most: int,
+        leads: Callable[[], bool],
+        rng: random.Random,
     ) -> None:
         self._store = store
         self._keep = keep
         self._sweep = sweep
+        self._most = most
         self._leads = leads
         self._rng = rng
 
     async def run(self) -> None:
         """Sweep round after round, until cancelled."""
+        pause, rested = min(self._sweep, QUEUES_EVERY), 0.0
         while True:
-            await asyncio.sleep(self._sweep * self._rng.uniform(0.9, 1.1))
+            await asyncio.sleep(pause * self._rng.uniform(0.9, 1.1))
+            rested += pause
             if not self._leads():
                 continue
             try:
-                removed = await self.round()
+                await self.queues()
+                if self._keep is not None and rested >= self._sweep:
+                    rested = 0.0
+                    await self.tasks(self._keep)
             except StoreUnavailableError as away:
-                log.warning("the store is away; ended tasks are removed when it is back: %s", away)
-            else:
-                if removed:
-                    log.info("removed %d tasks that ended more than %g s ago", removed, self._keep)
+                log.warning("the store is away; what is old is removed when it is back: %s", away)
 
-    async def round(self) -> int:
+    async def queues(self) -> None:
+        """Look through all queues, once; ends early when it leads no more."""
+        for tidy in (self._store.expire_messages, partial(self._store.shorten_queues, self._most)):
+            while self._leads() and await tidy(WINDOW) >= WINDOW:
+                await self._rest()
+
+    async def tasks(self, keep: float) -> int:
         """Look through all tasks old enough, once; returns how many were removed. Ends early when it leads no more."""
-        while self._leads() and await self._store.expire_messages(WINDOW) == WINDOW:  # noqa: ASYNC110 - it rests, it does not wait
-            await asyncio.sleep(REST * self._rng.uniform(0.5, 1.5))
         removed, after = 0, 0
         while self._leads():
-            found: Pruned = await self._store.prune(self._keep, after, WINDOW)
+            found: Pruned = await self._store.prune(keep, after, WINDOW)
             removed += found.removed
             if found.next is None:
                 break
             after = found.next
-            await asyncio.sleep(REST * self._rng.uniform(0.5, 1.5))
+            await self._rest()
+        if removed:
+            log.info("removed %d tasks that ended more than %g s ago", removed, keep)
         return removed
+
+    async def _rest(self) -> None:
+        await asyncio.sleep(REST * self._rng.uniform(0.5, 1.5))

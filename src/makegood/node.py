@@ -299,8 +299,7 @@ class Node:
             self.client.only_to(self.notifier.hosts)
         if "supervisor" in self.roles:
             self.supervisor = self._supervisor()
-            if self.options.keep is not None:
-                self._janitor = self._sweeping(self.supervisor)
+            self._janitor = self._sweeping(self.supervisor)
         if "inbox" in self.roles:
             poll = self.options.poll_seconds
             self.inboxes = Inboxes(
@@ -326,10 +325,15 @@ class Node:
         return found
 
     def _sweeping(self, supervisor: Supervisor) -> Janitor:
-        """Return who removes what ended long ago, as long as this process leads."""
-        keep, sweep = self.options.number("keep"), self.options.number("sweep")
+        """Return who removes what is old or too much, as long as this process leads."""
+        options = self.options
         return Janitor(
-            self.store, keep=keep, sweep=sweep, leads=lambda: supervisor.leading is not None, rng=self._rng
+            self.store,
+            keep=None if options.keep is None else options.number("keep"),
+            sweep=options.number("sweep"),
+            most=options.queue_limit,
+            leads=lambda: supervisor.leading is not None,
+            rng=self._rng,
         )
 
     def _supervisor(self) -> Supervisor:

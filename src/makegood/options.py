@@ -22,7 +22,7 @@ class Options:
       *.example.com, localhost, and networks (10.1.0.0/16) for those that are not public. ``webhook_secret``: signs what is sent
       there (several, parted by spaces, while they are changed). ``webhook_timeout``: for one post; ``webhook_tries``: how many
       before a notice is given up.
-    - ``queue_limit``: messages that may wait in a queue before ``send`` is refused.
+    - ``queue_limit``: messages that may wait in a queue before ``send`` is refused, and its oldest notices are dropped.
     - ``poll``: pause between looks at the store behind the wake-ups, None = never look without one.
     - ``drain``: how long an orderly end may wait for what runs.
     - ``hold``: tasks in memory at most; ``claim``: tasks claimed in one commit at most.

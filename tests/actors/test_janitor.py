@@ -27,11 +27,17 @@ class Windows:
         self.asked: list[tuple[float, int, int]] = []
         self.swept = asyncio.Event()
         self.expired: list[int] = []
+        self.shortened: list[tuple[int, int]] = []
 
     async def expire_messages(self, limit: int) -> int:
         """Remove messages that nobody received: a window and a bit."""
         self.expired.append(limit)
         return limit if len(self.expired) == 1 else 1
+
+    async def shorten_queues(self, most: int, limit: int) -> int:
+        """Drop notices of two queues, a window of each; then some."""
+        self.shortened.append((most, limit))
+        return 2 * limit if len(self.shortened) == 1 else 3
 
     async def prune(self, older: float, after: int, limit: int, *, dry: bool = False) -> Pruned:
         """Remove a window."""
@@ -48,20 +54,23 @@ class Windows:
 
 def janitor(store: Windows, *, leads: bool = True) -> Janitor:
     """Return one that sweeps all the time."""
-    return Janitor(store, keep=60.0, sweep=0.01, leads=lambda: leads, rng=random.Random(1))
+    return Janitor(store, keep=60.0, sweep=0.01, most=9, leads=lambda: leads, rng=random.Random(1))
 
 
 async def test_a_round_goes_through_all_windows() -> None:
     store = Windows(3)
-    assert await janitor(store).round() == 3 * WINDOW
+    assert await janitor(store).tasks(60.0) == 3 * WINDOW
     assert store.asked == [(60.0, 0, WINDOW), (60.0, 1, WINDOW), (60.0, 2, WINDOW)]
+    await janitor(store).queues()
     assert store.expired == [WINDOW, WINDOW], "unread messages too, window after window"
+    assert store.shortened == [(9, WINDOW), (9, WINDOW)], "and notices of queues that are too long"
 
 
 async def test_it_does_nothing_where_it_does_not_lead() -> None:
     store = Windows(3)
-    assert await janitor(store, leads=False).round() == 0
-    assert store.asked == []
+    assert await janitor(store, leads=False).tasks(60.0) == 0
+    await janitor(store, leads=False).queues()
+    assert (store.asked, store.expired, store.shortened) == ([], [], [])
 
 
 async def test_it_goes_on_after_an_outage() -> None:
@@ -87,10 +96,23 @@ async def test_a_node_that_leads_removes_what_ended(store: Store, world: World) 
         await until(gone)
 
 
-async def test_a_node_that_keeps_for_ever_has_none(store: Store) -> None:
-    app, _ = chain_app(1)
-    async with Node(app, store, options=Options(keep=None)) as node:
-        assert node._janitor is None
+async def test_a_node_that_keeps_for_ever_still_shortens_the_queues(store: Store) -> None:
+    """A queue that nobody reads has its limit; all tasks go on, and all of them are kept."""
+    app, chain = chain_app(1)
+    options = Options(
+        keep=None, sweep=0.05, queue_limit=2, lease="1s", every="100ms", poll="50ms", tell="50ms", drain="1s"
+    )
+    async with Node(app, store, options=options) as node:
+        tasks = [await node.client.submit(chain, "x", reply_to="queue:nobody") for _ in range(3)]
+        for task in tasks:
+            await task.result(timeout="20s")
+
+        async def short() -> bool:
+            return len(await node.client.messages("nobody")) == 2
+
+        await until(short)
+        assert [alert.step for alert in await node.client.alerts()] == ["nobody"]
+        assert len(await node.client.find()) == 3
 
 
 @pytest.mark.parametrize("wrong", [{"keep": "soon"}, {"sweep": 0}])

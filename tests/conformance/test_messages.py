@@ -247,6 +247,28 @@ async def test_an_unread_message_expires(store: Store, world: World) -> None:
     assert names(await take(store)) == ["3"]
 
 
+async def test_a_queue_that_nobody_reads_keeps_the_latest_notices(store: Store) -> None:
+    """Its oldest notices go, a bounded number at once, and operators are told once; nobody who writes waits for that. A message
+    that somebody sent is never dropped, nor one that a receiver has.
+    """
+    await send(store, *"abcdef", task=1)
+    await send(store, "sent")
+    await store.send_messages([out("other", "elsewhere", task=2)], MOST)
+    (held,) = await take(store, 1)
+    assert held.id == "a"
+    assert await store.shorten_queues(4, 2) == 2
+    assert await store.shorten_queues(4, 2) == 1
+    assert await store.shorten_queues(4, 2) == 0
+    waiting = [view.message.id for view in await store.messages("orders")]
+    assert sorted(waiting) == ["a", "e", "f", "sent"]
+    (alert,) = await store.alerts()
+    assert (alert.kind, alert.step, alert.task) == ("dead_letter", "orders", None)
+    assert "more than 4 messages wait in queue orders: its oldest notices are dropped unread" in alert.text
+    assert await store.shorten_queues(1, 9) == 2
+    assert await store.shorten_queues(1, 9) == 0, "what is left is no notice, or somebody has it"
+    assert names(await take(store)) == ["sent"]
+
+
 async def test_one_that_has_expired_is_not_given_to_anybody(store: Store, world: World) -> None:
     await send(store, "1", expires=10.0)
     await world.elapse(10.5)

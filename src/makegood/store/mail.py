@@ -152,6 +152,15 @@ def revived(
     )
 
 
+def overfull(queue: str, most: int) -> Alert:
+    """Return the alert of a queue whose oldest notices are dropped because too many wait."""
+    text = (
+        f"more than {most} messages wait in queue {queue}: its oldest notices are dropped unread; see who reads it "
+        f"(`makegood queue list`), or raise the limit (queue_limit, MAKEGOOD_QUEUE_LIMIT)"
+    )
+    return Alert("dead_letter", step=queue, text=text)
+
+
 def full(queue: str, most: int) -> QueueFullError:
     """Return the error for a queue that takes no more."""
     return QueueFullError(

@@ -315,6 +315,12 @@ class Messages(Protocol):
         """Remove messages that were not received in time and ids remembered for long enough; returns how many, at most ``limit``."""
         ...
 
+    async def shorten_queues(self, most: int, limit: int) -> int:
+        """Drop the oldest notices of queues in which more than ``most`` messages wait, at most ``limit`` of each queue, with an alert
+        for each; returns how many. What somebody sent, or has taken, stays.
+        """
+        ...
+
 
 class Notices(Protocol):
     """What submitters are told, on its way to webhooks. It is written by ``submit`` and ``commit``, with the state changes.

@@ -284,6 +284,7 @@ _AROUND = frozenset(
         "transact",
         "prune",
         "expire_messages",
+        "shorten_queues",
         "acknowledge_messages",
         "notices_due",
         "take_notices",

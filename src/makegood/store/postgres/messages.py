@@ -128,6 +128,29 @@ delete from makegood.message where seq in (
     ) m
 )
 """  # noqa: S608 - our own text
+# The queue after this one, again and again: none is counted further than it matters.
+_SHORTEN = f"""
+with recursive at as materialized (select {_NOW} as now),
+q (queue) as (
+    select min(queue) from makegood.message where state = 'waiting'
+    union all
+    select (select min(m.queue) from makegood.message m where m.state = 'waiting' and m.queue > q.queue) from q where q.queue is not null
+),
+n as materialized (
+    select q.queue, $1::bigint as most, (
+        select count(*) from (select 1 from makegood.message m where m.queue = q.queue and m.state = 'waiting' limit $1::bigint + $2) m
+    ) as waiting from q
+)
+delete from makegood.message where seq in (
+    select m.seq from at cross join n cross join lateral (
+        select m.seq from makegood.message m
+        where m.queue = n.queue and n.waiting > n.most and m.state = 'waiting' and m.task is not null
+            and (m.taken_by is null or m.visible_at <= at.now)
+        order by m.visible_at, m.seq limit greatest(n.waiting - n.most, 0) for update skip locked
+    ) m
+)
+returning queue
+"""  # noqa: S608 - our own text
 
 
 def sent(m: Outgoing) -> tuple[object, ...]:
@@ -287,6 +310,14 @@ async def expire(tx: Transaction, limit: int) -> int:
     return gone
 
 
+async def shorten(tx: Transaction, most: int, limit: int) -> int:
+    """Drop the oldest notices of queues that are too long."""
+    gone = [row["queue"] for row in await tx.rows(_SHORTEN, most, limit)]
+    tx.idle = not gone
+    await alerts.alert(tx, [mail.overfull(queue, most) for queue in sorted(set(gone))])
+    return len(gone)
+
+
 class MessageVerbs(ABC):
     """The verbs of the ``Messages`` slice, for the store's object."""
 
@@ -351,3 +382,7 @@ class MessageVerbs(ABC):
     async def expire_messages(self, limit: int) -> int:
         """Remove what has expired."""
         return await self._write(partial(expire, limit=limit))
+
+    async def shorten_queues(self, most: int, limit: int) -> int:
+        """Drop the oldest notices of queues that are too long."""
+        return await self._write(partial(shorten, most=most, limit=limit))

@@ -84,6 +84,24 @@ delete from makegood_message where seq in (
     order by expires_at limit ?
 )
 """
+# The queue after this one, again and again: none is counted further than it matters.
+_OVERFULL = """
+with recursive q (queue) as (
+    select min(queue) from makegood_message where state = 'waiting'
+    union all
+    select (select min(m.queue) from makegood_message m where m.state = 'waiting' and m.queue > q.queue) from q where q.queue is not null
+),
+n (queue, waiting) as (
+    select queue, (select count(*) from (select 1 from makegood_message m where m.queue = q.queue and m.state = 'waiting' limit ?2)) from q
+)
+select queue, waiting - ?1 from n where waiting > ?1
+"""
+_SHORTEN = """
+delete from makegood_message where seq in (
+    select seq from makegood_message
+    where queue = ? and state = 'waiting' and task is not null and (taken_by is null or visible_at <= ?) order by visible_at, seq limit ?
+)
+"""
 
 
 def sent(m: Outgoing, now: float) -> Row:
@@ -232,6 +250,20 @@ def expire(tx: Transaction, limit: int) -> int:
     return tx.run(_EXPIRE, (tx.now, tx.now, limit))
 
 
+def shorten(tx: Transaction, most: int, limit: int) -> int:
+    """Drop the oldest notices of queues that are too long."""
+    gone = {
+        queue: tx.run(_SHORTEN, (queue, tx.now, over))
+        for queue, over in tx.rows(_OVERFULL, (most, most + limit))
+    }
+    alerts.alert(tx, [mail.overfull(queue, most) for queue, dropped in gone.items() if dropped])
+    return sum(gone.values())
+
+
+def _any_overfull(tx: Transaction, most: int) -> bool:
+    return bool(tx.rows(_OVERFULL, (most, most + 1)))
+
+
 class MessageVerbs(ABC):
     """The verbs of the ``Messages`` slice, for the store's object."""
 
@@ -307,3 +339,9 @@ class MessageVerbs(ABC):
     async def expire_messages(self, limit: int) -> int:
         """Remove what has expired."""
         return await self._write(partial(expire, limit=limit))
+
+    async def shorten_queues(self, most: int, limit: int) -> int:
+        """Drop the oldest notices of queues that are too long; where none is, nothing is written."""
+        if not await self._read(partial(_any_overfull, most=most)):
+            return 0
+        return await self._write(partial(shorten, most=most, limit=limit))
