@@ -8,6 +8,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import zipfile
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -125,6 +126,57 @@ def commands() -> list[list[str]]:
     assert 'ENTRYPOINT ["makegood"]' in image
     found += [json.loads(words) for words in re.findall(r"^CMD (\[.*\])", image, re.MULTILINE)]
     return found
+
+
+def test_the_image_takes_what_there_is(orders: Shop) -> None:
+    """Its lines in order: the wheel is built by the line above them, found by their pattern, and has those extras."""
+    (image,) = blocks("deploy", "dockerfile")
+    (wheel,) = blocks("deploy", "sh wheel")
+    typed(
+        orders, f"CHECKOUT={ROOT}\n" + wheel.replace("--no-deps", "--no-deps --no-index --no-build-isolation")
+    )
+    for pattern in re.findall(r"^COPY (\S+) \.$", image, re.MULTILINE):
+        assert list(orders.folder.glob(pattern)), pattern
+    (install,) = re.findall(r"^RUN pip install --no-cache-dir (.*)$", image, re.MULTILINE)
+    found = re.fullmatch(r"\./(makegood-\S+\.whl)\[(\S+)\]\n", typed(orders, f"echo {install}"))
+    assert found is not None
+    metadata = f"{found[1].split('-py3')[0]}.dist-info/METADATA"
+    offered = zipfile.ZipFile(orders.folder / found[1]).read(metadata).decode()
+    for extra in found[2].split(","):
+        assert f"Provides-Extra: {extra}\n" in offered
+
+
+def test_the_composition_names_what_it_has() -> None:
+    """Services that are waited for, the file of settings, volumes, secrets, the password, the port that is asked for health."""
+    (text,) = blocks("deploy", "yaml")
+    head, services, rest = re.split(r"^(?:services|volumes):", text, flags=re.MULTILINE)
+    names = set(re.findall(r"^  (\w+):$", services, re.MULTILINE))
+    assert names == {"db", "migrate", "scheduler", "supervisor", "agents"}
+    assert set(re.findall(r"depends_on: \{(\w+):", text)) <= names
+    assert set(re.findall(r"<<: \*(\w+)", text)) == set(re.findall(r"&(\w+)$", head, re.MULTILINE))
+    assert re.findall(r'volumes: \["(\w+):', services) == re.findall(r"^ \{(\w+):", rest)
+    assert re.findall(r"secrets: \[(\w+)\]", services) == re.findall(
+        r"^secrets: \{(\w+):", rest, re.MULTILINE
+    )
+    (settings,) = set(re.findall(r"env_file: (\S+)", text))
+    (env,) = [block for block in blocks("deploy", "ini") if block.startswith(f"# {settings}\n")]
+    assert "@db/shop" in env, "the service's name is its host"
+    (asked,) = re.findall(r"http://127\.0\.0\.1:(\d+)/livez", head)
+    assert set(re.findall(r"0\.0\.0\.0:(\d+)", services)) == {asked}
+    (grace,) = re.findall(r"stop_grace_period: (\d+)s", text)
+    assert int(grace) > seconds(Options().drain)
+
+
+def test_the_settings_of_units_and_containers_are_known(orders: Shop) -> None:
+    """Each name in the files of settings is one that makegood reads, and its value one that it takes."""
+    files = [block for block in blocks("deploy", "ini") if re.match(r"# \S+\.env\n", block)]
+    assert len(files) == 2
+    for text in files:
+        given = dict(line.split("=", 1) for line in text.splitlines()[1:])
+        store = given.pop("MAKEGOOD_STORE")
+        said = orders.call("doctor", "--json", **given)
+        assert set(given) <= {setting["origin"] for setting in json.loads(said.stdout)["settings"]}
+        assert "PostgreSQL at db" in orders.call("store", "status", MAKEGOOD_STORE=store).stderr
 
 
 def test_every_process_starts_as_written_and_ends_on_sigterm(orders: Shop) -> None:
