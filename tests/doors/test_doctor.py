@@ -9,7 +9,7 @@ import pytest
 
 from makegood.cli import diagnosis
 from makegood.store.postgres import examining as postgres
-from makegood.store.records import Figures, LeaseView
+from makegood.store.records import Figures, LeaseView, SchemaStatus
 from makegood.store.sqlite import examining as sqlite
 from tests.doors.conftest import Shop
 
@@ -163,3 +163,39 @@ def test_clock_leader_and_latency_are_judged_at_both_sides() -> None:
     assert "9 or more tasks" in diagnosis.orphaned(range(1, 10), 9, scheduled=True).what
     nothing = Figures({}, {}, {})
     assert [one.severity for one in diagnosis.processes([], [], nothing)] == ["note"]
+
+
+def test_what_another_program_did_to_the_file_is_found(shop: Shop) -> None:
+    """Its way of keeping a log was changed, until makegood opens it again; a page of it was overwritten."""
+    path = shop.folder / "kiosk.db"
+    with closing(sqlite3.connect(path)) as file:
+        file.execute("pragma journal_mode = delete")
+    ((severity, what),) = found(shop.json("doctor"), "durability")
+    assert (severity, "journal_mode is delete" in what) == ("warning", True)
+    assert [severity for severity, _ in found(shop.json("doctor"), "durability")] == ["ok"]
+    with closing(sqlite3.connect(path)) as file:
+        file.execute("pragma wal_checkpoint(truncate)")
+    with path.open("r+b") as raw:
+        raw.seek(-3 * 4096, 2)
+        raw.write(b"\xff" * 4096)
+    damaged = found(shop.json("doctor", code=1), "file")
+    assert {severity for severity, _ in damaged} == {"error"}
+
+
+def test_the_dead_and_what_operators_must_see_are_told(shop: Shop) -> None:
+    """A process that was killed, and the alert that its customers' message is a dead letter."""
+    shop.serve("scheduler", MAKEGOOD_HEARTBEAT="50ms", MAKEGOOD_LIFE="100ms").kill()
+    shop.done("queue", "send", "orders", "1")
+    shop.done("queue", "receive", "orders", "--no-ack", "--tries", "1", "--lease", "10ms")
+    while not shop.json("queue", "list", "--dead"):
+        shop.done("queue", "receive", "orders", "--tries", "1")
+    while len(seen := found(shop.json("doctor"), "processes")) < 2:
+        pass
+    assert seen[1][0] == "note"
+    assert "1 died within the last hour" in seen[1][1]
+    assert found(shop.json("doctor"), "alerts") == [("warning", "1 dead_letter")]
+
+
+def test_a_store_of_a_newer_version_wants_the_newer_program() -> None:
+    newer = diagnosis.schema(SchemaStatus("sqlite", 9, 8, []))
+    assert (newer.severity, newer.remedy) == ("error", "install the newer makegood here as well")
