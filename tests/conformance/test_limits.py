@@ -27,12 +27,14 @@ async def test_no_more_is_given_than_the_rate_allows_and_the_rest_waits(store: S
     await running(store, *range(1, 41))
     payments = await agent(store)
     most = 1 + round((AHEAD + BEHIND) * RATE)
+    began = await store.now()
     first = await store.take(payments, [rated()])
     assert len(first) == most
     assert first.again.keys() == {PAYMENTS}
-    assert len(await store.take(payments, [rated()])) <= 1  # only real time has passed
+    second = len(await store.take(payments, [rated()]))
+    assert second <= 1 + (await store.now() - began) * RATE  # only real time has passed
     await world.elapse(10.0)
-    assert len(await store.take(payments, [offer(500)])) in range(40 - most - 1, 40 - most + 1)
+    assert len(await store.take(payments, [offer(500)])) == 40 - most - second
 
 
 async def test_each_may_begin_an_interval_after_the_one_before_and_its_time_begins_there(
@@ -68,7 +70,8 @@ async def test_what_was_taken_in_a_row_keeps_the_rate_to_the_number(store: Store
         taken += len(await store.take(payments, [rated(5)]))
         await world.elapse(0.1)
     real = await store.now() - began if world.dialect == "postgres" else 0.0
-    assert abs(taken - (10 + real) * RATE) <= 0.05 * 10 * RATE
+    least, most = 10 * RATE, (10 + real) * RATE  # it is not made up for what the machine was too slow to take
+    assert least - 0.05 * 10 * RATE <= taken <= most + 0.05 * 10 * RATE
 
 
 async def test_calls_beside_those_taken_are_paid_back(store: Store) -> None:

@@ -1,5 +1,6 @@
 """What the tests of the command line share: a shop of their own, calls in this process, calls as processes."""
 
+import asyncio
 import json
 import os
 import shutil
@@ -7,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ import click.testing
 import pytest
 
 from makegood.cli import main
+from makegood.errors import MakegoodError
 
 HERE = Path(__file__).parent
 BARE = {
@@ -104,6 +107,24 @@ def shop(tmp_path: Path) -> Iterator[Shop]:
     assert made.call("store", "migrate").exit_code == 0
     yield made
     made.close()
+
+
+@pytest.fixture
+def shop_on_postgres(tmp_path: Path) -> Iterator[Shop]:
+    """A shop whose store is an empty PostgreSQL database."""
+    pytest.importorskip("asyncpg", reason="postgres: asyncpg is not installed")
+    from tests.conformance import postgres  # noqa: PLC0415 - asyncpg is an extra
+
+    with ExitStack() as stack:
+        try:
+            databases = stack.enter_context(postgres.databases())
+        except MakegoodError as reason:
+            pytest.skip(f"postgres: {reason}")
+        url = asyncio.run(databases.create())
+        made = Shop(tmp_path, url)
+        yield made
+        made.close()
+        asyncio.run(databases.drop(url))
 
 
 @pytest.fixture(scope="module")

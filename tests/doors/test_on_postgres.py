@@ -1,32 +1,6 @@
 """The command line knows no store: the same verbs say the same on PostgreSQL."""
 
-import asyncio
-from collections.abc import Iterator
-from contextlib import ExitStack
-from pathlib import Path
-
-import pytest
-
-from makegood.errors import MakegoodError
 from tests.doors.conftest import Shop
-
-
-@pytest.fixture
-def shop_on_postgres(tmp_path: Path) -> Iterator[Shop]:
-    """A shop whose store is an empty PostgreSQL database."""
-    pytest.importorskip("asyncpg", reason="postgres: asyncpg is not installed")
-    from tests.conformance import postgres  # noqa: PLC0415 - asyncpg is an extra
-
-    with ExitStack() as stack:
-        try:
-            databases = stack.enter_context(postgres.databases())
-        except MakegoodError as reason:
-            pytest.skip(f"postgres: {reason}")
-        url = asyncio.run(databases.create())
-        made = Shop(tmp_path, url)
-        yield made
-        made.close()
-        asyncio.run(databases.drop(url))
 
 
 def test_every_verb_works_on_postgres(shop_on_postgres: Shop) -> None:
