@@ -15,6 +15,9 @@ SEED ?=
 # Further arguments for pytest: make test ARGS="-k takeover"
 ARGS ?=
 
+# Hundreds of processes import the same modules: they are compiled once, whatever the machine's habit is (empty is unset).
+export PYTHONDONTWRITEBYTECODE :=
+
 bin := .venv/bin
 python := $(bin)/python
 fast := tests/unit tests/house
