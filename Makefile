@@ -61,15 +61,20 @@ nightly: .venv ## half an hour of chaos on both stores, then every storm, fault 
 
 .PHONY: test
 # Many tests wait for processes and servers: two at a time keep the whole below ten minutes on two cores.
-test: .venv lint ## everything: form, types, layers, then every test on every store; a table tells what was skipped
-	@scripts/postgres.sh
-	@scripts/models.sh --ready
-	@scripts/servers.sh
+test: .venv ## everything: form, types, layers, then every test on every store; a table tells what was skipped
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync lint programs
 ifeq ($(strip $(ARGS)),)
 	@$(python) -m pytest -n 2 --dist worksteal
 else
 	@$(python) -m pytest $(ARGS)
 endif
+
+.PHONY: programs
+# What the machine lacks of the servers and of spin is installed while the types are checked.
+programs: .venv
+	@scripts/postgres.sh
+	@scripts/models.sh --ready
+	@scripts/servers.sh
 
 .PHONY: simulate
 simulate: .venv ## storms over the real engine on virtual time, a seed each (SEEDS=300 FROM=0); a failing one says how to replay it
