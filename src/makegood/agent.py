@@ -17,6 +17,7 @@ from functools import partial
 
 from msgspec.structs import replace
 
+from makegood.breaker import SHUT
 from makegood.call import Call, enter
 from makegood.channels.protocol import Channel
 from makegood.clock import Clock
@@ -47,7 +48,7 @@ class Agents:
     ``slots``: the agents by address. ``deliver``: offered each reply in time first; returns True when a Scheduler of this
     process takes it in memory. ``poll``: seconds between looks at the store behind the wake-ups, None = never.
     ``beside_scheduler``: a Scheduler runs in this process, so isolated requests are taken only when nothing else runs.
-    ``changed``: told when a circuit opens, or closes again. ``watched``: puts in the place of what runs attempts another that watches.
+    ``changed``: told when a circuit opens, is released, or closes again. ``watched``: puts in the place of what runs attempts another that watches.
     """
 
     def __init__(
@@ -366,7 +367,7 @@ class Agents:
             self._wake.set()  # there may be room now, or a moment to wait for
         if after == "open" and before != "open":
             self._excused += excused(slots, self._running)
-        if (before == "closed") != (after == "closed"):
+        if (before == "closed", before in SHUT) != (after == "closed", after in SHUT):
             log.warning(
                 "the circuit of %s is %s", slots.address, slots.circuit.shown(self._clock.monotonic())
             )

@@ -19,6 +19,9 @@ from makegood.errors import ConfigError
 State = Literal["closed", "open", "half-open", "release"]
 """What a circuit is. ``release``: between the canary's answer and closed."""
 
+SHUT: frozenset[State] = frozenset({"open", "half-open"})
+"""States in which the service counts as silent, and operators are told. From its first answer on it is only spared."""
+
 Outcome = Literal["answered", "failed", "later", "neither"]
 """What a call tells of the service. ``neither``: it never reached it, or the process ends."""
 

@@ -1,7 +1,7 @@
-"""Tells operators of open circuits: one alert for an agent, while the circuit of any process that runs it is not closed.
+"""Tells operators of open circuits: one alert for an agent, until the canary of every process that runs it was answered.
 
-It is raised and ended by the processes themselves, each first publishing what its own circuit is: so the last one to close sees
-that it is the last. The alert of a process that died with an open circuit is ended by the Supervisor.
+It is raised and ended by the processes themselves, each first publishing what its own circuit is: so the last one to hear an
+answer sees that it is the last. The alert of a process that died with an open circuit is ended by the Supervisor.
 """
 
 import asyncio
@@ -10,6 +10,7 @@ import random
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
+from makegood.breaker import SHUT
 from makegood.errors import StoreUnavailableError
 from makegood.messages import Alert
 from makegood.slots import Slots
@@ -47,7 +48,7 @@ class Circuits:
         self._ring = asyncio.Event()
 
     def changed(self) -> None:
-        """Hear that a circuit has opened, or closed again."""
+        """Hear that a circuit has opened, or its service has answered again."""
         self._ring.set()
 
     async def run(self) -> None:
@@ -66,7 +67,9 @@ class Circuits:
                 self._ring.set()
 
     async def _tell(self) -> None:
-        shut = {each.address for each in self._slots if each.circuit is not None and not each.circuit.closed}
+        shut = {
+            each.address for each in self._slots if each.circuit is not None and each.circuit.state in SHUT
+        }
         new, over = sorted(shut - self._told), sorted(self._told - shut)
         if not (new or over):
             return
@@ -83,11 +86,11 @@ class Circuits:
             self._told -= set(over)
 
     def _shut(self, nodes: Sequence[NodeView]) -> set[str]:
-        """Return the agents whose circuit is not closed in another process that lives."""
+        """Return the agents whose circuit is shut in another process that lives."""
         return {
             info.agent
             for view in nodes
             if not (view.stopped or view.dead) and view.remaining > 0 and view.id != self._me()
             for info in view.info.agents
-            if info.circuit not in ("", "closed")
+            if info.circuit in SHUT
         }

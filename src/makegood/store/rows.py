@@ -203,7 +203,7 @@ def audited(
 GONE: Mapping[str, str] = {
     "starved": "its requests are taken",
     "no_leader": "a supervisor leads",
-    "circuit_open": "its circuit is closed, or its process has ended",
+    "circuit_open": "its service answers, or its process has ended",
 }
 """Why alerts end that the Supervisor watches, by kind."""
 

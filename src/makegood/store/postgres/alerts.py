@@ -79,9 +79,9 @@ where ($1::bigint is null or task = $1) and ($2::float8 is null or at < $2) orde
 SHUT = f"""
 select distinct a ->> 'agent' as agent from makegood.node n
     cross join lateral jsonb_array_elements(convert_from(n.info, 'UTF8')::jsonb -> 'agents') a
-where not n.dead and n.stopped_at is null and n.alive_until > (select {_NOW}) and a ->> 'circuit' in ('open', 'half-open', 'release')
+where not n.dead and n.stopped_at is null and n.alive_until > (select {_NOW}) and a ->> 'circuit' in ('open', 'half-open')
 """  # noqa: S608 - our own text
-"""The agents whose circuit is not closed in some process that lives."""
+"""The agents whose circuit is shut (``breaker.SHUT``) in some process that lives."""
 WATCHED = """
 select standing from makegood.alert
 where ended_at is null and standing is not null and kind in ('starved', 'no_leader', 'circuit_open') order by id limit $1
@@ -196,7 +196,7 @@ async def ease_watched(tx: Transaction, limit: int) -> bool:
 
 
 async def shut(tx: Transaction) -> set[str]:
-    """Return the agents whose circuit is not closed in some process that lives."""
+    """Return the agents whose circuit is shut in some process that lives."""
     return {row["agent"] for row in await tx.rows(SHUT)}
 
 

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from makegood.breaker import SHUT
 from makegood.messages import UNTIL_SEEN, Act, Alert
 from makegood.store import rows
 from makegood.store.records import AlertView, AuditView, NodeInfo, Telling
@@ -156,9 +157,9 @@ def ease_watched(tx: Transaction, limit: int) -> None:
 
 
 def shut(tx: Transaction) -> set[str]:
-    """Return the agents whose circuit is not closed in some process that lives."""
+    """Return the agents whose circuit is shut in some process that lives."""
     infos = [msgspec.json.decode(info, type=NodeInfo) for (info,) in tx.rows(_LIVE, (tx.now,))]
-    return {a.agent for info in infos for a in info.agents if a.circuit not in ("", "closed")}
+    return {a.agent for info in infos for a in info.agents if a.circuit in SHUT}
 
 
 def _any_unlogged(tx: Transaction) -> bool:
