@@ -2,13 +2,19 @@
 
 import ast
 import re
+import shlex
 from pathlib import Path
 
+import click
 import pytest
+
+from makegood.cli import main
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)#\s]+)(?:#([^)\s]*))?\)")
+TYPED = re.compile(r"^```(?:sh|console)\b[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
+COMMAND = re.compile(r"^(?:\$ |[A-Z]+=\$\()?(makegood .*?)\)?$", re.MULTILINE)
 PYTHON = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
@@ -29,6 +35,28 @@ def test_python_in_pages_parses(page: Path) -> None:
     """Every Python block is Python."""
     for block in PYTHON.findall(page.read_text(encoding="utf-8")):
         ast.parse(block)
+
+
+def understood(line: str) -> None:
+    """Raise ``UsageError`` for a command that the command line does not take."""
+    words = shlex.split(line, comments=True)[1:]
+    for mark in ("||", "&"):
+        words = words[: words.index(mark)] if mark in words else words
+    context = click.Context(main)
+    command: click.Command | None = main
+    while isinstance(command, click.Group):
+        name = words.pop(0)
+        command = command.get_command(context, name)
+        assert command is not None, f"{line}: there is no {name}"
+        context = command.make_context(name, list(words), parent=context)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_commands_in_pages_are_commands(page: Path) -> None:
+    """Every line that is typed has a command, options and arguments that there are."""
+    for block in TYPED.findall(page.read_text(encoding="utf-8")):
+        for line in COMMAND.findall(block):
+            understood(line)
 
 
 def test_readme_names_targets_that_exist() -> None:
