@@ -22,6 +22,7 @@ from makegood.errors import DefinitionError
 from makegood.messages import AlertKind
 from makegood.options import Options
 from makegood.saga.rules import MOST_DEATHS
+from makegood.store.notices import KEPT
 from makegood.store.postgres import claim, link
 from makegood.store.sqlite import alerts, connection
 from tests.doors.conftest import BARE, Shop
@@ -269,6 +270,7 @@ def test_the_numbers_are_those_of_the_code() -> None:
         ("steps of a task", of_app["step_limit"].default),
         ("items of one", (workflow.each.__kwdefaults__ or {})["limit"]),
         ("messages that wait in a queue", options.queue_limit),
+        ("a notice waits unread", KEPT),
         ("the id of a message", queues._MOST_ID),
         ("tasks that a Scheduler holds", options.hold),
         ("tasks that it claims", options.claim),
