@@ -97,6 +97,9 @@ def test_the_units_are_what_systemd_takes(tmp_path: Path) -> None:
         stop = re.search(r"^TimeoutStopSec=(\d+)s$", text, re.MULTILINE)
         assert stop is not None
         assert int(stop[1]) > drain
+        head, _, service = text.partition("[Service]")
+        assert "\nStartLimitIntervalSec=0\n" in head, "or it is given up after five starts without a store"
+        assert "\nRestart=always\n" in service
     verify = shutil.which("systemd-analyze")
     if verify is None:
         pytest.skip("systemd-analyze is not installed: the units were only read")
@@ -164,6 +167,7 @@ def test_the_composition_names_what_it_has() -> None:
     assert "@db/shop" in env, "the service's name is its host"
     (asked,) = re.findall(r"http://127\.0\.0\.1:(\d+)/livez", head)
     assert set(re.findall(r"0\.0\.0\.0:(\d+)", services)) == {asked}
+    assert re.findall(r"^  restart: (.*)$", head, re.MULTILINE) == ["always"], "without a limit to its attempts"
     (grace,) = re.findall(r"stop_grace_period: (\d+)s", text)
     assert int(grace) > seconds(Options().drain)
 
