@@ -122,6 +122,7 @@ AlertKind = Literal[
     "late_undo",  # an undo goes on for longer than ``undo_within``
     "starved",  # no process takes the requests for an action
     "circuit_open",  # an agent's service fails: its circuit breaker is open
+    "no_scheduler",  # tasks wait and no process claims them
     "no_leader",  # nobody leads: what is overdue is not found
     "dead_letter",  # a message, or a notification, that could not be delivered
     "generation",  # the store may have gone back in time: a promotion or a restore

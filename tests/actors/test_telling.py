@@ -87,6 +87,13 @@ async def starve(store: Store, world: World) -> None:
     await supervisor(store, options=CALM).once(await term_of(store))
 
 
+async def leave_waiting(store: Store, world: World) -> None:
+    """Let a task wait where no Scheduler runs."""
+    await store.submit([draft(1)])
+    await world.elapse(100, pending=True)
+    await supervisor(store, options=CALM).once(await term_of(store))
+
+
 async def undo_slowly(store: Store, world: World) -> None:
     """Let an undo take longer than it should."""
     scheduler = await running(store, 1, undo_within=5.0)
@@ -181,6 +188,7 @@ PROVOKED: dict[str, tuple[Callable[[Store, World], Awaitable[None]], list[str]]]
     "held": (lambda store, _: play(store, "held"), ["step_failed", "held"]),
     "undo stuck": (lambda store, _: play(store, "stuck"), ["step_failed", "undo_stuck", "undo_incomplete"]),
     "starved": (starve, ["starved"]),
+    "no scheduler": (leave_waiting, ["no_scheduler"]),
     "late undo": (undo_slowly, ["late_undo"]),
     "poison": (poison, ["poison"]),
     "guilty": (unreadable, ["guilty"]),

@@ -8,7 +8,7 @@ from makegood.decision import Decision
 from makegood.messages import Act, Alert, AlertKind, Answer
 from makegood.store.protocol import Store
 from makegood.store.records import AlertView
-from tests.conformance.builders import agent, draft, offer, running, term, to_state, unchanged
+from tests.conformance.builders import agent, draft, offer, running, scheduler, term, to_state, unchanged
 from tests.conformance.worlds import World
 
 ANN = Act("act-1", "ann", "I look into it")
@@ -131,6 +131,38 @@ async def test_that_nobody_leads_ends_with_the_first_pass_of_a_leader(store: Sto
     await store.alert([Alert("no_leader", text="nobody leads")])
     await store.starved(await term(store), 60.0, 10)
     assert (await one(store)).ended_why == "a supervisor leads"
+
+
+async def test_tasks_that_wait_for_a_scheduler_are_one_alert_until_one_runs(
+    store: Store, world: World
+) -> None:
+    """Not while one lives or has just ended, not without tasks; and a task that has only just come does not count yet."""
+    await scheduler(store, ttl=10.0)
+    grant = await term(store, ttl=1e6)
+    await world.elapse(100)
+    await store.starved(grant, 60.0, 10)
+    await store.submit([draft(1), draft(2)])
+    await store.starved(grant, 60.0, 10)
+    assert await store.alerts() == [], "they have only just come"
+    await world.elapse(61, pending=True)
+    await store.starved(grant, 60.0, 10)
+    await store.starved(grant, 60.0, 10)
+    alert = await one(store)
+    assert (alert.kind, alert.task, alert.open) == ("no_scheduler", None, True)
+    assert alert.text == "no scheduler has run for 60 s, and tasks wait for one: start `makegood scheduler`"
+    await agent(store, ttl=1e6)
+    await store.starved(grant, 60.0, 10)
+    assert (await one(store)).open, "an agent claims nothing"
+    lives = await scheduler(store, ttl=1e6)
+    await store.starved(grant, 60.0, 10)
+    assert (await one(store)).ended_why == "a scheduler runs, or no task waits for one"
+    await store.unregister(lives)
+    await world.elapse(59)
+    await store.starved(grant, 60.0, 10)
+    assert len(await store.alerts()) == 1, "another may be starting in its place"
+    await world.elapse(2)
+    await store.starved(grant, 60.0, 10)
+    assert [alert.open for alert in await store.alerts()] == [True, False]
 
 
 # Acknowledging

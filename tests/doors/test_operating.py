@@ -167,7 +167,9 @@ def test_the_composition_names_what_it_has() -> None:
     assert "@db/shop" in env, "the service's name is its host"
     (asked,) = re.findall(r"http://127\.0\.0\.1:(\d+)/livez", head)
     assert set(re.findall(r"0\.0\.0\.0:(\d+)", services)) == {asked}
-    assert re.findall(r"^  restart: (.*)$", head, re.MULTILINE) == ["always"], "without a limit to its attempts"
+    assert re.findall(r"^  restart: (.*)$", head, re.MULTILINE) == ["always"], (
+        "without a limit to its attempts"
+    )
     (grace,) = re.findall(r"stop_grace_period: (\d+)s", text)
     assert int(grace) > seconds(Options().drain)
 

@@ -262,6 +262,7 @@ LOOKS: dict[str, tuple[str, tuple[Any, ...], set[str]]] = {
     "past": (supervision.PAST, (100,), {"task by task_complete_by"}),
     "late undo": (supervision.LATE_UNDO, (100,), {"task by task_undo_by"}),
     "starved": (supervision.STARVED, (-1000.0, 100), {"request by request_take"}),
+    "unclaimed": (alerts.WATCHED, (100, -1000.0), {"task by task_claim"}),
 }
 
 

@@ -188,8 +188,8 @@ class Supervision(Protocol):
 
     async def starved(self, term: Grant, after: float, limit: int) -> list[int]:
         """Find requests that no agent has taken for ``after`` seconds, each once; raise one alert per action that nobody takes. No
-        failure is counted. An agent whose circuit is shut has an alert of its own. Ends the alerts of actions that are taken
-        again, of circuits that no live process has open, and that nobody leads.
+        failure is counted. An agent whose circuit is shut has an alert of its own. Raises one alert when tasks have waited and
+        no Scheduler has lived for so long. Ends those of actions that are taken again, of circuits that are not open, of no Scheduler or leader.
         """
         ...
 

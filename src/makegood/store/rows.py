@@ -202,6 +202,7 @@ def audited(
 
 GONE: Mapping[str, str] = {
     "starved": "its requests are taken",
+    "no_scheduler": "a scheduler runs, or no task waits for one",
     "no_leader": "a supervisor leads",
     "circuit_open": "its service answers, or its process has ended",
 }
@@ -233,6 +234,16 @@ def starved_alerts(
         text = f"no process has taken {agent}.{action} for {after:g} s: start an agent that has it"
         first.setdefault(name, ("starved", task, step, text, name, ""))
     return list(first.values())
+
+
+UNCLAIMED = "unclaimed"
+"""What stands for it, beside the names of causes, that tasks wait and no Scheduler lives."""
+
+
+def unclaimed(after: float) -> list[AlertRow]:
+    """Return the alert that tasks have waited and no Scheduler has lived for ``after`` seconds."""
+    text = f"no scheduler has run for {after:g} s, and tasks wait for one: start `makegood scheduler`"
+    return alerts([Alert("no_scheduler", text=text)])
 
 
 def address(app: str, agent: str) -> str:

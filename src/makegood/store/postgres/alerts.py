@@ -82,10 +82,21 @@ select distinct a ->> 'agent' as agent from makegood.node n
 where not n.dead and n.stopped_at is null and n.alive_until > (select {_NOW}) and a ->> 'circuit' in ('open', 'half-open')
 """  # noqa: S608 - our own text
 """The agents whose circuit is shut (``breaker.SHUT``) in some process that lives."""
-WATCHED = """
-select standing from makegood.alert
-where ended_at is null and standing is not null and kind in ('starved', 'no_leader', 'circuit_open') order by id limit $1
-"""
+WATCHED = f"""
+(select standing from makegood.alert
+where ended_at is null and standing is not null and kind in ('starved', 'no_scheduler', 'no_leader', 'circuit_open')
+order by id limit $1)
+union all select '{rows.UNCLAIMED}'
+where exists (
+    select 1 from makegood.task where state = 'pending' and locked_by is null and priority = any ('{{0,1,2,3,4,5,6,7,8,9}}')
+        and ready_seq < (((select {_NOW}) - $2::float8) * 1000000)::bigint
+)
+and not exists (
+    select 1 from makegood.node
+    where not dead and stopped_at is null and alive_until > (select {_NOW}) - $2::float8 and roles like '%scheduler%'
+)
+and not exists (select 1 from makegood.node where alive_until > (select {_NOW}) - $2::float8 and roles like '%scheduler%')
+"""  # noqa: S608 - our own text
 _STARVES = """
 select x.name from unnest($1::text[], $2::text[], $3::text[]) as x (name, agent, action)
 where exists (
@@ -179,20 +190,27 @@ async def audit(
     return [AuditView(row[0], row[1] or None, *tuple(row)[2:]) for row in found]
 
 
-async def ease_watched(tx: Transaction, limit: int) -> bool:
-    """End the alerts of actions whose requests are taken again, of circuits that are closed and, since somebody leads, that nobody
-    does; returns whether there were any.
+async def watch(tx: Transaction, after: float, limit: int) -> bool:
+    """Raise the alert that tasks have waited and no Scheduler has lived for ``after`` seconds. End those of actions whose requests
+    are taken again, of circuits that are closed, that no Scheduler lives and, since somebody leads, that nobody does. Returns whether
+    anything was written.
     """
-    names = [row["standing"] for row in await tx.rows(WATCHED, limit)]
+    names = [row["standing"] for row in await tx.rows(WATCHED, limit, after)]
     if not names:
         return False
     starving = [(name, *rows.starving_of(name)) for name in names if name.startswith("starved")]
     still = {row["name"] for row in await tx.rows(_STARVES, *columns(starving, 3))} if starving else set()
     if any(name.startswith("circuit_open") for name in names):
         still |= {rows.cause("circuit_open", 0, agent) for agent in await shut(tx)}
+    told: list[rows.AlertRow] = []
+    if rows.UNCLAIMED in names:
+        told = rows.unclaimed(after)
+        still |= {rows.UNCLAIMED, *(row[4] for row in told)}
+        told = [row for row in told if row[4] not in names]
+        await raise_(tx, told)
     gone = [name for name in names if name not in still]
     why = [rows.GONE[name.partition(" ")[0]] for name in gone]
-    return bool(gone) and await tx.run(_STANDING, gone, why) > 0
+    return (bool(gone) and await tx.run(_STANDING, gone, why) > 0) or bool(told)
 
 
 async def shut(tx: Transaction) -> set[str]:

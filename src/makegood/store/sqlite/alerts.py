@@ -54,10 +54,21 @@ _AUDITED = """
 select act, task, kind, who, why, verdict, reason, state, at, change from makegood_audit
 where (? is null or task = ?) and (? is null or at < ?) order by at desc, act limit ?
 """
-WATCHED = """
-select standing from makegood_alert
-where ended_at is null and standing is not null and kind in ('starved', 'no_leader', 'circuit_open') order by id limit ?
+UNCLAIMED = """
+select 1 from makegood_task
+where state = 'pending' and locked_by is null and priority in (0, 1, 2, 3, 4, 5, 6, 7, 8, 9) and ready_seq < ?2 * 1000000
 """
+WATCHED = f"""
+select standing from (
+    select standing from makegood_alert
+    where ended_at is null and standing is not null and kind in ('starved', 'no_scheduler', 'no_leader', 'circuit_open')
+    order by id limit ?1
+)
+union all select '{rows.UNCLAIMED}'
+where exists ({UNCLAIMED})
+and not exists (select 1 from makegood_node where dead = 0 and stopped_at is null and alive_until > ?2 and roles like '%scheduler%')
+and not exists (select 1 from makegood_node where alive_until > ?2 and roles like '%scheduler%')
+"""  # noqa: S608 - our own text
 _STARVES = """
 select 1 from makegood_request
 where agent = ? and action = ? and isolate in (0, 1) and taken_by is null and kind <> 'timer' and starved = 1 limit 1
@@ -144,14 +155,19 @@ def audit(tx: Transaction, limit: int, task: int | None, before: float | None) -
     return [AuditView(row[0], row[1] or None, *row[2:]) for row in found]
 
 
-def ease_watched(tx: Transaction, limit: int) -> None:
-    """End the alerts of actions whose requests are taken again, of circuits that are closed and, since somebody leads, that nobody
-    does.
+def watch(tx: Transaction, after: float, limit: int) -> None:
+    """Raise the alert that tasks have waited and no Scheduler has lived for ``after`` seconds. End those of actions whose requests
+    are taken again, of circuits that are closed, that no Scheduler lives and, since somebody leads, that nobody does.
     """
-    names = [name for (name,) in tx.rows(WATCHED, (limit,))]
+    names = [name for (name,) in tx.rows(WATCHED, (limit, tx.now - after))]
+    unclaimed = rows.UNCLAIMED in names
     still = {n for n in names if n.startswith("starved") and tx.rows(_STARVES, rows.starving_of(n))}
     if any(name.startswith("circuit_open") for name in names):
         still |= {rows.cause("circuit_open", 0, agent) for agent in shut(tx)}
+    if unclaimed:
+        told = rows.unclaimed(after)
+        still |= {rows.UNCLAIMED, *(row[4] for row in told)}
+        tx.many(RAISE, [raised(row, tx.now) for row in told if row[4] not in names])
     gone = [name for name in names if name not in still]
     tx.many(_STANDING, [(tx.now, rows.GONE[name.partition(" ")[0]], name) for name in gone])
 

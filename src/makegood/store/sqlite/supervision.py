@@ -175,14 +175,14 @@ def expire_tasks(tx: Transaction, term: Grant, limit: int) -> list[int]:
 
 
 def starved(tx: Transaction, term: Grant, after: float, limit: int) -> list[int]:
-    """Find requests that no agent has taken for ``after`` seconds; raise an alert per action that nobody takes, end others."""
+    """Find requests that no agent has taken for ``after`` seconds; raise an alert per action that nobody takes; watch others."""
     fence(tx, term)
     found = tx.rows(STARVED, (tx.now - after, limit))
     tx.many(_STARVED_TOLD, [row[:3] for row in found])
     shut = alerts.shut(tx) if found else ()
     starving = rows.starved_alerts([(row[0], *row[3:]) for row in found], after, shut)
     tx.many(alerts.RAISE, [alerts.raised(row, tx.now) for row in starving])
-    alerts.ease_watched(tx, limit)
+    alerts.watch(tx, after, limit)
     return [row[0] for row in found]
 
 
