@@ -11,7 +11,7 @@ import random
 import socket
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from makegood import ids, notices
@@ -55,7 +55,7 @@ class Queue:
     """A queue, for whoever reads it: ``client.queue("web-7")``. Any number of processes may read one queue.
 
     ``async for message in queue`` yields messages as they come and acknowledges each when the next one is asked for. One that the
-    loop left by an exception or ``break`` is not acknowledged, and comes again.
+    loop left by an exception or ``break`` is not acknowledged, and comes again. An outage of the store does not end the loop.
 
     >>> async def listen(client):
     ...     async for message in client.queue("web-7"):
@@ -125,26 +125,42 @@ class Queue:
         return float("inf") if handed.rest is None else handed.rest
 
     async def acknowledge(self, *messages: QueueMessage) -> bool:
-        """Say that messages were handled: they are gone. False when one of them was another receiver's by now: it came again."""
+        """Say that messages were handled: they are gone. False when one of them was another receiver's by now: it came again.
+
+        While the store is away this waits, as ``receive`` does.
+        """
         receipts = self._settled(messages)
-        return all(await self._client.store.acknowledge_messages(receipts))
+        return await self._said(lambda store: store.acknowledge_messages(receipts))
 
     async def give_back(
         self, *messages: QueueMessage, wait: Duration = 0.0, error: str = "", dead: bool = False
     ) -> bool:
         """Give messages back unhandled: they come again after ``wait``, or with ``dead`` go to the dead letters, with an alert.
 
-        ``error``: why, for whoever sees it next. False when one of them was another receiver's by now.
+        ``error``: why, for whoever sees it next. False when one of them was another receiver's by now. While the store is away this
+        waits, as ``receive`` does.
         """
         pause = seconds(wait, name="wait")
         returned = [Returned(receipt, pause, error, dead) for receipt in self._settled(messages)]
-        return all(await self._client.store.return_messages(returned))
+        return await self._said(lambda store: store.return_messages(returned))
 
     async def hold(self, *messages: QueueMessage, lease: Duration) -> bool:
         """Keep messages for ``lease`` from now on, never shorter than before. False when one was another receiver's by now."""
         self._client.ready()
         receipts = [(message.seq, message.tries) for message in messages]
         return all(await self._client.store.hold_messages(receipts, seconds(lease, name="lease")))
+
+    async def _said(self, say: Callable[[Store], Awaitable[list[bool]]]) -> bool:
+        """Say it until the store has heard: a listener must not end, nor forget what it has handled, because the store was away."""
+        pause = _AWAY[0]
+        while True:
+            self._client.ready()
+            try:
+                return all(await say(self._client.store))
+            except StoreUnavailableError as away:
+                log.warning("messages of queue %s wait to be settled, the store is away: %s", self.name, away)
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, _AWAY[1])
 
     def _settled(self, messages: Sequence[QueueMessage]) -> list[tuple[int, int]]:
         self._client.ready()

@@ -11,6 +11,7 @@ import pytest
 import makegood as mg
 from makegood.queues import Queue
 from makegood.store.protocol import Store
+from makegood.store.sqlite import SQLiteStore
 from tests.conformance.worlds import World
 
 
@@ -104,6 +105,75 @@ async def test_a_loop_acknowledges_each_when_it_asks_for_the_next(store: Store) 
                 if message.value == 3:
                     break
         assert await states(client, "web") == [("4", 0), ("2", 1), ("3", 1)]
+
+
+def away(monkeypatch: pytest.MonkeyPatch, store: type | Store, name: str, times: int = 2) -> list[str]:
+    """Let a verb of a store be refused so often, for the store is away; returns its name once for each refusal, as they come."""
+    real = getattr(store, name)
+    refused: list[str] = []
+
+    async def verb(*given: Any) -> Any:
+        if len(refused) < times:
+            refused.append(name)
+            raise mg.StoreUnavailableError("the database has gone")
+        return await real(*given)
+
+    monkeypatch.setattr(store, name, verb)
+    return refused
+
+
+async def test_what_was_handled_is_said_once_the_store_is_back(
+    store: Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A listener's loop outlives an outage at each of its three calls, and its log tells of it."""
+    async with mg.Client(store) as client:
+        for n in range(3):
+            await client.send("web", n, id=str(n))
+        queue, seen = client.queue("web", lease="1h"), []
+        refused = [
+            away(monkeypatch, store, f"{verb}_messages") for verb in ("receive", "acknowledge", "return")
+        ]
+        async with aclosing(aiter(queue)) as messages:
+            async for message in messages:
+                seen.append(message.value)
+                if message.value == 1:
+                    assert await queue.give_back(message, wait="1h", error="not now")
+                if message.value == 2:
+                    break
+        assert seen == [0, 1, 2]
+        assert [len(each) for each in refused] == [2, 2, 2]
+        assert sorted(await states(client, "web")) == [("1", 1), ("2", 1)]
+        assert caplog.text.count("wait to be settled, the store is away: the database has gone") == 4
+
+
+async def test_a_client_that_is_closed_in_an_outage_ends_the_waiting(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = mg.Client(store)
+    await client.open()
+    await client.send("web", 1)
+    queue = client.queue("web", lease="1h")
+    refused = away(monkeypatch, store, "acknowledge_messages", times=1000)
+    saying = asyncio.create_task(queue.acknowledge(*await queue.receive()))
+    while not refused:  # noqa: ASYNC110 - a verb rings nobody
+        await asyncio.sleep(0)
+    await client.close()
+    with pytest.raises(mg.ClosedError):
+        await saying
+
+
+def test_blocking_code_waits_through_an_outage_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with mg.SyncClient(f"sqlite:///{tmp_path / 'a.db'}", migrate=True) as client:
+        for n in range(2):
+            client.send("web", n)
+        queue = client.queue("web", lease="1h")
+        refused = [away(monkeypatch, SQLiteStore, f"{verb}_messages") for verb in ("acknowledge", "return")]
+        for message in queue:
+            if message.value == 1:
+                assert queue.give_back(message, wait="1h")
+                break
+        assert [len(each) for each in refused] == [2, 2]
+        assert [view.message.tries for view in client.messages("web")] == [1]
 
 
 async def test_a_full_queue_refuses_and_takes_again_when_it_was_read(store: Store) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import http.client
 import importlib
 import json
+import os
 import re
 import shlex
 import sqlite3
@@ -18,10 +19,13 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 import standardwebhooks
+from sqlalchemy.ext.asyncio import create_async_engine
 
 import makegood as mg
 from makegood.store.records import Filter
+from makegood.testing.postgres import PrivateServer
 from tests.doors.conftest import Shop
+from tests.submission.doors import migrated
 from tests.submission.servers import ask, serving
 
 DOCS = Path(__file__).resolve().parents[2] / "docs/how-to"
@@ -232,3 +236,57 @@ def test_a_shop_learns_every_outcome_while_its_processes_are_killed(
         with tables.begin() as database:
             database.execute(sa.text("drop table if exists orders"))
         tables.dispose()
+
+
+def test_the_listener_outlives_an_outage_of_the_database(
+    tmp_path: Path, load: Load, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The page's own loop: the server stops while a state is noted, and comes back; the state is noted then, nothing is lost."""
+    write("hear-back.md", tmp_path)
+    try:
+        server = PrivateServer()
+        server.start()
+    except mg.MakegoodError as why:
+        pytest.skip(f"postgres: {why}")
+    monkeypatch.setenv("MAKEGOOD_STORE", server.url)
+    monkeypatch.setenv("SHOP", server.url.replace("postgresql://", "postgresql+asyncpg://"))
+    try:
+        migrated(server.url)
+        asyncio.run(heard_through_an_outage(load("web"), server, monkeypatch, caplog))
+    finally:
+        server.discard()
+    assert "is not noted yet" in caplog.text
+
+
+async def heard_through_an_outage(
+    web: ModuleType, server: PrivateServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Tell of two states, stop the server before the first is noted, start it once that is to be given back, and wait for both."""
+    noted: list[int] = []
+    note, tried = web.note, 0
+
+    async def noting(data: dict[str, Any]) -> None:
+        nonlocal tried
+        tried += 1
+        if tried == 1:
+            await asyncio.to_thread(server.stop, "immediate")
+        await note(data)
+        noted.append(data["sequence"])
+
+    monkeypatch.setattr(web, "note", noting)
+    made = create_async_engine(os.environ["SHOP"])
+    async with made.begin() as database:
+        await database.run_sync(web.Base.metadata.create_all)
+        await database.execute(sa.text("insert into orders (id, state, told) values ('o-1', 'placed', 0)"))
+    await made.dispose()
+    async with web.lifespan(web.app):
+        for n, state in ((1, "received"), (2, "processed")):
+            await web.client.send("web-1", {"data": {"key": "o-1", "sequence": n, "state": state}})
+        async with asyncio.timeout(60):
+            while "messages of queue web-1 wait to be settled" not in caplog.text:  # noqa: ASYNC110 - a log rings nobody
+                await asyncio.sleep(0)
+            await asyncio.to_thread(server.start)
+            while sorted(noted) != [1, 2] or await web.client.messages("web-1"):  # noqa: ASYNC110 - nor this
+                await asyncio.sleep(0)
+        assert await web.orders() == {"o-1": "processed"}
+        await web.session.kw["bind"].dispose()
