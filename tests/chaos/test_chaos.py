@@ -187,6 +187,15 @@ def still_locked(folder: Path, lines: Lines) -> None:
     order_in(lines, "processed")["locked_by"] = 3
 
 
+def falsified(run: Run, folder: Path, falsify: Callable[[Path, Lines], None]) -> None:
+    """Copy the books and the ends of a run into a folder, and falsify the copy."""
+    for name in (BOOKS, FILE):
+        shutil.copy(run.folder / name, folder / name)
+    lines = [json.loads(line) for line in (folder / FILE).read_text().splitlines()]
+    falsify(folder, lines)
+    (folder / FILE).write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
 @pytest.mark.parametrize(
     ("falsify", "finding"),
     [
@@ -210,19 +219,19 @@ def test_a_falsified_run_is_found_out(
     run: Run, tmp_path: Path, falsify: Callable[[Path, Lines], None], finding: str
 ) -> None:
     """One more lie in the books or in the ends of a run, and the check says what it is."""
-    for name in (BOOKS, FILE):
-        shutil.copy(run.folder / name, tmp_path / name)
-    before = examine(tmp_path).findings
-    lines = [json.loads(line) for line in (tmp_path / FILE).read_text().splitlines()]
-    falsify(tmp_path, lines)
-    (tmp_path / FILE).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    before = examine(run.folder).findings
+    falsified(run, tmp_path, falsify)
     found = [text for text in examine(tmp_path).findings if text not in before]
     assert [text for text in found if finding in text], found
+
+
+def test_the_command_says_what_was_falsified_and_fails(run: Run, tmp_path: Path) -> None:
+    falsified(run, tmp_path, charged_twice)
     done = subprocess.run(
         [*CHAOS, "--audit", str(tmp_path)], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert done.returncode == 1
-    assert finding in done.stdout
+    assert "charged twice" in done.stdout
 
 
 # -- an end in the middle ------------------------------------------------------------------------------------------------
