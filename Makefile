@@ -60,11 +60,11 @@ nightly: .venv ## half an hour of chaos on both stores, then every storm, fault 
 	if [[ -n $$failed ]]; then echo "makegood: failed$$failed" >&2; exit 1; fi
 
 .PHONY: test
-# Many tests wait for processes and servers: two at a time keep the whole below ten minutes on two cores.
+# Many tests wait, for processes, servers, leases: four at a time keep two cores busy, and the whole below ten minutes.
 test: .venv ## everything: form, types, layers, then every test on every store; a table tells what was skipped
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync lint programs
+	@$(MAKE) --no-print-directory --jobs=3 --output-sync lint programs compiled
 ifeq ($(strip $(ARGS)),)
-	@$(python) -m pytest -n 2 --dist worksteal
+	@$(python) -m pytest -n 4 --dist worksteal
 else
 	@$(python) -m pytest $(ARGS)
 endif
@@ -75,6 +75,11 @@ programs: .venv
 	@scripts/postgres.sh
 	@scripts/models.sh --ready
 	@scripts/servers.sh
+
+.PHONY: compiled
+# Each of the processes that run the tests would otherwise compile all of them. What cannot be imported, the run itself tells.
+compiled: .venv
+	@$(python) -m pytest --collect-only --quiet >/dev/null || true
 
 .PHONY: simulate
 simulate: .venv ## storms over the real engine on virtual time, a seed each (SEEDS=300 FROM=0); a failing one says how to replay it

@@ -35,6 +35,10 @@ def test_absent():
 
 def test_other_skip():
     pytest.skip("the moon is full")
+
+@pytest.mark.timeout(400)
+def test_takes_long():
+    pass
 """
 
 
@@ -48,7 +52,18 @@ def run_sample(folder: Path, *, ci: bool) -> str:
     if ci:
         environment["CI"] = "true"
     run = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:xdist", "-rA", str(folder)],
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-p",
+            "no:cacheprovider",
+            "-p",
+            "no:xdist",
+            "-v",
+            "-rA",
+            str(folder),
+        ],
         cwd=folder,
         env=environment,
         capture_output=True,
@@ -65,7 +80,7 @@ def test_async_tests_run_and_skips_are_told(tmp_path: Path) -> None:
     for line in ("PASSED test_sample.py::test_passes", "FAILED test_sample.py::test_fails"):
         assert line in out
     assert "FAILED test_sample.py::test_property_fails" in out
-    assert "2 failed, 1 passed, 2 skipped" in out
+    assert "2 failed, 2 passed, 2 skipped" in out
     assert "1 x: no PostgreSQL here" in out
     assert "1 x: the moon is full" in out
 
@@ -75,4 +90,10 @@ def test_ci_turns_an_untested_store_into_a_failure(tmp_path: Path) -> None:
     out = run_sample(tmp_path, ci=True)
     assert "FAILED test_sample.py::test_absent" in out
     assert "every store must be tested: no PostgreSQL here" in out
-    assert "3 failed, 1 passed, 1 skipped" in out
+    assert "3 failed, 2 passed, 1 skipped" in out
+
+
+def test_what_takes_long_begins_first(tmp_path: Path) -> None:
+    """Otherwise a single test may run alone at the end, while the other cores have nothing to do."""
+    out = run_sample(tmp_path, ci=False)
+    assert out.index("test_sample.py::test_takes_long") < out.index("test_sample.py::test_passes")
