@@ -49,7 +49,7 @@ async def test_the_status_works_before_and_after(world: World) -> None:
         0,
         [m.name for m in migrations.migrations(world.dialect)],  # type: ignore[arg-type]
     )
-    assert before.needed == migrations.needed(world.dialect)  # type: ignore[arg-type]
+    assert before.needed == migrations.needed(world.dialect)
     await made.open(migrate=True)
     await running(made, 1)
     after = await made.schema()

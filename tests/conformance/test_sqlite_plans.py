@@ -12,6 +12,7 @@ from makegood.store.sqlite import alerts, claim, commit, load, queues, submit, s
 STATEMENTS = {
     "claim": (claim.PENDING, "makegood_task_claim"),
     "claim by age": (claim.PENDING_AGED, "makegood_task_claim"),
+    "take at all": (take.ANY, "makegood_request_take"),
     "take": (take.WAITING, "makegood_request_take"),
     "take by age": (take.WAITING_AGED, "makegood_request_take"),
     "rate": (take.RATE, "PRIMARY KEY"),

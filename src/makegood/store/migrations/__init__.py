@@ -6,6 +6,7 @@ break the version that is running. A file is never changed once it was released,
 
 import re
 from dataclasses import dataclass
+from functools import cache
 from importlib.resources import files
 from typing import Literal
 
@@ -50,8 +51,9 @@ def migrations(dialect: Dialect) -> list[Migration]:
     return found
 
 
+@cache
 def needed(dialect: Dialect) -> int:
-    """Return the schema version that this code works with."""
+    """Return the schema version that this code works with; an installation does not change under a running process."""
     return migrations(dialect)[-1].version
 
 

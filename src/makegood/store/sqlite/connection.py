@@ -68,13 +68,14 @@ def uri_of(path: Path, *, create: bool) -> str:
 def filesystem(path: Path, mounts: str) -> str:
     """Return the type of the file system that holds ``path``, by the text of ``/proc/self/mountinfo``; "" if unknown."""
     best, kind = -1, ""
+    above = {str(folder) for folder in (path, *path.parents)}
     for line in mounts.splitlines():
         left, _, right = line.partition(" - ")
         fields, types = left.split(), right.split()
         if len(fields) < 5 or not types:
             continue
         point = _ESCAPED.sub(lambda found: chr(int(found[1], 8)), fields[4])
-        if path.is_relative_to(point) and len(point) >= best:
+        if point in above and len(point) >= best:
             best, kind = len(point), types[0]
     return kind
 

@@ -31,6 +31,10 @@ select * from (
 """
 WAITING_AGED = " union all ".join(_OF_ONE.format(n=n) for n in range(PRIORITIES))
 """The oldest of each priority."""
+ANY = """
+select 1 from makegood_request where agent = ? and taken_by is null and kind <> 'timer' limit 1
+"""
+"""Whether to look at all: most of the time nothing waits for an agent, however many actions it has."""
 _PRIORITY, _SENT_AT = 5, 6
 _TAKE = "update makegood_request set taken_by = ?, complete_by = ? where task = ? and idx = ? and attempt = ?"
 _ROLES = "select roles from makegood_node where id = ? and dead = 0 and stopped_at is null"
@@ -106,7 +110,8 @@ class _Taking:
             return found
         tx, ageing, step = self.tx, self.ageing, self.ageing.step
         aged = step is not None and ageing.due(offer.agent, tx.now)
-        for action in dict.fromkeys(offer.actions):
+        actions = dict.fromkeys(offer.actions) if tx.rows(ANY, (offer.agent,)) else ()
+        for action in actions:
             for isolate in isolated:
                 sql = WAITING_AGED if aged else WAITING
                 found += tx.rows(sql, (offer.agent, action, isolate, offer.slots))
