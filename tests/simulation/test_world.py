@@ -1,13 +1,18 @@
 """A world: what a seed decides, it decides in every process; and what the faults do is what they say."""
 
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from makegood.store.sqlite.connection import connect, uri_of
+from makegood.testing import stores
 from makegood.testing.faults import Point
 from makegood.testing.seeds import Storms, several
+from makegood.testing.stores import Files
 from makegood.testing.swarm import LAYOUTS, Swarm, calm, kills
 
 SEEDS = Path(__file__).with_name("seeds.txt")
@@ -120,6 +125,39 @@ def test_a_commit_whose_process_was_killed_in_it_left_nothing(order: Storms) -> 
         around = outcome.history.events[max(0, killed - 6) : killed + 3]
         assert outcome_wanted in [event["outcome"] for event in around if event.kind == "store"]
         assert outcome.findings == []
+
+
+def test_processes_share_connections_and_nobody_finds_what_another_left_open(tmp_path: Path) -> None:
+    """To close one is to undo what was not committed; commits are watched for one writer at a time."""
+    files, uri = Files(), uri_of(tmp_path / "a.db", create=True)
+    first = files.open(uri)
+    first.execute("create table t (x)")
+    first.execute("begin")
+    first.execute("insert into t values (1)")
+    first.close()
+    second = files.open(uri)
+    assert second.execute("select count(*) from t").fetchone() == (0,)
+    files.reading = True
+    assert files.open(uri) is not second
+    files.close()
+    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+        second.execute("select 1")
+
+
+def test_a_storm_opens_its_file_twice_however_often_processes_start(
+    order: Storms, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[str] = []
+
+    def noted(uri: str, **how: Any) -> sqlite3.Connection:
+        opened.append(uri)
+        return connect(uri, **how)
+
+    monkeypatch.setattr(stores, "connect", noted)
+    outcome = order.run(4, kills(strength=2.0))
+    assert outcome.findings == []
+    assert outcome.faults["restart"] > 5
+    assert len(opened) == 2
 
 
 def test_without_healing_a_world_does_not_pass_as_one_at_rest(order: Storms) -> None:

@@ -64,7 +64,7 @@ class Faults:
     def strikes(self, name: str, process: str, able: tuple[str, ...]) -> str | None:
         """Return what strikes at this point, one of ``able``, or None."""
         self.number += 1
-        self.met[name] = self.met.get(name, 0) + 1
+        met = self.met[name] = self.met.get(name, 0) + 1
         if self.plan is not None:
             return self.plan(Point(self.number, name, process, able))
         nth = self._come(name, process)
@@ -74,7 +74,7 @@ class Faults:
             return next((kind for kind in able if Blow(name, process, nth, kind) in self.only), None)
         if not self.strengths:
             return None
-        struck = self._chance(able, 1.0 + _RARE / self.met[name] ** 0.5)
+        struck = self._chance(able, met)
         if struck is not None:
             self.blows.append(Blow(name, process, nth, struck))
         return struck
@@ -93,11 +93,14 @@ class Faults:
         self._times[where, who] = nth + 1
         return nth
 
-    def _chance(self, able: tuple[str, ...], more: float) -> str | None:
-        """Draw one of ``able`` by its strength, or None; ``more`` often at a point that is seldom reached."""
+    def _chance(self, able: tuple[str, ...], met: int) -> str | None:
+        """Draw one of ``able`` by its strength, or None; what strikes processes strikes more often at a point that was seldom met."""
         drawn = self.rng.random()
         for kind in able:
-            drawn -= self.strengths.get(kind, 0.0) * (more if kind in OF_PROCESSES else 1.0)
+            strength = self.strengths.get(kind)
+            if not strength:
+                continue
+            drawn -= strength * (1.0 + _RARE / met**0.5 if kind in OF_PROCESSES else 1.0)
             if drawn < 0:
                 return kind
         return None

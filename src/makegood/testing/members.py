@@ -24,7 +24,7 @@ from makegood.testing.history import History
 from makegood.testing.loop import Process
 from makegood.testing.recorder import Recorder
 from makegood.testing.services import SERVICES
-from makegood.testing.stores import InlineLine, Surroundings, Wire, WorldBell, connecting
+from makegood.testing.stores import InlineLine, Surroundings, Wire, WorldBell
 from makegood.testing.swarm import Swarm
 from makegood.workflow import App
 
@@ -116,12 +116,17 @@ class Member:
             world.path,
             clock=world.true_clock,
             poll=world.swarm.engine.poll_seconds,
-            open_connection=connecting(self.connections.append),
+            open_connection=self._open,
             line=partial(world.line, world=world, process=process),
             bell=bell,
         )
         store.abreast = world.swarm.abreast  # as if it could write two commits at a time
         return store
+
+    def _open(self, uri: str) -> sqlite3.Connection:
+        connection = self.world.files.open(uri)
+        self.connections.append(connection)
+        return connection
 
     async def _serve(self, store: Store, rng: random.Random) -> None:
         poll = self.world.swarm.engine.poll_seconds or 1.0

@@ -21,6 +21,7 @@ STANDING = ("done", "in_doubt", "kept", "undoing", "undo_failed", "running")
 AT_REST = ("processed", "undone", "error")
 
 _LOG = "create temp table makegood_log (n integer primary key, what text, a, b, c, d, e, f, g, h, i)"
+_IS_LOGGED = "select 1 from temp.sqlite_master where name = 'makegood_log'"
 _COLUMNS = "abcdefghi"
 _COUNT = "(select count(*) from makegood_{} where task = old.id)"
 _TRIGGERS: tuple[tuple[str, str, str, str], ...] = (
@@ -106,7 +107,9 @@ class Recorder:
     _pending: list[Event] = field(default_factory=list)
 
     def watch(self, connection: sqlite3.Connection) -> None:
-        """Let a connection log its changes."""
+        """Let a connection log its changes, if it does not yet."""
+        if connection.execute(_IS_LOGGED).fetchone():
+            return
         for statement in triggers():
             connection.execute(statement)
 

@@ -27,6 +27,7 @@ select id from makegood_task t where state in ('processed', 'undone') and locked
     and not exists (select 1 from makegood_listener where task = t.id) and not exists (select 1 from makegood_inbox where task = t.id)
     and not exists (select 1 from makegood_alert where task = t.id)
 """
+_LEADER = "select holder from makegood_lease where name = 'makegood/supervisor'"
 _NET = {"done": (1,), "undone": (0,), "waiting": (0,), "skipped": (0,), "failed": (0,)}
 
 
@@ -79,6 +80,10 @@ class Eye:
         ):
             found[task].steps.append((name, state, round_, kind))
         return found
+
+    def leader(self) -> str:
+        """Return the process whose Supervisor leads, "" when none does."""
+        return next((holder for (holder,) in self._rows(_LEADER) if holder), "")
 
     def overdue(self) -> list[int]:
         """Return the tasks that nothing keeps."""

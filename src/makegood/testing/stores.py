@@ -26,6 +26,7 @@ from makegood.testing.loop import KilledError, Loop, Process
 from makegood.testing.recorder import Recorder
 from makegood.testing.swarm import Swarm
 
+_ASKED, _ANSWERED = ("kill", "stop", "store down"), ("kill", "stop")
 _AT_COMMIT = ("kill", "ambiguous committed", "ambiguous not committed", "slow commit", "stop")
 _LONGEST_COMMIT = 3.0
 
@@ -36,6 +37,7 @@ class Surroundings(Protocol):
     loop: Loop
     history: History
     recorder: Recorder
+    files: "Files"
     once: frozenset[str]
     swarm: Swarm
 
@@ -45,6 +47,10 @@ class Surroundings(Protocol):
 
     async def point(self, name: str, *able: str) -> str | None:
         """The same where one can wait: never comes back in a process that was killed here."""
+        ...
+
+    async def bear(self, struck: str) -> None:
+        """Let happen to the calling process what struck it: never comes back in one that was killed."""
         ...
 
     def draw(self) -> float:
@@ -69,14 +75,14 @@ class Surroundings(Protocol):
 
 
 class WatchedConnection(sqlite3.Connection):
-    """A connection whose commits the world sees. ``watched`` is set on those that write."""
+    """A connection whose commits the world sees. ``watched`` is set on those that write, by whoever writes just now."""
 
-    watched: "Callable[[], None] | None" = None
+    watched: "Callable[[WatchedConnection], None] | None" = None
 
     def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
         """Execute a statement; a commit goes through the world."""
         if sql == "commit" and self.watched is not None:
-            self.watched()
+            self.watched(self)
             return self.cursor()
         return super().execute(sql, parameters)
 
@@ -85,11 +91,49 @@ class WatchedConnection(sqlite3.Connection):
         super().execute("commit")
 
 
+class SharedConnection(WatchedConnection):
+    """One that outlives the processes which use it: to close it is to undo what is open."""
+
+    def close(self) -> None:
+        """Undo what was not committed, as the system does for whoever lets go of a file."""
+        if self.in_transaction:
+            self.rollback()
+
+    def close_truly(self) -> None:
+        """Close."""
+        super().close()
+
+
+class Files:
+    """The connections to a world's file: one that writes and one that reads, used by all processes in turn.
+
+    A transaction is done in one go, so no two of them ever meet, and whose connection it is makes no difference. To open a
+    file, compile all statements and set up the log for each process that starts was a quarter of a world's work.
+    """
+
+    def __init__(self) -> None:
+        self.reading = False
+        self._open: dict[bool, SharedConnection] = {}
+
+    def open(self, uri: str) -> sqlite3.Connection:
+        """Return the connection that reads, or the one that writes."""
+        if self.reading not in self._open:
+            self._open[self.reading] = connect(uri, factory=SharedConnection)  # type: ignore[assignment]
+        return self._open[self.reading]
+
+    def close(self) -> None:
+        """Close them: the world is over."""
+        for connection in self._open.values():
+            connection.close_truly()
+        self._open.clear()
+
+
 class InlineLine(Line):
     """A store's line that performs its operations inline, each batch at one moment of virtual time."""
 
     def __init__(self, *args: Any, world: Surroundings, process: Process, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self.place = None  # nobody moves a world's file away
         self._world = world
         self._process = process
         self._given: list[Operation] = []
@@ -97,6 +141,7 @@ class InlineLine(Line):
         self._slow = 0.0
         self._verbs: list[str] = []
         self._looking = False
+        self._watching: WatchedConnection | None = None
 
     def start(self) -> None:
         """Be ready: the one thread there is does the work."""
@@ -137,11 +182,17 @@ class InlineLine(Line):
 
     def _connect(self) -> sqlite3.Connection:
         fresh = self._connection is None
-        connection = super()._connect()
-        if fresh and self.writes:
+        self._world.files.reading = fresh and not self.writes
+        try:
+            connection = super()._connect()
+        finally:
+            self._world.files.reading = False
+        if self.writes:
             assert isinstance(connection, WatchedConnection)
-            self._world.recorder.watch(connection)
-            connection.watched = partial(self._at_commit, connection)
+            if fresh:
+                self._world.recorder.watch(connection)
+            connection.watched = self._at_commit
+            self._watching = connection
         return connection
 
     def _write(self, operations: list[Operation]) -> set[str]:
@@ -152,6 +203,9 @@ class InlineLine(Line):
         except BaseException:
             self._world.recorder.roll_back(self._verbs)
             raise
+        finally:
+            if self._watching is not None:
+                self._watching.watched = None  # another process may write next
 
     def _stands(self, failure: sqlite3.Error) -> bool:
         self._looking = True
@@ -227,17 +281,6 @@ class WorldBell(Bell):
         self.kinds.clear()
 
 
-def connecting(opened: Callable[[sqlite3.Connection], None]) -> Callable[[str], sqlite3.Connection]:
-    """Return what opens connections and tells ``opened`` of each."""
-
-    def open_connection(uri: str) -> sqlite3.Connection:
-        connection = connect(uri, factory=WatchedConnection)
-        opened(connection)
-        return connection
-
-    return open_connection
-
-
 _VERBS = frozenset(
     [
         "submit",
@@ -308,15 +351,15 @@ class Wire:
         if name not in _VERBS and (name not in _AROUND or self._world.swarm.around is None):
             return found
 
-        async def called(*args: Any, **kwargs: Any) -> Any:
-            return await self._call(name, found, args, kwargs)
-
+        called = partial(self._call, name, found)
         setattr(self, name, called)
         return called
 
-    async def _call(self, name: str, method: Any, args: Any, kwargs: Any) -> Any:
+    async def _call(self, name: str, method: Any, *args: Any, **kwargs: Any) -> Any:
         world = self._world
-        struck = await world.point(f"{name} asked", "kill", "stop", "store down")
+        struck = world.strike(f"{name} asked", _ASKED)
+        if struck is not None:
+            await world.bear(struck)
         if struck == "store down" or world.away(self._process):
             raise StoreUnavailableError(f"{name}: the store is away, says the simulator")
         try:
@@ -332,13 +375,14 @@ class Wire:
             )
             raise
         finally:
-            await world.point(f"{name} answered", "kill", "stop")
+            if (struck := world.strike(f"{name} answered", _ANSWERED)) is not None:
+                await world.bear(struck)
 
     # -- requests and replies ------------------------------------------------------------------------------------------
 
     async def take(self, node: int, offers: Sequence[Offer], *, alone: bool = False) -> Taken:
         """Take requests; each may be lost on its way, and may come a second time."""
-        taken: Taken = await self._call("take", self._store.take, (node, offers), {"alone": alone})
+        taken: Taken = await self._call("take", self._store.take, node, offers, alone=alone)
         world, now = self._world, self._world.loop.now
         room = {offer.agent: offer.slots for offer in offers}
         arrived = Taken((), taken.again)
@@ -373,7 +417,7 @@ class Wire:
                 sent.append((task, message))
         if not sent:
             return [True] * len(replies)
-        verdicts = await self._call("answer", self._store.answer, (node, sent), {})
+        verdicts = await self._call("answer", self._store.answer, node, sent)
         self._refused(sent, verdicts)
         told = {(task, id(message)): verdict for (task, message), verdict in zip(sent, verdicts, strict=True)}
         return [told.get((task, id(message)), True) for task, message in replies]
@@ -382,7 +426,7 @@ class Wire:
         """Carry a reply that is slow; what becomes of it, nobody hears."""
         await asyncio.sleep(self._world.lateness())
         try:
-            verdicts = await self._call("answer", self._store.answer, (node, [(task, message)]), {})
+            verdicts = await self._call("answer", self._store.answer, node, [(task, message)])
         except StoreUnavailableError:
             return
         self._refused([(task, message)], verdicts)
@@ -398,7 +442,7 @@ class Wire:
 
     async def commit(self, batch: Batch) -> Committed:
         """Commit Decisions; those that were lost, and replies that changed nothing, are noted as refused."""
-        done: Committed = await self._call("commit", self._store.commit, (batch,), {})
+        done: Committed = await self._call("commit", self._store.commit, batch)
         history, name = self._world.history, self._process.name
         for task in sorted(done.lost):
             history.note(
@@ -426,7 +470,7 @@ class Wire:
 
     async def renew(self, grant: Any) -> bool:
         """Renew a lease; a refusal is noted."""
-        held: bool = await self._call("renew", self._store.renew, (grant,), {})
+        held: bool = await self._call("renew", self._store.renew, grant)
         if not held:
             self._world.history.note(
                 "refused", self._process.name, what="lease", idx=-1, attempt=0, why=f"epoch {grant.epoch}"

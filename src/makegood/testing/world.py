@@ -33,7 +33,7 @@ from makegood.testing.operating import Operator
 from makegood.testing.recorder import Recorder
 from makegood.testing.rest import Eye, Found, Seen
 from makegood.testing.services import Kind, Service
-from makegood.testing.stores import InlineLine, WorldBell
+from makegood.testing.stores import Files, InlineLine, WorldBell
 from makegood.testing.storm import Order
 from makegood.testing.submitting import Customers
 from makegood.testing.swarm import SPELLS, Swarm, draw
@@ -114,6 +114,7 @@ class World:
         self.history = History(lambda: self.loop.now)
         self.store_id = f"{seed:016x}"
         self.recorder = Recorder(self.history, self.store_id)
+        self.files = Files()
         strengths = {**self.swarm.points, **self.swarm.messages, **self.swarm.services}
         if self.swarm.around is not None:
             strengths |= self.swarm.around.faults
@@ -174,6 +175,7 @@ class World:
         self.loop.dispose()
         for member in self.members.values():
             member.bury()
+        self.files.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _prepare(self) -> None:
@@ -227,8 +229,17 @@ class World:
         self.history.note("rest", **eye.rest())
         if self.swarm.around is not None and self.swarm.around.keep is not None:
             self._seen = Seen.by(eye, self)
+            self._leave_to(eye.leader())
             await asyncio.sleep(self.swarm.around.keep + 3 * around.SWEEP)
             self.history.note("swept", overdue=eye.overdue())
+
+    def _leave_to(self, leader: str) -> None:
+        """Let all rest but the process beside whose leading Supervisor the janitor is: to wait for it with all the others costs more than
+        the storm did, and shows nothing.
+        """
+        for member in self.members.values():
+            if leader and member.name != leader:
+                member.process.stopped = True
 
     def heal(self) -> None:
         """End all faults: what is dead is restarted, what is stopped goes on, clocks agree, the store is there."""
@@ -299,7 +310,9 @@ class World:
 
     def away(self, process: Process) -> bool:
         """Whether the store cannot be reached by this process now."""
-        return self.loop.now < max(self._outages.get("", 0.0), self._outages.get(process.name, 0.0))
+        return bool(self._outages) and self.loop.now < max(
+            self._outages.get("", 0.0), self._outages.get(process.name, 0.0)
+        )
 
     def outage(self, seconds: float, name: str = "") -> None:
         """Take the store away for so long, from one process or (by default) from all."""
@@ -362,11 +375,16 @@ class World:
     async def point(self, name: str, *able: str) -> str | None:
         """The same where one can wait: never comes back in a process that was killed here."""
         struck = self.strike(name, able)
+        if struck is not None:
+            await self.bear(struck)
+        return struck
+
+    async def bear(self, struck: str) -> None:
+        """Let happen to the calling process what struck it: never comes back in one that was killed."""
         if struck == "kill":
             await self.loop.create_future()
         elif struck == "stop":
             await asyncio.sleep(0)
-        return struck
 
     def message(self, what: str, able: tuple[str, ...]) -> str | None:
         """Say what happens to a message."""

@@ -16,6 +16,7 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from makegood.store.sqlite.connection import connect
 from makegood.store.sqlite.threads import Operation
 from makegood.testing.checker import Report
 from makegood.testing.clocks import SimulatedClock
@@ -26,7 +27,7 @@ from makegood.testing.powercut.listening import listening
 from makegood.testing.recorder import Recorder
 from makegood.testing.rest import Eye
 from makegood.testing.services import Entry, Service
-from makegood.testing.stores import InlineLine, Surroundings
+from makegood.testing.stores import Files, InlineLine, Surroundings, WatchedConnection
 from makegood.testing.storm import ONCE, SERVICES_OF_STORM, orders, storm_app
 from makegood.testing.swarm import LAYOUTS, Swarm
 from makegood.testing.world import Outcome, World
@@ -145,6 +146,14 @@ class RecordedRecorder(Recorder):
         super().watch(connection)
 
 
+class ApartFiles(Files):
+    """Connections of each process's own, as in production: what they write into the files is what is cut."""
+
+    def open(self, uri: str) -> sqlite3.Connection:
+        """Open the file anew."""
+        return connect(uri, factory=WatchedConnection)
+
+
 class RecordedWorld(World):
     """The world of a seed, on tape. ``pages``: after so many pages in the write-ahead log they are brought into the file, so that
     this happens often; ``settings``: further pragmas for the writing connections, for mutants.
@@ -165,6 +174,7 @@ class RecordedWorld(World):
         self.history = RecordedHistory(lambda: self.loop.now)
         self.history.tape = self.tape
         self.recorder = RecordedRecorder(self.history, self.store_id)
+        self.files = ApartFiles()
         self.recorder.settings = (f"pragma wal_autocheckpoint = {self.pages}", *settings)
         self._look: sqlite3.Connection | None = None
 
