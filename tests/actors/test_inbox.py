@@ -292,13 +292,16 @@ async def test_a_key_with_other_inputs_is_a_dead_letter(store: Store) -> None:
 
 async def test_no_more_than_its_concurrency_run_at_once(store: Store) -> None:
     await prepare(store)
-    shop, running, most = Shop(), 0, 0
+    shop, running, most, two = Shop(), 0, 0, asyncio.Event()
 
     @shop.app.inbox("orders", concurrency=2)
     async def accept(order: Order, tx: mg.Transaction) -> None:
         nonlocal running, most
         running += 1
         most = max(most, running)
+        if running == 2:
+            two.set()
+        await two.wait()  # however slow the machine is, the second comes while the first runs
         await pause(0.01)
         running -= 1
 
