@@ -75,6 +75,32 @@ async def test_a_task_about_which_an_alert_stands_or_was_not_told_stays(store: S
     assert await ids(store) == [1]
 
 
+async def test_alerts_and_acts_that_belong_to_no_task_go_after_the_same_time(
+    store: Store, world: World
+) -> None:
+    """What stands or was not told stays, and what is younger; looking removes nothing."""
+    over, stands = Alert("circuit_open", step="shop/desk"), Alert("starved", step="ship")
+    await store.alert([over, stands])
+    await store.ease([over], "its service answers")
+    await store.unlogged(10)
+    await store.alert([Alert("dead_letter", step="orders/1"), Alert("dead_letter", step="orders/2")])
+    first, second = [alert.id for alert in await store.alerts() if alert.kind == "dead_letter"]
+    await store.acknowledge([first], Act("a", "ann", "seen"))
+    await world.elapse(100.0)
+    await store.acknowledge([second], Act("b", "bob", "seen"))
+    await store.prune(50.0, 0, 100, dry=True)
+    assert (await rows(store))["alert"] == 4
+    await store.prune(50.0, 0, 100)
+    left = {alert.step for alert in await store.alerts()}
+    assert left == {"ship", "orders/1", "orders/2"}, "those of the dead letters were not told"
+    assert [act.who for act in await store.audit()] == ["bob"]
+    await store.unlogged(10)
+    await world.elapse(100.0)
+    await store.prune(50.0, 0, 100)
+    assert [alert.step for alert in await store.alerts()] == ["ship"]
+    assert await store.audit() == []
+
+
 async def test_a_task_whose_submitter_is_still_to_be_told_stays(store: Store, world: World) -> None:
     made = await running(store, 1, reply_to="https://shop.example/hook")
     await made.commit(to_state(made[1], "processed", done(made[1]), result=b"1"))

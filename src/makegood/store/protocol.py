@@ -302,9 +302,7 @@ class Messages(Protocol):
         ...
 
     async def replay_messages(self, queue: str, act: Act, ids: Sequence[str] | None = None) -> list[str]:
-        """Let dead letters be received again, with no tries (all of the queue: None), and end their alerts, with a row in the audit
-        for each; returns their ids.
-        """
+        """Let dead letters be received again, without tries (None: all of the queue); their alerts end, each is audited. Returns ids."""
         ...
 
     async def drop_messages(self, queue: str, act: Act, ids: Sequence[str] | None = None) -> list[str]:
@@ -351,9 +349,7 @@ class Notices(Protocol):
         ...
 
     async def retry_notices(self, act: Act, task: int | None = None) -> list[int]:
-        """Let what was given up be sent again, of one task or of all, and end its alerts, with a row in the audit for each task;
-        returns the tasks.
-        """
+        """Let what was given up be sent again, of one task or of all; its alerts end, each task is audited. Returns the tasks."""
         ...
 
     async def drop_notices(self, act: Act, task: int | None = None) -> list[int]:
@@ -369,7 +365,8 @@ class Retention(Protocol):
 
         Looks at ``limit`` tasks with an id above ``after``, which is the order of submission. Kept are those for which a message
         waits, whose submitter is still to be told, or about which an alert stands or was not told; tasks in error never count as
-        ended. ``dry``: nothing is removed.
+        ended. With the first window (``after`` = 0) go at most ``limit`` alerts and acts as old that belong to no task.
+        ``dry``: nothing is removed.
         """
         ...
 

@@ -29,9 +29,24 @@ alerts as (delete from makegood.alert where task = any ($1::bigint[]) and task i
 select count(*) from gone
 """
 
+# What belongs to no task: alerts that have ended and were told, acts on messages and the like.
+OTHERS = """
+with at as materialized (select extract(epoch from clock_timestamp())::float8 - $1::float8 as until),
+alerts as (
+    delete from makegood.alert where id in (
+        select a.id from at cross join makegood.alert a where a.task is null and a.ended_at < at.until and a.logged = 2 order by a.id limit $2
+    )
+)
+delete from makegood.audit where act in (
+    select u.act from at cross join makegood.audit u where u.task = 0 and u.at < at.until order by u.at limit $2
+)
+"""
+
 
 async def prune(tx: Transaction, *, older: float, after: int, limit: int, dry: bool) -> Pruned:
-    """Remove ended tasks of a window of ids; ``dry``: only count them."""
+    """Remove ended tasks of a window of ids, with the first also what belongs to no task; ``dry``: only count them."""
+    if after == 0 and not dry:
+        await tx.run(OTHERS, older, limit)
     window = await tx.rows(WINDOW, older, after, limit)
     if not window:
         return Pruned()

@@ -16,11 +16,25 @@ _KEEPS = (
 )
 _AGAIN = "delete from makegood_task where id = ? and state in ('processed', 'undone') and locked_by is null"
 _TABLES = ("step", "event", "audit", "alert")
+# What belongs to no task: alerts that have ended and were told, acts on messages and the like.
+_OTHERS = (
+    """
+delete from makegood_alert where id in (
+    select id from makegood_alert where task is null and ended_at < ? and logged = 2 order by id limit ?
+)""",
+    """
+delete from makegood_audit where act in (
+    select act from makegood_audit where task = 0 and at < ? order by at limit ?
+)""",
+)
 
 
 def prune(tx: Transaction, *, older: float, after: int, limit: int, dry: bool) -> Pruned:
-    """Remove ended tasks of a window of ids; ``dry``: only count them."""
+    """Remove ended tasks of a window of ids, with the first also what belongs to no task; ``dry``: only count them."""
     until = tx.now - older
+    if after == 0 and not dry:
+        for sql in _OTHERS:
+            tx.run(sql, (until, limit))
     window: list[Row] = tx.rows(_WINDOW, (until, after, limit))
     if not window:
         return Pruned()
