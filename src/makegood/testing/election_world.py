@@ -493,4 +493,4 @@ class ElectionWorld:
                 self.wrong(f"nobody leads {bound:.2f} s after the last fault")
                 return
             await asyncio.sleep(0.02)
-        self._leaderless = self.loop.now - began
+        self._leaderless = max(self._leaderless, self.loop.now - began)
