@@ -33,6 +33,8 @@ class Placed:
     first: str = ""
     acts: list[str] = field(default_factory=list)
     """What operators asked for, whatever came of it."""
+    unanswered: bool = False
+    """One of these acts was not answered in time: it may be carried out yet, so nobody knows what the order is about to do."""
     by_hand: bool = False
     """An operator did something for it at a service: nobody else may touch it."""
 

@@ -2,7 +2,8 @@
 
 Who settles a step knows what stands at the service, or sees to it by hand: *done* is said of what stands in the services'
 books, or of what the operator did there under a key of its own; *failed* and *undone* only after the operator had it taken
-back there, which also bars whatever is still on its way.
+back there, which also bars whatever is still on its way. Nobody does anything by hand for an order while the answer to another act on it
+is missing: that act may be carried out at any moment.
 """
 
 import asyncio
@@ -80,7 +81,7 @@ class Operators:
             case Kind.RESUBMIT:
                 found = self.ledger.told("undone", "error")
             case _:
-                found = self.ledger.told("error")
+                found = [placed for placed in self.ledger.told("error") if not placed.unanswered]
         free = [placed for placed in found if placed.order.id not in self._busy and not placed.by_hand]
         return self.rng.choice(free[-50:]) if free else None
 
@@ -97,6 +98,7 @@ class Operators:
             return 0
         except (StoreUnavailableError, WaitExpiredError):
             self.counts[f"{kind.value}: no answer"] += 1
+            placed.unanswered = True
             return 0
         self.counts[f"{kind.value}: {answer.verdict}"] += 1
         return int(answer.verdict == "applied")

@@ -129,6 +129,30 @@ async def test_a_terminated_session_is_replaced_unnoticed(store: PostgresStore, 
     assert {view.id for view in await store.find(Filter(limit=100_000))} == set(load.acknowledged)
 
 
+@pytest.mark.parametrize("question", ["heartbeat", "submit"])
+async def test_a_connection_dropped_between_preparing_and_running_a_statement_is_replaced(
+    store: PostgresStore, question: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The driver then raises an AttributeError of its own; a Supervisor that was stopped for a while ended with it."""
+    scheduler = await running(store, 1)
+    driver: Any = asyncpg.Connection
+    prepare, torn = driver._get_statement, list[Any]()
+
+    async def then_dropped(self: Any, *arguments: Any, **options: Any) -> Any:
+        statement = await prepare(self, *arguments, **options)
+        if not torn:
+            torn.append(self)
+            self.terminate()
+        return statement
+
+    monkeypatch.setattr(driver, "_get_statement", then_dropped)
+    if question == "heartbeat":
+        assert await store.heartbeat(scheduler.node, info())
+    else:
+        assert (await store.submit([draft(2)]))[0].created
+    assert torn
+
+
 async def test_a_stopped_server_is_reported_at_once_by_every_slice(
     store: PostgresStore, server: PrivateServer
 ) -> None:

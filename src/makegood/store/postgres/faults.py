@@ -9,6 +9,7 @@ installation, and is raised as it is.
 import asyncpg
 import msgspec
 from asyncpg import exceptions as pg
+from asyncpg.protocol import Protocol
 
 from makegood.errors import ConfigError, MakegoodError, SchemaMismatchError, StoreUnavailableError
 
@@ -67,6 +68,9 @@ def is_data(fault: BaseException) -> bool:
 
 def is_lost(fault: BaseException) -> bool:
     """Return whether the connection is gone."""
+    if isinstance(fault, AttributeError):
+        # Dropped between preparing a statement and running it, the driver asks None for one of its protocol's methods.
+        return fault.obj is None and hasattr(Protocol, fault.name or "")
     return isinstance(fault, LOST) and not is_data(fault) and not isinstance(fault, PASSING)
 
 
@@ -89,7 +93,7 @@ def translated(fault: BaseException, where: str) -> Exception:
         )
     if is_data(fault):
         return fault if isinstance(fault, Exception) else RuntimeError(str(fault))
-    if isinstance(fault, (*LOST, *PASSING, *AWAY, TimeoutError)):
+    if is_lost(fault) or isinstance(fault, (*LOST, *PASSING, *AWAY, TimeoutError)):
         return StoreUnavailableError(f"{where} did not do it ({_brief(fault)}); nothing was written")
     return fault if isinstance(fault, Exception) else RuntimeError(str(fault))
 
