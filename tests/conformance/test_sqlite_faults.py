@@ -146,6 +146,7 @@ async def test_a_failing_disk_is_an_outage_and_nothing_is_written(
 
 async def test_after_a_disk_error_the_file_is_opened_anew(tmp_path: Path, faults: Faults) -> None:
     async with opened(tmp_path, faults) as store:
+        await store.submit([draft(3)])
         before = faults.opened
         faults.arm("commit", IOERR)
         with pytest.raises(StoreUnavailableError):

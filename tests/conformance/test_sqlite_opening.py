@@ -91,6 +91,24 @@ async def test_a_read_only_file_is_an_outage_with_its_remedy_but_for_who_only_lo
     await looker.close()
 
 
+async def test_opening_waits_for_nobody_who_writes(place: SQLiteWorld) -> None:
+    """The lock may be the caller's own: only a write waits for it, and says whose it may be when that takes too long."""
+    made = place.store()
+    await made.open(migrate=True)
+    writing = sqlite3.connect(place.path, isolation_level=None)
+    writing.execute("begin immediate")
+    for migrate in (True, False):
+        await made.close()
+        await made.open(migrate=migrate)
+        assert await made.find(Filter()) == []
+    with pytest.raises(StoreUnavailableError, match="another connection, perhaps of this very process"):
+        await made.submit([draft(1)])
+    writing.execute("rollback")
+    assert (await made.submit([draft(1)]))[0].created
+    writing.close()
+    await made.close()
+
+
 async def test_without_a_write_ahead_log_nothing_is_opened(place: SQLiteWorld) -> None:
     def refuse(connection: sqlite3.Connection, sql: str) -> Any:
         return (

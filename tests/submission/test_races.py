@@ -2,6 +2,7 @@
 
 import asyncio
 import sqlite3
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import asyncpg
@@ -134,6 +135,22 @@ def test_a_process_that_is_killed_before_its_commit_leaves_nothing(world: World,
         assert world.counts() == (0, 0, 0)
         with mg.SyncClient(world.url) as client:
             assert client.submit(CHAIN, "b", key="k").created
+
+
+def test_a_first_call_in_another_thread_holds_up_no_transaction(sqlite: SQLiteWorld) -> None:
+    """A listener opens the client while a request has the file locked: the store is open for both before that is committed."""
+    client = mg.SyncClient(sqlite.url)
+    connection = sqlite3.connect(sqlite.url.removeprefix("sqlite:///"))
+    with ThreadPoolExecutor() as threads, client:
+        with connection:
+            connection.execute(ORDER)
+            assert threads.submit(client.queues).result(60) == []
+            listening = threads.submit(client.queue("web-1").receive, timeout=60)
+            task = client.submit(CHAIN, "a", key="k", reply_to="queue:web-1", connection=connection)
+        (message,) = listening.result(60)
+        assert message.value["data"]["task"] == task.id
+    connection.close()
+    assert sqlite.counts() == (1, 1, 3)
 
 
 async def test_a_transaction_as_code_of_the_users_sees_it(postgres: PostgresWorld) -> None:

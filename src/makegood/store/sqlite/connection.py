@@ -186,9 +186,13 @@ def translated(error: sqlite3.Error, path: Path) -> StoreError | ConfigError:
         return ConfigError(
             f"{path} is not a SQLite database: name another file (--store or MAKEGOOD_STORE), or move this one away"
         )
+    held = (
+        "another connection, perhaps of this very process, held its lock all the time: is a transaction left open, or a process stopped in "
+        "the middle of one?"
+    )
     remedies = {
-        sqlite3.SQLITE_BUSY: "another process held its lock all the time: is one stopped in the middle of a transaction?",
-        sqlite3.SQLITE_LOCKED: "another connection held its lock all the time",
+        sqlite3.SQLITE_BUSY: held,
+        sqlite3.SQLITE_LOCKED: held,
         sqlite3.SQLITE_READONLY: "it is read-only: give this user write access to the file and its folder",
         sqlite3.SQLITE_PERM: "access was denied: give this user write access to the file and its folder",
         sqlite3.SQLITE_CANTOPEN: "it cannot be opened: give this user read and write access to the file and its folder",

@@ -96,7 +96,8 @@ class SQLiteStore(AlertVerbs, MessageVerbs, NoticeVerbs, ExaminingVerbs):
     async def open(self, *, migrate: bool = False, looking: bool = False) -> None:
         """Open the file, verify settings and schema, start the threads and hang up the bell.
 
-        ``looking``: nothing is written, and no lock of another process is waited for.
+        No lock is waited for, which the caller may hold himself, unless there is something to write: a new or old file, or the
+        first process since the machine was started. ``looking``: nothing is written then either, but for a new or old file.
         """
         if self._writer is not None:
             return
@@ -106,9 +107,8 @@ class SQLiteStore(AlertVerbs, MessageVerbs, NoticeVerbs, ExaminingVerbs):
         self._writer = self._line("writer", loop, busy=0.0, bell=bell)
         self._reader = self._line("reader", loop, busy=_BUSY, bell=None)
         self._bell = bell
-        try:  # their connections are opened now, not when they are first needed
-            lines = (self._reader,) if looking else (self._writer, self._reader)
-            await asyncio.gather(*(line.ask(_nothing) for line in lines))
+        try:  # now, not when it is first needed; the writer would wait for the lock
+            await self._reader.ask(_nothing)
         except BaseException:
             await self.close()
             raise
@@ -155,18 +155,15 @@ class SQLiteStore(AlertVerbs, MessageVerbs, NoticeVerbs, ExaminingVerbs):
     def _prepare(self, *, migrate: bool, looking: bool) -> None:
         """Verify that the file can be what we need; create it when we may."""
         examine(self._path)
-        if migrate and not (looking and self._is_current()):
+        if migrate and not self._is_current():
             self._migrate()
         elif not self._path.exists():
             migrations.verify("sqlite", 0, f"{self._path} (no such file yet)")
         connection = self._opened()
         try:
             migrations.verify("sqlite", upkeep.version(connection, str(self._path)), str(self._path))
-            connection.execute("begin" if looking else "begin immediate")
-            set_clock = upkeep.see_clock if looking else upkeep.set_clock
-            self._clock.shift = set_clock(connection, self._clock.clock)
+            self._clock.shift = upkeep.agreed_clock(connection, self._clock.clock, looking=looking)
             self._identity = upkeep.identity(connection)
-            connection.execute("commit")
             self._main = number_of(str(self._path))
         finally:
             connection.close()

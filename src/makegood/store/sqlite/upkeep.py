@@ -9,6 +9,7 @@ from makegood.clock import Clock
 from makegood.errors import SchemaMismatchError
 from makegood.store import migrations
 from makegood.store.records import Figures, Identity, NodeInfo, NodeView, SchemaStatus
+from makegood.store.sqlite.connection import is_busy
 from makegood.store.sqlite.transaction import Transaction
 
 _STOPPED_SHOWN = 3600.0
@@ -68,22 +69,38 @@ _APPLIED = "insert into makegood_schema_version (version, name, applied_at) valu
 _info = msgspec.json.Decoder(NodeInfo).decode
 
 
-def see_clock(connection: sqlite3.Connection, clock: Clock) -> float:
-    """Return what to add to this boot's monotonic clock, without writing it down."""
-    return _clock(connection, clock)[0]
-
-
-def set_clock(connection: sqlite3.Connection, clock: Clock) -> float:
-    """Return what to add to this boot's monotonic clock; the first process of a boot decides it. Inside a transaction that may
-    write.
+def agreed_clock(connection: sqlite3.Connection, clock: Clock, *, looking: bool) -> float:
+    """Return what to add to this boot's monotonic clock; the first process of a boot decides it, and writes it down unless it is
+    only ``looking``. The others wait for no lock, but find out that the file may not be written.
     """
+    if not looking:
+        _may_write(connection)
+    shift, start = _clock(connection, clock)
+    if looking or start is None:
+        return shift
+    connection.execute("begin immediate")
     shift, start = _clock(connection, clock)
     if start is not None:
         boot = clock.boot_id()
         connection.execute(_OLD_BOOTS, (boot,))
         connection.execute(_OLD_WRITERS)
         connection.execute(_NEW_BOOT, (boot, shift, start))
+    connection.execute("commit")
     return shift
+
+
+def _may_write(connection: sqlite3.Connection) -> None:
+    """Raise SQLite's error for a file that may not be written; somebody who writes just now is no such error."""
+    (wait,) = connection.execute("pragma busy_timeout").fetchone()
+    connection.execute("pragma busy_timeout = 0")
+    try:
+        connection.execute("begin immediate")
+        connection.execute("rollback")
+    except sqlite3.OperationalError as failure:
+        if not is_busy(failure):
+            raise
+    finally:
+        connection.execute(f"pragma busy_timeout = {wait}")
 
 
 def _clock(connection: sqlite3.Connection, clock: Clock) -> tuple[float, float | None]:
