@@ -102,7 +102,9 @@ class Options:
         if self.alert_webhook is not None:
             address(self.alert_webhook, "alert_webhook")
         for secret in self.secrets:
-            key_of(secret)
+            key_of(secret, "alert_secret")
+        for secret in (self.webhook_secret or "").split():
+            key_of(secret, "webhook_secret")
 
     def number(self, name: str) -> float:
         """Return a length of time in seconds."""

@@ -16,7 +16,7 @@ from typing import Final, Protocol
 from makegood import notices
 from makegood.clock import Clock
 from makegood.errors import ConfigError, DeliveryError
-from makegood.signing import TIMEOUT, key_of, signature
+from makegood.signing import MAKE, TIMEOUT, key_of, signature
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -162,10 +162,10 @@ class HTTPPoster:
         if not secrets:
             raise ConfigError(
                 "webhook_hosts needs webhook_secret: receivers tell by its signature who sends; make one with "
-                "`python -c \"import base64, os; print('whsec_' + base64.b64encode(os.urandom(32)).decode())\"`"
+                + MAKE
             )
         for secret in secrets:
-            key_of(secret)
+            key_of(secret, "webhook_secret")
         self._http = _httpx2()
         self._hosts = hosts
         self._secrets = tuple(secrets)

@@ -6,7 +6,6 @@ side at a time.
 """
 
 import base64
-import binascii
 import hashlib
 import hmac
 from collections.abc import Mapping, Sequence
@@ -25,20 +24,29 @@ TOLERANCE: Final = 300.0
 _PREFIX: Final = "whsec_"
 
 
-def key_of(secret: str) -> bytes:
-    """Return the key that a secret stands for: ``whsec_`` and base64, or any other text as it is.
+MAKE: Final = "`python -c \"import base64, os; print('whsec_' + base64.b64encode(os.urandom(32)).decode())\"`"
+"""The command that makes a secret."""
 
-    >>> key_of("whsec_c2VjcmV0"), key_of("secret")
-    (b'secret', b'secret')
+_LEAST, _MOST = 24, 64
 
-    Raises ``ConfigError`` for what begins with ``whsec_`` and is not base64, without showing it.
+
+def key_of(secret: str, what: str = "a webhook secret") -> bytes:
+    """Return the key that a secret stands for: 24 to 64 bytes, written as ``whsec_`` and base64.
+
+    >>> key_of("whsec_c2VjcmV0c2VjcmV0c2VjcmV0c2VjcmV0")
+    b'secretsecretsecretsecret'
+
+    Raises ``ConfigError``, naming ``what``, for any other, without showing it: receivers would read it otherwise, or guess it.
     """
-    if not secret.startswith(_PREFIX):
-        return secret.encode()
     try:
-        return base64.b64decode(secret.removeprefix(_PREFIX), validate=True)
-    except binascii.Error:
-        raise ConfigError("a webhook secret that begins with whsec_ must go on in base64") from None
+        key = base64.b64decode(secret.removeprefix(_PREFIX), validate=True)
+    except ValueError:  # binascii.Error is one
+        key = b""
+    if not secret.startswith(_PREFIX) or not _LEAST <= len(key) <= _MOST:
+        raise ConfigError(
+            f"{what}: write whsec_ and {_LEAST} to {_MOST} bytes in base64, as {MAKE} makes one"
+        )
+    return key
 
 
 def signature(secrets: Sequence[str], message_id: str, timestamp: int, body: bytes) -> str:
@@ -53,9 +61,10 @@ def verified(secret: str, headers: Mapping[str, str], body: bytes, *, now: float
 
     ``headers`` with names in small letters; ``now``: seconds since 1970.
 
-    >>> body, signed = b"{}", signature(["secret"], "m-1", 1000, b"{}")
+    >>> ours, other = "whsec_c2VjcmV0c2VjcmV0c2VjcmV0c2VjcmV0", "whsec_b3RoZXIub3RoZXIub3RoZXIub3RoZXIu"
+    >>> body, signed = b"{}", signature([ours], "m-1", 1000, b"{}")
     >>> headers = {"webhook-id": "m-1", "webhook-timestamp": "1000", "webhook-signature": signed}
-    >>> verified("secret", headers, body, now=1010), verified("other", headers, body, now=1010)
+    >>> verified(ours, headers, body, now=1010), verified(other, headers, body, now=1010)
     (True, False)
     """
     message_id, sent = headers.get("webhook-id", ""), headers.get("webhook-timestamp", "")

@@ -21,7 +21,7 @@ from makegood.notices import Notice
 from makegood.posting import Hosts, HTTPPoster, RefusedTargetError
 from makegood.task import Reply
 
-SECRETS = ("whsec_bmV3IHNlY3JldA==", "whsec_b2xkIHNlY3JldA==")
+SECRETS = ("whsec_bmV3IHNlY3JldG5ldyBzZWNyZXRuZXcg", "whsec_b2xkIHNlY3JldG9sZCBzZWNyZXRvbGQg")
 NOTICE = Notice(7, 2, "processed", Reply("https://x/", "cart-7"), "shop", "place", "o-1", result=b'{"sum":1}')
 BODY = (notices.head("5e", 1, NOTICE, "2026-01-01T00:00:00.123456Z") + notices.event(NOTICE)).encode()
 LOCAL = Hosts(["localhost", "127.0.0.0/8", "*.example"])

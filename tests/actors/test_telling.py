@@ -27,10 +27,12 @@ from tests.actors.test_supervisor import CALM, supervisor, term_of
 from tests.conformance.builders import draft, hand, running, to_state
 from tests.conformance.worlds import HandClock, World, eventually
 
+SECRET = "whsec_c2VjcmV0c2VjcmV0c2VjcmV0c2VjcmV0"
+
 
 def teller(store: Store, url: str | None = None) -> Teller:
     """Return a Teller that is driven by hand."""
-    webhook = None if url is None else Webhook(url, ["s"], clock=SystemClock())
+    webhook = None if url is None else Webhook(url, [SECRET], clock=SystemClock())
     return Teller(store, webhook, pause=1.0, rng=random.Random(1))
 
 
@@ -224,7 +226,7 @@ async def test_every_alert_is_a_row_a_line_and_a_message(
     assert sorted(e["data"]["kind"] for e in events) == sorted(kinds)
     assert {e["type"] for e in events} == {"dev.makegood.alert.raised.v1"}
     assert {e["data"]["text"] for e in events} == {a.text for a in stand}
-    assert all(verified("s", headers, body, now=SystemClock().wall()) for headers, body in receiver.got)
+    assert all(verified(SECRET, headers, body, now=SystemClock().wall()) for headers, body in receiver.got)
     assert [headers["webhook-id"] for headers, _ in receiver.got] == [e["id"] for e in events]
 
 
@@ -300,7 +302,7 @@ async def test_that_nobody_leads_is_raised_once_and_ends_with_the_next_leader(st
 async def test_a_node_tells_by_itself(store: Store) -> None:
     """With its settings alone."""
     with listening() as receiver:
-        options = Options(tell="20ms", leaderless="100ms", alert_webhook=receiver.url, alert_secret="s")
+        options = Options(tell="20ms", leaderless="100ms", alert_webhook=receiver.url, alert_secret=SECRET)
         async with Node(None, store, roles=("scheduler",), options=options):
             await eventually(lambda: receiver.got, "the message")
     assert receiver.events[0]["data"]["kind"] == "no_leader"

@@ -54,7 +54,10 @@ def test_a_test_alert_goes_all_ways(shop: Shop) -> None:
         assert sent.exit_code == 0, sent.output
         assert json.loads(sent.stdout)["told"] is True
         served = shop.serve(
-            "scheduler", MAKEGOOD_ALERT_WEBHOOK=receiver.url, MAKEGOOD_ALERT_SECRET="s", MAKEGOOD_TELL="100ms"
+            "scheduler",
+            MAKEGOOD_ALERT_WEBHOOK=receiver.url,
+            MAKEGOOD_ALERT_SECRET="whsec_c2VjcmV0c2VjcmV0c2VjcmV0c2VjcmV0",
+            MAKEGOOD_TELL="100ms",
         )
         told = shop.call("alerts", "--test")
         assert told.exit_code == 0, told.output

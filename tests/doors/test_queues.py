@@ -126,7 +126,7 @@ def test_a_webhook_that_was_given_up_is_told_when_an_operator_says_so(shop: Shop
     with listening() as receiver:
         receiver.refuse = 1
         shop.serve(
-            "run", "kiosk:kiosk", MAKEGOOD_WEBHOOK_HOSTS="127.0.0.1 127.0.0.0/8", MAKEGOOD_WEBHOOK_SECRET="whsec_bWFrZWdvb2Q=",
+            "run", "kiosk:kiosk", MAKEGOOD_WEBHOOK_HOSTS="127.0.0.1 127.0.0.0/8", MAKEGOOD_WEBHOOK_SECRET="whsec_c2VjcmV0c2VjcmV0c2VjcmV0c2VjcmV0",
             MAKEGOOD_WEBHOOK_TRIES="1",
         )  # fmt: skip
         made = shop.json("task", "submit", "kiosk:buy", '{"id": "w"}', "--reply-to", receiver.url, "--wait")

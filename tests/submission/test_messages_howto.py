@@ -31,7 +31,7 @@ from tests.submission.servers import ask, serving
 DOCS = Path(__file__).resolve().parents[2] / "docs/how-to"
 BLOCK = re.compile(r"^```python\n# (\S+\.py)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 TYPED = re.compile(r"^```sh\n(.*?)^```", re.MULTILINE | re.DOTALL)
-SECRET = "whsec_bWFrZWdvb2QncyBzZWNyZXQ="
+SECRET = "whsec_bWFrZWdvb2QncyBzZWNyZXRtYWtlZ29v"
 QUICK = {"MAKEGOOD_EVERY": "500ms", "MAKEGOOD_LEASE": "2s", "MAKEGOOD_GRACE": "300ms", "MAKEGOOD_HEARTBEAT": "200ms",
     "MAKEGOOD_LIFE": "1500ms"}  # fmt: skip
 

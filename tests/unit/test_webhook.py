@@ -1,16 +1,20 @@
 """Signed webhooks: who knows the secret can tell who sent it; each try is one request, and what fails says why."""
 
+import base64
 import http.server
 import threading
 from collections.abc import Iterator
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 
 from makegood.clock import SystemClock
 from makegood.errors import ConfigError, DeliveryError
+from makegood.options import Options
 from makegood.signing import address, key_of, signature, verified
 from makegood.webhook import Webhook
+
+NEW, OLD, OTHER = (f"whsec_{base64.b64encode(name * 8).decode()}" for name in (b"new", b"old", b"who"))
 
 
 class Receiver(http.server.BaseHTTPRequestHandler):
@@ -47,19 +51,17 @@ def receiver() -> Iterator[str]:
 
 async def test_the_receiver_can_tell_who_sent_it(receiver: str) -> None:
     clock = SystemClock()
-    await Webhook(receiver, ["new", "whsec_b2xk"], clock=clock).post("m-1", b'{"n":1}')
+    await Webhook(receiver, [NEW, OLD], clock=clock).post("m-1", b'{"n":1}')
     ((path, headers, body),) = Receiver.got
     assert (path, headers["webhook-id"], headers["content-type"]) == (
         "/hook?to=ops", "m-1", "application/json",
     )  # fmt: skip
-    for secret in ("new", "old"):
+    for secret in (NEW, OLD):
         assert verified(secret, headers, body, now=clock.wall())
-    assert not verified("other", headers, body, now=clock.wall())
-    assert not verified("new", headers, body + b" ", now=clock.wall())
-    assert not verified("new", headers, body, now=clock.wall() + 301), (
-        "an old message, sent again by somebody"
-    )
-    assert not verified("new", {}, body, now=clock.wall())
+    assert not verified(OTHER, headers, body, now=clock.wall())
+    assert not verified(NEW, headers, body + b" ", now=clock.wall())
+    assert not verified(NEW, headers, body, now=clock.wall() + 301), "an old message, sent again by somebody"
+    assert not verified(NEW, {}, body, now=clock.wall())
 
 
 async def test_without_a_secret_there_is_no_signature(receiver: str) -> None:
@@ -103,7 +105,26 @@ def test_an_address_that_cannot_be_meant_is_refused(url: str, told: str) -> None
         address(url)
 
 
-def test_a_secret_that_is_no_base64_is_refused_and_not_shown() -> None:
-    with pytest.raises(ConfigError, match="base64") as caught:
-        key_of("whsec_$$$")
-    assert "$$$" not in str(caught.value)
+@pytest.mark.parametrize(
+    "secret",
+    [
+        "",
+        "whsec_",
+        "whsec_$$$",
+        "whsec_ü" + NEW,
+        NEW.removeprefix("whsec_"),
+        "a text that is long enough to be one",
+        f"whsec_{base64.b64encode(bytes(23)).decode()}",
+        f"whsec_{base64.b64encode(bytes(65)).decode()}",
+    ],
+)
+def test_a_secret_that_receivers_would_read_otherwise_or_guess_is_refused_and_not_shown(secret: str) -> None:
+    """Empty, no base64, without its prefix, shorter or longer than the standard has it; wherever it is set, at the start."""
+    with pytest.raises(ConfigError, match=r"24 to 64 bytes in base64, as `python -c") as caught:
+        key_of(secret)
+    assert not secret.removeprefix("whsec_") or secret not in str(caught.value)
+    if secret:
+        for setting in ("alert_secret", "webhook_secret"):
+            options: dict[str, Any] = {setting: f"{NEW} {secret.replace(' ', '')}"}
+            with pytest.raises(ConfigError, match=f"^{setting}: write whsec_"):
+                Options(**options)
