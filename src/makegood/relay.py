@@ -33,6 +33,7 @@ FULL: Final = 5.0
 """Seconds for which a full queue is left alone."""
 
 _AWAY: Final = (0.05, 2.0)
+_ALERTS: Final = 1000
 
 
 class _Store(Messages, Alerts, Protocol):
@@ -102,6 +103,7 @@ class Relay:
                     refused.append((entry, str(why)))
             done = await self._send(wanted, refused)
             await self._tell(refused)
+            await self._ease(done)
             await taking.settle([entry.seq for entry in done], [(entry.seq, why) for entry, why in refused])
             log.debug("carried %d entries from %s", len(done), self._outbox.where)
             return len(taking.entries)
@@ -131,7 +133,7 @@ class Relay:
     async def _tell(self, refused: Sequence[tuple[Entry, str]]) -> None:
         alerts = [
             Alert(
-                "dead_letter", step=f"outbox/{entry.queue}/{entry.key}",
+                "dead_letter", step=_named(entry),
                 text=f"entry {entry.key!r} of {self._outbox.where} cannot be put into queue {entry.queue!r}: {why}; mend the row and set its "
                 "error to null, or delete it",
             )
@@ -139,6 +141,14 @@ class Relay:
         ]  # fmt: skip
         if alerts:
             await self._store.alert(alerts)
+
+    async def _ease(self, done: Sequence[Entry]) -> None:
+        """End the alerts of entries that were mended, now that their queues have them."""
+        standing = {alert.step for alert in await self._store.alerts(_ALERTS, ended=False)}
+        if mended := [name for entry in done if (name := _named(entry)) in standing]:
+            await self._store.ease(
+                [Alert("dead_letter", step=name) for name in mended], "mended, and carried"
+            )
 
     def _left_alone(self) -> list[str]:
         now = asyncio.get_running_loop().time()
@@ -151,6 +161,11 @@ class Relay:
                 await self._ending.wait()
         except TimeoutError:
             return
+
+
+def _named(entry: Entry) -> str:
+    """Return what an entry's alert is about: the row, whichever of its columns is mended but the key."""
+    return f"outbox/{entry.seq}/{entry.key}"
 
 
 def _message(entry: Entry) -> Outgoing:

@@ -213,13 +213,18 @@ async def test_what_no_queue_can_take_is_set_aside_with_an_alert_and_goes_on_whe
     assert await carrier.turn() == 0
     assert await waiting(store) == ["good"]
     assert await source.keys() == [one[0] for one in bad]
-    alerts = {alert.step: alert for alert in await store.alerts()}
+    alerts = {alert.step.rpartition("/")[2]: alert for alert in await store.alerts()}
     assert {alert.kind for alert in alerts.values()} == {"dead_letter"}
-    assert "is no JSON" in alerts["outbox/orders/json"].text
-    assert "secret" not in alerts["outbox/orders/json"].text
+    assert "is no JSON" in alerts["json"].text
+    assert "secret" not in alerts["json"].text
     await source.run("update makegood_outbox set payload = '2', error = null where key = 'json'")
+    await source.run("update makegood_outbox set queue = 'orders', error = null where key = 'queue'")
     await carrier.turn()
-    assert await waiting(store) == ["good", "json"]
+    assert await waiting(store) == ["good", "json", "queue"]
+    assert {alert.id for alert in await store.alerts(ended=False)} == {
+        alert.id for key, alert in alerts.items() if key not in ("json", "queue")
+    }
+    assert {a.ended_why for a in await store.alerts(ended=True)} == {"mended, and carried"}
 
 
 async def test_a_full_queue_holds_up_its_own_entries_only(store: Store, source: Source, carry: Carry) -> None:
