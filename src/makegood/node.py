@@ -13,7 +13,6 @@ import contextlib
 import logging
 import os
 import random
-import signal
 import socket
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from types import TracebackType
@@ -29,6 +28,7 @@ from makegood.collecting import Collecting
 from makegood.errors import ConfigError, DefinitionError, StoreUnavailableError
 from makegood.inbox import Inboxes
 from makegood.janitor import Janitor
+from makegood.lateness import Lateness
 from makegood.notifier import Notifier
 from makegood.observing import Observer
 from makegood.options import Options
@@ -36,6 +36,7 @@ from makegood.outbox import Outbox, open_outbox
 from makegood.relay import Relay
 from makegood.scheduler import Scheduler
 from makegood.slots import Slots
+from makegood.stopping import Signals
 from makegood.store import Store, open_store, store_given
 from makegood.store.records import AgentInfo, NodeInfo, TaskView
 from makegood.supervisor import LEASE, Pass, Supervisor
@@ -166,26 +167,19 @@ class Node:
         self._phase = "ready"
 
     async def run(self, started: Callable[[], None] | None = None) -> None:
-        """Run as a process: until SIGTERM or SIGINT, or until an actor dies, whose error is then raised.
+        """Run as a process: until SIGTERM or SIGINT, or until an actor dies, whose error is then raised. The same signal once more,
+        a second or longer after the first, kills the process without draining.
 
         ``started`` is called once the roles run and a signal would drain them.
         """
-        loop = asyncio.get_running_loop()
         await self.start()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            with contextlib.suppress(
-                NotImplementedError, ValueError
-            ):  # not the main thread, or not on this system
-                loop.add_signal_handler(number, self._stop.set)
-        try:
-            if started is not None:
-                started()
-            await self._stop.wait()
-        finally:
-            for number in (signal.SIGTERM, signal.SIGINT):
-                with contextlib.suppress(NotImplementedError, ValueError):
-                    loop.remove_signal_handler(number)
-            await self.stop()
+        with Signals(self._stop.set):
+            try:
+                if started is not None:
+                    started()
+                await self._stop.wait()
+            finally:
+                await self.stop()
         if self._failure is not None:
             raise self._failure
 
@@ -379,15 +373,21 @@ class Node:
 
     async def _beat(self) -> None:
         pause = self.options.number("heartbeat")
+        lateness = Lateness()
         while True:
-            await asyncio.sleep(pause * self._rng.uniform(0.9, 1.0))
+            rest, began = pause * self._rng.uniform(0.9, 1.0), self._clock.monotonic()
+            await asyncio.sleep(rest)
+            lateness.slept(rest, began, self._clock.monotonic())
             try:
                 if not await self._publish():
                     await self._register()
+                if self._reached is None:
+                    log.info("the store is back: the heartbeat goes on")
                 self._reached = self._clock.monotonic()
             except StoreUnavailableError as away:
+                if self._reached is not None:
+                    log.warning("no heartbeat until the store is back: %s", away)
                 self._reached = None
-                log.warning("no heartbeat now: %s", away)
 
     async def _publish(self) -> bool:
         return await self.store.heartbeat(self.number, self._info())

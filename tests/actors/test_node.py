@@ -1,6 +1,8 @@
 """A node wires the roles of one process, learns of its own death, and takes no half measures when an actor dies."""
 
 import asyncio
+import logging
+import time
 from pathlib import Path
 
 import pytest
@@ -11,10 +13,10 @@ from makegood.errors import SchemaMismatchError
 from makegood.node import Node
 from makegood.options import Options
 from makegood.store.protocol import Store
-from makegood.store.records import Offer
+from makegood.store.records import NodeInfo, Offer
 from tests.actors.benchapp import chain_app
 from tests.actors.conftest import QUIET
-from tests.conformance.worlds import World
+from tests.conformance.worlds import World, eventually
 
 
 async def test_a_node_that_was_declared_dead_goes_on_under_a_new_number(store: Store, world: World) -> None:
@@ -98,3 +100,57 @@ def test_a_path_for_a_store_and_a_word_for_roles_are_refused_with_what_to_write(
     app, _ = chain_app(1)
     with pytest.raises(mg.ConfigError, match=r"roles=\('scheduler',\)"):
         Node(app, f"sqlite:///{tmp_path / 'shop.db'}", roles="scheduler")
+
+
+async def test_an_outage_is_said_once_and_so_is_its_end(
+    store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    """However many heartbeats fail meanwhile."""
+    options = Options(heartbeat="10ms", life="1h", poll=None, drain="1s")
+    beat, tried, away = store.heartbeat, 0, True
+
+    async def heartbeat(node: int, info: NodeInfo) -> bool:
+        nonlocal tried
+        tried += 1
+        if away:
+            raise mg.StoreUnavailableError("the server has gone")
+        return await beat(node, info)
+
+    with caplog.at_level(logging.INFO, "makegood.node"):
+        async with Node(None, store, roles=("scheduler",), options=options) as node:
+            node.store.heartbeat = heartbeat  # type: ignore[method-assign]
+            await eventually(lambda: tried >= 5, "some heartbeats fail")
+            away, tried = False, 0
+            await eventually(lambda: tried >= 3, "it is back")
+    said = [record.getMessage() for record in caplog.records if record.name == "makegood.node"]
+    assert said == [
+        "no heartbeat until the store is back: the server has gone",
+        "the store is back: the heartbeat goes on",
+    ]
+
+
+async def test_an_action_that_blocks_the_loop_is_told_of(
+    store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    app = mg.App("odd")
+
+    @app.agent("a").action(complete_within="1m", undo=mg.NOTHING)
+    async def block(order: str) -> None:
+        time.sleep(2.2)  # noqa: ASYNC251 - just that is what is told of
+
+    @app.workflow()
+    def blocks(order: str) -> None:
+        block(order)
+
+    options = Options(heartbeat="10ms", life="1h", poll=None, drain="1s")
+
+    async def alive(node: int, info: NodeInfo) -> bool:
+        return True
+
+    with caplog.at_level(logging.WARNING, "makegood.node"):
+        async with Node(app, store, roles=("scheduler", "agent"), options=options) as node:
+            node.store.heartbeat = alive  # type: ignore[method-assign]  # at once: it rests when the loop stands still
+            await (await node.client.submit(blocks, "o")).result(timeout="20s")
+            await eventually(lambda: caplog.records, "it is said")
+    assert "the event loop stood still for" in caplog.text
+    assert "does an `async def` action block without `await`?" in caplog.text

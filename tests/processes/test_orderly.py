@@ -1,8 +1,11 @@
 """Good order: SIGTERM loses nothing and leaves nothing to find out; several processes share one store without polling."""
 
+import asyncio
+import signal
 from typing import Any
 
 from makegood import TaskHandle
+from makegood.stopping import SAME
 from makegood.store.records import TaskView
 from tests.processes import floor
 from tests.processes.test_agents import ALL_DONE_AT_ONCE, ALL_STAND
@@ -100,6 +103,31 @@ async def test_sigterm_ends_although_an_action_hangs(world: World) -> None:
         assert view.failure_count == 1
         assert world.service.calls("grind") == ["done", "repeated"]
         world.audit({"a": {"hold": 1, "grind": 1}})
+
+
+async def test_a_second_sigterm_at_once_is_the_same_and_a_later_one_ends_without_draining(
+    world: World,
+) -> None:
+    """`timeout` signals the process and its group: that must drain. Who asks again later wants no more waiting, and it is logged."""
+    async with world:
+        first = world.start("all-1", "scheduler", "agent", "supervisor", drain=60.0)
+        await world.started(first)
+        task = await world.submit(floor.deliver, "a", {"grind": ["hang after"]})
+        await world.until((world.folder / "hangs").exists, "the action runs", first)
+        first.terminate()
+        await asyncio.sleep(0.05)
+        first.terminate()
+        await asyncio.sleep(SAME + 0.1)
+        assert first.alive(), "it drains"
+        first.terminate()
+        assert await world.ends(first, limit=5) == -signal.SIGTERM
+        assert "SIGTERM once more: this process ends at once, and what runs in it is in doubt" in first.log()
+        (world.folder / "free").touch()
+        world.start("all-2", "scheduler", "agent", "supervisor")
+        view = await world.ended(task, "processed")
+        assert view.failure_count >= 1
+        assert world.service.calls("grind") == ["done", "repeated"]
+        world.audit({"a": {"grind": 1, "send": 1}})
 
 
 async def test_several_processes_woken_without_polling(world: World) -> None:

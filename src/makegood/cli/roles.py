@@ -23,7 +23,9 @@ from makegood.workflow import App
 slots_option = setting("slots", metavar="N", text="Slots of each agent, instead of its concurrency.")
 every_option = setting("every", metavar="DURATION", text="The Supervisor's interval (default 5s).")
 drain_option = setting(
-    "drain", metavar="DURATION", text="How long an orderly end may wait for what runs (default 30s)."
+    "drain",
+    metavar="DURATION",
+    text="How long an orderly end may wait for what runs (default 30s). A second SIGTERM or Ctrl-C ends at once.",
 )
 listen_option = setting(
     "listen",
