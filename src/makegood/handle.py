@@ -9,7 +9,14 @@ import msgspec
 from makegood import ids
 from makegood.codec import decode, decoder, encode
 from makegood.durations import Duration, seconds
-from makegood.errors import ConfigError, TaskInError, TaskNotFoundError, TaskUndone, WaitExpiredError
+from makegood.errors import (
+    ActRefusedError,
+    ConfigError,
+    TaskInError,
+    TaskNotFoundError,
+    TaskUndone,
+    WaitExpiredError,
+)
 from makegood.messages import Act, Answer, Message, MessageKind
 from makegood.store import Store
 from makegood.store.records import EventView, TaskDetail, TaskView
@@ -237,5 +244,15 @@ class TaskHandle(Generic[R_co]):
     async def _act(
         self, kind: MessageKind, who: str | None, why: str, timeout: Duration | None, **fields: Any
     ) -> Answer:
+        found = await self.status()
+        if found.unreadable:
+            stands = ", ".join(s.name for s in found.steps if s.stands) or "nothing"
+            raise ActRefusedError(
+                f"nothing can decide about task {self.id}: {'; '.join(found.unreadable)}. Put those rows back from a backup and ask "
+                f"again; or see to what stands or may stand by hand, at the services ({stands}), and acknowledge its alert "
+                f"(`makegood alerts --task {self.id}`)",
+                act=kind,
+                state=found.task.state,
+            )
         message = msgspec.structs.replace(Message(kind, act=self._client.new_act(who, why)), **fields)
         return await self._client.act(self.number, message, timeout=timeout)

@@ -335,3 +335,27 @@ def done(memory: Memory, idx: int, message: Message) -> Decision:
         seqs=[message.seq],
         moves=[(step.name, "running", "done", "reply")],
     )
+
+
+async def test_what_does_not_read_is_said_and_the_rest_is_shown(store: Store, world: World) -> None:
+    await running(store, 1)
+    async with world.raw() as raw:
+        await raw.run("update {step} set spec = ? where idx = 1", b"not JSON")
+    found = await store.detail(1)
+    assert found is not None
+    assert [step.plan is None for step in found.steps] == [False, True, False]
+    assert found.steps[1].undoable, "as far as anybody knows"
+    (broken,) = found.unreadable
+    assert broken.startswith(
+        "what step s1 declares (column spec of its row) does not read: JSON is malformed"
+    )
+    assert found.inputs
+    async with world.raw() as raw:
+        await raw.run("update {task} set static = ?", b"{")
+        await raw.run("update {event} set moves = ?", b"[3]")
+    found = await store.detail(1)
+    assert found is not None
+    assert (found.inputs, len(found.unreadable)) == ((), 2)
+    events = await store.history(1)
+    assert events
+    assert all(not event.moves and "this entry does not read" in event.note for event in events)

@@ -5,7 +5,7 @@ action, or whose undo, the code no longer has. Tasks that ended well are not loo
 """
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,7 +20,7 @@ from makegood.cli.tasks import looking
 from makegood.client import Client
 from makegood.errors import DefinitionError
 from makegood.states import TaskState
-from makegood.store.records import Filter, StepView
+from makegood.store.records import Filter, StepView, TaskDetail
 from makegood.task import StepPlan
 from makegood.workflow import App
 
@@ -66,10 +66,15 @@ def check(cli: Cli, /, *, app: str, limit: int) -> None:
     """
     loaded = load_app(app)
     problems = list(problems_of(loaded))
-    stranded: list[Stranded] = []
+    seen = Seen()
     looked: int | None = None
     if "store" in cli.settings.origins:
-        looked, stranded = asyncio.run(_look(cli, loaded, limit))
+        seen = asyncio.run(_look(cli, loaded, limit))
+        looked = seen.tasks
+    stranded = seen.stranded
+    problems += [
+        f"task {task} does not read, and its steps were not checked: {what}" for task, what in seen.unreadable
+    ]
     if cli.json:
         cli.out.document(
             {
@@ -117,8 +122,17 @@ def problems_of(app: App) -> Iterator[str]:
         yield f"app {app.name!r} declares no workflow: nothing can be submitted"
 
 
-async def _look(cli: Cli, app: App, limit: int) -> tuple[int, list[Stranded]]:
-    """Return how many tasks were looked at, and what they need that the app has not."""
+@dataclass(slots=True)
+class Seen:
+    """What a look at open tasks found: how many there are, what they need that the app has not, which do not read and why."""
+
+    tasks: int = 0
+    stranded: list[Stranded] = field(default_factory=list)
+    unreadable: list[tuple[str, str]] = field(default_factory=list)
+
+
+async def _look(cli: Cli, app: App, limit: int) -> Seen:
+    """Look at the open tasks of an app."""
     known: dict[tuple[str, str], Any] = {
         (agent.name, name): action
         for agent in app.agents.values()
@@ -126,11 +140,14 @@ async def _look(cli: Cli, app: App, limit: int) -> tuple[int, list[Stranded]]:
         for name in (action.name, *action.formerly)
     }
     found: dict[tuple[str, str, str], Stranded] = {}
-    looked = 0
+    seen = Seen()
     async with looking(cli) as client:
-        async for task, steps in _open_tasks(client, app.name, limit):
-            looked += 1
-            for step in steps:
+        async for task, detail in _open_tasks(client, app.name, limit):
+            seen.tasks += 1
+            if detail.unreadable:
+                seen.unreadable.append((task, "; ".join(detail.unreadable)))
+                continue
+            for step in detail.steps:
                 for agent, name, needs in needed(step):
                     action = known.get((agent, name))
                     if action is not None and (needs == "action" or action.undoable):
@@ -140,18 +157,19 @@ async def _look(cli: Cli, app: App, limit: int) -> tuple[int, list[Stranded]]:
                     if task not in entry.tasks and len(entry.tasks) < 5:
                         entry.tasks.append(task)
     gone = {(agent, name) for agent, name, needs in found if needs == "action"}
-    return looked, [found[place] for place in sorted(found) if place[2] == "action" or place[:2] not in gone]
+    seen.stranded = [found[place] for place in sorted(found) if place[2] == "action" or place[:2] not in gone]
+    return seen
 
 
-async def _open_tasks(client: Client, app: str, limit: int) -> Any:
-    """Yield (id, steps) of open tasks, newest first."""
+async def _open_tasks(client: Client, app: str, limit: int) -> AsyncIterator[tuple[str, TaskDetail]]:
+    """Yield (id, detail) of open tasks, newest first."""
     before: int | None = None
     while limit > 0:
         page = await client.find(Filter(states=OPEN, app=app, limit=min(PAGE, limit), before=before))
         for view in page:
             detail = await client.store.detail(view.id)
             if detail is not None:
-                yield ids.show(view.id), detail.steps
+                yield ids.show(view.id), detail
         if len(page) < min(PAGE, limit):
             return
         limit -= len(page)

@@ -99,7 +99,7 @@ def _followers(found: TaskDetail) -> dict[int, set[int]]:
     for view in sorted(found.steps, key=lambda view: view.idx):
         if view.plan is None:
             raise StoreError(
-                f"the store does not tell what step {view.name} declares: its order cannot be known"
+                f"what an undo would do cannot be known: {'; '.join(found.unreadable) or f'step {view.name} has no plan'}"
             )
         steps.append(Step(view.plan, view.state))
     held = saga.hold(task, steps)

@@ -87,6 +87,7 @@ def detail(found: TaskDetail) -> Shape:
         "inputs": [raw(value) for value in found.inputs],
         "reply_to": found.reply_to,
         "steps": [step(view) for view in found.steps],
+        "unreadable": found.unreadable,
     }
 
 

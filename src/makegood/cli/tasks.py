@@ -303,6 +303,8 @@ def show(cli: Cli, /, *, task_id: str) -> None:
             nodes = {view.id: view.info.name for view in await client.store.nodes()}
             now = await client.store.now()
         cli.out.lines(ladder(found, now=now, nodes=nodes, unicode=cli.out.unicode))
+        for what in found.unreadable:
+            cli.out.text(f"{'unreadable':<14}{what}")
         for name, value in _facts(found):
             cli.out.text(f"{name:<14}{value}")
         for alert in alerts:

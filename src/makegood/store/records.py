@@ -281,7 +281,7 @@ class TaskView(msgspec.Struct, frozen=True):
 class StepView(msgspec.Struct, frozen=True):
     """A step as people see it. ``doing`` and ``taken_by`` describe the request in flight; ``due``: seconds until its complete-by
     (or its timer, when ``waiting``). ``plan`` is what the step declares: whom it follows, its policy, the body of an ``each``.
-    ``stood``: it was kept in an earlier round.
+    ``stood``: it was kept in an earlier round. Without a ``plan`` that reads it counts as ``undoable``.
     """
 
     idx: int
@@ -316,12 +316,15 @@ class StepView(msgspec.Struct, frozen=True):
 
 
 class TaskDetail(msgspec.Struct, frozen=True):
-    """A task with its steps and inputs. ``reply_to``: where its submitter is told of its states."""
+    """A task with its steps and inputs. ``reply_to``: where its submitter is told of its states. ``unreadable``: what of its rows does
+    not read, in words; such a step has no ``plan``.
+    """
 
     task: TaskView
     steps: list[StepView]
     inputs: tuple[bytes, ...] = ()
     reply_to: str | None = None
+    unreadable: tuple[str, ...] = ()
 
 
 class EventView(msgspec.Struct, frozen=True):

@@ -5,14 +5,17 @@ interner decodes each only once and shares the record. The yes/no fields of a st
 """
 
 from collections import OrderedDict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import msgspec
 
 from makegood.decision import Decision, Move
 from makegood.messages import Act, Alert, Answer, Message, Request
-from makegood.store.records import Anew
+from makegood.store.records import Anew, EventView
 from makegood.task import Reply, Step, StepPlan, Template
+
+T = TypeVar("T")
 
 DOUBT, FINAL, STUCK, AGAIN, STOOD = 1, 2, 4, 8, 16
 _INTERNED = 10_000
@@ -74,6 +77,26 @@ def read_static(data: bytes) -> tuple[tuple[bytes, ...], Template, Reply | None]
     """Return the inputs, the result template and whom to tell, as ``static`` wrote them."""
     read = _static(data)
     return tuple(bytes(i) for i in read.inputs), read.returns, read.reply
+
+
+INPUTS = "what the task was given (column static of its row)"
+
+
+def seen(read: Callable[[bytes], T], data: bytes, what: str, unreadable: list[str]) -> T | None:
+    """Return what ``read`` makes of a column for a person to see, or None: then ``unreadable`` tells that ``what`` does not read."""
+    try:
+        return read(data)
+    except (msgspec.MsgspecError, ValueError, TypeError) as fault:
+        unreadable.append(f"{what} does not read: {fault}")
+        return None
+
+
+def event(row: Iterable[Any]) -> EventView:
+    """Return a row of a task's history (seq, task, at, node, moves, note) as people see it."""
+    seq, task, at, node, moved, note = row
+    notes = [note] if note else []
+    found = seen(read_moves, moved, "this entry", notes)
+    return EventView(seq, task, at, node, found or [], "; ".join(notes))
 
 
 def flags(step: Step) -> int:

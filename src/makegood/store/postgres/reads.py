@@ -79,18 +79,22 @@ async def detail(connection: Connection, plans: Interner, task: int) -> TaskDeta
         timers: dict[int, Row] = {}
         for row in await connection.fetch(_REQUESTS, task):
             (timers if row["kind"] == "timer" else requests)[row["idx"]] = row
+        unreadable: list[str] = []
         steps = [
-            _step(plans, row, requests.get(row["idx"]), timers.get(row["idx"]))
+            _step(plans, row, requests.get(row["idx"]), timers.get(row["idx"]), unreadable)
             for row in await connection.fetch(_STEPS, task)
         ]
     *columns, static = found
-    inputs, _, reply = rows.read_static(static)
-    return TaskDetail(TaskView(*columns), steps, inputs, None if reply is None else reply.to)
+    inputs, _, reply = rows.seen(rows.read_static, static, rows.INPUTS, unreadable) or ((), None, None)
+    to = None if reply is None else reply.to
+    return TaskDetail(TaskView(*columns), steps, inputs, to, tuple(unreadable))
 
 
-def _step(plans: Interner, row: Row, request: Row | None, timer: Row | None) -> StepView:
+def _step(
+    plans: Interner, row: Row, request: Row | None, timer: Row | None, unreadable: list[str]
+) -> StepView:
     idx, kind, name, agent, action, state, attempt, round_, failures, flags, spec, result, error = row
-    plan = plans.plan(spec)
+    plan = rows.seen(plans.plan, spec, f"what step {name} declares (column spec of its row)", unreadable)
     due = None
     if request is not None:
         due = request["due"]
@@ -100,7 +104,7 @@ def _step(plans: Interner, row: Row, request: Row | None, timer: Row | None) -> 
         due = timer["due"]
     return StepView(
         idx, kind, name, agent, action, state, attempt, round_, failures, bool(flags & rows.DOUBT),
-        plan.policy is not None and plan.policy.undoable, result, error,
+        plan is None or (plan.policy is not None and plan.policy.undoable), result, error,
         request["kind"] if request is not None else None, timer is not None,
         request["taken_by"] if request is not None else None, due, plan, bool(flags & rows.STOOD),
     )  # fmt: skip
@@ -108,7 +112,4 @@ def _step(plans: Interner, row: Row, request: Row | None, timer: Row | None) -> 
 
 async def history(connection: Connection, task: int, after: int) -> list[EventView]:
     """Return the events of a task in order."""
-    return [
-        EventView(seq, of, at, node, rows.read_moves(moves), note)
-        for seq, of, at, node, moves, note in await connection.fetch(_HISTORY, task, after)
-    ]
+    return [rows.event(row) for row in await connection.fetch(_HISTORY, task, after)]

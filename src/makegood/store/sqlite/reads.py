@@ -79,26 +79,27 @@ def detail(tx: Transaction, task: int) -> TaskDetail | None:
         else:
             requests[idx] = (kind, taken_by, complete_by)
     steps: list[StepView] = []
+    unreadable: list[str] = []
     for (
         idx, kind, name, agent, action, state, attempt, round_, failures, flags, spec, result, error,
     ) in tx.rows(_STEPS, (task,)):  # fmt: skip
         doing, taken_by, complete_by = requests.get(idx, (None, None, None))
         until = timers.get(idx) if complete_by is None else complete_by
-        plan = tx.plans.plan(spec)
+        plan = rows.seen(
+            tx.plans.plan, spec, f"what step {name} declares (column spec of its row)", unreadable
+        )
         steps.append(
             StepView(
                 idx, kind, name, agent, action, state, attempt, round_, failures, bool(flags & rows.DOUBT),
-                plan.policy is not None and plan.policy.undoable, result, error, doing, idx in timers, taken_by,
+                plan is None or (plan.policy is not None and plan.policy.undoable), result, error, doing, idx in timers, taken_by,
                 None if until is None else until - tx.now, plan, bool(flags & rows.STOOD),
             )
         )  # fmt: skip
-    inputs, _, reply = rows.read_static(static)
-    return TaskDetail(TaskView(*columns), steps, inputs, None if reply is None else reply.to)
+    inputs, _, reply = rows.seen(rows.read_static, static, rows.INPUTS, unreadable) or ((), None, None)
+    to = None if reply is None else reply.to
+    return TaskDetail(TaskView(*columns), steps, inputs, to, tuple(unreadable))
 
 
 def history(tx: Transaction, task: int, after: int) -> list[EventView]:
     """Return the events of a task in order."""
-    return [
-        EventView(seq, of, at, node, rows.read_moves(moves), note)
-        for seq, of, at, node, moves, note in tx.rows(_HISTORY, (task, after))
-    ]
+    return [rows.event(row) for row in tx.rows(_HISTORY, (task, after))]
