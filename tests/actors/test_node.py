@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import time
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,7 @@ from makegood.store.protocol import Store
 from makegood.store.records import NodeInfo, Offer
 from tests.actors.benchapp import chain_app
 from tests.actors.conftest import QUIET
-from tests.conformance.worlds import World, eventually
+from tests.conformance.worlds import HandClock, World, eventually
 
 
 async def test_a_node_that_was_declared_dead_goes_on_under_a_new_number(store: Store, world: World) -> None:
@@ -132,11 +131,11 @@ async def test_an_outage_is_said_once_and_so_is_its_end(
 async def test_an_action_that_blocks_the_loop_is_told_of(
     store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
-    app = mg.App("odd")
+    app, clock = mg.App("odd"), HandClock()
 
     @app.agent("a").action(complete_within="1m", undo=mg.NOTHING)
     async def block(order: str) -> None:
-        time.sleep(2.2)  # noqa: ASYNC251 - just that is what is told of
+        clock.forward(2.3)  # as if it had slept for so long
 
     @app.workflow()
     def blocks(order: str) -> None:
@@ -148,7 +147,7 @@ async def test_an_action_that_blocks_the_loop_is_told_of(
         return True
 
     with caplog.at_level(logging.WARNING, "makegood.node"):
-        async with Node(app, store, roles=("scheduler", "agent"), options=options) as node:
+        async with Node(app, store, roles=("scheduler", "agent"), options=options, clock=clock) as node:
             node.store.heartbeat = alive  # type: ignore[method-assign]  # at once: it rests when the loop stands still
             await (await node.client.submit(blocks, "o")).result(timeout="20s")
             await eventually(lambda: caplog.records, "it is said")

@@ -1,6 +1,7 @@
 """Acts on all tasks that match: counted and shown first, asked for, a line for each; and resubmission with other inputs."""
 
 import json
+import re
 
 import pytest
 
@@ -163,6 +164,27 @@ def test_a_step_is_given_other_arguments(open_shop: Shop) -> None:
     assert (entry["change"]["was"]["order"]["card"], entry["change"]["now"]["order"]["card"]) == (
         "declined", "good",
     )  # fmt: skip
+    short = 'charge: {"order":{"id":"o","cents":70,"card":"good"}} instead of {"order":{"id":"'
+    assert short in open_shop.done("audit", "--task", task)
+    assert re.search(rf"^corrected  .*{re.escape(short)}", open_shop.done("task", "show", task), re.MULTILINE)
+    assert shown["corrected"][0]["change"] == entry["change"]
+
+
+def test_other_arguments_are_checked_where_the_code_is_at_hand(open_shop: Shop) -> None:
+    """Before anything is asked: with --check; without it, it is said that nobody has checked them."""
+    task = submit(open_shop, "declined")
+    words = ("task", "resubmit", task, "--step", "charge", "--input")
+    refused = open_shop.call(*words, '{"order": 5}', "--check", "kiosk:kiosk")
+    assert refused.exit_code == 2
+    assert "the argument order of charge does not fit Order: Expected `object`, got `int`" in refused.stderr
+    whole = open_shop.call("task", "resubmit", task, "--input", '[{"id": 5}]', "--check", "kiosk:kiosk")
+    assert whole.exit_code == 2
+    assert "the input order does not fit Order" in whole.stderr
+    assert open_shop.json("audit", "--task", task) == []
+    unchecked = open_shop.call(*words, '{"hold": "h-1"}', "--wait")
+    assert "was not checked against the annotations of your code: --check APP does that" in unchecked.stderr
+    good = '{"order": {"id": "o", "cents": 70, "card": "good"}}'
+    assert open_shop.call(*words, good, "--check", "kiosk:kiosk", "--wait").exit_code == 0
 
 
 def test_a_task_is_given_other_inputs(open_shop: Shop) -> None:

@@ -5,7 +5,6 @@ ids each has its own line, and the highest of the exit codes 4, 5 and 6 that wer
 """
 
 import asyncio
-import functools
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -15,9 +14,10 @@ import msgspec
 from msgspec.structs import replace
 
 from makegood import ids
-from makegood.cli import bulk, exits, shapes
+from makegood.cli import bulk, corrections, exits, shapes
 from makegood.cli.context import Cli, Seconds, common, pass_cli
 from makegood.cli.filters import filter_options
+from makegood.cli.loading import load_app
 from makegood.cli.preview import listed
 from makegood.cli.tasks import connect, looking, read
 from makegood.client import Client
@@ -102,9 +102,12 @@ def undo(cli: Cli, /, *, preview: bool, **options: Any) -> None:
     metavar="JSON|@FILE|-",
     help="What replaces it: with --step an object of arguments by name, else an array of all the workflow's inputs.",
 )
+@click.option(
+    "--check", metavar="APP", help="Check --input against the annotations of APP first, such as orders:shop."
+)
 @common
 @pass_cli
-def resubmit(cli: Cli, /, *, step: str | None, text: str | None, **options: Any) -> None:
+def resubmit(cli: Cli, /, *, step: str | None, text: str | None, check: str | None, **options: Any) -> None:
     """Start tasks in error, or undone ones, again: what failed or was undone runs in a new round."""
     asked = Asked("resubmit", "processed", **options)
     if text is None and step is not None:
@@ -115,7 +118,18 @@ def resubmit(cli: Cli, /, *, step: str | None, text: str | None, **options: Any)
     if len(asked.task_ids) != 1:
         raise click.UsageError("--input is for one task: name it by its ID")
     inputs = _inputs(text)
-    _on(cli, asked, functools.partial(TaskHandle.resubmit, step=step, inputs=inputs))
+    loaded = None if check is None else load_app(check)
+    if loaded is None:
+        cli.note(
+            "what replaces it was not checked against the annotations of your code: --check APP does that"
+        )
+
+    async def corrected(task: TaskHandle[Any], **words: Any) -> Answer:
+        if loaded is not None:
+            corrections.check(loaded, await task.status(), step, inputs)
+        return await task.resubmit(step=step, inputs=inputs, **words)
+
+    _on(cli, asked, corrected)
 
 
 def _inputs(text: str) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from makegood import ids
-from makegood.cli import exits, shapes
+from makegood.cli import corrections, exits, shapes
 from makegood.cli.context import Cli, Seconds, common, pass_cli
 from makegood.cli.output import date_time
 from makegood.cli.tasks import connect, looking
@@ -190,9 +190,12 @@ def audit(cli: Cli, /, *, task_id: str | None, limit: int) -> None:
         cli.out.document([shapes.audit(view) for view in found])
         return
     rows = [
-        (date_time(v.at), v.who, v.kind, ids.show(v.task) if v.task else None, v.verdict, v.reason, v.why)
+        (
+            date_time(v.at), v.who, v.kind, ids.show(v.task) if v.task else None, v.verdict,
+            "; ".join(part for part in (v.reason, corrections.told(v.change)) if part), v.why,
+        )
         for v in found
-    ]
+    ]  # fmt: skip
     cli.out.table(
         ("at", "who", "act", "task", "verdict", "what came of it", "why"), rows, empty="nobody did anything"
     )

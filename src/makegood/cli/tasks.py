@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from makegood import ids, notices
 from makegood.cli import exits, shapes
 from makegood.cli.context import Cli, Seconds, common, pass_cli
+from makegood.cli.corrections import told
 from makegood.cli.filters import filter_options
 from makegood.cli.loading import load_workflow, place_of
 from makegood.cli.output import counted, date_time, recent
@@ -295,10 +296,13 @@ def show(cli: Cli, /, *, task_id: str) -> None:
             task = client.task(task_id)
             found = await task.status()
             alerts = await client.store.alerts(task=task.number)
+            corrected = [act for act in reversed(await client.audit(task.number)) if act.change is not None]
             if cli.json:
-                cli.out.document(
-                    {**shapes.detail(found), "alerts": [shapes.alert(alert) for alert in alerts]}
-                )
+                more = {
+                    "corrected": [shapes.audit(act) for act in corrected],
+                    "alerts": [*map(shapes.alert, alerts)],
+                }
+                cli.out.document({**shapes.detail(found), **more})
                 return
             nodes = {view.id: view.info.name for view in await client.store.nodes()}
             now = await client.store.now()
@@ -307,6 +311,8 @@ def show(cli: Cli, /, *, task_id: str) -> None:
             cli.out.text(f"{'unreadable':<14}{what}")
         for name, value in _facts(found):
             cli.out.text(f"{name:<14}{value}")
+        for act in corrected:
+            cli.out.text(f"{'corrected':<14}{date_time(act.at)}  {told(act.change)}")
         for alert in alerts:
             over = "" if alert.open else f"({'ended' if alert.ended is not None else 'acknowledged'})"
             words = (date_time(alert.at), alert.kind, alert.step, over, alert.text)
