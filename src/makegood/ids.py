@@ -93,7 +93,8 @@ def checked_name(name: str, what: str) -> str:
     Names travel in keys and HTTP headers, so they are ASCII: a letter or underscore, then letters, digits, ``_ . -``.
     """
     if not isinstance(name, str) or not _NAME.fullmatch(name):
+        remedy = "" if what == "queue" else '; pass name="..."'
         raise DefinitionError(
-            f"{what} name {name!r} is not allowed: up to 100 ASCII letters, digits, '_', '.', '-', not beginning with a digit; pass name=\"...\""
+            f"{what} name {name!r} is not allowed: up to 100 ASCII letters, digits, '_', '.', '-', not beginning with a digit{remedy}"
         )
     return name

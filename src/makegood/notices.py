@@ -24,7 +24,9 @@ ENDS = frozenset({"processed", "undone", "error"})
 TYPE = "dev.makegood.task.{state}.v1"
 QUEUE = "queue:"
 
-_MOST_TEXT = 1000
+MOST_TEXT = 1000
+"""Characters of a correlation id."""
+
 _LOCAL = frozenset({"localhost", "127.0.0.1", "::1"})
 _encode = msgspec.json.Encoder().encode
 
@@ -181,9 +183,11 @@ def reply(reply_to: str | None, correlation_id: str | None) -> Reply | None:
         return None
     if not isinstance(reply_to, str):
         raise ConfigError(f'reply_to={reply_to!r}: a text, "queue:NAME" or "https://…"')
-    if correlation_id is not None and (len(correlation_id) > _MOST_TEXT or not correlation_id.isprintable()):
+    if correlation_id is not None and not (
+        isinstance(correlation_id, str) and len(correlation_id) <= MOST_TEXT and correlation_id.isprintable()
+    ):
         raise ConfigError(
-            f"correlation_id={correlation_id[:50]!r}: it travels with every notice; up to {_MOST_TEXT} printable characters"
+            f"correlation_id={correlation_id!r:.60}: it travels with every notice; a text of up to {MOST_TEXT} printable characters"
         )
     if reply_to.startswith(QUEUE):
         try:
@@ -217,7 +221,7 @@ def parted(url: str) -> SplitResult:
         )
     wrong = (
         "it is too long"
-        if len(url) > 2 * _MOST_TEXT
+        if len(url) > 2 * MOST_TEXT
         else "write it in ASCII: percent-encode the path, punycode the host"
         if not url.isascii() or not url.isprintable() or " " in url
         else "no user or password goes into it: the signature tells who sends"

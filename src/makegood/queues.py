@@ -345,6 +345,6 @@ def outgoing(
     return Outgoing(
         queue=named(queue), id=id, body=body, kind=kind, correlation_id=correlation_id,
         reply_to=reply_to, headers=headers, delay=seconds(delay, name="delay"),
-        expires=None if expires is None else seconds(expires, name="expires"),
+        expires=None if expires is None else seconds(expires, name="expires", least=0.001),
         remember=None if remember is None else seconds(remember, name="remember"),
     )  # fmt: skip

@@ -30,6 +30,8 @@ T = TypeVar("T")
 
 BATCH = 500
 """Tasks that ``submit_many`` writes in one commit."""
+MOST_KEY = 500
+"""Characters of a key: PostgreSQL's index takes no longer one, whatever they are."""
 _MOST_BYTES = 4 * 1024 * 1024
 
 
@@ -56,6 +58,14 @@ def with_options(
     """Return the plan with its options. Raises ``ConfigError``."""
     if any(option is not None for option in (key, priority, correlation_id, reply_to)):
         plan = plan.with_(key=key, priority=priority, correlation_id=correlation_id, reply_to=reply_to)
+    for name, text, most in (
+        ("key", plan.key, MOST_KEY),
+        ("correlation_id", plan.correlation_id, notices.MOST_TEXT),
+    ):
+        if text is not None and (not isinstance(text, str) or len(text) > most):
+            raise ConfigError(f"{name}={text!r:.60}: a text of up to {most} characters")
+    if plan.key == "":
+        raise ConfigError("key='': a text that is not empty, or None for a task without a key")
     notices.reply(plan.reply_to, plan.correlation_id)  # raises for what can never be told
     if not 0 <= plan.priority <= 9:
         raise ConfigError(f"priority={plan.priority}: from 0 to 9, 9 first")

@@ -206,8 +206,10 @@ async def test_an_unread_message_expires_and_a_delayed_one_comes_later(store: St
         ({"id": "x" * 301}, "up to 300"),
         ({"reply_to": "mailto:ann"}, "reply_to"),
         ({"kind": "a\nb"}, "kind"),
+        ({"expires": "0s"}, "expires='0s' must be"),
         ({"headers": {"n": 1}}, "headers: texts"),
         ({"correlation_id": "\0"}, "correlation_id"),
+        ({"correlation_id": 7}, "correlation_id=7: .*a text"),
     ],
 )
 async def test_what_cannot_be_sent_is_refused_with_the_reason(

@@ -16,7 +16,7 @@ from typing import get_args
 
 import pytest
 
-from makegood import agent, ids, queues, workflow
+from makegood import agent, ids, notices, queues, submitting, workflow
 from makegood.durations import seconds
 from makegood.errors import DefinitionError
 from makegood.messages import AlertKind
@@ -275,6 +275,8 @@ def test_the_numbers_are_those_of_the_code() -> None:
         ("an input, argument or result", of_app["payload_limit"].default),
         ("steps of a task", of_app["step_limit"].default),
         ("items of one", (workflow.each.__kwdefaults__ or {})["limit"]),
+        ("a key of a task", submitting.MOST_KEY),
+        ("a correlation id", notices.MOST_TEXT),
         ("messages that wait in a queue", options.queue_limit),
         ("a notice waits unread", KEPT),
         ("the id of a message", queues._MOST_ID),

@@ -198,9 +198,11 @@ def test_what_is_no_connection(sqlite: SQLiteWorld, postgres_url: str) -> None:
     refused(sqlite, plain.cursor(), r"`cursor\.connection`")
     plain.close()
     refused(
-        sqlite, object(), "connection=a builtins.object is of no known kind: a connection of sqlite3, asyncpg"
+        sqlite,
+        object(),
+        "connection= is an object, which is of no known kind: give a connection of sqlite3, asyncpg",
     )
-    refused(sqlite, "shop.db", "no known kind")
+    refused(sqlite, "shop.db", "connection= is a str, which is of no known kind")
     other = create_async_engine(postgres_url.replace("postgresql:", "postgresql+asyncpg:"))
     refused(
         sqlite,

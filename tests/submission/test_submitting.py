@@ -40,6 +40,35 @@ async def test_batches_are_made_while_their_handles_are_gone_through(world: Worl
         assert [task.created for task in again] == [False] * 25 + [True] * 5
 
 
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        ({"key": 7}, r"key=7: a text of up to 500"),
+        ({"key": "k" * 501}, r"key='kkk.*: a text of up to 500"),
+        ({"key": ""}, r"key='': a text that is not empty"),
+        ({"correlation_id": 7}, r"correlation_id=7: a text of up to 1000"),
+        ({"correlation_id": "c" * 1001}, r"correlation_id='ccc.*: a text of up to 1000"),
+        ({"correlation_id": 7, "reply_to": "queue:web"}, r"correlation_id=7: a text"),
+    ],
+)
+async def test_keys_and_correlation_ids_are_refused_alike_on_both_stores(
+    world: World, said: dict[str, Any], why: str
+) -> None:
+    """By makegood, before anything is written, however they are submitted; the longest are taken."""
+    async with mg.Client(world.url) as client:
+        with pytest.raises(mg.ConfigError, match=why):
+            await client.submit(CHAIN, "a", **said)
+        many: dict[str, Any] = {
+            name: value if name == "reply_to" else lambda _, value=value: value
+            for name, value in said.items()
+        }
+        with pytest.raises(mg.ConfigError, match=why):
+            await client.submit_many(CHAIN, ["a"], **many)
+        assert await client.find() == []
+        longest = await client.submit(CHAIN, "a", key="\U0001f980" * 500, correlation_id="é" * 1000)
+        assert longest.created
+
+
 async def test_plans_and_asynchronous_inputs(world: World) -> None:
     async def orders() -> AsyncIterator[str]:
         for order in ("a", "b"):

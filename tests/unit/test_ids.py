@@ -81,3 +81,5 @@ def test_names_that_travel_in_headers_are_allowed(name: str) -> None:
 def test_other_names_are_refused_with_the_remedy(name: str) -> None:
     with pytest.raises(DefinitionError, match="pass name="):
         ids.checked_name(name, "action")
+    with pytest.raises(DefinitionError, match=r"not beginning with a digit$"):
+        ids.checked_name(name, "queue")

@@ -62,7 +62,7 @@ def recognise(connection: Any) -> Caller:
                 f"connection= takes the connection whose transaction is open, not {_a(connection)}: {_NEARLY[name]}"
             )
     raise TransactionError(
-        f"connection={_a(connection)} is of no known kind: a connection of sqlite3, asyncpg or psycopg, a Connection or Session of "
+        f"connection= is {_a(connection)}, which is of no known kind: give a connection of sqlite3, asyncpg or psycopg, a Connection or Session of "
         "SQLAlchemy (the async ones too), or django.db.connection"
     )
 
@@ -77,4 +77,5 @@ def _named(caller: Caller) -> Caller:
 
 def _a(connection: Any) -> str:
     kind = type(connection)
-    return f"a {kind.__module__}.{kind.__qualname__}"
+    name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
