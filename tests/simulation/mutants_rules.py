@@ -72,7 +72,11 @@ def same_round(m: pytest.MonkeyPatch) -> None:
 
 @mutant(
     replace(
-        WEATHER, storm=40.0, driven={"operator": 0.5}, services={"service late": 0.6, "service hangs": 0.1}
+        WEATHER,
+        tasks=8,
+        storm=60.0,
+        driven={"operator": 1.5},
+        services={"service late": 0.6, "service hangs": 0.1},
     ),
     "held",
     twist=resubmitting,
