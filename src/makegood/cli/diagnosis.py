@@ -82,7 +82,8 @@ def processes(alive: Sequence[NodeView], dead: Sequence[NodeView], figures: Figu
     """Judge whether there is somebody for what there is to do."""
     roles = [role for view in alive for role in view.info.roles]
     told = ", ".join(f"{roles.count(role)} {role}" for role in dict.fromkeys(roles)) or "none"
-    found = [Finding("processes", "ok" if alive else "note", f"running: {told}")]
+    remedy = "" if alive else "`makegood run APP`, or a process for each role"
+    found = [Finding("processes", "ok" if alive else "note", f"running: {told}", remedy)]
     pending = sum(n for (_, _, state), n in figures.tasks.items() if state != "error")
     if pending and "scheduler" not in roles:
         what = f"{counted(pending, 'task')} under way or waiting, and no scheduler runs"
