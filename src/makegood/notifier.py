@@ -94,6 +94,7 @@ class Notifier:
         self._posts: dict[asyncio.Task[None], str] = {}
         self._settled: list[Sending] = []
         self._fails: dict[str, int] = {}
+        self._foreign: set[str] = set()
         self._taking = True
         self._idle = asyncio.Event()
 
@@ -166,12 +167,22 @@ class Notifier:
                 self._idle.set()
             return self._poll
         due = await self._store.notices_due()
+        self._warn({host.host for host in due if not self.hosts.allow(host.host)})
         room = self._room(due)
         if room:
             began = self._clock.monotonic()
             for notice in await self._store.take_notices(self.node, room, self._lease):
                 self._send(notice, began)
         return self._rest(due)
+
+    def _warn(self, foreign: set[str]) -> None:
+        """Say once of each host that this process must leave to others why nothing is sent."""
+        for host in sorted(foreign - self._foreign):
+            log.warning(
+                "a notice for %s waits: it is not among webhook_hosts here; unless another process sends it, it is given up after %.0f s",
+                host, ABANDONED,
+            )  # fmt: skip
+        self._foreign = foreign
 
     def _rest(self, due: Sequence[HostDue]) -> float | None:
         """Return the seconds until something will be due that this process may send; what is due now waits for room, which

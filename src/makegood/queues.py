@@ -309,7 +309,7 @@ class Correspondent(ABC):
     async def drop_notices(
         self, task: str | int | None = None, *, who: str | None = None, why: str = ""
     ) -> list[str]:
-        """Drop what was given up, of one task or of all: its submitter will not be told. See ``retry_notices``."""
+        """Drop what was given up of all tasks, or of one task whatever is unsent: its submitter will not be told. See ``retry_notices``."""
         self.ready()
         found = await self.store.drop_notices(self.new_act(who, why), _task(task))
         return [ids.show(one) for one in found]

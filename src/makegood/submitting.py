@@ -231,7 +231,7 @@ class Submitter(Waiting):
     _telemetry: Observer | None = None
 
     def only_to(self, hosts: Hosts) -> None:
-        """Refuse a ``reply_to`` of a host to which the Scheduler's process of this client would not send."""
+        """Refuse a ``reply_to`` of a host to which, as far as this process knows, none would send."""
         self._hosts = hosts
 
     def may_tell(self, plans: Sequence[Plan[Any]]) -> None:

@@ -167,13 +167,17 @@ async def test_who_wants_nothing_more_is_given_up_at_once(store: Store) -> None:
 
 
 async def test_a_host_that_only_others_may_send_to_is_left_to_them_for_a_while(
-    store: Store, other: Store, world: World
+    store: Store, other: Store, world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """And the log says so, once."""
     here, there, shop = await scheduler(store), await scheduler(other), Receivers()
     await submit(store, [1])
     unable = notifier(store, here, shop, hosts=Hosts([]))
-    assert await unable._turn() is not None
+    for _ in range(2):
+        assert await unable._turn() is not None
     assert not unable._posts
+    said = "a notice for shop.example waits: it is not among webhook_hosts here"
+    assert caplog.text.count(said) == 1
     async with running(notifier(other, there, shop)):
         await told(store)
     await submit(store, [2])

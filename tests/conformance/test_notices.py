@@ -299,6 +299,19 @@ async def test_what_is_given_up_is_told_to_operators_and_sent_when_they_ask(stor
     assert states == ["received", "processing", "processed"]
 
 
+async def test_of_a_task_that_is_named_what_waits_is_dropped_too(store: Store) -> None:
+    """What is being sent is nobody's then, and what the task says later is told again."""
+    scheduler = await told(store, 1, 2)
+    sending = [due for due in await take(store, scheduler.node) if due.task == 1]
+    assert await store.retry_notices(ACT, 1) == await store.drop_notices(ACT) == []
+    assert await store.drop_notices(ACT, 1) == [1]
+    assert [view.task for view in await store.listeners()] == [2]
+    assert await settle(store, scheduler.node, sending, "sent") == [False]
+    await processed(scheduler, 1)
+    states = [e["data"]["state"] for e in await leave(store, scheduler.node)]
+    assert "processed" in states
+
+
 async def test_whoever_retries_or_drops_notices_stands_in_the_audit_and_their_alerts_end(
     store: Store,
 ) -> None:

@@ -157,6 +157,15 @@ def given_up_and_retried(shop: Shop, task: str) -> None:
     assert shop.json("notices", "retry", "--all") == {"again": [], "missing": []}
 
 
+def test_a_webhook_of_a_host_that_the_settings_do_not_name_is_refused_at_submission(shop: Shop) -> None:
+    refused = shop.call(
+        "task", "submit", "kiosk:buy", '{"id": "w"}', "--reply-to", "https://other.example/", MAKEGOOD_WEBHOOK_HOSTS="hooks.example",
+    )  # fmt: skip
+    assert refused.exit_code == 2
+    assert "other.example is not among webhook_hosts" in refused.output
+    assert shop.json("task", "list") == []
+
+
 def test_a_task_is_followed_on_a_private_queue(open_shop: Shop) -> None:
     """`--reply-to` on one side, `queue receive` on the other: every state in order, then the result."""
     task = open_shop.done(

@@ -355,7 +355,7 @@ def notices_retry(cli: Cli, /, **options: Any) -> None:
 @common
 @pass_cli
 def notices_drop(cli: Cli, /, **options: Any) -> None:
-    """Drop what was given up of these tasks, and end its alerts: their submitters will not be told."""
+    """Drop what is unsent of these tasks, with --all what was given up, and end its alerts: their submitters will not be told."""
     _resend(cli, **options, drop=True)
 
 
@@ -370,4 +370,5 @@ def _resend(
             return await verb(who=who, why=why)
         return [found for task in chosen for found in await verb(task, who=who, why=why)]
 
-    _said(cli, asyncio.run(_with(cli, run)), chosen, "notice that was given up", drop=drop)
+    what = "unsent notice" if drop and not everything else "notice that was given up"
+    _said(cli, asyncio.run(_with(cli, run)), chosen, what, drop=drop)

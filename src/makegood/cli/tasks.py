@@ -27,6 +27,7 @@ from makegood.codec import decode
 from makegood.durations import shown
 from makegood.errors import DefinitionError, MakegoodError, PayloadError, WaitExpiredError
 from makegood.handle import AT_REST, TaskHandle
+from makegood.posting import Hosts
 from makegood.store import open_store
 from makegood.store.records import Filter, TaskDetail, TaskView
 from makegood.workflow import Workflow
@@ -43,14 +44,17 @@ timeout_option = click.option(
 
 
 def connect(cli: Cli) -> Client:
-    """Return a client of the store that the settings name."""
+    """Return a client of the store that the settings name; where they name hosts, it submits nothing that tells others."""
     options = cli.settings.options
-    return Client(
+    client = Client(
         cli.settings.store,
         poll=options.poll_seconds or 1.0,
         queue_limit=options.queue_limit,
         telemetry=traces_of(cli),
     )
+    if options.webhook_hosts:
+        client.only_to(Hosts(options.webhook_hosts.split()))
+    return client
 
 
 @contextlib.asynccontextmanager

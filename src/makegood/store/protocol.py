@@ -353,7 +353,7 @@ class Notices(Protocol):
         ...
 
     async def drop_notices(self, act: Act, task: int | None = None) -> list[int]:
-        """Drop what was given up, of one task or of all, as ``retry_notices``."""
+        """Drop what was given up of all tasks, or whatever is unsent of one, as ``retry_notices``."""
         ...
 
 

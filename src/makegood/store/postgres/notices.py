@@ -107,6 +107,7 @@ where ($1 or dead) order by dead desc, task limit $2
 _DEAD_ONES = """
 select task, url from makegood.listener where dead and ($1::bigint is null or task = $1) order by task for update
 """
+_THIS_ONE = "select task, url from makegood.listener where task = $1 for update"
 _REVIVE = (
     f"update makegood.listener set dead = false, tries = 0, due_at = {_NOW} where task = any ($1::bigint[])"  # noqa: S608 - our own text
 )
@@ -195,8 +196,9 @@ async def views(connection: Connection, dead: bool, limit: int) -> list[Listener
 
 
 async def revive(tx: Transaction, act: Act, task: int | None, *, drop: bool) -> list[int]:
-    """Send again what was given up, or drop it, of one task or of all; it is an operator's act."""
-    listening = [(row["task"], row["url"]) for row in await tx.rows(_DEAD_ONES, task)]
+    """Send again what was given up, or drop it, of one task or of all; it is an operator's act. Of one task what waits is dropped too."""
+    wanted = _THIS_ONE if drop and task is not None else _DEAD_ONES
+    listening = [(row["task"], row["url"]) for row in await tx.rows(wanted, task)]
     found = [one for one, _ in listening]
     tx.idle = not found
     if not found:

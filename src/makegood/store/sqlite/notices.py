@@ -70,6 +70,7 @@ select task, url, sent, last, tries, dead, due_at - ?, error from makegood_liste
 where (? or dead) order by dead desc, task limit ?
 """
 _DEAD_ONES = "select task, url from makegood_listener where dead and (? is null or task = ?) order by task"
+_THIS_ONE = "select task, url from makegood_listener where task = ?"
 _REVIVE = "update makegood_listener set dead = 0, tries = 0, due_at = ? where task = ?"
 _DROP = "delete from makegood_listener where task = ?"
 _DROP_ALL = "delete from makegood_notice where task = ?"
@@ -171,8 +172,10 @@ def views(tx: Transaction, dead: bool, limit: int) -> list[ListenerView]:  # noq
 
 
 def revive(tx: Transaction, act: Act, task: int | None, *, drop: bool) -> list[int]:
-    """Send again what was given up, or drop it, of one task or of all; it is an operator's act."""
-    listening = tx.rows(_DEAD_ONES, (task, task))
+    """Send again what was given up, or drop it, of one task or of all; it is an operator's act. Of one task what waits is dropped too."""
+    listening = (
+        tx.rows(_THIS_ONE, (task,)) if drop and task is not None else tx.rows(_DEAD_ONES, (task, task))
+    )
     found: list[int] = [one for one, _ in listening]
     if drop:
         tx.many(_DROP_ALL, [(one,) for one in found])
