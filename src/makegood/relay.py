@@ -114,7 +114,7 @@ class Relay:
         """Send messages; returns the entries that their queues have now. Those that a queue refuses are added to ``refused``."""
         while wanted:
             try:
-                await self._store.send_messages([message for _, message in wanted], self._most)
+                sent = await self._store.send_messages([message for _, message in wanted], self._most)
             except QueueFullError as full:
                 log.warning("%s", full)
                 self._full[full.queue] = asyncio.get_running_loop().time() + FULL
@@ -127,6 +127,12 @@ class Relay:
                 first = await self._send(wanted[:half], refused)
                 return first + await self._send(wanted[half:], refused)
             else:
+                for (entry, _), known in zip(wanted, sent, strict=True):
+                    if known.conflict:
+                        log.warning(
+                            "queue %s has a message %s with another value: that one stays, the entry of %s was not sent",
+                            entry.queue, entry.key, self._outbox.where,
+                        )  # fmt: skip
                 return [entry for entry, _ in wanted]
         return []
 

@@ -41,6 +41,19 @@ async def test_what_is_sent_is_received_with_all_that_was_said(store: Store) -> 
         assert drawn.id not in ("", "o-1")
 
 
+async def test_another_value_under_a_known_id_is_told(store: Store, caplog: pytest.LogCaptureFixture) -> None:
+    """The first one stays; sending the same once more says nothing."""
+    async with mg.Client(store) as client:
+        await client.send("orders", {"cents": 5}, id="o-1")
+        assert not (await client.send("orders", {"cents": 5}, id="o-1")).conflict
+        assert caplog.text == ""
+        sent = await client.send("orders", {"cents": 7}, id="o-1")
+        assert (sent.created, sent.conflict) == (False, True)
+        assert "queue orders has a message o-1 with another value" in caplog.text
+        (message,) = await client.queue("orders").receive()
+        assert message.value == {"cents": 5}
+
+
 async def test_who_waits_gets_the_message_that_another_process_sends(store: Store, other: Store) -> None:
     """Without a poll: the wake-up alone brings it."""
     async with mg.Client(store, poll="1h") as client, mg.Client(other) as sender:

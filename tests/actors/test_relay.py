@@ -180,6 +180,19 @@ async def test_who_dies_before_the_deletion_leaves_no_second_message(
     assert await source.keys() == await waiting(store) == []
 
 
+async def test_an_entry_whose_key_its_queue_has_with_another_value_is_told(
+    store: Store, source: Source, carry: Carry, caplog: pytest.LogCaptureFixture
+) -> None:
+    await source.put("o-1", "1")
+    await carry(store).turn()
+    assert caplog.text == ""
+    await source.put("o-1", "2")
+    await carry(store).turn()
+    assert await source.keys() == []
+    assert "queue orders has a message o-1 with another value" in caplog.text
+    assert [view.message.value for view in await store.messages("orders", 10)] == [1]
+
+
 async def test_several_at_once_carry_each_key_once(
     store: Store, other: Store, source: Source, carry: Carry
 ) -> None:

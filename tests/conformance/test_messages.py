@@ -48,6 +48,24 @@ def names(messages: list[QueueMessage]) -> list[str]:
 # Sending
 
 
+async def test_a_known_id_with_another_body_is_a_conflict_while_the_first_is_there(store: Store) -> None:
+    """It stays, and nothing is sent; what was acknowledged is known by its id alone."""
+    other = [out("a", body=b"2"), out("b", body=b"2"), out("b", body=b"2"), out("c"), out("c", body=b"3")]
+    await store.send_messages([out("a", body=b"1", remember=100.0), out("c", queue="mails")], MOST)
+    said = await store.send_messages(other, MOST)
+    assert [(one.id, one.created, one.conflict) for one in said] == [
+        ("a", False, True), ("b", True, False), ("b", False, False), ("c", True, False), ("c", False, True)
+    ]  # fmt: skip
+    messages = await take(store)
+    assert [(m.id, m.body) for m in messages] == [("a", b"1"), ("b", b"2"), ("c", b'{"cents":5}')]
+    await store.return_messages([Returned(receipts(messages[:1])[0], dead=True)])
+    (dead,) = await store.send_messages([out("a", body=b"2")], MOST)
+    assert (dead.created, dead.conflict) == (False, True)
+    await store.acknowledge_messages(receipts(messages[1:2]))
+    (done,) = await store.send_messages([out("b", body=b"7")], MOST)
+    assert done.created
+
+
 async def test_what_was_sent_is_received_as_it_was(store: Store, other: Store) -> None:
     sent = out(
         "o-1",

@@ -16,9 +16,12 @@ def lines(text: str) -> list[dict[str, object]]:
 
 def test_a_message_is_sent_listed_received_and_gone(shop: Shop) -> None:
     assert shop.done("queue", "send", "web", '{"n": null}', "--id", "a", "--reply-to", "queue:me") == "a\n"
-    again = shop.call("queue", "send", "web", "2", "--id", "a")
+    again = shop.call("queue", "send", "web", '{"n": null}', "--id", "a")
     assert (again.exit_code, again.stdout) == (0, "a\n")
-    assert "knows a message a already" in again.stderr
+    assert "knows a message a already: nothing was sent" in again.stderr
+    other = shop.call("queue", "send", "web", "7", "--id", "a", "--json")
+    assert (other.exit_code, json.loads(other.stdout)["conflict"]) == (0, True)
+    assert "knows a message a already, with another value: nothing was sent" in other.stderr
     assert shop.call("queue", "send", "web", "no JSON").exit_code == 2
     assert shop.call("queue", "send", "web", "1", "--header", "x").exit_code == 2
     assert (

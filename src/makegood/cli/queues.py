@@ -65,9 +65,12 @@ def send(cli: Cli, /, *, name: str, value: str, headers: tuple[str, ...], **opti
         async with connect(cli) as client:
             sent = await client.send(name, body, headers=heads, **options)
             if not sent.created:
-                cli.note(f"queue {name} knows a message {sent.id} already: nothing was sent")
+                other = ", with another value" if sent.conflict else ""
+                cli.note(f"queue {name} knows a message {sent.id} already{other}: nothing was sent")
             if cli.json:
-                cli.out.document({"id": sent.id, "created": sent.created, "queue": name})
+                cli.out.document(
+                    {"id": sent.id, "created": sent.created, "conflict": sent.conflict, "queue": name}
+                )
             else:
                 cli.out.text(sent.id)
 

@@ -39,10 +39,13 @@ class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Sent(msgspec.Struct, frozen=True):
-    """What became of a message that was to be sent; not ``created``: the queue knows a message of that id."""
+    """What became of a message that was to be sent; not ``created``: the queue knows a message of that id. ``conflict``: with another
+    body, as far as that is still known: it is until the message was acknowledged.
+    """
 
     id: str
     created: bool
+    conflict: bool = False
 
 
 class Handed(msgspec.Struct, frozen=True):

@@ -36,6 +36,11 @@ order by x.n
 on conflict do nothing
 returning queue, id
 """  # noqa: S608 - our own text
+_OTHERS = """
+select x.n from unnest($1::int[], $2::text[], $3::text[], $4::bytea[]) as x (n, queue, id, body)
+join makegood.message m on (m.queue, m.id) between (x.queue, x.id) and (x.queue, x.id)
+where m.state <> 'done' and m.body <> x.body
+"""
 _LENGTH = (
     "select count(*) from (select 1 from makegood.message where queue = $1 and state = 'waiting' limit $2) m"
 )
@@ -187,11 +192,21 @@ async def send(tx: Transaction, messages: Sequence[Outgoing], most: int) -> list
     tx.idle = not made
     for queue in sorted({queue for queue, _ in made}):
         await _check(tx, queue, most)
-    answers: list[Sent] = []
+    is_new: list[bool] = []
     for m in messages:
-        answers.append(Sent(m.id, created=(m.queue, m.id) in made))
+        is_new.append((m.queue, m.id) in made)
         made.discard((m.queue, m.id))  # of two with one id the later one is no message
-    return answers
+    known = [(n, m) for n, m in enumerate(messages) if not is_new[n]]
+    others = await _others(tx, known)
+    return [Sent(m.id, created=is_new[n], conflict=n in others) for n, m in enumerate(messages)]
+
+
+async def _others(tx: Transaction, known: Sequence[tuple[int, Outgoing]]) -> set[int]:
+    """Return which of these messages, by number, are known with another body."""
+    if not known:
+        return set()
+    asked = columns([(n, m.queue, m.id, m.body) for n, m in known], 4)
+    return {row["n"] for row in await tx.rows(_OTHERS, *asked)}
 
 
 async def _check(tx: Transaction, queue: str, most: int) -> None:

@@ -26,6 +26,7 @@ on conflict do nothing
 """
 """Values: ``sent``. Whoever sends rings for the topic ``queue:NAME``."""
 
+_OTHER = "select 1 from makegood_message where queue = ? and id = ? and state <> 'done' and body <> ?"
 _LENGTH = (
     "select count(*) from (select 1 from makegood_message where queue = ? and state = 'waiting' limit ?)"
 )
@@ -121,7 +122,7 @@ def write(tx: Transaction, messages: Sequence[Outgoing]) -> None:
 def send(tx: Transaction, asked: Sequence[tuple[Outgoing, int]]) -> list[Sent]:
     """Send messages, each with the limit of its queue."""
     try:
-        answers = [Sent(m.id, created=tx.run(SEND, sent(m, tx.now)) == 1) for m, _ in asked]
+        answers = [_send(tx, m) for m, _ in asked]
     except DATA_FAULTS as fault:
         raise PayloadError(
             f"the database refuses a value of this message ({type(fault).__name__}: {fault}); nothing was sent"
@@ -131,6 +132,12 @@ def send(tx: Transaction, asked: Sequence[tuple[Outgoing, int]]) -> list[Sent]:
         _check(tx, queue, most)
         tx.topics.add(f"queue:{queue}")
     return answers
+
+
+def _send(tx: Transaction, m: Outgoing) -> Sent:
+    if tx.run(SEND, sent(m, tx.now)) == 1:
+        return Sent(m.id, created=True)
+    return Sent(m.id, created=False, conflict=bool(tx.rows(_OTHER, (m.queue, m.id, blob(m.body)))))
 
 
 def _check(tx: Transaction, queue: str, most: int) -> None:
