@@ -27,7 +27,7 @@ def seconds(value: Duration, *, name: str = "duration", least: float = 0.0) -> f
         result = value.total_seconds()
     elif isinstance(value, bool):
         raise ConfigError(
-            f'{name}={value!r} is not a duration: write seconds, a timedelta, or "200ms", "20s", "5m", "2h"'
+            f'{name}={value!r} is not a duration: write seconds, a timedelta, or "200ms", "20s", "5m", "2h", "30d"'
         )
     elif isinstance(value, int | float):
         result = float(value)
@@ -37,7 +37,7 @@ def seconds(value: Duration, *, name: str = "duration", least: float = 0.0) -> f
         raise ConfigError(f"{name}={value!r} is negative: write a duration of at least {least:g} s")
     else:
         raise ConfigError(
-            f'{name}={value!r} is not a duration: write seconds, a timedelta, or "200ms", "20s", "5m", "2h"'
+            f'{name}={value!r} is not a duration: write seconds, a timedelta, or "200ms", "20s", "5m", "2h", "30d"'
         )
     if result < 0:
         raise ConfigError(f"{name}={value!r} is negative: write a duration of at least {least:g} s")

@@ -75,6 +75,7 @@ class Inboxes:
         for inbox in self._inboxes:
             inbox.prepare()
         self._threads = DaemonThreads(max(1, sum(inbox.concurrency for inbox in self._inboxes)), "inbox")
+        self._met: set[tuple[str, type[BaseException]]] = set()
         self._running: dict[asyncio.Task[None], Inbox[Any]] = {}  # in the order in which they began
         self._wakes = {inbox.queue: asyncio.Event() for inbox in self._inboxes}
         self._draining = False
@@ -235,10 +236,17 @@ class Inboxes:
             message.tries,
             what,
             error,
-            exc_info=fault,
+            exc_info=fault if self._is_new(inbox, fault) else None,
         )
         wait = inbox.pause(message.tries) * self._rng.uniform(0.5, 1.5)
         await self._give_back(inbox, message, wait, error, dead=dead)
+
+    def _is_new(self, inbox: Inbox[Any], fault: BaseException) -> bool:
+        """Whether this kind of fault was not met before: its traceback is logged once, later ones are a line each."""
+        kind = (inbox.queue, type(fault))
+        new = kind not in self._met
+        self._met.add(kind)
+        return new
 
     async def _give_back(
         self,

@@ -31,7 +31,8 @@ FIRST_PAUSE: Final = 10.0
 LONGEST_PAUSE: Final = 3600.0
 """Seconds until a message that was not taken is sent again: doubled each time."""
 
-_WARNINGS: Final = frozenset({"late_undo", "test"})
+_WARNINGS: Final = frozenset({"step_failed", "late_undo", "test"})
+"""The engine goes on by itself: of a task that is held or stuck after all, an alert of its own says so."""
 
 
 class Sender(Protocol):

@@ -1,6 +1,7 @@
 """The submission process: a message becomes a task in the transaction of its acknowledgement, once, or a dead letter."""
 
 import asyncio
+import logging
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -210,6 +211,26 @@ async def test_a_message_that_fails_comes_again_and_is_a_dead_letter_in_the_end(
     assert await written(store) == ["good"]
     assert len(await store.find(Filter())) == 1
     assert [(a.kind, a.step) for a in await store.alerts()] == [("dead_letter", "orders/bad")]
+
+
+async def test_the_traceback_of_a_kind_of_fault_is_logged_once(
+    store: Store, world: World, make: Callable[..., Shop], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each delivery has a line of its own; where it broke is told by the first, and by that of another kind."""
+    await prepare(store)
+    shop = make(retry=SOON)
+    shop.faults = {"bad": lambda: ValueError("no such sku"), "odd": lambda: KeyError("sku")}
+    with caplog.at_level(logging.WARNING, "makegood.inbox"):
+        async with Node(
+            shop.app, store, roles=("inbox",), options=Options(poll="10ms", tell=None, leaderless=None)
+        ):
+            await send(store, ("bad", 5), ("odd", 5))
+            await until_empty(store, world)
+    told = [r for r in caplog.records if ", delivery " in r.getMessage()]
+    assert len(told) >= 6
+    assert sorted(r.exc_info[0].__name__ for r in told if r.exc_info and r.exc_info[0]) == [
+        "KeyError", "ValueError",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("fault", [lambda: mg.Permanent("never"), lambda: mg.PayloadError("too large")])

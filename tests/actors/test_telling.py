@@ -239,6 +239,7 @@ async def test_what_ended_by_itself_is_told_too(store: Store, caplog: pytest.Log
     assert [(e["type"].split(".")[3], e["data"]["why"]) for e in receiver.events] == [
         ("raised", ""), ("ended", "the task is undone"),
     ]  # fmt: skip
+    assert max(r.levelno for r in caplog.records if r.name == "makegood.alerts") == logging.WARNING
     assert [getattr(r, "event", "") for r in caplog.records if r.name == "makegood.alerts"] == [
         "alert.raised", "alert.ended",
     ]  # fmt: skip

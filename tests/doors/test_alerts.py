@@ -21,9 +21,12 @@ def test_open_ones_come_first_and_are_acknowledged_by_number(open_shop: Shop) ->
     refused = open_shop.call("alerts", "--ack", str(latest["id"]), "--who", "bob")
     assert refused.exit_code == 4
     assert "was acknowledged by ann (I look into it) before" in refused.stderr
-    many = open_shop.json("alerts", "--ack", "999999", "--ack", str(first["id"]), "--who", "ann", code=3)
+    many = open_shop.json("alerts", "--ack", "999999", str(first["id"]), "--who", "ann", code=3)
     assert [one["code"] for one in many] == [3, 0]
     assert "acknowledged by ann" in open_shop.done("alerts", "--all")
+    asked = open_shop.call("alerts", "3")
+    assert asked.exit_code == 2
+    assert "--ack acknowledges it" in asked.stderr
 
 
 def test_alerts_end_with_their_cause(open_shop: Shop) -> None:

@@ -36,6 +36,18 @@ def test_run_sets_up_an_empty_store_and_drains_on_sigterm(tmp_path: Path) -> Non
     assert node["state"] == "stopped"
 
 
+def test_with_json_logs_every_line_is_an_object(shop: Shop) -> None:
+    """What is told to people when a role starts is an object, too."""
+    process = shop.start("scheduler", "--log-format", "json")
+    assert process.stderr is not None
+    told = json.loads(process.stderr.readline())
+    assert (told["logger"], told["level"].lower()) == ("makegood.cli", "info")
+    assert told["message"].startswith("scheduler on sqlite:///")
+    code, _, err = shop.stop(process)
+    assert code == 0
+    assert all(json.loads(line) for line in err.splitlines())
+
+
 def test_ctrl_c_drains_as_well(shop: Shop) -> None:
     """SIGINT is an orderly end too, without a traceback; people are told on stderr what runs, and stdout stays empty."""
     process = shop.start("agent", "kiosk:kiosk", "stock", "till")

@@ -166,7 +166,7 @@ def test_prune_counts_before_it_removes(shop: Shop) -> None:
     found = shop.json("store", "prune", "--older", "0s", "--dry-run")
     assert (found["removed"], found["kept"], found["dry_run"]) == (1, 0, True)
     assert len(shop.json("task", "list")) == 1
-    assert shop.done("store", "prune", "--older", "0s") == "1 tasks removed\n"
+    assert shop.done("store", "prune", "--older", "0s") == "1 task removed\n"
     assert shop.json("task", "list") == []
 
 

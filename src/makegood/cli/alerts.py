@@ -24,7 +24,9 @@ _LOOK = 0.2
 @click.command()
 @click.option("--task", "task_id", metavar="ID", help="Only alerts of this task.")
 @click.option("--all", "everything", is_flag=True, help="Those too that have ended.")
-@click.option("--ack", metavar="ID", type=int, multiple=True, help="Acknowledge this alert; may be repeated.")
+@click.option(
+    "--ack", metavar="ID", type=int, multiple=True, help="Acknowledge this alert, and the IDs that follow."
+)
 @click.option(
     "--why", "--reason", "why", default="", metavar="TEXT", help="With --ack: why; kept in the audit."
 )
@@ -43,12 +45,14 @@ _LOOK = 0.2
 @click.option(
     "--limit", type=click.IntRange(1, 10_000), default=100, show_default=True, help="At most so many."
 )
+@click.argument("others", metavar="[ID]...", nargs=-1, type=int)
 @common
 @pass_cli
 def alerts(
     cli: Cli,
     /,
     *,
+    others: tuple[int, ...],
     task_id: str | None,
     everything: bool,
     ack: tuple[int, ...],
@@ -64,8 +68,12 @@ def alerts(
     """
     if bool(ack) + test > 1:
         raise click.UsageError("--ack or --test, not both")
+    if others and not ack:
+        raise click.UsageError(
+            f"what of alert {others[0]}? --ack acknowledges it, --task ID shows those of a task"
+        )
     if ack:
-        click.get_current_context().exit(asyncio.run(_acknowledge(cli, ack, who, why)))
+        click.get_current_context().exit(asyncio.run(_acknowledge(cli, (*ack, *others), who, why)))
     if test:
         click.get_current_context().exit(asyncio.run(_test(cli, timeout)))
 

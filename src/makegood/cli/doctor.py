@@ -58,7 +58,7 @@ def doctor(cli: Cli, /, *, strict: bool) -> None:
         cli.out.text()
         cli.out.lines(line for finding in found for line in lines_of(finding))
         cli.out.text()
-        rows = [(row["name"], row["value"], row["origin"]) for row in settings_of(cli)]
+        rows = [(row["name"], _written(row["value"]), row["origin"]) for row in settings_of(cli)]
         cli.out.table(("setting", "value", "from"), rows, empty="")
     click.get_current_context().exit(code)
 
@@ -71,6 +71,11 @@ def lines_of(finding: Finding) -> list[Line]:
     if finding.remedy:
         lines.append(((f"{'':<23}-> {finding.remedy}", ""),))
     return lines
+
+
+def _written(value: object) -> object:
+    """Return a setting's value as a person would write it: seconds with their unit."""
+    return f"{value:g}s" if isinstance(value, float) else value
 
 
 def settings_of(cli: Cli) -> list[dict[str, Any]]:

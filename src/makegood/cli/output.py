@@ -114,10 +114,11 @@ def with_article(noun: str) -> str:
 def counted(number: int, noun: str) -> str:
     """Return a number of things in words; plurals end in "s".
 
-    >>> counted(1, "workflow"), counted(0, "agent")
-    ('1 workflow', '0 agents')
+    >>> counted(1, "workflow"), counted(1000, "agent"), counted(4, "process")
+    ('1 workflow', '1,000 agents', '4 processes')
     """
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+    plural = "es" if noun.endswith("s") else "s"
+    return f"{number:,} {noun}{'' if number == 1 else plural}"
 
 
 def is_number(text: str) -> bool:

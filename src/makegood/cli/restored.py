@@ -60,7 +60,7 @@ def refuse_while_alive(views: list[NodeView]) -> None:
         first = alive[0]
         last = max(view.remaining for view in alive)
         raise ActRefusedError(
-            f"{counted(len(alive), 'process')} run on this store, or seem to (node {first.id}: {first.info.name}, pid {first.info.pid} "
+            f"{counted(len(alive), 'process')} {'runs' if len(alive) == 1 else 'run'} on this store, as far as it tells (node {first.id}: {first.info.name}, pid {first.info.pid} "
             f"on {first.info.host}): they remember what the restored store does not know. Stop them all; the backup itself may "
             f"show some as alive for {last:.0f} s more, see `makegood agents`"
         )

@@ -5,6 +5,7 @@ Logs go to stderr. With ``--json`` one object on stdout says that the process ha
 
 import asyncio
 import dataclasses
+import logging
 
 import click
 
@@ -19,6 +20,8 @@ from makegood.node import Node
 from makegood.outbox import ddl as outbox_ddl
 from makegood.store import open_store
 from makegood.workflow import App
+
+log = logging.getLogger("makegood.cli")
 
 slots_option = setting("slots", metavar="N", text="Slots of each agent, instead of its concurrency.")
 every_option = setting("every", metavar="DURATION", text="The Supervisor's interval (default 5s).")
@@ -209,9 +212,11 @@ def _serve(
             inside["relay"] = f"relay from {masked(outbox or '')}"
             named = [inside.get(role, role) for role in node.roles]
             page = f"; probes and metrics on {address}" if address else ""
-            cli.note(
-                f"makegood: {', '.join(named)} on {what['store']}{page}; Ctrl-C or SIGTERM drains and stops"
-            )
+            text = f"{', '.join(named)} on {what['store']}{page}; Ctrl-C or SIGTERM drains and stops"
+            if cli.settings.log_format == "json":
+                log.info("%s", text)  # who reads objects, a line each, reads nothing else
+            else:
+                cli.note(f"makegood: {text}")
 
     looping.run(node.run(lambda: say("started")))
     say("stopped")

@@ -74,7 +74,9 @@ def duration(value: object, name: str) -> Duration:
         with contextlib.suppress(ValueError):
             value = float(value)  # there, seconds are text as well
     if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise ConfigError(f'{name}={value!r} is not a duration: write seconds, or "200ms", "20s", "5m", "2h"')
+        raise ConfigError(
+            f'{name}={value!r} is not a duration: write seconds, or "200ms", "20s", "5m", "2h", "30d"'
+        )
     seconds(value, name=name)
     return value
 

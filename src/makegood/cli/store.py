@@ -10,7 +10,7 @@ import click
 
 from makegood.cli import exits
 from makegood.cli.context import Cli, common, pass_cli
-from makegood.cli.output import masked
+from makegood.cli.output import counted, masked
 from makegood.cli.settings import duration
 from makegood.client import Client
 from makegood.durations import seconds
@@ -185,4 +185,4 @@ def prune(cli: Cli, /, *, older: str, dry_run: bool) -> None:
         )
         return
     said = "would be removed" if dry_run else "removed"
-    cli.out.text(f"{removed:,} tasks {said}" + (f", {kept:,} kept: not settled yet" if kept else ""))
+    cli.out.text(f"{counted(removed, 'task')} {said}" + (f", {kept:,} kept: not settled yet" if kept else ""))

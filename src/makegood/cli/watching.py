@@ -22,6 +22,12 @@ def set_up_logs(cli: Cli) -> None:
     stream.addFilter(CallFields())
     stream.setFormatter(JsonLines() if cli.settings.log_format == "json" else TextLines())
     logging.basicConfig(level=cli.settings.log_level.upper(), handlers=[stream])
+    if cli.settings.log_level != "debug":
+        for chatty in (
+            "httpx",
+            "httpx2",
+        ):  # a line for each request that an action makes would drown all others
+            logging.getLogger(chatty).setLevel(logging.WARNING)
 
 
 def telemetry_of(cli: Cli) -> Observer | None:
