@@ -1,0 +1,47 @@
+"""The tutorial does what it says: its files are written, its lines are typed in one shell, in order, and its proof is run."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.doors.conftest import BARE
+
+PAGE = (Path(__file__).resolve().parents[2] / "docs/tutorial.md").read_text(encoding="utf-8")
+FILES = re.findall(r"^```python\n# (\S+)\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+TYPED = re.findall(r"^```sh\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+MARK = "---- next step"
+
+
+def books(said: str) -> list[tuple[str, ...]]:
+    """Return the services' books, as they were printed last in a text."""
+    rows = re.findall(r"^(stock|payments|carrier) +(\S+) +(stands|undone)$", said, re.MULTILINE)
+    return [row for row in rows if row]
+
+
+def test_every_line_does_what_the_page_says(tmp_path: Path) -> None:
+    assert [name for name, _ in FILES] == ["services.py", "orders.py", "test_orders.py"]
+    for name, text in FILES:
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    ran = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", f"\necho '{MARK}'\n".join(TYPED)],
+        cwd=tmp_path, env={**BARE, "PATH": path}, capture_output=True, text=True, timeout=180, check=False,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    order, killed, again, undone, mended, proof = ran.stdout.split(MARK)
+    whole = [(name, "o-1", "stands") for name in ("stock", "payments", "carrier")]
+    assert '"carrier: o-1 stands"' in order
+    assert books(order) == whole
+    assert "running" in killed
+    assert books(killed) == [*whole, ("stock", "slow-1", "stands"), ("payments", "slow-1", "stands")]
+    whole += [(name, "slow-1", "stands") for name in ("stock", "payments", "carrier")]
+    assert books(again) == whole
+    assert books(undone) == [*whole, ("stock", "o-2", "undone")]
+    assert "ann" in mended
+    assert 'inputs: [{"id":"o-2","card":"visa"}] instead of [{"id":"o-2","card":"stolen"}]' in mended
+    assert books(mended) == [
+        *whole, ("stock", "o-2", "undone"), *((name, "o-2", "stands") for name in ("stock", "payments", "carrier")),
+    ]  # fmt: skip
+    assert "1 passed" in proof
