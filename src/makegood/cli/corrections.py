@@ -15,24 +15,23 @@ _MOST = 60
 def check(app: App, found: TaskDetail, step: str | None, inputs: Any) -> None:
     """Check corrected inputs against the annotations of the action, or of the workflow when ``step`` is None.
 
-    Raises ``PayloadError`` for what does not fit. What the app does not know is left to the act itself.
+    Raises ``PayloadError`` for what does not fit, ``UnknownActionError`` when the app has not that action. What else is wrong is left to
+    the act itself.
     """
     if step is None:
-        workflow = app.workflows.get(found.task.workflow)
+        workflow = app.find_workflow(found.task.workflow)
         hints = {} if workflow is None else typing.get_type_hints(workflow.fn, include_extras=True)
         known = [hint for name, hint in hints.items() if name != "return"]
         given = zip(hints, known, inputs, strict=False) if isinstance(inputs, list) else ()
         for name, hint, value in given:
             decode(encode(value, what=name), hint, f"the input {name}")
         return
-    names = {(view.agent, view.action) for view in found.steps if view.name == step}
-    for action in (action for agent in app.agents.values() for action in agent.actions.values()):
-        called = {(action.agent.name, name) for name in (action.name, *action.formerly)}
-        if names & called and isinstance(inputs, dict):
-            annotations = action.fitted().annotations
-            for name in inputs.keys() & annotations.keys():
-                what = f"the argument {name} of {step}"
-                decode(encode(inputs[name], what=what), annotations[name], what)
+    view = next((view for view in found.steps if view.name == step), None)
+    if view is not None and view.kind == "action" and isinstance(inputs, dict):
+        annotations = app.find_action(view.agent, view.action).fitted().annotations
+        for name in inputs.keys() & annotations.keys():
+            what = f"the argument {name} of {step}"
+            decode(encode(inputs[name], what=what), annotations[name], what)
 
 
 def told(change: bytes | None) -> str:
