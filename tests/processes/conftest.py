@@ -32,7 +32,8 @@ def started() -> PrivateServer:
     """Return a running server, or skip the test."""
     pytest.importorskip("asyncpg", reason="postgres: asyncpg is not installed")
     try:
-        server = PrivateServer()
+        # A database for each test: too many to be looked at every ten seconds.
+        server = PrivateServer(settings={"autovacuum_naptime": "1min"})
         server.start()
     except MakegoodError as why:
         pytest.skip(f"postgres: {why}")

@@ -25,7 +25,7 @@ async def test_sigterm_gives_tasks_back_at_once(world: World) -> None:
             lambda: step_is(world, task, "charge", "running"), "a step waits for its agent", first
         )
         first.terminate()
-        assert await world.ends(first, limit=5) == 0
+        assert await world.ends(first) == 0
         view = await world.view(task)
         assert (view.state, view.locked_by, view.failure_count) == ("pending", None, 0)
         (node,) = [row for row in await world.rows("node") if row["name"] == "scheduler-1"]
@@ -50,7 +50,7 @@ async def test_sigterm_lets_a_running_action_finish(world: World) -> None:
         await world.until(lambda: given_back(world, other), "the other task is given back at once", first)
         assert (await world.view(task)).locked_by == first.number()
         (world.folder / "free").touch()
-        assert await world.ends(first, limit=5) == 0
+        assert await world.ends(first) == 0
         assert await given_back(world, task)
         assert (await world.steps(task))["grind"] == ("done", 1, 1, 0)
         world.start("all-2", "scheduler", "agent", "supervisor")
@@ -96,7 +96,7 @@ async def test_sigterm_ends_although_an_action_hangs(world: World) -> None:
         task = await world.submit(floor.process, "a", {"grind": ["hang after"]})
         await world.until((world.folder / "hangs").exists, "the action runs", agent)
         agent.terminate()
-        assert await world.ends(agent, limit=5) == 0
+        assert await world.ends(agent, limit=8) == 0
         (world.folder / "free").touch()
         world.start("mill-2", "agent", agents=["mill", "shelf"])
         view = await world.ended(task, "processed")
@@ -120,7 +120,7 @@ async def test_a_second_sigterm_at_once_is_the_same_and_a_later_one_ends_without
         await asyncio.sleep(SAME + 0.1)
         assert first.alive(), "it drains"
         first.terminate()
-        assert await world.ends(first, limit=5) == -signal.SIGTERM
+        assert await world.ends(first) == -signal.SIGTERM
         assert "SIGTERM once more: this process ends at once, and what runs in it is in doubt" in first.log()
         (world.folder / "free").touch()
         world.start("all-2", "scheduler", "agent", "supervisor")
