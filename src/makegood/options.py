@@ -13,7 +13,7 @@ class Options:
 
     - ``slots``: slots of each agent, instead of its declared ``concurrency``.
     - ``every``: the Supervisor's interval; ``lease``: its lease's length; ``grace``: how long after complete-by silence is
-      judged; ``starve``: how long a request may wait for an agent before an alert.
+      judged; ``starve``: how long a request may wait for an agent, or a task where no Scheduler runs, before an alert.
     - ``heartbeat``: pause between heartbeats; ``life``: without one for so long a process counts as dead.
     - ``tell``: pause between looks for alerts to be logged and sent, None = this process tells of none. ``alert_webhook``: the
       address to which they are sent, signed with ``alert_secret`` (several, parted by spaces, while they are changed).

@@ -62,6 +62,7 @@ def test_for_people_the_remedy_stands_below(shop: Shop) -> None:
     rows = {line.split()[0]: line.split()[1:] for line in said.splitlines() if line.strip()}
     assert rows["every"] == ["3s", "MAKEGOOD_EVERY"]
     assert rows["hold"] == ["10000", "default"]
+    assert rows["lease"] == ["15s", "default"]
     assert rows["alert_secret"] == ["***", "MAKEGOOD_ALERT_SECRET"]
     assert "c2VjcmV0c2VjcmV0c2VjcmV0c2VjcmV0" not in said
 

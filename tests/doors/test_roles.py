@@ -1,11 +1,14 @@
 """Processes that run roles: they start, say so, drain on SIGTERM, and never migrate a store unless they may."""
 
 import json
+import logging
 import signal
 from pathlib import Path
 
 import pytest
 
+from makegood.cli.context import Cli
+from makegood.cli.watching import set_up_logs
 from tests.doors.conftest import Shop
 
 QUICK = {"MAKEGOOD_HEARTBEAT": "100ms", "MAKEGOOD_LIFE": "1s", "MAKEGOOD_LEASE": "1s"}
@@ -99,3 +102,19 @@ def test_settings_reach_the_process(shop: Shop) -> None:
     wrong = shop.call("supervisor", "--every", "often")
     assert wrong.exit_code == 2
     assert "--every='often' is not a duration" in wrong.stderr
+
+
+def test_an_http_clients_lines_do_not_drown_the_others() -> None:
+    """From a warning on they are logged; at the finest level all are."""
+    chatty = logging.getLogger("httpx")
+    before = chatty.level
+    try:
+        for level, told in (("info", False), ("debug", True)):
+            chatty.setLevel(logging.DEBUG)
+            cli = Cli()
+            cli.flags["log_level"] = level
+            set_up_logs(cli)
+            assert chatty.isEnabledFor(logging.INFO) is told
+            assert chatty.isEnabledFor(logging.WARNING)
+    finally:
+        chatty.setLevel(before)
