@@ -118,7 +118,7 @@ def test_a_circuit_opens_half_opens_and_closes_in_a_storm() -> None:
     """Its rule has something to look at: canaries, and failures that do not count."""
     lone = Storms("lone")
     swarm = replace(
-        calm(tasks=12, layout=LAYOUTS[3]),
+        calm(tasks=24, layout=LAYOUTS[3]),
         storm=20.0,
         services={"service fails": 0.7},
         pace=1.5,
