@@ -1,5 +1,6 @@
 """A world: what a seed decides, it decides in every process; and what the faults do is what they say."""
 
+import logging
 import sqlite3
 import subprocess
 import sys
@@ -64,6 +65,13 @@ def test_every_layout_survives_kills(order: Storms) -> None:
         assert outcome.findings == []
         killed += outcome.faults.get("kill", 0)
     assert killed > 20
+
+
+def test_storms_leave_the_log_as_it_was() -> None:
+    """They are silent while they run; who runs them inside a program of their own hears everything else."""
+    before = logging.root.manager.disable
+    several([0], ORDER)
+    assert logging.root.manager.disable == before
 
 
 def test_the_same_seed_gives_the_same_history_twice(storms: Storms) -> None:

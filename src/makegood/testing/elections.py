@@ -4,7 +4,6 @@ A failing seed prints what was wrong and the command that replays it; the exit c
 nothing to refuse proves nothing, and says so.
 """
 
-import logging
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -14,6 +13,7 @@ from dataclasses import dataclass, field
 import click
 
 from makegood.testing.election_world import ElectionWorld, Outcome
+from makegood.testing.quiet import quiet
 
 COMMAND = "python -m makegood.testing.elections"
 MUST_HAPPEN = (
@@ -65,14 +65,10 @@ class Tally:
 
 def several(seeds: Sequence[int], make: Callable[[int], ElectionWorld] = ElectionWorld) -> Tally:
     """Run these seeds in this process."""
-    before = logging.root.manager.disable
-    logging.disable(logging.CRITICAL)
     tally = Tally()
-    try:
+    with quiet():
         for seed in seeds:
             tally.add(make(seed).run())
-    finally:
-        logging.disable(before)
     return tally
 
 

@@ -22,6 +22,7 @@ from rich.table import Table
 
 from makegood.testing.checker import timeline
 from makegood.testing.faults import Plan, Point
+from makegood.testing.quiet import quiet
 from makegood.testing.storm import ONCE, SERVICES_OF_STORM, orders, storm_app
 from makegood.testing.swarm import LAYOUTS, calm
 from makegood.testing.world import Outcome, World, empty_store
@@ -166,11 +167,11 @@ class Everywhere:
 
 def several(blows: Sequence[Blow]) -> Tally:
     """Strike these blows, one after another, in this process."""
-    logging.disable(logging.CRITICAL)
     everywhere, tally = Everywhere(), Tally()
-    for blow in blows:
-        outcome = everywhere.strike(blow)
-        tally.add(blow, outcome.ends, outcome.findings)
+    with quiet():
+        for blow in blows:
+            outcome = everywhere.strike(blow)
+            tally.add(blow, outcome.ends, outcome.findings)
     return tally
 
 

@@ -19,6 +19,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from makegood.testing.checker import Batch, timeline
+from makegood.testing.quiet import quiet
 from makegood.testing.shrinking import shrunk
 from makegood.testing.storm import ONCE, SERVICES_OF_STORM, orders, storm_app
 from makegood.testing.swarm import Swarm
@@ -121,10 +122,10 @@ def _storms(only: str | None) -> Storms:
 
 def several(seeds: Sequence[int], only: str | None = None) -> Tally:
     """Run these seeds in this process."""
-    logging.disable(logging.CRITICAL)
     storms, tally = _storms(only), Tally()
-    for seed in seeds:
-        tally.add(storms.run(seed))
+    with quiet():
+        for seed in seeds:
+            tally.add(storms.run(seed))
     return tally
 
 

@@ -4,7 +4,6 @@ What came of it is a ``Tally``; a ``Failure`` says which recording, which moment
 """
 
 import asyncio
-import logging
 import random
 import shutil
 import tempfile
@@ -20,6 +19,7 @@ from makegood.testing.powercut.disk import Image, Point, Tape, images, points
 from makegood.testing.powercut.examining import Found, empty, opened, write_files
 from makegood.testing.powercut.recording import RecordedWorld, ResumedWorld
 from makegood.testing.powercut.twice import resumed
+from makegood.testing.quiet import quiet
 from makegood.testing.storm import storm_app
 from makegood.testing.world import empty_store
 
@@ -129,17 +129,6 @@ def scratch() -> Iterator[Path]:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Let nobody log: worlds in which processes are killed have much to say."""
-    before = logging.root.manager.disable
-    logging.disable(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        logging.disable(before)
 
 
 def record(seed: int, settings: Sequence[str] = ()) -> Recording:
