@@ -67,6 +67,11 @@ def test_every_layout_survives_kills(order: Storms) -> None:
     assert killed > 20
 
 
+def test_a_process_that_is_told_to_end_twice_ends_and_not_the_simulator_with_it(storms: Storms) -> None:
+    """Seed 837: an orderly stop, and another one seconds later, which ends a real process by a signal to itself."""
+    assert storms.run(837).findings == []
+
+
 def test_storms_leave_the_log_as_it_was() -> None:
     """They are silent while they run; who runs them inside a program of their own hears everything else."""
     before = logging.root.manager.disable

@@ -41,13 +41,14 @@ class KilledError(BaseException):
 
 class Process:
     """A simulated operating system process. ``tasks`` keeps all that runs in it, so that nothing is torn down by chance;
-    ``signals``: what it wants to be called for a signal.
+    ``signals``: what it wants to be called for a signal; ``told``: when it was first told to end.
     """
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.dead = False
         self.stopped = False
+        self.told: float | None = None
         self.tasks: list[asyncio.Task[Any]] = []
         self.signals: dict[int, Callable[[], object]] = {}
         self.context = Context()

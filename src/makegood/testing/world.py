@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
+from makegood.stopping import SAME
 from makegood.store.sqlite import upkeep
 from makegood.store.sqlite.connection import connect, set_up, uri_of
 from makegood.testing import around
@@ -303,9 +304,17 @@ class World:
             self.loop.resume(process)
 
     def terminate(self, name: str) -> None:
-        """Tell a process to end in good order, as SIGTERM does; in a storm it is started again."""
+        """Tell a process to end in good order, as SIGTERM does; in a storm it is started again.
+
+        Told a second time it would end itself, and the simulator with it, by a signal of the true system: it is killed here instead.
+        """
         member = self.members[name]
-        if member.up and self.loop.signal(member.process, signal.SIGTERM):
+        process = member.process
+        if process.told is not None:
+            if self.loop.now - process.told > SAME:
+                self.kill(name)
+        elif member.up and self.loop.signal(process, signal.SIGTERM):
+            process.told = self.loop.now
             self._fault("orderly stop", "", name)
 
     def away(self, process: Process) -> bool:
