@@ -7,13 +7,13 @@ nothing to refuse proves nothing, and says so.
 import sys
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 
 import click
 
 from makegood.testing.election_world import ElectionWorld, Outcome
 from makegood.testing.quiet import quiet
+from makegood.testing.spreading import lumps, spread
 
 COMMAND = "python -m makegood.testing.elections"
 MUST_HAPPEN = (
@@ -96,16 +96,8 @@ def told(tally: Tally, seconds: float) -> list[str]:
 def main(*, seeds: int, first: int, processes: int) -> None:
     """Let candidates contend for a lease under faults, on virtual time."""
     began, tally = time.perf_counter(), Tally()
-    parts = [
-        range(start, min(start + _CHUNK, first + seeds)) for start in range(first, first + seeds, _CHUNK)
-    ]
-    if processes == 1:
-        for part in parts:
-            tally.merge(several(part))
-    else:
-        with ProcessPoolExecutor(processes) as pool:
-            for done in pool.map(several, parts):
-                tally.merge(done)
+    for part in spread(several, lumps(range(first, first + seeds), _CHUNK), processes):
+        tally.merge(part)
     for line in told(tally, time.perf_counter() - began):
         click.echo(line)
     sys.exit(1 if tally.failed or tally.lacking() else 0)

@@ -9,8 +9,7 @@ import json
 import logging
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
@@ -23,6 +22,7 @@ from rich.table import Table
 from makegood.testing.checker import timeline
 from makegood.testing.faults import Plan, Point
 from makegood.testing.quiet import quiet
+from makegood.testing.spreading import lumps, spread
 from makegood.testing.storm import ONCE, SERVICES_OF_STORM, orders, storm_app
 from makegood.testing.swarm import LAYOUTS, calm
 from makegood.testing.world import Outcome, World, empty_store
@@ -191,15 +191,6 @@ def all_blows(
     ]
 
 
-def _tallies(blows: Sequence[Blow], processes: int) -> Iterator[Tally]:
-    chunks = [blows[start : start + _CHUNK] for start in range(0, len(blows), _CHUNK)]
-    if processes == 1:
-        yield from map(several, chunks)
-        return
-    with ProcessPoolExecutor(processes) as pool:
-        yield from pool.map(several, chunks)
-
-
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.option(
     "--workflow", "workflows", multiple=True, help=f"Only this workflow (default: {', '.join(WORKFLOWS)})."
@@ -238,7 +229,7 @@ def main(  # click passes all by name
         console=console, disable=as_json or not console.is_terminal,
     ) as progress:  # fmt: skip
         bar = progress.add_task("", total=len(blows))
-        for part in _tallies(blows, processes):
+        for part in spread(several, lumps(blows, _CHUNK), processes):
             tally.merge(part)
             progress.update(
                 bar, advance=part.runs, description=f"{len(tally.failed)} failed" if tally.failed else ""

@@ -8,8 +8,7 @@ import json
 import logging
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cache, partial
 from typing import Any
@@ -21,6 +20,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from makegood.testing.checker import Batch, timeline
 from makegood.testing.quiet import quiet
 from makegood.testing.shrinking import shrunk
+from makegood.testing.spreading import lumps, spread
 from makegood.testing.storm import ONCE, SERVICES_OF_STORM, orders, storm_app
 from makegood.testing.swarm import Swarm
 from makegood.testing.world import Orders, Outcome, World, drawn, empty_store
@@ -29,6 +29,7 @@ COMMAND = "python -m makegood.testing.seeds"
 ENOUGH = 100
 """From so many seeds on, a run must contain everything that can happen."""
 _SHOWN = 3
+_LUMP = 10
 _LINES = 150
 
 
@@ -129,16 +130,6 @@ def several(seeds: Sequence[int], only: str | None = None) -> Tally:
     return tally
 
 
-def tallies(seeds: Sequence[int], processes: int, only: str | None) -> Iterator[Tally]:
-    """Yield what became of the seeds, a few at a time."""
-    chunks = [seeds[start : start + 10] for start in range(0, len(seeds), 10)]
-    if processes == 1:
-        yield from map(partial(several, only=only), chunks)
-        return
-    with ProcessPoolExecutor(processes) as pool:
-        yield from pool.map(partial(several, only=only), chunks)
-
-
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--seeds", default=300, show_default=True, help="How many seeds to run.")
 @click.option("--from", "first", default=0, show_default=True, help="The first of them.")
@@ -179,7 +170,7 @@ def main(  # click passes all by name
         console=console, disable=as_json or not console.is_terminal,
     ) as progress:  # fmt: skip
         bar = progress.add_task("", total=seeds)
-        for part in tallies(range(first, first + seeds), processes, only):
+        for part in spread(partial(several, only=only), lumps(range(first, first + seeds), _LUMP), processes):
             tally.merge(part)
             progress.update(
                 bar,

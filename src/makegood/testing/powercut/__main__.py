@@ -3,8 +3,7 @@
 import json
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -16,20 +15,13 @@ from rich.table import Table
 from makegood.testing.powercut.cutting import BIRTH, Cut, Tally, Thoroughness
 from makegood.testing.powercut.disk import STYLES
 from makegood.testing.powercut.listening import ListeningError, library
+from makegood.testing.spreading import spread
 
 _SHOWN = 10
 
 
 def _cut(seed: int, how: Thoroughness, only: int | None = None, keep: Path | None = None) -> Tally:
     return Cut(seed, how, only=only, keep=keep).run()
-
-
-def _tallies(seeds: Sequence[int], how: Thoroughness, processes: int) -> Iterator[Tally]:
-    if processes == 1:
-        yield from map(partial(_cut, how=how), seeds)
-        return
-    with ProcessPoolExecutor(processes) as pool:
-        yield from pool.map(partial(_cut, how=how), seeds)
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
@@ -96,7 +88,7 @@ def _all(tally: Tally, chosen: Sequence[int], how: Thoroughness, processes: int,
         console=console, disable=as_json or not console.is_terminal,
     ) as progress:  # fmt: skip
         bar = progress.add_task("", total=len(chosen))
-        for part in _tallies(chosen, how, processes):
+        for part in spread(partial(_cut, how=how), chosen, processes):
             tally.merge(part)
             told = f"{tally.images.total()} images, {len(tally.failed)} findings"
             progress.update(bar, advance=1, description=told)
