@@ -1,7 +1,7 @@
 """``makegood queue send | receive | ack | list | replay | drop`` and ``makegood notices list | retry | drop``."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
@@ -252,13 +252,16 @@ def _which(chosen: tuple[str, ...], *, everything: bool, what: str) -> None:
         raise click.UsageError(f"say which: {what}..., or --all")
 
 
+def _of_many(what: str, all_of_them: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Make a function an operator's act on those that are named, or on all: it takes ``chosen`` and ``everything``."""
+    named = click.argument("chosen", metavar=f"[{what}]...", nargs=-1)
+    every = click.option("--all", "everything", is_flag=True, help=all_of_them)
+    return lambda act: named(every(by_operator(common(pass_cli(act)))))
+
+
 @click.command()
 @click.argument("name", metavar="NAME")
-@click.argument("chosen", metavar="[ID]...", nargs=-1)
-@click.option("--all", "everything", is_flag=True, help="All dead letters of the queue.")
-@by_operator
-@common
-@pass_cli
+@_of_many("ID", "All dead letters of the queue.")
 def replay(cli: Cli, /, **options: Any) -> None:
     """Let dead letters of queue NAME be received again, and end their alerts."""
     _revive(cli, **options, drop=False)
@@ -266,11 +269,7 @@ def replay(cli: Cli, /, **options: Any) -> None:
 
 @click.command()
 @click.argument("name", metavar="NAME")
-@click.argument("chosen", metavar="[ID]...", nargs=-1)
-@click.option("--all", "everything", is_flag=True, help="All dead letters of the queue.")
-@by_operator
-@common
-@pass_cli
+@_of_many("ID", "All dead letters of the queue.")
 def drop(cli: Cli, /, **options: Any) -> None:
     """Remove dead letters of queue NAME for good, and end their alerts."""
     _revive(cli, **options, drop=True)
@@ -341,22 +340,14 @@ def notices_list(cli: Cli, /, *, dead: bool, limit: int) -> None:
 
 
 @click.command("retry")
-@click.argument("chosen", metavar="[TASK]...", nargs=-1)
-@click.option("--all", "everything", is_flag=True, help="Of all tasks.")
-@by_operator
-@common
-@pass_cli
+@_of_many("TASK", "Of all tasks.")
 def notices_retry(cli: Cli, /, **options: Any) -> None:
     """Send again what was given up of these tasks, and end its alerts."""
     _resend(cli, **options, drop=False)
 
 
 @click.command("drop")
-@click.argument("chosen", metavar="[TASK]...", nargs=-1)
-@click.option("--all", "everything", is_flag=True, help="Of all tasks.")
-@by_operator
-@common
-@pass_cli
+@_of_many("TASK", "Of all tasks.")
 def notices_drop(cli: Cli, /, **options: Any) -> None:
     """Drop what is unsent of these tasks, with --all what was given up, and end its alerts: their submitters will not be told."""
     _resend(cli, **options, drop=True)
