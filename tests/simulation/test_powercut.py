@@ -19,7 +19,7 @@ from makegood.store.sqlite.threads import Line, Operation
 from makegood.testing.powercut import cutting
 from makegood.testing.powercut.__main__ import main
 from makegood.testing.powercut.cutting import BIRTH, Cut, Thoroughness
-from makegood.testing.powercut.disk import STYLES, Tape, image, points
+from makegood.testing.powercut.disk import PAGE, STYLES, Tape, image, points
 from makegood.testing.powercut.listening import ListeningError, library, listening
 from makegood.testing.powercut.recording import Moment, RecordedLine, RecordedWorld, ResumedWorld
 from makegood.testing.world import empty_store
@@ -144,7 +144,7 @@ def test_the_engine_that_goes_on_is_judged_by_books_that_outlived_the_cut(world:
 
 def test_a_seed_writes_the_same_in_the_same_order_every_time(world: RecordedWorld) -> None:
     """So that a failure's number names it: all is equal but for SQLite's random salts."""
-    again = RecordedWorld(SEED, template=empty_store())
+    again = RecordedWorld(SEED, template=empty_store(page=PAGE))
     again.record()
 
     def shape(tape: Tape) -> list[tuple[str, str, int, int]]:
@@ -235,7 +235,7 @@ def test_a_birth_has_no_seed_and_its_command_says_so() -> None:
 
 def test_recorded_worlds_differ_in_how_often_the_log_is_brought_into_the_file() -> None:
     """Otherwise the moments of that would not be cut at all."""
-    pages, template = set(), empty_store()
+    pages, template = set(), empty_store(page=PAGE)
     for seed in range(6):
         with closing(RecordedWorld(seed, template=template)) as world:
             pages.add(world.pages)

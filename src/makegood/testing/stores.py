@@ -7,6 +7,7 @@ operation something may strike, and requests and replies may be lost, come twice
 """
 
 import asyncio
+import os
 import sqlite3
 import threading
 from collections.abc import Callable, Sequence
@@ -108,7 +109,8 @@ class Files:
     """The connections to a world's file: one that writes and one that reads, used by all processes in turn.
 
     A transaction is done in one go, so no two of them ever meet, and whose connection it is makes no difference. To open a
-    file, compile all statements and set up the log for each process that starts was a quarter of a world's work.
+    file, compile all statements and set up the log for each process that starts was a quarter of a world's work. Nor does any
+    other program of the machine open it, so SQLite may keep its locks in memory (``unix-excl``) instead of asking the system.
     """
 
     def __init__(self) -> None:
@@ -118,7 +120,8 @@ class Files:
     def open(self, uri: str) -> sqlite3.Connection:
         """Return the connection that reads, or the one that writes."""
         if self.reading not in self._open:
-            self._open[self.reading] = connect(uri, factory=SharedConnection)  # type: ignore[assignment]
+            alone = f"{uri}&vfs=unix-excl" if os.name == "posix" else uri
+            self._open[self.reading] = connect(alone, factory=SharedConnection)  # type: ignore[assignment]
         return self._open[self.reading]
 
     def close(self) -> None:

@@ -41,16 +41,21 @@ from makegood.testing.swarm import SPELLS, Swarm, draw
 from makegood.workflow import App
 
 _LOOK = 0.5
+_PAGE = 1024  # bytes
 _MEMORY = Path("/dev/shm")  # noqa: S108 - only the simulator's own files, in a folder of its own
 
 Orders = Callable[[App, random.Random, int], Sequence[Order]]
 
 
-def empty_store() -> bytes:
-    """Return the file of a store into which nothing was written yet, to be copied into each world."""
+def empty_store(*, page: int = _PAGE) -> bytes:
+    """Return the file of a store into which nothing was written yet, to be copied into each world.
+
+    ``page``: bytes. Small by default, as a world's few rows are: a commit writes and sums whole pages.
+    """
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "empty.db"
         connection = connect(uri_of(path, create=True))
+        connection.execute(f"pragma page_size = {page}")
         set_up(connection, path, busy=1.0)
         upkeep.migrate(connection, path, SimulatedClock(lambda: 0.0))
         connection.execute("pragma wal_checkpoint(truncate)")

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from makegood.testing.powercut.birth import born
-from makegood.testing.powercut.disk import Image, Point, Tape, images, points
+from makegood.testing.powercut.disk import PAGE, Image, Point, Tape, images, points
 from makegood.testing.powercut.examining import Found, empty, opened, write_files
 from makegood.testing.powercut.recording import RecordedWorld, ResumedWorld
 from makegood.testing.powercut.twice import resumed
@@ -138,7 +138,7 @@ def record(seed: int, settings: Sequence[str] = ()) -> Recording:
     if seed == BIRTH:
         with scratch() as folder:
             return born(folder)
-    world = RecordedWorld(seed, template=empty_store(), settings=settings)
+    world = RecordedWorld(seed, template=empty_store(page=PAGE), settings=settings)
     outcome = world.record()
     if outcome.findings:
         raise RuntimeError(f"seed {seed}: wrong without any power cut: {outcome.findings[0]}")
