@@ -123,6 +123,11 @@ bench: .venv ## makegood beside its peers and the bare floor, in one run (QUICK=
 	@scripts/servers.sh
 	@$(python) -m benchmarks $(if $(filter-out 0,$(QUICK)),--quick) $(ARGS)
 
+.PHONY: bench-scale
+bench-scale: .venv ## what one PostgreSQL carries with 1, 2, 4, 8 processes, and a model of larger machines (ARGS="--quick")
+	@scripts/postgres.sh
+	@$(python) -m benchmarks.scale $(ARGS)
+
 .PHONY: lint
 lint: .venv
 	@$(bin)/ruff format --check --quiet --output-format=concise . || { echo 'makegood: the files above are not formatted; run `make format`' >&2; exit 1; }

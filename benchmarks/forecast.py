@@ -1,0 +1,307 @@
+"""What a fleet on one PostgreSQL would carry: the stations of ``queueing`` put together as makegood uses them, with measured costs.
+
+A task goes through *stages*, each a write (or a look) of one process. What waits for a stage in a process shares the next batch:
+CPU of that process, a round trip, CPU of a backend, the commit. A commit that notifies holds one lock of the whole server until it
+is flushed (PostgreSQL sees to it that notifications go out in the order of the commits), so such commits are not flushed together;
+others are. Each notification then wakes every process.
+
+    cost of a batch of n = fixed + n * each          (seconds of CPU, of the client and of the server, by kind of process)
+
+``fitted`` finds both from runs of *one* process with different numbers of tasks in flight; everything else is a prediction.
+Not in the model: locks inside PostgreSQL other than that one, caches, checkpoints, autovacuum (its CPU is in the costs).
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from benchmarks.crew import STEPS
+from benchmarks.meters import percentile
+from benchmarks.queueing import Cores, Lock, Log, Simulator, Tally, Thread
+
+_ABREAST = 64
+"""From so many on a Scheduler has two commits under way."""
+_MOST = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Seconds of CPU: of each batch, and of each thing in it."""
+
+    fixed: float
+    each: float
+
+    def of(self, count: int) -> float:
+        """Return what a batch of so many costs."""
+        return self.fixed + self.each * count
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A write of one kind of process. ``notifies``: its commit does. ``rests``: nothing is written. ``trips``: round trips.
+    ``acts``: an action of the user's stands before it.
+    """
+
+    kind: str
+    lane: str
+    notifies: bool = False
+    rests: bool = False
+    trips: int = 1
+    acts: bool = False
+
+
+def route(shape: str, steps: int = STEPS) -> list[Stage]:
+    """Return the stages of a task of so many steps in sequence."""
+    engine = "scheduler" if shape == "apart" else "engine"
+    submitted = Stage("engine" if shape == "inside" else "submitter", "submit", notifies=shape != "inside")
+    stages = [submitted]
+    if shape != "inside":
+        stages.append(Stage(engine, "decide", notifies=shape == "apart", trips=4))
+    for n in range(steps):
+        if shape == "apart":
+            stages += [Stage("agents", "take"), Stage("agents", "answer", notifies=True, acts=True)]
+        last = n == steps - 1
+        stages.append(
+            Stage(engine, "decide", notifies=last or shape == "apart", trips=2 if shape == "apart" else 1,
+                  acts=shape != "apart")
+        )  # fmt: skip
+    if shape != "inside":
+        stages.append(Stage("submitter", "hear", rests=True))
+    return stages
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """Measured costs of a shape, by kind of process; ``wake``: of a notification, for each process that listens."""
+
+    shape: str
+    client: Mapping[str, Cost]
+    server: Mapping[str, Cost]
+    wal_bytes: float
+    """By step."""
+    wake: float = 0.0
+
+
+def fitted(shape: str, runs: Sequence[Mapping[str, Any]], wake: float = 0.0) -> Costs:
+    """Find the costs of a shape from runs of one process with different flights (at least two), by least squares.
+
+    Batches per thing are told by commits: at one task in flight each write has a commit of its own, and some looks that find
+    nothing have one as well.
+    """
+    stages = route(shape)
+    mine = {stage.kind: sum(s.kind == stage.kind for s in stages) for stage in stages}
+    most = max(sum(not stage.rests for stage in stages), *(run["commits_per_task"] for run in runs))
+    shares = [run["commits_per_task"] / most for run in runs]
+    client, server = {}, {}
+    for kind, count in mine.items():
+        client[kind] = _line(shares, [run["client_us"][kind] * STEPS / count / 1e6 for run in runs])
+        spent = []
+        for run in runs:
+            # What background processes of the server use is laid upon those for whom they work.
+            known = sum(run["server_us_by"].values())
+            part = run["server_us_by"][kind] / known if known else 1 / len(mine)
+            spent.append(run["server_us"] * part * STEPS / count / 1e6)
+        server[kind] = _line(shares, spent)
+    return Costs(shape, client, server, runs[-1]["wal_bytes_per_step"], wake)
+
+
+def _line(shares: Sequence[float], spent: Sequence[float]) -> Cost:
+    """Return fixed and each of ``spent = fixed * batches per thing + each``, neither below zero; relative errors count alike."""
+    weights = [1 / max(value, 1e-9) ** 2 for value in spent]
+    total = sum(weights)
+    mean_x = sum(w * x for w, x in zip(weights, shares, strict=True)) / total
+    mean_y = sum(w * y for w, y in zip(weights, spent, strict=True)) / total
+    over = sum(w * (x - mean_x) ** 2 for w, x in zip(weights, shares, strict=True))
+    both = sum(w * (x - mean_x) * (y - mean_y) for w, x, y in zip(weights, shares, spent, strict=True))
+    fixed = max(0.0, both / over) if over > 0 else 0.0
+    return Cost(fixed, max(0.0, mean_y - fixed * mean_x))
+
+
+@dataclass(frozen=True, slots=True)
+class Machines:
+    """Where a fleet runs. ``cores`` of the server's machine; ``beside``: the processes of makegood run there, too, else on machines
+    with a core for each. ``trip``: seconds of a round trip. ``flush``: seconds of a flush, on average. ``bandwidth``: of the disk, bytes/s.
+    ``action``: seconds that a step takes at its service.
+    """
+
+    cores: int
+    beside: bool = False
+    trip: float = 0.0
+    flush: float = 0.001
+    bandwidth: float = math.inf
+    action: float = 0.0
+
+
+@dataclass(slots=True)
+class _Batcher:
+    """What waits in one process for one kind of write."""
+
+    network: "Network"
+    thread: Thread
+    abreast: int
+    waiting: list[tuple[int, int, float]] = field(default_factory=list)
+    under_way: int = 0
+
+    def put(self, thing: tuple[int, int, float]) -> None:
+        self.waiting.append(thing)
+        self.begin()
+
+    def begin(self) -> None:
+        if not self.waiting or self.under_way >= self.abreast:
+            return
+        if self.under_way and len(self.waiting) < _ABREAST:
+            return
+        count = min(_MOST, len(self.waiting))
+        if self.abreast > 1 and not self.under_way and count >= 2 * _ABREAST:
+            count = (count + 1) // 2
+        batch, self.waiting = self.waiting[:count], self.waiting[count:]
+        self.under_way += 1
+        self.network.write(self, batch)
+        self.begin()
+
+    def ended(self) -> None:
+        self.under_way -= 1
+        self.begin()
+
+
+class Network:
+    """A closed network: so many processes of each kind, so many tasks in flight, each submitted again when it has ended."""
+
+    def __init__(
+        self,
+        costs: Costs,
+        machines: Machines,
+        processes: int,
+        flight: int,
+        *,
+        submitters: int = 1,
+        seed: int = 1,
+    ) -> None:
+        self.simulator = simulator = Simulator(seed)
+        self.costs, self.machines, self.stages = costs, machines, route(costs.shape)
+        self.server = Cores(simulator, machines.cores)
+        self.log = Log(simulator, self._flush, machines.bandwidth)
+        self.lock = Lock(simulator)
+        self.tasks = Tally(simulator)
+        self.commits = 0
+        counts = {kind: submitters if kind == "submitter" else processes for kind in costs.client}
+        self.listening = sum(counts.values())
+        clients = self.server if machines.beside else Cores(simulator, self.listening)
+        self.threads = {kind: [Thread(clients) for _ in range(count)] for kind, count in counts.items()}
+        lanes = {(stage.kind, stage.lane) for stage in self.stages}
+        self.batchers = {
+            (kind, lane): [
+                _Batcher(self, thread, 2 if lane == "decide" else 1) for thread in self.threads[kind]
+            ]
+            for kind, lane in sorted(lanes)
+        }
+        for n in range(flight):
+            self._submit(n)
+
+    def _flush(self) -> float:
+        # Half of it always, half by chance: the longest of a hundred takes three times the mean.
+        return self.machines.flush / 2 + self.simulator.exponential(self.machines.flush / 2)
+
+    def _submit(self, task: int) -> None:
+        self._go(task, 0, self.tasks.enter())
+
+    def _go(self, task: int, at: int, entered: float) -> None:
+        if at == len(self.stages):
+            self.tasks.leave(entered)
+            self._submit(task)
+            return
+        stage = self.stages[at]
+        batchers = self.batchers[stage.kind, stage.lane]
+        # A caller stays with its process, and so does what is submitted inside of one; others take whatever is there.
+        home = task if stage.kind == "submitter" or self.costs.shape == "inside" else hash((task, entered))
+        chosen = batchers[home % len(batchers)]
+        if stage.acts and self.machines.action > 0:
+            self.simulator.after(self.machines.action, lambda: chosen.put((task, at, entered)))
+        else:
+            chosen.put((task, at, entered))
+
+    def write(self, batcher: _Batcher, batch: list[tuple[int, int, float]]) -> None:
+        """Carry a batch through: CPU, the way there, CPU of a backend, commit, the way back, CPU."""
+        kind = self.stages[batch[0][1]].kind
+        client, server = self.costs.client[kind].of(len(batch)), self.costs.server[kind].of(len(batch))
+        stages = [self.stages[at] for _, at, _ in batch]
+        trips = max(stage.trips for stage in stages)
+        notifies = any(stage.notifies for stage in stages)
+        rests = all(stage.rests for stage in stages)
+        size = self.costs.wal_bytes * STEPS / sum(not stage.rests for stage in self.stages) * len(batch)
+        machines, simulator = self.machines, self.simulator
+
+        def sent() -> None:
+            simulator.after(machines.trip * (trips - 0.5), lambda: self.server.use(server, done))
+
+        def done() -> None:
+            if rests:
+                back()
+            elif notifies:
+                self.lock.take(lambda: self.log.flush(size, told))
+            else:
+                self.log.flush(size, back)
+
+        def told() -> None:
+            self.lock.give()
+            for _ in range(self.listening):
+                self.server.use(self.costs.wake, _nothing)
+            back()
+
+        def back() -> None:
+            self.commits += not rests
+            simulator.after(machines.trip / 2, lambda: batcher.thread.run(client / 2, ended))
+
+        def ended() -> None:
+            for task, at, entered in batch:
+                self._go(task, at + 1, entered)
+            batcher.ended()
+
+        batcher.thread.run(client / 2, sent)
+
+    def run(self, seconds: float, warm: float) -> dict[str, float]:
+        """Let time pass; returns rates, times, and how busy each kind of station was."""
+        simulator = self.simulator
+        simulator.run(warm)
+        self.tasks.clear()
+        before = self.server.busy, self.log.busy, self.lock.held, self.commits
+        threads = [thread.busy for some in self.threads.values() for thread in some]
+        simulator.run(warm + seconds)
+        stays = sorted(self.tasks.stays)
+        later = [thread.busy for some in self.threads.values() for thread in some]
+        return {
+            "tasks_per_second": self.tasks.rate,
+            "p50_ms": percentile(stays, 0.5) * 1000,
+            "p99_ms": percentile(stays, 0.99) * 1000,
+            "mean_ms": self.tasks.mean_stay * 1000,
+            "commits_per_second": (self.commits - before[3]) / seconds,
+            "server_cpu": (self.server.busy - before[0]) / seconds / self.machines.cores,
+            "disk": (self.log.busy - before[1]) / seconds,
+            "notify_lock": (self.lock.held - before[2]) / seconds,
+            "busiest_process": max(b - a for a, b in zip(threads, later, strict=True)) / seconds,
+        }
+
+
+def _nothing() -> None:
+    pass
+
+
+def limit(costs: Costs, machines: Machines, count: int) -> dict[str, float]:
+    """Return tasks/s that each resource alone would bear when batches are large: the smallest of them is the bound."""
+    stages = route(costs.shape)
+    client = max(
+        sum(s.kind == kind for s in stages)
+        * cost.each
+        / (1 if kind == "submitter" and machines.beside else count)
+        for kind, cost in costs.client.items()
+    )
+    clients = sum(costs.client[stage.kind].each for stage in stages)
+    server = sum(costs.server[stage.kind].each for stage in stages)
+    cores = (server + clients if machines.beside else server) / machines.cores
+    disk = costs.wal_bytes * STEPS / machines.bandwidth
+    return {
+        "one process": 1 / client,
+        "processors": 1 / cores,
+        "disk": 1 / disk if disk else math.inf,
+    }
