@@ -94,12 +94,15 @@ class PayloadError(SubmissionError):
 
 
 class QueueFullError(SubmissionError):
-    """As many messages wait in a queue as may: nothing was sent. ``queue`` and ``limit`` say which and how many."""
+    """More messages would wait in a queue than may: nothing was sent. ``queue`` and ``limit`` say which and how many; ``room``: how
+    many of them it could have taken.
+    """
 
-    def __init__(self, message: str, *, queue: str = "", limit: int = 0) -> None:
+    def __init__(self, message: str, *, queue: str = "", limit: int = 0, room: int = 0) -> None:
         super().__init__(message)
         self.queue = queue
         self.limit = limit
+        self.room = room
 
 
 class MissingValueError(MakegoodError):

@@ -4,7 +4,7 @@ An entry is sent to its queue under its key, then deleted. Who dies in between h
 queue, which remembers the key for ever, keeps what it has. So any number of relays may run, and be killed at any moment.
 
 An entry that no queue can take (its payload is no JSON, for one) is set aside in the outbox, with the reason and an alert; the
-others go on. A full queue holds up its own entries only.
+others go on. A queue is given what it has room for, in order; a full one holds up its own entries only.
 """
 
 import asyncio
@@ -116,9 +116,7 @@ class Relay:
             try:
                 sent = await self._store.send_messages([message for _, message in wanted], self._most)
             except QueueFullError as full:
-                log.warning("%s", full)
-                self._full[full.queue] = asyncio.get_running_loop().time() + FULL
-                wanted = [pair for pair in wanted if pair[0].queue != full.queue]
+                wanted = self._fitting(wanted, full)
             except PayloadError as why:
                 if len(wanted) == 1:
                     refused.append((wanted[0][0], str(why)))
@@ -135,6 +133,19 @@ class Relay:
                         )  # fmt: skip
                 return [entry for entry, _ in wanted]
         return []
+
+    def _fitting(
+        self, wanted: list[tuple[Entry, Outgoing]], full: QueueFullError
+    ) -> list[tuple[Entry, Outgoing]]:
+        """Return fewer of them, in order: of the queue that cannot take them all those that it has room for. Where that is none it
+        is left alone for a while.
+        """
+        of_it = [n for n, (entry, _) in enumerate(wanted) if entry.queue == full.queue]
+        late = set(of_it[min(full.room, len(of_it) - 1) :])  # one less at least: others fill it, too
+        if len(late) == len(of_it):
+            log.warning("%s", full)
+            self._full[full.queue] = asyncio.get_running_loop().time() + FULL
+        return [pair for n, pair in enumerate(wanted) if n not in late]
 
     async def _tell(self, refused: Sequence[tuple[Entry, str]]) -> None:
         alerts = [

@@ -240,17 +240,41 @@ async def test_what_no_queue_can_take_is_set_aside_with_an_alert_and_goes_on_whe
     assert {a.ended_why for a in await store.alerts(ended=True)} == {"mended, and carried"}
 
 
-async def test_a_full_queue_holds_up_its_own_entries_only(store: Store, source: Source, carry: Carry) -> None:
+async def test_a_full_queue_holds_up_its_own_entries_only(
+    store: Store, source: Source, carry: Carry, caplog: pytest.LogCaptureFixture
+) -> None:
     carrier = carry(store, most=2)
-    for n in range(3):
+    for n in range(4):
         await source.put(f"o-{n}")
     await source.put("mail", queue="mails")
     await carrier.turn()
     assert await waiting(store, "mails") == ["mail"]
-    assert await waiting(store) == []
+    assert await waiting(store) == ["o-0", "o-1"], "what there was room for, in order"
+    assert caplog.text == ""
+    await carrier.turn()
+    assert "queue orders is full: 2 messages wait in it, and its limit is 2" in caplog.text
     await source.put("mail-2", queue="mails")
     assert await carrier.turn() == 1, "the full one is left alone for a while"
-    assert await source.keys() == ["o-0", "o-1", "o-2"]
+    assert await source.keys() == ["o-2", "o-3"]
+
+
+async def test_more_entries_than_a_queue_may_hold_go_as_room_comes_each_once(
+    store: Store, source: Source, carry: Carry
+) -> None:
+    """A relay had sent some and not deleted them when it died."""
+    keys = [f"o-{n:02}" for n in range(25)]
+    for key in keys:
+        await source.put(key)
+    with pytest.raises(mg.StoreUnavailableError):
+        await carry(store, most=7, around=Dying).turn()
+    read: list[str] = []
+    while await source.keys():
+        await carry(store, most=7).turn()
+        there = await waiting(store)
+        assert len(there) <= 7
+        read += there
+        await take_all(store)
+    assert read == keys
 
 
 async def test_a_node_carries_and_makes_tasks_of_it(store: Store, source: Source) -> None:

@@ -123,14 +123,19 @@ async def test_an_id_without_memory_is_free_once_it_is_acknowledged(store: Store
 
 async def test_a_full_queue_takes_nothing_of_what_was_to_be_sent(store: Store) -> None:
     await store.send_messages([out("1"), out("2")], 3)
-    with pytest.raises(QueueFullError, match="queue orders is full: 3 messages wait") as caught:
-        await store.send_messages([out("3"), out("4"), out("5", "other")], 3)
-    assert (caught.value.queue, caught.value.limit) == ("orders", 3)
+    with pytest.raises(
+        QueueFullError, match="room for 1 of 2 messages: 2 messages wait in it, and its limit is 3"
+    ) as caught:
+        await store.send_messages([out("3"), out("4"), out("1"), out("5", "other")], 3)
+    assert (caught.value.queue, caught.value.limit, caught.value.room) == ("orders", 3, 1)
     await store.send_messages([out("3"), out("1")], 3)
     await store.send_messages([out("1", "other")], 3)
     assert names(await take(store)) == ["1", "2", "3"]
-    with pytest.raises(QueueFullError):  # those that are taken wait as well: they may come back
-        await store.send_messages([out("4")], 3)
+    with pytest.raises(QueueFullError, match="queue orders is full: 3 messages wait") as caught:  # those that
+        await store.send_messages([out("4")], 3)  # are taken wait as well: they may come back
+    assert caught.value.room == 0
+    with pytest.raises(QueueFullError, match="queue orders is full: more than 2 messages wait"):
+        await store.send_messages([out("4"), out("5")], 2)
 
 
 async def test_one_that_finds_its_queue_full_leaves_others_alone(store: Store) -> None:

@@ -164,11 +164,17 @@ def overfull(queue: str, most: int) -> Alert:
     return Alert("dead_letter", step=queue, text=text)
 
 
-def full(queue: str, most: int) -> QueueFullError:
-    """Return the error for a queue that takes no more."""
+def full(queue: str, most: int, waiting: int, new: int) -> QueueFullError:
+    """Return the error for a queue in which ``waiting`` messages wait (counted to one above ``most``) and that cannot take ``new``
+    more.
+    """
+    wait = f"{waiting} messages wait in it" if waiting <= most else f"more than {most} messages wait in it"
+    room = max(most - waiting, 0)
+    why = f"has room for {room} of {new} messages" if room else "is full"
     return QueueFullError(
-        f"queue {queue} is full: {most} messages wait in it, and its limit is {most}. Nothing was sent: see who reads it "
+        f"queue {queue} {why}: {wait}, and its limit is {most}. Nothing was sent: see who reads it "
         f"(`makegood queue list`), or raise the limit (queue_limit, MAKEGOOD_QUEUE_LIMIT)",
         queue=queue,
         limit=most,
+        room=room,
     )

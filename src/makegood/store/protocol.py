@@ -250,7 +250,8 @@ class Messages(Protocol):
 
         A queue that knows the id (a message that waits, is dead, or is remembered) keeps what it has: ``created=False``.
         Raises ``QueueFullError`` when more than ``most`` messages would wait in a queue (sends of one moment may not see each
-        other, and all be taken), ``PayloadError`` for values that the database refuses; then nothing was sent.
+        other, and all be taken; its ``room``: how many would not have been too many), ``PayloadError`` for values that the
+        database refuses; then nothing was sent.
         """
         ...
 

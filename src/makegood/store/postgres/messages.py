@@ -1,6 +1,7 @@
 """Messages in queues: sent, given to receivers under a lease, acknowledged, given back, dead."""
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TypeVar
@@ -190,8 +191,8 @@ async def send(tx: Transaction, messages: Sequence[Outgoing], most: int) -> list
             ) from fault
         raise
     tx.idle = not made
-    for queue in sorted({queue for queue, _ in made}):
-        await _check(tx, queue, most)
+    for queue, new in sorted(Counter(queue for queue, _ in made).items()):
+        await _check(tx, queue, most, new)
     is_new: list[bool] = []
     for m in messages:
         is_new.append((m.queue, m.id) in made)
@@ -209,13 +210,13 @@ async def _others(tx: Transaction, known: Sequence[tuple[int, Outgoing]]) -> set
     return {row["n"] for row in await tx.rows(_OTHERS, *asked)}
 
 
-async def _check(tx: Transaction, queue: str, most: int) -> None:
-    """Raise ``QueueFullError`` when too many messages wait, once those that have expired are gone."""
+async def _check(tx: Transaction, queue: str, most: int, new: int) -> None:
+    """Raise ``QueueFullError`` when too many messages wait, with the ``new`` ones, once those that have expired are gone."""
     if await tx.connection.fetchval(_LENGTH, queue, most + 1) <= most:
         return
     await tx.run(_EXPIRED, queue)
-    if await tx.connection.fetchval(_LENGTH, queue, most + 1) > most:
-        raise mail.full(queue, most)
+    if (waiting := await tx.connection.fetchval(_LENGTH, queue, most + new + 1)) > most:
+        raise mail.full(queue, most, waiting - new, new)
 
 
 async def due(connection: Connection, queue: str) -> float | None:

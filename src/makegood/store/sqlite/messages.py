@@ -1,6 +1,7 @@
 """Messages in queues: sent, given to receivers under a lease, acknowledged, given back, dead."""
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any, TypeVar
@@ -128,8 +129,9 @@ def send(tx: Transaction, asked: Sequence[tuple[Outgoing, int]]) -> list[Sent]:
             f"the database refuses a value of this message ({type(fault).__name__}: {fault}); nothing was sent"
         ) from fault
     grown = {m.queue: most for (m, most), answer in zip(asked, answers, strict=True) if answer.created}
+    new = Counter(m.queue for (m, _), answer in zip(asked, answers, strict=True) if answer.created)
     for queue, most in grown.items():
-        _check(tx, queue, most)
+        _check(tx, queue, most, new[queue])
         tx.topics.add(f"queue:{queue}")
     return answers
 
@@ -140,13 +142,13 @@ def _send(tx: Transaction, m: Outgoing) -> Sent:
     return Sent(m.id, created=False, conflict=bool(tx.rows(_OTHER, (m.queue, m.id, blob(m.body)))))
 
 
-def _check(tx: Transaction, queue: str, most: int) -> None:
-    """Raise ``QueueFullError`` when too many messages wait, once those that have expired are gone."""
+def _check(tx: Transaction, queue: str, most: int, new: int) -> None:
+    """Raise ``QueueFullError`` when too many messages wait, with the ``new`` ones, once those that have expired are gone."""
     if tx.rows(_LENGTH, (queue, most + 1))[0][0] <= most:
         return
     tx.run(_EXPIRED, (queue, tx.now))
-    if tx.rows(_LENGTH, (queue, most + 1))[0][0] > most:
-        raise mail.full(queue, most)
+    if (waiting := tx.rows(_LENGTH, (queue, most + new + 1))[0][0]) > most:
+        raise mail.full(queue, most, waiting - new, new)
 
 
 def _rest(tx: Transaction, queue: str) -> float | None:
