@@ -14,7 +14,7 @@ from makegood.store.postgres.faults import cause, is_data, is_lost, refused, tra
 from makegood.store.postgres.floors import Floors
 from makegood.store.postgres.lanes import Pauses, Tasks
 from makegood.store.postgres.link import Address
-from makegood.store.postgres.statement import PARTS, numbers, place, statement
+from makegood.store.postgres.statement import PARTS, joined, numbers, parameters, place, statement
 from makegood.store.postgres.together import Together
 
 SERVER = "PostgreSQL at db:5432, database x, user me"
@@ -120,8 +120,18 @@ def test_numbers_travel_as_the_text_of_an_array(column: list[int | None]) -> Non
     text = numbers(column)
     assert text[0] + text[-1] == "{}"
     inside = text[1:-1]
-    parts = inside.split(", ") if inside else []
-    assert [None if part == "NULL" else int(part) for part in parts] == column
+    parts = inside.split(",") if inside else []
+    assert [None if part == "null" else int(part) for part in parts] == column
+
+
+@given(st.lists(st.none() | st.binary()))
+def test_byte_strings_travel_joined_and_are_found_again(column: list[bytes | None]) -> None:
+    data, spans = joined(column)
+    begins = [None if span is None else (span >> 32) - 1 for span in spans]
+    sizes = [0 if span is None else span & 0xFFFFFFFF for span in spans]
+    assert sum(sizes) == len(data)
+    found = [None if n is None else data[n : n + size] for n, size in zip(begins, sizes, strict=True)]
+    assert found == column
 
 
 @given(st.integers(0, 2**31 - 1), st.integers(0, 2**31 - 1))
@@ -134,7 +144,7 @@ def test_a_place_holds_index_and_attempt(idx: int, attempt: int) -> None:
 def test_a_statement_has_the_parameters_that_it_says() -> None:
     """Every parameter from the first to the last appears (the moves of events are one); a part that is absent adds none."""
     all_parts = statement(tuple(PARTS))
-    count = 8 + 2 + 2 + 6 + 1 + sum(len(part.columns) for part in PARTS.values())
+    count = 8 + 2 + 2 + 6 + 1 + sum(parameters(part.columns) for part in PARTS.values())
     assert all(f"${n}" in all_parts for n in range(1, count + 1))
     assert f"${count + 1}" not in all_parts
     assert "@" not in all_parts

@@ -70,7 +70,7 @@ def spec(plan: StepPlan) -> bytes:
 
 def static(inputs: tuple[bytes, ...], returns: Template, reply: Reply | None = None) -> bytes:
     """Return a task's inputs, result template and whom to tell as JSON."""
-    return _encode(Static(tuple(msgspec.Raw(i) for i in inputs), returns, reply))
+    return _encode(Static(tuple([msgspec.Raw(i) for i in inputs]), returns, reply))
 
 
 def read_static(data: bytes) -> tuple[tuple[bytes, ...], Template, Reply | None]:
@@ -125,7 +125,7 @@ def read_request(data: bytes, within: float, waited: float) -> Request:
     return msgspec.structs.replace(_request(data), within=within, waited=waited)
 
 
-def moves(value: list[Move]) -> bytes:
+def moves(value: Sequence[Move]) -> bytes:
     """Return a Decision's moves as JSON."""
     return _encode(value)
 

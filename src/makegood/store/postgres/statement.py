@@ -13,9 +13,9 @@ Every part writes only when it is ok; otherwise nothing is written, the answer n
 the batch is tried again without the losers. A request row that is judged in the very moment between ``there`` and its
 deletion (``gone``) makes the whole statement fail by a division by zero, and it is tried anew.
 
-Numbers travel as the text of an array and the index and attempt of a row in one number (its *place*): a driver looks at
-each element of an array several times, and the server stores each column of ``unnest`` by itself, so a batch costs what
-its columns cost. The usual changes have parts of their own for the same reason, with the few columns that vary.
+Numbers travel as the text of an array, the index and attempt of a row in one number (its *place*), and the byte strings of a
+column joined to one, each named by a number (its *span*): a driver looks at each element of an array several times, and the
+server stores each column of ``unnest`` by itself, so a batch costs what its columns cost. The usual changes have parts of their own for the same reason, with the few columns that vary.
 
 The first dispatch of a step writes no step row at all: a request row whose attempt is above the step's says that it is
 running. Whoever takes such a request away without a Scheduler's Decision (the Supervisor, judging it) writes that down.
@@ -28,8 +28,11 @@ whole. A clock is read in a sub-select when an index shall be searched by it. No
 touch the same row: one of the two changes would be dropped in silence.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+
+import msgspec
 
 from makegood.store.notices import KEPT
 
@@ -328,6 +331,8 @@ from at
 """
 _FIRST = 9
 
+_encode = msgspec.json.Encoder().encode
+
 
 def is_number(kind: str) -> bool:
     """Return whether a column of this type travels as the text of an array."""
@@ -338,19 +343,57 @@ def numbers(column: list[int | None]) -> str:
     """Return numbers as the text of an array.
 
     >>> numbers([1, None, 3])
-    '{1, NULL, 3}'
+    '{1,null,3}'
     """
-    return f"{{{repr(column)[1:-1]}}}".replace("None", "NULL")
+    return f"{{{_encode(column)[1:-1].decode()}}}"  # JSON's, in other brackets: many times as fast as Python's own
 
 
-def _array(kind: str, number: int) -> str:
-    return f"${number}::text::{kind}[]" if is_number(kind) else f"${number}::{kind}[]"
+def joined(column: Sequence[bytes | None]) -> tuple[bytes, list[int | None]]:
+    """Return byte strings as one, and where in it, from 1, each begins and how long it is, both in one number: see ``piece``.
+
+    >>> joined([b"ab", None])
+    (b'ab', [4294967298, None])
+    """
+    spans: list[int | None] = []
+    start = 1
+    for value in column:
+        if value is None:
+            spans.append(None)
+        else:
+            spans.append(start << 32 | len(value))
+            start += len(value)
+    return b"".join(filter(None, column)), spans
+
+
+def piece(span: str, number: int) -> str:
+    """Return the byte string that ``span``, a number made by ``joined``, names in the parameter with this number."""
+    return f"substring(${number}::bytea from ({span} >> 32)::int for ({span} & 4294967295)::int)"
+
+
+def parameters(columns: Columns) -> int:
+    """Return how many parameters rows of these columns take: byte strings take two."""
+    return len(columns) + sum(kind == "bytea" for _, kind in columns)
+
+
+_PLAIN = "unnest(@arrays) as x (@names)"
+_PIECES = "(select @values from unnest(@arrays) as u (@names)) as x"
 
 
 def unnested(columns: Columns, first: int) -> str:
     """Return rows of these columns as ``x``, from the parameters that begin with number ``first``."""
-    arrays = ", ".join(_array(kind, n) for n, (_, kind) in enumerate(columns, first))
-    return f"unnest({arrays}) as x ({', '.join(name for name, _ in columns)})"
+    arrays, values = [], []
+    for name, kind in columns:
+        if kind == "bytea":
+            arrays.append(f"${first + 1}::text::bigint[]")
+            values.append(f"{piece(f'u.{name}', first)} as {name}")
+            first += 1
+        else:
+            arrays.append(f"${first}::text::{kind}[]" if is_number(kind) else f"${first}::{kind}[]")
+            values.append(f"u.{name}")
+        first += 1
+    text = _PLAIN if parameters(columns) == len(columns) else _PIECES
+    text = text.replace("@arrays", ", ".join(arrays)).replace("@values", ", ".join(values))
+    return text.replace("@names", ", ".join(name for name, _ in columns))
 
 
 @lru_cache(maxsize=1000)
@@ -363,9 +406,9 @@ def statement(names: tuple[str, ...]) -> str:
     """
     first = _FIRST
     text = _HEAD.replace("@held", unnested(HELD, first))
-    first += len(HELD)
+    first += parameters(HELD)
     text = text.replace("@consumed", unnested(CONSUMED, first))
-    first += len(CONSUMED)
+    first += parameters(CONSUMED)
     shared: dict[str, str] = {}
     if "handed" in names or "sent" in names:
         shared = {f"@{name}[": f"(${n}::{kind}[])[" for n, (name, kind) in enumerate(KINDS, first)}
@@ -376,7 +419,7 @@ def statement(names: tuple[str, ...]) -> str:
     for name in names:
         part = PARTS[name]
         text += f"p_{name} as ({part.text.replace('@rows', unnested(part.columns, first))}),\n"
-        first += len(part.columns)
+        first += parameters(part.columns)
     for mark, array in shared.items():
         text = text.replace(mark, array)
     withdrawn = "(select array_agg(n) from p_withdraw)" if "withdraw" in names else "null::bigint[]"

@@ -28,7 +28,9 @@ from makegood.store.postgres.statement import (
     LISTENER,
     NOTICE,
     QUEUED,
+    joined,
     numbers,
+    piece,
     place,
     unnested,
 )
@@ -46,10 +48,10 @@ at as materialized (select extract(epoch from clock_timestamp())::float8 as now 
 ins as (
     insert into makegood.task (id, app, workflow, key, fingerprint, state, goal, on_failure, submission, priority, ready_seq,
         locked_by, epoch, within, complete_by, undo_within, cause, failure_count, lost, task_expired, correlation_id, trace, created_at, static@columns)
-    select x.id, ($6::text[])[x.shape], ($7::text[])[x.shape], @key, x.fingerprint, @state, 'forward', ($8::text[])[x.shape], 1,
-        ($9::int[])[x.shape], (extract(epoch from clock_timestamp()) * 1000000)::bigint, ($26::bigint[])[x.shape], (($26::bigint[])[x.shape] is not null)::int,
-        ($10::float8[])[x.shape], @complete_by, ($11::float8[])[x.shape], '', 0, 0, false, @correlation_id, @trace, at.now, x.static@values
-    from at cross join unnest($12::text::bigint[], $13::text::int[], $14::bytea[], $15::bytea[], $16::text[], $17::text[], $18::text[]@array)
+    select x.id, ($6::text[])[x.shape], ($7::text[])[x.shape], @key, @fingerprint, @state, 'forward', ($8::text[])[x.shape], 1,
+        ($9::int[])[x.shape], (extract(epoch from clock_timestamp()) * 1000000)::bigint, ($27::bigint[])[x.shape], (($27::bigint[])[x.shape] is not null)::int,
+        ($10::float8[])[x.shape], @complete_by, ($11::float8[])[x.shape], '', 0, 0, false, @correlation_id, @trace, at.now, @static@values
+    from at cross join unnest($12::text::bigint[], $13::text::int[], $15::text::bigint[], $16::text::bigint[], $17::text[], $18::text[], $19::text[]@array)
         as x (id, shape, fingerprint, static, key, correlation_id, trace@name)
     on conflict do nothing
     returning id
@@ -58,7 +60,7 @@ st as (
     insert into makegood.step (task, idx, kind, name, agent, action, state, attempt, round, failure_count, asked, deaths, flags, spec)
     select t.id, s.idx, s.kind, s.name, s.agent, s.action, 'waiting', 0, 1, 0, 0, 0, 0, s.spec
     from at cross join unnest($12::text::bigint[], $13::text::int[]) as t (id, shape)
-        join unnest($19::text::int[], $20::text::int[], $21::text[], $22::text[], $23::text[], $24::text[], $25::bytea[])
+        join unnest($20::text::int[], $21::text::int[], $22::text[], $23::text[], $24::text[], $25::text[], $26::bytea[])
             as s (shape, idx, kind, name, agent, action, spec) on s.shape = t.shape
     where (select count(*) from ins) = $5 or t.id = any (array(select id from ins))
 ),
@@ -77,26 +79,26 @@ _BEGUN = """
 rq as (
     insert into makegood.request (task, idx, attempt, kind, agent, action, priority, isolate, starved, sent_at, taken_by, within,
         complete_by, answered, body)
-    select r.task, (r.place >> 32)::int, (r.place & 4294967295)::int, ($32::text[])[r.what], ($33::text[])[r.what],
-        ($34::text[])[r.what], ($35::int[])[r.what], ($36::boolean[])[r.what], false, at.now, ($38::bigint[])[r.what],
-        ($37::float8[])[r.what], case when ($38::bigint[])[r.what] is not null then at.now + ($37::float8[])[r.what] end, false, r.body
-    from at cross join unnest($28::text::bigint[], $29::text::bigint[], $30::text::int[], $31::bytea[]) as r (task, place, what, body)
+    select r.task, (r.place >> 32)::int, (r.place & 4294967295)::int, ($33::text[])[r.what], ($34::text[])[r.what],
+        ($35::text[])[r.what], ($36::int[])[r.what], ($37::boolean[])[r.what], false, at.now, ($39::bigint[])[r.what],
+        ($38::float8[])[r.what], case when ($39::bigint[])[r.what] is not null then at.now + ($38::float8[])[r.what] end, false, r.body
+    from at cross join unnest($29::text::bigint[], $30::text::bigint[], $31::text::int[], $32::bytea[]) as r (task, place, what, body)
     where (select count(*) from ins) = $5 or r.task = any (array(select id from ins))
 ),
 ev as (
     insert into makegood.event (task, at, node, moves, note)
-    select b.id, at.now, ($26::bigint[])[b.shape], ($27::bytea[])[b.shape], ''
+    select b.id, at.now, ($27::bigint[])[b.shape], ($28::bytea[])[b.shape], ''
     from at cross join unnest($12::text::bigint[], $13::text::int[]) as b (id, shape)
-    where ($27::bytea[])[b.shape] is not null and ((select count(*) from ins) = $5 or b.id = any (array(select id from ins)))
+    where ($28::bytea[])[b.shape] is not null and ((select count(*) from ins) = $5 or b.id = any (array(select id from ins)))
 ),
 """
-_STATE = "case when ($27::bytea[])[x.shape] is null then 'pending' else 'processing' end"
-_COMPLETE_BY = "case when ($27::bytea[])[x.shape] is not null then at.now + ($10::float8[])[x.shape] end"
+_STATE = "case when ($28::bytea[])[x.shape] is null then 'pending' else 'processing' end"
+_COMPLETE_BY = "case when ($28::bytea[])[x.shape] is not null then at.now + ($10::float8[])[x.shape] end"
 _BY_SHAPE = """    from at cross join unnest($12::text::bigint[], $13::text::int[]) as t (id, shape)
-        join unnest($19::text::int[], $20::text::int[], $21::text[], $22::text[], $23::text[], $24::text[], $25::bytea[])
+        join unnest($20::text::int[], $21::text::int[], $22::text[], $23::text[], $24::text[], $25::text[], $26::bytea[])
             as s (shape, idx, kind, name, agent, action, spec) on s.shape = t.shape
 """
-_BY_TASK = """    from at cross join unnest($19::text::bigint[], $20::text::int[], $21::text[], $22::text[], $23::text[], $24::text[], $25::bytea[])
+_BY_TASK = """    from at cross join unnest($20::text::bigint[], $21::text::int[], $22::text[], $23::text[], $24::text[], $25::text[], $26::bytea[])
             as s (id, idx, kind, name, agent, action, spec)
 """
 _NEW = "(select count(*) from ins) = $5 or x.task = any (array(select id from ins))"
@@ -115,7 +117,7 @@ p_queued as (
 ),
 """
 _OPTIONAL = ("key", "correlation_id", "trace")
-_FIRST, _BEGUN_COLUMNS = 27, 12
+_FIRST, _BEGUN_COLUMNS = 28, 12
 _encode = msgspec.json.Encoder().encode
 
 _BY_KEY = """
@@ -132,6 +134,8 @@ def statement(given: tuple[bool, ...], by_shape: bool, begun: bool = False, told
     ``told``: submitters want to hear of some: then it takes the columns of ``_told`` as further parameters, the last ones.
     """
     text = _SUBMIT.replace("@begun\n", _BEGUN if begun else "")
+    for name in ("fingerprint", "static"):
+        text = text.replace(f"@{name}", piece(f"x.{name}", 14))
     text = text.replace("@state", _STATE if begun else "'pending'")
     text = text.replace("@complete_by", _COMPLETE_BY if begun else "null")
     text = _with_notices(text, _FIRST + _BEGUN_COLUMNS * begun) if told else _without_notices(text)
@@ -285,9 +289,10 @@ class Batch:
                 *columns(list(self.kinds), 7),
             ]
         told = self._told() if self.notices else []
+        data, spans = joined(prints + statics)
         return statement(given, by_shape, bool(begun), bool(told)), [
-            len(ids), *shapes, numbers(ids), numbers(numbers_), prints, statics, *optional, numbers(owners), numbers(places), *rest,
-            holders, *begun, *told,
+            len(ids), *shapes, numbers(ids), numbers(numbers_), data, numbers(spans[: len(ids)]), numbers(spans[len(ids) :]), *optional,
+            numbers(owners), numbers(places), *rest, holders, *begun, *told,
         ]  # fmt: skip
 
 

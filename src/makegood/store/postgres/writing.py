@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from makegood.decision import Decision
+from makegood.decision import Decision, Move
 from makegood.messages import Request
 from makegood.notices import Notice, event, label, queue
 from makegood.states import TaskState
@@ -17,6 +17,7 @@ from makegood.store.postgres.statement import (
     PARTS,
     Columns,
     is_number,
+    joined,
     numbers,
     place,
     statement,
@@ -42,7 +43,7 @@ class Writing:
     fences: list[tuple[int, int]] = field(default_factory=list)
     consumed: list[tuple[int, int]] = field(default_factory=list)
     kinds: dict[tuple[Any, ...], int] = field(default_factory=dict)
-    moves: dict[bytes, int] = field(default_factory=dict)
+    moves: dict[tuple[Move, ...], int] = field(default_factory=dict)
     parts: defaultdict[str, list[tuple[Any, ...]]] = field(default_factory=lambda: defaultdict(list))
     topics: set[str] = field(default_factory=set)
 
@@ -80,8 +81,8 @@ class Writing:
             note = rows.note(decision.stale, decision.answers)
             self._add("noted", id_, rows.moves(decision.moves), note)
         elif decision.moves:
-            moves = rows.moves(decision.moves)
-            self.parts["event"].append((id_, self.moves.setdefault(moves, len(self.moves) + 1)))
+            what = self.moves.setdefault(tuple(decision.moves), len(self.moves) + 1)
+            self.parts["event"].append((id_, what))
         for seq in decision.seqs:
             if seq:
                 self._add("read", seq, id_)
@@ -239,7 +240,7 @@ class Writing:
         if self.kinds:
             values += map(list, zip(*self.kinds, strict=True))
         if self.moves:
-            values.append(list(self.moves))
+            values.append([rows.moves(moves) for moves in self.moves])
         for name in names:
             values += arrays(PARTS[name].columns, self.parts[name])
         row = await tx.row(
@@ -284,7 +285,10 @@ def _dispatched(decision: Decision, idx: int, s: Step) -> bool:
     """Return whether this is the first dispatch of a step never in trouble, which its request row says alone."""
     if s.result is not None or idx in decision.counted or idx in decision.rewritten:
         return False
-    return any(r.idx == idx and r.doing == "do" for r in decision.requests)
+    for r in decision.requests:  # noqa: SIM110 - a generator costs as much as all the rest
+        if r.idx == idx and r.doing == "do":
+            return True
+    return False
 
 
 def columns(of: Sequence[tuple[Any, ...]], count: int) -> list[list[Any]]:
@@ -293,8 +297,12 @@ def columns(of: Sequence[tuple[Any, ...]], count: int) -> list[list[Any]]:
 
 
 def arrays(kinds: Columns, of: Sequence[tuple[Any, ...]]) -> list[Any]:
-    """Return rows as the arrays that the statement wants for these columns: numbers as text, the others as lists."""
+    """Return rows as the arrays that the statement wants for these columns: numbers as text, byte strings joined, others as lists."""
     made: list[Any] = []
     for (_, kind), column in zip(kinds, columns(of, len(kinds)), strict=True):
-        made.append(numbers(column) if is_number(kind) else column)
+        if kind == "bytea":
+            data, spans = joined(column)
+            made += data, numbers(spans)
+        else:
+            made.append(numbers(column) if is_number(kind) else column)
     return made
