@@ -14,6 +14,7 @@ import pytest
 
 from makegood.clock import SystemClock
 from makegood.election import Election, open_leases
+from makegood.election.command import UNKEPT
 from makegood.election.keeper import now
 from makegood.testing.election_groups import FAULTS, Fault, Group, Run, bound
 from makegood.testing.servers import LeaseServer, ServerKind
@@ -160,6 +161,52 @@ def test_sigterm_ends_the_command_and_gives_the_lease_back(tmp_path: Path) -> No
     assert finished(first)[0] == 0
     assert alive(group) == []
     assert asyncio.run(terms_of(f"sqlite:///{tmp_path / 'leases.db'}", "lead")) == [True]
+
+
+BEATS = """
+import os, signal, sys, time
+if sys.argv[1:] != ["away"]:
+    if os.fork() == 0:
+        os.setsid()
+        os.execv(sys.executable, [sys.executable, __file__, "away"])
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+log = os.open("beats", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+with open("pids", "a") as pids:
+    pids.write(f"{os.getpid()}\\n")
+while True:
+    os.write(log, b"%f\\n" % time.monotonic())
+    time.sleep(0.02)
+"""
+"""Ignores SIGTERM, and so does what it starts in a session of its own."""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the process group is all that is ended")
+@pytest.mark.parametrize("struck", ["keeper killed", "keeper stopped", "candidate killed", "both told"])
+def test_nothing_of_the_command_runs_when_its_lease_is_given_back(tmp_path: Path, struck: str) -> None:
+    """Neither the command nor what it started in a session of its own, whoever of keeper and candidate is struck."""
+    (tmp_path / "beats.py").write_text(BEATS)
+    first = started(tmp_path, "--ttl", "3s", "--grace", "0.3s", "--", sys.executable, "beats.py")
+    pids = asyncio.run(lines(tmp_path / "pids", 2))
+    (keeper,) = Path(f"/proc/{first.pid}/task/{first.pid}/children").read_text().split()
+    number = signal.SIGTERM if "told" in struck else signal.SIGSTOP if "stopped" in struck else signal.SIGKILL
+    os.kill(first.pid if struck.startswith(("cand", "both")) else int(keeper), number)
+    if struck == "keeper stopped":
+        first.terminate()
+    second = started(tmp_path, "--", "sh", "-c", "".join(f"kill -0 {p} 2>/dev/null && exit 9; " for p in pids) + "exit 0")  # fmt: skip
+    code, err = finished(first)
+    assert finished(second)[0] == 0, "something of the command was alive when its successor began"
+    assert code == {"keeper killed": UNKEPT, "candidate killed": -9}.get(struck, 0), err
+    assert ("was killed, so the command was ended" in err) == (struck == "keeper killed")
+
+
+async def lines(path: Path, number: int) -> list[str]:
+    """Wait until a file has so many lines; return them."""
+    async with asyncio.timeout(30):
+        while not path.exists() or path.read_text().count("\n") < number:  # noqa: ASYNC240 - nobody else waits on this loop
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(0.02):
+                    await asyncio.Event().wait()
+    return path.read_text().split()  # noqa: ASYNC240 - as above
 
 
 def group_of(folder: Path, candidate: subprocess.Popen[str]) -> int:

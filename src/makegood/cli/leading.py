@@ -134,13 +134,14 @@ def run(
     once: bool,
 ) -> int:
     """Run COMMAND only while this process leads the election NAME, whose leases are kept at --store. When the term ends, the
-    command's process group is ended; then it contends again.
+    command is ended with all that it started; then it contends again.
 
     It finds MAKEGOOD_ELECTION, MAKEGOOD_CANDIDATE and MAKEGOOD_EPOCH in its environment. The epoch rises with every leader:
     write it with every change.
 
     Exits with COMMAND's code when that ends by itself (128 + n: by signal n); 0: told to stop by SIGTERM; 4: the term was lost
-    (--once); 7: did not lead within --wait; 8: and the lease store could not be reached; 126, 127: COMMAND cannot be run.
+    (--once); 7: did not lead within --wait; 8: and the lease store could not be reached; 70: the command's keeper was
+    killed, and the command ended for that; 126, 127: COMMAND cannot be run.
     """
     seconds = ttl / 5 if grace is None else grace
     runner = _Runner(cli, name, LedCommand(command, grace=seconds, clock=SystemClock()), hold=hold or 0.0)
@@ -172,11 +173,17 @@ class _Runner:
                             await self._command.lead(term)
                             if self._hold and self._command.code == 0:
                                 await asyncio.sleep(self._hold)
+                        if self._command.unkept:
+                            self._cli.note(
+                                f"makegood: the keeper of the command (keeper.py) was killed, so the command was ended; then the "
+                                f"lease of {self._name!r} was given back"
+                            )
                         if self._command.code is not None:
                             return self._command.code
-                        self._cli.note(
-                            f"makegood: the term {term.epoch} of {self._name!r} is over: {term.ending}"
-                        )
+                        if term.ending == "stepped down":  # any other end is a warning in the log
+                            self._cli.note(
+                                f"makegood: the term {term.epoch} of {self._name!r} is over: {term.ending}"
+                            )
                         if once and term.ending != "stepped down":
                             return exits.REFUSED
         return exits.DONE

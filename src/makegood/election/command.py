@@ -1,26 +1,33 @@
 """A command that runs only while this process leads: the one kind of work that can be *forced* to stop.
 
-The command's parent is a keeper (a process of its own), which ends the command's process group at the deadline whatever has
-become of the candidate. The keeper is told of every renewal.
+The command's parent is a keeper (a process of its own), which ends the command at the deadline whatever has become of the
+candidate. The keeper is told of every renewal. When it is the keeper that is killed or stopped, the candidate ends the command
+itself, before the lease is given back: the one watches the other, and either is enough.
 """
 
 import asyncio
 import contextlib
 import os
+import signal
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Self
 
 from makegood.clock import Clock
 from makegood.election import keeper
 from makegood.election.term import Term
 
+UNKEPT = 70
+"""The exit code when the keeper was killed, and the command therefore ended (EX_SOFTWARE)."""
+
 _LOOK = 0.1
+_SHORT = 0.02
 
 
 class LedCommand:
     """Runs ``command`` in a term; ``grace``: seconds between SIGTERM and SIGKILL. ``code`` is how it ended by itself, None when
-    the term ended first.
+    the term ended first; ``unkept``: its keeper was killed, and the command was ended for that.
     """
 
     def __init__(
@@ -31,47 +38,29 @@ class LedCommand:
         self._clock = clock
         self._environ = dict(os.environ if environ is None else environ)
         self.code: int | None = None
+        self.unkept = False
         self.runs = 0
 
     async def lead(self, term: Term) -> None:
-        """Run the command until it ends, or until the term does: then its group is ended, and waited for."""
-        self.code = None
+        """Run the command until it ends, or until the term does: then all that it started is ended, and waited for."""
+        self.code, self.unkept = None, False
         self.runs += 1
-        read, write = os.pipe()
-        os.set_blocking(write, False)
         deadline = self._clock.monotonic() + term.remaining()
-        words = [
-            sys.executable,
-            "-I",
-            "-S",
-            str(Path(keeper.__file__)),
-            str(read),
-            str(self._grace),
-            str(deadline),
-        ]
+        kept = await _Kept.begun(self._command, self._grace, deadline, self._told(term), self._clock)
         try:
-            process = await asyncio.create_subprocess_exec(
-                *words, *self._command, pass_fds=[read], start_new_session=True, env=self._told(term)
-            )
-        except BaseException:
-            os.close(write)
-            raise
-        finally:
-            os.close(read)
-        waiting = asyncio.ensure_future(process.wait())
-        try:
-            while not waiting.done():
+            while not kept.waiting.done():
                 left = term.remaining()
                 if not term.lost.is_set():
-                    _write(write, f"{self._clock.monotonic() + left}\n")
-                await asyncio.wait([waiting], timeout=_LOOK)
-            self.code = waiting.result()
+                    kept.tell(f"{self._clock.monotonic() + left}\n")
+                await asyncio.wait([kept.waiting], timeout=_LOOK)
+            self.unkept = not kept.told_the_end()
         finally:
-            _write(write, "stop\n")
-            while not waiting.done():  # the keeper ends it in time, come what may
+            ending = asyncio.ensure_future(kept.end(term))
+            while not ending.done():  # it ends in time, come what may
                 with contextlib.suppress(asyncio.CancelledError):
-                    await asyncio.wait([waiting])
-            os.close(write)
+                    await asyncio.wait([ending])
+            term.stopped(ending.result())
+        self.code = UNKEPT if self.unkept else kept.waiting.result()
 
     def _told(self, term: Term) -> dict[str, str]:
         return {
@@ -82,7 +71,107 @@ class LedCommand:
         }
 
 
-def _write(pipe: int, text: str) -> None:
-    """Tell the keeper; one that has ended, or is stopped, need not hear it."""
-    with contextlib.suppress(BrokenPipeError, BlockingIOError):
-        os.write(pipe, text.encode())
+class _Kept:
+    """A command and its keeper, as the candidate sees them."""
+
+    def __init__(
+        self, process: asyncio.subprocess.Process, grace: float, clock: Clock, pipes: tuple[int, int]
+    ) -> None:
+        self._process = process
+        self._grace = grace
+        self._clock = clock
+        self._write, self._report = pipes
+        self._said = b""
+        self._before: frozenset[int] = frozenset()
+        self.waiting = asyncio.ensure_future(process.wait())
+
+    @classmethod
+    async def begun(
+        cls, command: list[str], grace: float, deadline: float, environ: Mapping[str, str], clock: Clock
+    ) -> Self:
+        """Start the keeper, which starts the command."""
+        keeper.adopt()  # should it be killed, what is below it comes to us
+        before = frozenset(keeper.below(os.getpid()))
+        (read, write), (said, report) = os.pipe(), os.pipe()
+        os.set_blocking(write, False)
+        os.set_blocking(said, False)
+        words = [sys.executable, "-I", "-S", str(Path(keeper.__file__)), str(read), str(report), str(grace), str(deadline)]  # fmt: skip
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *words, *command, pass_fds=[read, report], start_new_session=True, env=environ
+            )
+        except BaseException:
+            os.close(write)
+            os.close(said)
+            raise
+        finally:
+            os.close(read)
+            os.close(report)
+        made = cls(process, grace, clock, (write, said))
+        made._before = before
+        return made
+
+    def tell(self, text: str) -> None:
+        """Tell the keeper; one that has ended, or is stopped, need not hear it."""
+        with contextlib.suppress(BrokenPipeError, BlockingIOError):
+            os.write(self._write, text.encode())
+
+    def told_the_end(self) -> float | None:
+        """Return when the keeper saw the end of all that ran, on the clock; None: it did not live to see it."""
+        with contextlib.suppress(BlockingIOError):
+            while data := os.read(self._report, 4096):
+                self._said += data
+        last = self._said.decode().splitlines()[-1:]
+        return float(last[0].split()[2]) if last and last[0].startswith("over ") else None
+
+    async def end(self, term: Term) -> float:
+        """Have the keeper end the command, and do it ourselves when it does not; return when nothing ran any more."""
+        try:
+            self.tell("stop\n")
+            last = self._clock.monotonic() + min(term.remaining(), self._grace) + _SHORT
+            while not self.waiting.done() and self._clock.monotonic() < last:
+                await asyncio.wait([self.waiting], timeout=_SHORT)
+            if not self.waiting.done():
+                with contextlib.suppress(ProcessLookupError):
+                    self._process.kill()  # it is stopped, or stuck
+                await self.waiting
+            at = self.told_the_end()
+            if at is None:
+                await self._end_it_here(term)
+            return self._clock.monotonic() if at is None else at
+        finally:
+            os.close(self._write)
+            os.close(self._report)
+
+    async def _end_it_here(self, term: Term) -> None:
+        """In the keeper's stead: SIGTERM, and SIGKILL after ``grace``, at the deadline at the latest."""
+        await self._signalled(signal.SIGTERM, min(term.remaining(), self._grace))
+        await self._signalled(signal.SIGKILL, None)
+
+    async def _signalled(self, number: int, seconds: float | None) -> None:
+        """Send a signal to whoever is left, again and again if need be, and wait until nobody is, so long at most."""
+        begun, none, first = self._clock.monotonic(), 0, True
+        while none < 2:  # one look may miss a process that is born during it
+            left = self._left()
+            none = 0 if left else none + 1
+            barred = [p for p in left if (first or number == signal.SIGKILL) and not keeper.sent(p, number)]
+            if left and barred == left:
+                sys.stderr.write(f"makegood: the command's processes may not be ended: {barred}\n")
+                return
+            if seconds is not None and self._clock.monotonic() - begun >= seconds:
+                return
+            first = False
+            await asyncio.sleep(_SHORT / 4)
+        if not self._before:
+            keeper.bury(0)
+
+    def _left(self) -> list[int]:
+        """Return what is left of the command: processes, or, where their parents cannot be told, its group."""
+        if keeper.LINUX:
+            return [process for process in keeper.below(os.getpid()) if process not in self._before]
+        group = self._said.split(b"\n")[0]
+        if group.isdigit() and int(group) > 1:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(int(group), 0)
+                return [-int(group)]
+        return []

@@ -1,13 +1,20 @@
-"""Runs a command in a process group of its own, and ends that group when the term of its leader is over.
+"""Runs a command in a process group of its own, and ends it, with all that it started, when the term of its leader is over.
 
 A process of its own, started by path with nothing of makegood in it: whatever becomes of the candidate that started it (stopped
 by a signal, killed, stuck), the deadline it wrote last is kept here. It reads lines from a pipe: a number is the deadline, on
 the clock that runs through suspend; ``stop`` means at once; the end of the pipe means that the candidate is gone. SIGTERM
-goes to the group ``grace`` seconds before the deadline, SIGKILL at it. Linux kills the command when this process is killed.
+goes to the command ``grace`` seconds before the deadline, SIGKILL at it. Into another pipe it writes the number of the group,
+and in the end ``over``, the command's exit code and the time; where that line is missing this process was killed itself, and
+the candidate ends the group in its stead.
 
-    keeper.py PIPE GRACE DEADLINE COMMAND...
+On Linux nothing escapes into a session of its own either: this process is the parent of all orphans below it (a *subreaper*), and
+it leaves only when it has no child any more. And Linux kills the command when this process is killed. Elsewhere the process
+group is all that is ended.
+
+    keeper.py PIPE REPORT GRACE DEADLINE COMMAND...
 """
 
+import contextlib
 import ctypes
 import os
 import select
@@ -15,9 +22,11 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 LOOK = 0.25
-PR_SET_PDEATHSIG = 1
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+LINUX = sys.platform == "linux"
 CANNOT_RUN, NOT_FOUND = 126, 127
 
 
@@ -27,11 +36,55 @@ def now() -> float:
     return time.monotonic() if boottime is None else time.clock_gettime(boottime)
 
 
-def bound() -> None:
-    """In the child: a process group of its own, and an end together with this process."""
+def bound(keeper: int, report: int) -> None:
+    """In the child: a process group of its own, told of before anything runs in it, and an end together with the keeper."""
     os.setpgid(0, 0)
-    if sys.platform == "linux":
+    os.write(report, f"{os.getpid()}\n".encode())
+    if LINUX:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != keeper:  # it was killed a moment ago
+        os._exit(CANNOT_RUN)
+
+
+def adopt() -> None:
+    """Become the parent of every orphan below this process, where the system has such a thing."""
+    if LINUX:
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def below(ancestor: int) -> list[int]:
+    """Return the processes below one that run; the dead whom nobody has buried yet do not count. Linux only."""
+    alive, parents = set(), {}
+    for stat in Path("/proc").glob("[0-9]*/stat") if LINUX else ():
+        try:
+            state, parent = stat.read_bytes().rpartition(b") ")[2].split()[:2]
+        except (OSError, ValueError):
+            continue  # it has just ended
+        process = int(stat.parent.name)
+        parents[process] = int(parent)
+        if state not in (b"Z", b"X"):
+            alive.add(process)
+
+    def descends(process: int) -> bool:
+        while process in parents:
+            process = parents[process]
+            if process == ancestor:
+                return True
+        return False
+
+    return [process for process in alive if descends(process)]
+
+
+def bury(but: int) -> bool:
+    """Take note of orphans that have ended; return whether there is any child left. ``but``: somebody else waits for that one."""
+    try:
+        while (found := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) is not None:
+            if found.si_pid in (0, but):
+                return True
+            os.waitpid(found.si_pid, 0)
+    except ChildProcessError:
+        return False
+    return True
 
 
 def told(pipe: int, text: bytearray, wait: float) -> tuple[float | None, bool]:
@@ -50,17 +103,42 @@ def told(pipe: int, text: bytearray, wait: float) -> tuple[float | None, bool]:
 
 
 def signalled(group: int, number: int) -> None:
-    """Send a signal to whoever is left of a group."""
-    try:
+    """Send a signal to whoever is left of a group, and on Linux to whoever else is below this process."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):  # nobody is left, or as somebody else
         os.killpg(group, number)
+    for process in below(os.getpid()):
+        with contextlib.suppress(ProcessLookupError):
+            if os.getpgid(process) != group:
+                sent(process, number)
+
+
+def sent(process: int, number: int) -> bool:
+    """Send a signal to one process; return whether that is allowed."""
+    try:
+        os.kill(process, number)
     except ProcessLookupError:
-        return
+        return True
+    except PermissionError:
+        return False
+    return True
+
+
+def emptied() -> None:
+    """End whoever is still below this process: one after another becomes its child, until there is none."""
+    while LINUX and bury(0):
+        alive = below(os.getpid())
+        barred = [process for process in alive if not sent(process, signal.SIGKILL)]
+        if alive and len(barred) == len(alive):
+            sys.stderr.write(f"makegood: the command left processes that may not be ended: {barred}\n")
+            return
+        time.sleep(LOOK / 50)
 
 
 def keep(child: "subprocess.Popen[bytes]", pipe: int, grace: float, deadline: float) -> int:
     """Wait for the command's end, or bring it about; return its exit code."""
     text, asked, stopping = bytearray(), False, 0.0
     while child.poll() is None:
+        bury(child.pid)
         limit = min(deadline, stopping + grace) if asked else deadline - grace
         left = limit - now()
         if left <= 0 and asked:
@@ -79,29 +157,32 @@ def keep(child: "subprocess.Popen[bytes]", pipe: int, grace: float, deadline: fl
             signalled(child.pid, signal.SIGTERM)
     signalled(child.pid, signal.SIGKILL)  # those too whom the command left behind
     code = child.wait()
+    emptied()
     return code if code >= 0 else 128 - code
 
 
 def main(words: list[str]) -> int:
     """Run a command; return its exit code: 128 + n when signal n ended it, 127 not found, 126 cannot be run."""
-    pipe, grace, deadline, *command = words
+    pipe, report, grace, deadline, *command = words
+    me = os.getpid()
     for ignored in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
         signal.signal(ignored, signal.SIG_IGN)
+    adopt()
 
     def restored() -> None:
         for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
             signal.signal(number, signal.SIG_DFL)
-        bound()
+        bound(me, int(report))
 
     try:
         child = subprocess.Popen(command, preexec_fn=restored)  # noqa: PLW1509 - one thread only
-    except FileNotFoundError as missing:
-        sys.stderr.write(f"makegood: {command[0]}: {missing.strerror}\n")
-        return NOT_FOUND
     except OSError as barred:
         sys.stderr.write(f"makegood: {command[0]}: {barred.strerror}\n")
-        return CANNOT_RUN
-    return keep(child, int(pipe), float(grace), float(deadline))
+        code = NOT_FOUND if isinstance(barred, FileNotFoundError) else CANNOT_RUN
+    else:
+        code = keep(child, int(pipe), float(grace), float(deadline))
+    os.write(int(report), f"over {code} {now()}\n".encode())
+    return code
 
 
 if __name__ == "__main__":

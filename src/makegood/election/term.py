@@ -73,6 +73,7 @@ class Term:
         self._body: asyncio.Task[object] | None = None
         self._keeper: asyncio.Task[None] | None = None
         self._cancelled = False
+        self._stopped: float | None = None
         self._watchdog: Watchdog | None = None
         if settings.overrun == "exit":
             self._watchdog = watchdog(f"{grant.name!r}, epoch {grant.epoch},", lambda: self._deadline, clock)
@@ -117,6 +118,10 @@ class Term:
     def stop(self) -> None:
         """End the term: the work is cancelled and waited for, then the lease is released. The lease is held until then."""
         self._end("stepped down")
+
+    def stopped(self, at: float) -> None:
+        """Say when work that runs elsewhere stopped, by the clock: this process may have stood still itself, and hear of it late."""
+        self._stopped = at
 
     async def ended(self) -> None:
         """Wait until the work has stopped and the lease was released, or could not be."""
@@ -169,7 +174,7 @@ class Term:
 
     async def _leave(self) -> None:
         """The work has stopped: say so, and give the lease back."""
-        late = self._clock.monotonic() - self._deadline
+        late = (self._clock.monotonic() if self._stopped is None else self._stopped) - self._deadline
         if self._watchdog is not None:
             self._watchdog.done()
         if late > self._settings.looks and self.ending != "refused":
