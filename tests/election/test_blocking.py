@@ -118,6 +118,94 @@ def test_a_store_that_cannot_be_had_is_told_of() -> None:
         election.history()
 
 
+def test_leaving_with_ends_what_goes_on_in_another_thread_before_the_lease_is_given_back(url: str) -> None:
+    """Work that looks at ``lost`` stops, and run() returns; the next leader begins after that."""
+    said: list[str] = []
+
+    def lead(term: SyncTerm) -> None:
+        begun.set()
+        while not term.lost.wait(0.01):
+            pass
+        with pytest.raises(LeadershipLostError):
+            term.check()
+        with elected(url, "b") as other:
+            said.append(f"{next(iter(other.watch())).leader} has the lease")
+
+    begun = threading.Event()
+    with contextlib.suppress(KeyError), elected(url) as election:
+        running = threading.Thread(target=election.run, args=(lead,))
+        watching = threading.Thread(target=lambda: said.append(f"saw {len(list(election.watch()))}"))
+        running.start()
+        assert begun.wait(5)
+        watching.start()
+        raise KeyError("the main thread")
+    running.join(5)
+    watching.join(5)
+    assert not running.is_alive()
+    assert not watching.is_alive()
+    assert sorted(said) in (["a has the lease", "saw 1"], ["a has the lease", "saw 0"])
+    with elected(url, "b") as other:
+        assert other.history()[0].released
+    with pytest.raises(ConfigError, match="was left"):
+        election.history()
+    election.stop()
+
+
+def test_leaving_with_waits_for_work_that_looks_at_nothing_until_the_deadline_and_renews_no_more(
+    url: str,
+) -> None:
+    begun, free = threading.Event(), threading.Event()
+
+    def lead(term: SyncTerm) -> None:
+        begun.set()
+        free.wait(20)
+        lost.append(term.lost.is_set() and term.remaining() == 0)
+
+    lost: list[bool] = []
+    with elected(url) as election:
+        running = threading.Thread(target=election.run, args=(lead,))
+        running.start()
+        assert begun.wait(5)
+    with elected(url, "b") as other:
+        assert next(iter(other.terms())).epoch == 2
+    free.set()
+    running.join(5)
+    assert (lost, running.is_alive()) == ([True], False)
+
+
+def test_leaving_with_while_another_thread_contends_and_with_a_term_of_this_thread_in_hand(url: str) -> None:
+    with elected(url, "b") as other:
+        terms = other.terms()
+        term = next(terms)
+        with elected(url) as election:
+            running = threading.Thread(target=election.run, args=(print,))
+            running.start()
+        running.join(5)
+        assert not running.is_alive()
+    assert term.lost.is_set()
+    assert list(terms) == []
+    with elected(url) as again:
+        assert again.history()[0].released
+
+
+def test_work_that_stops_at_check_ends_its_term_and_the_next_one_begins(url: str) -> None:
+    """As in ``Election``: what ``check`` raised does not come out of ``run``."""
+    with elected(url) as election:
+        epochs: list[int] = []
+
+        def lead(term: SyncTerm) -> None:
+            epochs.append(term.epoch)
+            if term.epoch == 2:
+                election.stop()
+                return
+            threading.Thread(target=election.step_down, args=(0,)).start()
+            term.lost.wait(5)
+            term.check()
+
+        election.run(lead)
+        assert epochs == [1, 2]
+
+
 CHILD = """
 import sys
 from makegood.election import Election, open_leases

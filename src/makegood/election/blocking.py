@@ -3,6 +3,9 @@
 Renewals run on an event loop in a thread of their own, the work in the caller's thread. Python cannot stop a thread: when the
 term ends, ``term.lost`` is set and ``term.check()`` raises, and the lease is given back only once the work has returned. Work
 that looks at neither in time overruns; ``overrun="exit"`` ends the process then.
+
+Leaving ``with`` ends every term that goes on in another thread, waits for its work until the deadline, then closes: nobody renews
+any more.
 """
 
 import asyncio
@@ -11,6 +14,7 @@ import inspect
 import signal
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator
+from concurrent.futures import CancelledError
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar
 
@@ -20,9 +24,17 @@ from makegood.election.guard import guarded
 from makegood.election.protocol import Grant, LeaseStore
 from makegood.election.term import Ending, Term
 from makegood.election.watching import TermView, View
-from makegood.errors import ConfigError
+from makegood.errors import ConfigError, LeadershipLostError
 
 T = TypeVar("T")
+
+_INSTEAD = "makegood.election.Election"
+_AGAIN = 0.05
+_LEFT = "`with Election.sync(...)` was left: call it inside"
+
+
+class _LeftError(ConfigError):
+    """The end of ``with`` was reached, in another thread perhaps."""
 
 
 class Contender(Protocol):
@@ -99,11 +111,12 @@ class SyncTerm:
 class _Hold:
     """A term that is held on the loop while work goes on in a thread."""
 
-    def __init__(self, term: Term, leases: LeaseStore) -> None:
+    def __init__(self, term: Term, leases: LeaseStore, thread: int) -> None:
         self.seen = SyncTerm(term, leases)
         self._term = term
         self._done = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self.thread, self.here = thread, False
 
     async def begin(self) -> None:
         """Start renewing."""
@@ -130,6 +143,14 @@ class _Hold:
         if self._task is not None:
             await asyncio.wait([self._task])
 
+    async def lose(self) -> None:
+        """Nobody will renew: tell the work, and wait for it until the deadline at most."""
+        self._term.stop(renew=False)
+        self.seen.lost.set()
+        if self._task is not None and not self.here:
+            await asyncio.wait([self._task], timeout=self._term.remaining())
+        await self.end()
+
 
 class SyncElection:
     """``Election`` for blocking code: the same names and meanings. Made by ``Election.sync``; use it with ``with``.
@@ -141,20 +162,39 @@ class SyncElection:
         self._loop = Loop()
         self._make = make
         self._made: Contender | None = None
+        self._holds: set[_Hold] = set()
+        self._turn = threading.Condition()
+        self._calls = 0
+        self._left = False
 
     def __enter__(self) -> Self:
         """Make the election. Raises ``ConfigError`` for settings that are not sound."""
-        self._made = self._make()
+        self._made, self._left = self._make(), False
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close the lease store and end the loop."""
+        """End what goes on in other threads: first its terms, then its calls. Then close the lease store and end the loop."""
+        here = threading.get_ident()
+        self._loop.run(lambda: self._lose(here), _INSTEAD)
+        with self._turn:
+            self._left = True
+        while True:
+            self._loop.run(_cancel_all, _INSTEAD)
+            with self._turn:
+                if self._turn.wait_for(lambda: not self._calls, _AGAIN):
+                    break
         close = getattr(self._election.leases, "close", None)
         if close is not None:
-            self._run(close)
+            self._loop.run(close, _INSTEAD)
         self._loop.stop()
+
+    async def _lose(self, thread: int) -> None:
+        self._election.stop()
+        for hold in self._holds:
+            hold.here = hold.thread == thread
+        await asyncio.gather(*(hold.lose() for hold in list(self._holds)))
 
     @property
     def _election(self) -> Contender:
@@ -163,29 +203,49 @@ class SyncElection:
         return self._made
 
     def _run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        return self._loop.run(work, "makegood.election.Election")
+        with self._turn:
+            if self._left:
+                raise _LeftError(_LEFT)
+            self._calls += 1
+        try:
+            return self._loop.run(work, _INSTEAD)
+        except CancelledError:
+            if self._left:
+                raise _LeftError(_LEFT) from None
+            raise
+        finally:
+            with self._turn:
+                self._calls -= 1
+                self._turn.notify_all()
 
     def terms(self) -> Iterator[SyncTerm]:
         """Yield one term after another; a term ends, at the latest, when the next one is asked for."""
         election = self._election
         terms = election.terms()
+        thread = threading.get_ident()
 
         async def begin() -> _Hold | None:
             term = await anext(terms, None)
             if term is None:
                 return None
-            hold = _Hold(term, election.leases)
+            hold = _Hold(term, election.leases, thread)
+            self._holds.add(hold)
             await hold.begin()
             return hold
 
-        try:
-            while (hold := self._run(begin)) is not None:
-                try:
-                    yield hold.seen
-                finally:
-                    self._run(hold.end)
-        finally:
-            self._run(terms.aclose)
+        async def end() -> None:
+            self._holds.discard(hold)
+            await hold.end()
+
+        with contextlib.suppress(_LeftError):
+            try:
+                while (hold := self._run(begin)) is not None:
+                    try:
+                        yield hold.seen
+                    finally:
+                        self._run(end)
+            finally:
+                self._run(terms.aclose)
 
     def run(self, lead: Callable[[SyncTerm], object], *, signals: bool = True) -> None:
         """Call ``lead(term)`` in each term, in this thread, until ``stop()``. See ``Election.run``.
@@ -194,7 +254,13 @@ class SyncElection:
         """
         with self._listening(signals), contextlib.closing(self.terms()) as terms:  # type: ignore[type-var]  # a generator
             for term in terms:
-                lead(term)
+                try:
+                    lead(term)
+                except (
+                    LeadershipLostError
+                ) as over:  # what ``check`` raised: the work has stopped, as it should
+                    if over.epoch != term.epoch:
+                        raise
 
     def stop(self) -> None:
         """Step down, and contend no more. From any thread."""
@@ -203,7 +269,8 @@ class SyncElection:
         async def told() -> None:
             election.stop()
 
-        self._run(told)
+        with contextlib.suppress(_LeftError):
+            self._run(told)
 
     def step_down(self, rest: Duration | None = None) -> None:
         """End the present term, and sit out for ``rest``. From any thread but the one that works: that one returns instead."""
@@ -212,8 +279,9 @@ class SyncElection:
     def watch(self, every: Duration | None = None) -> Iterator[View]:
         """Yield who leads, now and whenever that changes."""
         views = self._election.watch(every)
-        while True:
-            yield self._run(lambda: _next(views))
+        with contextlib.suppress(_LeftError):
+            while True:
+                yield self._run(lambda: _next(views))
 
     def history(self, limit: int = 100) -> list[TermView]:
         """Return the latest terms of this election, newest first."""
@@ -237,6 +305,15 @@ class SyncElection:
             yield
         finally:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+async def _cancel_all() -> None:
+    """Cancel what other threads wait for, and wait for that."""
+    going = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in going:
+        task.cancel()
+    await asyncio.gather(*going, return_exceptions=True)
+    await asyncio.get_running_loop().shutdown_asyncgens()
 
 
 async def _next(views: AsyncIterator[View]) -> View:

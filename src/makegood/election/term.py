@@ -115,8 +115,11 @@ class Term:
         if inspect.isawaitable(answer):
             await answer
 
-    def stop(self) -> None:
-        """End the term: the work is cancelled and waited for, then the lease is released. The lease is held until then."""
+    def stop(self, *, renew: bool = True) -> None:
+        """End the term: the work is cancelled and waited for, then the lease is released. The lease is held until then; without
+        ``renew`` until its deadline at most.
+        """
+        self._hopeless = self._hopeless or not renew
         self._end("stepped down")
 
     def stopped(self, at: float) -> None:
