@@ -15,6 +15,7 @@ import signal
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import CancelledError
+from functools import partial
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar
 
@@ -233,7 +234,7 @@ class SyncElection:
             await hold.begin()
             return hold
 
-        async def end() -> None:
+        async def end(hold: _Hold) -> None:
             self._holds.discard(hold)
             await hold.end()
 
@@ -243,7 +244,7 @@ class SyncElection:
                     try:
                         yield hold.seen
                     finally:
-                        self._run(end)
+                        self._run(partial(end, hold))
             finally:
                 self._run(terms.aclose)
 
