@@ -23,6 +23,7 @@ from benchmarks.queueing import Cores, Lock, Log, Simulator, Tally, Thread
 _ABREAST = 64
 """From so many on a Scheduler has two commits under way."""
 _MOST = 1000
+_MOMENT, _FEWEST, _LONGEST = 0.02, 400, 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +180,7 @@ class Network:
         seed: int = 1,
     ) -> None:
         self.simulator = simulator = Simulator(seed)
+        self.flight = flight
         self.costs, self.machines, self.stages = costs, machines, route(costs.shape)
         self.server = Cores(simulator, machines.cores)
         self.log = Log(simulator, self._flush, machines.bandwidth)
@@ -260,14 +262,17 @@ class Network:
 
         batcher.thread.run(client / 2, sent)
 
-    def run(self, seconds: float, warm: float) -> dict[str, float]:
-        """Let time pass; returns rates, times, and how busy each kind of station was."""
-        simulator = self.simulator
-        simulator.run(warm)
+    def run(self, rounds: float = 4.0, warm: float = 1.5) -> dict[str, float]:
+        """Let time pass until each task in flight has ended so many times, and ``warm`` times before; returns rates, times, and how busy
+        each kind of station was.
+        """
+        self._pass(warm)
         self.tasks.clear()
+        simulator, begun = self.simulator, self.simulator.now
         before = self.server.busy, self.log.busy, self.lock.held, self.commits
         threads = [thread.busy for some in self.threads.values() for thread in some]
-        simulator.run(warm + seconds)
+        self._pass(rounds)
+        seconds = simulator.now - begun
         stays = sorted(self.tasks.stays)
         later = [thread.busy for some in self.threads.values() for thread in some]
         return {
@@ -281,6 +286,15 @@ class Network:
             "notify_lock": (self.lock.held - before[2]) / seconds,
             "busiest_process": max(b - a for a, b in zip(threads, later, strict=True)) / seconds,
         }
+
+    def _pass(self, rounds: float) -> None:
+        """Let time pass until so many tasks have ended; at least some hundreds, where that takes no more than ten seconds."""
+        begun, wanted = self.simulator.now, rounds * self.flight
+        ended = len(self.tasks.stays)
+        while (done := len(self.tasks.stays) - ended) < wanted or (
+            done < _FEWEST and self.simulator.now - begun < _LONGEST
+        ):
+            self.simulator.run(self.simulator.now + _MOMENT)
 
 
 def _nothing() -> None:

@@ -12,7 +12,7 @@ LARGER = tuple(
     Machines(cores, trip=0.0005, flush=flush, bandwidth=250e6)
     for cores, flush in ((8, 0.001), (16, 0.001), (32, 0.001), (16, 0.002))
 )
-_ENGINES = (1, 2, 4, 8, 16, 32)
+_ENGINES = (1, 2, 4, 8, 16)
 _FLIGHTS = (250, 1000)
 """Tasks in flight for each process, when larger machines are asked for what they can."""
 _NEAR = 0.9
@@ -145,7 +145,7 @@ def _compared(
         processes, flight = int(run["processes"]), int(run["flight"])
         here = _here(machine, run)
         network = Network(costs[shape], here, processes, flight, submitters=settings["submitters"])
-        predicted = network.run(4.0, 1.0)
+        predicted = network.run(8.0, 2.0)
         found.append({
             "shape": shape, "processes": processes, "flight": flight, "fitted": processes == 1,
             "measured": run["tasks_per_second"], "measured_p50_ms": run["p50_ms"], **predicted,
@@ -190,7 +190,7 @@ def _larger(
                 for processes in _ENGINES:
                     submitters = processes if shape == "apart" else max(1, processes // 2)
                     network = Network(cost, machines, processes, processes * flight, submitters=submitters)
-                    figures = network.run(1.0, 0.5)
+                    figures = network.run()
                     found.append({
                         "shape": shape, "cores": machines.cores, "flush_ms": machines.flush * 1000, "processes": processes,
                         "submitters": 0 if shape == "inside" else submitters, "flight": processes * flight, "each": flight,

@@ -108,7 +108,7 @@ def test_a_lock_is_held_by_one_in_order_of_arrival() -> None:
 
 def run(machines: Machines, processes: int, flight: int, costs: Costs = COSTS) -> dict[str, float]:
     """Return what the model says of a fleet."""
-    return Network(costs, machines, processes, flight).run(3.0, 1.0)
+    return Network(costs, machines, processes, flight).run()
 
 
 def test_the_same_seed_says_the_same() -> None:
@@ -158,7 +158,7 @@ def test_commits_that_notify_are_not_flushed_together() -> None:
     """With submitters apart at least two writes of a task notify, and no more than one such commit is flushed at a time."""
     costs = {kind: Cost(0.0001, 0.00001) for kind in ("submitter", "engine")}
     together = Costs("together", costs, costs, 2000.0)
-    found = Network(together, Machines(64, flush=0.005), 16, 64, submitters=16).run(3.0, 1.0)
+    found = Network(together, Machines(64, flush=0.005), 16, 64, submitters=16).run()
     assert found["notify_lock"] > 0.9
     assert sum(stage.notifies for stage in route("together")) == 2
 
