@@ -209,7 +209,7 @@ def figures(
         "commits_per_task": grown["written"] * share / tasks,
         "commits_per_second": grown["written"] * share / took,
         "wal_bytes_per_step": grown["wal_bytes"] * share / steps,
-        "table_bytes_per_task": grown.get("table_bytes", 0.0) * share / tasks,
+        "kept_bytes_per_task": grown.get("kept_bytes", 0.0) * share / tasks,
         "connections": {kind: after.connections.get(kind, 0) / _count(plan, kind) for kind in cpu},
         "busy_cores": busy / (after.at - before.at),
     }  # fmt: skip

@@ -22,7 +22,9 @@ from benchmarks.queueing import Cores, Lock, Log, Simulator, Tally, Thread
 
 _ABREAST = 64
 """From so many on a Scheduler has two commits under way."""
-_MOST = 1000
+_MOST, _CLAIM = 1000, 500
+_LOOK = 0.005
+"""So long a client waits before it looks for what has ended, so that what ends together is found together."""
 _MOMENT, _FEWEST, _LONGEST = 0.02, 400, 10.0
 
 
@@ -41,7 +43,7 @@ class Cost:
 @dataclass(frozen=True, slots=True)
 class Stage:
     """A write of one kind of process. ``notifies``: its commit does. ``rests``: nothing is written. ``trips``: round trips.
-    ``acts``: an action of the user's stands before it.
+    ``acts``: an action of the user's stands before it. ``open``: whichever process of the kind comes first does it, and has the task from then on.
     """
 
     kind: str
@@ -50,6 +52,7 @@ class Stage:
     rests: bool = False
     trips: int = 1
     acts: bool = False
+    open: bool = False
 
 
 def route(shape: str, steps: int = STEPS) -> list[Stage]:
@@ -58,10 +61,13 @@ def route(shape: str, steps: int = STEPS) -> list[Stage]:
     submitted = Stage("engine" if shape == "inside" else "submitter", "submit", notifies=shape != "inside")
     stages = [submitted]
     if shape != "inside":
-        stages.append(Stage(engine, "decide", notifies=shape == "apart", trips=4))
+        stages.append(Stage(engine, "decide", notifies=shape == "apart", trips=4, open=True))
     for n in range(steps):
         if shape == "apart":
-            stages += [Stage("agents", "take"), Stage("agents", "answer", notifies=True, acts=True)]
+            stages += [
+                Stage("agents", "take", open=True),
+                Stage("agents", "answer", notifies=True, acts=True),
+            ]
         last = n == steps - 1
         stages.append(
             Stage(engine, "decide", notifies=last or shape == "apart", trips=2 if shape == "apart" else 1,
@@ -135,33 +141,61 @@ class Machines:
 
 
 @dataclass(slots=True)
+class _Task:
+    """A task on its way: at which stage, and which process of each kind has it."""
+
+    homes: dict[str, int]
+    entered: float
+    at: int = 0
+
+
+@dataclass(slots=True)
 class _Batcher:
-    """What waits in one process for one kind of write."""
+    """What waits in one process for one kind of write. ``common``: what any process of its kind may take."""
 
     network: "Network"
     thread: Thread
-    abreast: int
-    waiting: list[tuple[int, int, float]] = field(default_factory=list)
+    number: int
+    lane: str
+    common: list[_Task]
+    waiting: list[_Task] = field(default_factory=list)
     under_way: int = 0
-
-    def put(self, thing: tuple[int, int, float]) -> None:
-        self.waiting.append(thing)
-        self.begin()
+    _called: bool = False
 
     def begin(self) -> None:
-        if not self.waiting or self.under_way >= self.abreast:
-            return
-        if self.under_way and len(self.waiting) < _ABREAST:
+        """Gather a batch as soon as the process comes to it: what comes until then is part of it."""
+        if not self._called and self._may():
+            self._called = True
+            if self.lane == "hear":
+                self.network.simulator.after(_LOOK, lambda: self.thread.run(0.0, self._gather))
+            else:
+                self.thread.run(0.0, self._gather)
+
+    def _may(self) -> bool:
+        if not self.under_way:
+            return bool(self.waiting or self.common)
+        return self.lane == "decide" and self.under_way < 2 and len(self.waiting) >= _ABREAST
+
+    def _gather(self) -> None:
+        self._called = False
+        if not self._may():
             return
         count = min(_MOST, len(self.waiting))
-        if self.abreast > 1 and not self.under_way and count >= 2 * _ABREAST:
+        if self.lane == "decide" and not self.under_way and not self.common and count >= 2 * _ABREAST:
             count = (count + 1) // 2
         batch, self.waiting = self.waiting[:count], self.waiting[count:]
+        if not self.under_way and self.common:
+            claimed = self.common[:_CLAIM]
+            del self.common[:_CLAIM]
+            for task in claimed:
+                task.homes[self.network.stages[task.at].kind] = self.number
+            batch += claimed
         self.under_way += 1
         self.network.write(self, batch)
         self.begin()
 
     def ended(self) -> None:
+        """A batch is through: the next one."""
         self.under_way -= 1
         self.begin()
 
@@ -191,43 +225,49 @@ class Network:
         self.listening = sum(counts.values())
         clients = self.server if machines.beside else Cores(simulator, self.listening)
         self.threads = {kind: [Thread(clients) for _ in range(count)] for kind, count in counts.items()}
-        lanes = {(stage.kind, stage.lane) for stage in self.stages}
-        self.batchers = {
-            (kind, lane): [
-                _Batcher(self, thread, 2 if lane == "decide" else 1) for thread in self.threads[kind]
+        self.batchers: dict[tuple[str, str], list[_Batcher]] = {}
+        for kind, lane in sorted({(stage.kind, stage.lane) for stage in self.stages}):
+            common: list[_Task] = []
+            self.batchers[kind, lane] = [
+                _Batcher(self, thread, n, lane, common) for n, thread in enumerate(self.threads[kind])
             ]
-            for kind, lane in sorted(lanes)
-        }
         for n in range(flight):
-            self._submit(n)
+            self._submit({kind: n % count for kind, count in counts.items()})
 
     def _flush(self) -> float:
         # Half of it always, half by chance: the longest of a hundred takes three times the mean.
         return self.machines.flush / 2 + self.simulator.exponential(self.machines.flush / 2)
 
-    def _submit(self, task: int) -> None:
-        self._go(task, 0, self.tasks.enter())
+    def _submit(self, homes: dict[str, int]) -> None:
+        self._go(_Task(homes, self.tasks.enter()))
 
-    def _go(self, task: int, at: int, entered: float) -> None:
-        if at == len(self.stages):
-            self.tasks.leave(entered)
-            self._submit(task)
+    def _go(self, task: _Task) -> None:
+        if task.at == len(self.stages):
+            self.tasks.leave(task.entered)
+            self._submit(task.homes)
             return
-        stage = self.stages[at]
-        batchers = self.batchers[stage.kind, stage.lane]
-        # A caller stays with its process, and so does what is submitted inside of one; others take whatever is there.
-        home = task if stage.kind == "submitter" or self.costs.shape == "inside" else hash((task, entered))
-        chosen = batchers[home % len(batchers)]
+        stage = self.stages[task.at]
         if stage.acts and self.machines.action > 0:
-            self.simulator.after(self.machines.action, lambda: chosen.put((task, at, entered)))
+            self.simulator.after(self.machines.action, lambda: self._put(task, stage))
         else:
-            chosen.put((task, at, entered))
+            self._put(task, stage)
 
-    def write(self, batcher: _Batcher, batch: list[tuple[int, int, float]]) -> None:
+    def _put(self, task: _Task, stage: Stage) -> None:
+        batchers = self.batchers[stage.kind, stage.lane]
+        if not stage.open:
+            chosen = batchers[task.homes[stage.kind]]
+            chosen.waiting.append(task)
+            chosen.begin()
+            return
+        batchers[0].common.append(task)
+        for batcher in self.simulator.chance.sample(batchers, len(batchers)):
+            batcher.begin()
+
+    def write(self, batcher: _Batcher, batch: list[_Task]) -> None:
         """Carry a batch through: CPU, the way there, CPU of a backend, commit, the way back, CPU."""
-        kind = self.stages[batch[0][1]].kind
+        kind = self.stages[batch[0].at].kind
         client, server = self.costs.client[kind].of(len(batch)), self.costs.server[kind].of(len(batch))
-        stages = [self.stages[at] for _, at, _ in batch]
+        stages = [self.stages[task.at] for task in batch]
         trips = max(stage.trips for stage in stages)
         notifies = any(stage.notifies for stage in stages)
         rests = all(stage.rests for stage in stages)
@@ -256,8 +296,9 @@ class Network:
             simulator.after(machines.trip / 2, lambda: batcher.thread.run(client / 2, ended))
 
         def ended() -> None:
-            for task, at, entered in batch:
-                self._go(task, at + 1, entered)
+            for task in batch:
+                task.at += 1
+                self._go(task)
             batcher.ended()
 
         batcher.thread.run(client / 2, sent)
@@ -314,8 +355,5 @@ def limit(costs: Costs, machines: Machines, count: int) -> dict[str, float]:
     server = sum(costs.server[stage.kind].each for stage in stages)
     cores = (server + clients if machines.beside else server) / machines.cores
     disk = costs.wal_bytes * STEPS / machines.bandwidth
-    return {
-        "one process": 1 / client,
-        "processors": 1 / cores,
-        "disk": 1 / disk if disk else math.inf,
-    }
+    needed = {"one process": client, "processors": cores, "disk": disk}
+    return {name: 1 / seconds if seconds else math.inf for name, seconds in needed.items()}

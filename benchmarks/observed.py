@@ -31,7 +31,7 @@ select pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::float8 as wal_bytes,
     (select to_jsonb(w) ->> 'wal_sync' from pg_stat_wal w)::bigint as flushes,
     (select to_jsonb(w) ->> 'wal_sync_time' from pg_stat_wal w)::float8 as flush_ms,
     (select sum(pg_total_relation_size(c.oid)) from pg_class c join pg_namespace n on n.oid = c.relnamespace
-        where n.nspname = 'makegood' and c.relkind = 'r')::float8 as table_bytes
+        where n.nspname = 'makegood' and c.relname in ('task', 'step', 'event'))::float8 as kept_bytes
 """
 _BACKENDS = """
 select pid, application_name as name from pg_stat_activity

@@ -145,7 +145,7 @@ def _compared(
         processes, flight = int(run["processes"]), int(run["flight"])
         here = _here(machine, run)
         network = Network(costs[shape], here, processes, flight, submitters=settings["submitters"])
-        predicted = network.run(8.0, 2.0)
+        predicted = network.run(rounds=30.0, warm=3.0)
         found.append({
             "shape": shape, "processes": processes, "flight": flight, "fitted": processes == 1,
             "measured": run["tasks_per_second"], "measured_p50_ms": run["p50_ms"], **predicted,
@@ -190,7 +190,7 @@ def _larger(
                 for processes in _ENGINES:
                     submitters = processes if shape == "apart" else max(1, processes // 2)
                     network = Network(cost, machines, processes, processes * flight, submitters=submitters)
-                    figures = network.run()
+                    figures = network.run(rounds=6.0)
                     found.append({
                         "shape": shape, "cores": machines.cores, "flush_ms": machines.flush * 1000, "processes": processes,
                         "submitters": 0 if shape == "inside" else submitters, "flight": processes * flight, "each": flight,

@@ -118,7 +118,7 @@ def test_the_same_seed_says_the_same() -> None:
 
 def test_a_closed_loop_keeps_littles_law() -> None:
     """Tasks in flight = tasks a second * time of a task."""
-    found = run(Machines(2, beside=True, flush=0.001), 2, 100)
+    found = Network(COSTS, Machines(2, beside=True, flush=0.001), 2, 100).run(rounds=60)
     assert found["tasks_per_second"] * found["mean_ms"] / 1000 == pytest.approx(100, rel=0.05)
 
 
@@ -161,6 +161,21 @@ def test_commits_that_notify_are_not_flushed_together() -> None:
     found = Network(together, Machines(64, flush=0.005), 16, 64, submitters=16).run()
     assert found["notify_lock"] > 0.9
     assert sum(stage.notifies for stage in route("together")) == 2
+
+
+def test_what_comes_while_a_process_is_at_work_shares_its_next_batch() -> None:
+    """In lockstep as measured: of one process with 27 tasks in flight, a commit carries about as many."""
+    found = run(Machines(2, beside=True, flush=0.002), 1, 27)
+    assert found["commits_per_second"] / found["tasks_per_second"] < 4 / 27 * 1.5
+
+
+def test_what_any_process_may_take_goes_to_few_in_large_batches() -> None:
+    """Claims are not dealt out one by one: eight processes do not make batches an eighth as large."""
+    costs = {kind: Cost(0.0005, 0.00003) for kind in ("submitter", "engine")}
+    together = Costs("together", costs, costs, 2000.0)
+    one, eight = (Network(together, Machines(16, flush=0.001), n, 100).run(rounds=20) for n in (1, 8))
+    per_task = [found["commits_per_second"] / found["tasks_per_second"] for found in (one, eight)]
+    assert per_task[1] < 4 * per_task[0]
 
 
 def test_costs_are_found_again() -> None:

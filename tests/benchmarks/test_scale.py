@@ -59,7 +59,9 @@ def test_a_tiny_run_measures_predicts_and_can_be_read_again(
     many = next(run for run in found["runs"] if run["processes"] == 2)
     assert many["tasks_per_second"] > 0
     assert many["server_us"] > 0
-    assert 3.5 <= next(run for run in found["runs"] if run["flight"] == 1)["commits_per_task"] < 6
+    assert (
+        next(run for run in found["runs"] if run["flight"] == 1)["commits_per_task"] > 3
+    )  # 4, and heartbeats
     assert {row["processes"] for row in found["model"]["compared"]} == {1, 2}
     assert capsys.readouterr().out.count("## ") == 4
     assert scale.main(["--from", str(tmp_path / "scale.json"), "--out", str(tmp_path / "again")]) == 0
