@@ -278,11 +278,10 @@ class Agents:
             attempt.ticket = slots.circuit.began(self._clock.monotonic())
             self._arm(attempt.deadline)
         loop = asyncio.get_running_loop()
-        attempt.work = loop.create_task(self._attempt(attempt, loop))
+        attempt.work = loop.create_task(self._attempt(attempt, slots, loop))
 
-    async def _attempt(self, attempt: Running, loop: asyncio.AbstractEventLoop) -> None:
+    async def _attempt(self, attempt: Running, slots: Slots, loop: asyncio.AbstractEventLoop) -> None:
         request = attempt.request
-        slots = self.slots[f"{request.app}/{request.agent}"]
         message: Message | None = None
         try:
             if request.delay:
@@ -297,8 +296,8 @@ class Agents:
                     identity.generation,
                     attempt,
                     self._clock,
-                    loop=loop,
-                    decoded=action.decoded,
+                    loop,
+                    action.decoded,
                 )
             )
             message = await self._trying.answer(attempt, action)
@@ -311,7 +310,8 @@ class Agents:
             attempt.work = (
                 None  # its context knows the call, which knows the attempt: no circle for the collector
             )
-            slots.ended(attempt, message, self._clock.monotonic())
+            now = self._clock.monotonic()
+            slots.ended(attempt, message, now)
             if (
                 attempt.ticket is not None
                 and not self._judged(slots, attempt, message)
@@ -323,13 +323,9 @@ class Agents:
             if slots.backlog or slots.rung:
                 self._wake.set()
         if message is not None:
-            self._reply(attempt, message)
-
-    def _reply(self, attempt: Running, message: Message) -> None:
-        in_time = self._clock.monotonic() <= attempt.deadline and attempt.node == self.node
-        if in_time and self.deliver(attempt.request.task, message, attempt.node):
-            return
-        self.resend(attempt.node, attempt.request.task, message)
+            in_time = now <= attempt.deadline and attempt.node == self.node
+            if not (in_time and self.deliver(request.task, message, attempt.node)):
+                self.resend(attempt.node, request.task, message)
 
     def _arm(self, deadline: float) -> None:
         """See to it that ``_halt`` runs at the earliest deadline: one timer for all attempts, as most end long before theirs."""

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Generator
 from contextvars import ContextVar
 from typing import Any, NamedTuple, Protocol
 
+import msgspec
 from msgspec.structs import replace
 
 from makegood import durations, ids
@@ -48,46 +49,24 @@ class Bounds(Protocol):
         ...
 
 
-class Call:
+class Call(msgspec.Struct, eq=False):
     """One attempt of a step, as the action, undo or probe that runs it sees it.
 
     ``bounds``: its complete-by on ``clock``; ``loop``: the event loop that the agent lives on, None for a call outside of any;
     ``decoded`` turns a result's JSON into the action's type.
     """
 
-    __slots__ = ("_bounds", "_clock", "_decoded", "_generation", "_loop", "_request", "_store_id")
-
-    def __init__(
-        self,
-        request: Request,
-        store_id: str,
-        generation: int,
-        bounds: Bounds,
-        clock: Clock,
-        *,
-        loop: asyncio.AbstractEventLoop | None,
-        decoded: Callable[[bytes], Any] | None = None,
-    ) -> None:
-        self._request = request
-        self._store_id = store_id
-        self._generation = generation
-        self._bounds = bounds
-        self._clock = clock
-        self._decoded = decoded
-        self._loop = loop
+    _request: Request
+    _store_id: str
+    _generation: int
+    _bounds: Bounds
+    _clock: Clock
+    _loop: asyncio.AbstractEventLoop | None
+    _decoded: Callable[[bytes], Any] | None = None
 
     def traced(self, trace: str) -> "Call":
         """Return this call as part of the span that ``trace``, a ``traceparent``, names."""
-        request = replace(self._request, trace=trace)
-        return Call(
-            request,
-            self._store_id,
-            self._generation,
-            self._bounds,
-            self._clock,
-            loop=self._loop,
-            decoded=self._decoded,
-        )
+        return replace(self, _request=replace(self._request, trace=trace))
 
     @property
     def trace_id(self) -> str | None:

@@ -42,9 +42,9 @@ def encode(value: object, *, limit: int = PAYLOAD_LIMIT, what: str = "the value"
         data = _encode(value)
     except Exception as wrong:  # a model's own serializer may raise anything
         raise _unfit(wrong, what) from wrong
-    if b"null" in data:
+    if data.find(b"null") >= 0:  # faster than ``in``, which asks first whether it is a number
         _refuse_nan(value, what)
-    return sized(data, limit, what)
+    return data if len(data) <= limit else sized(data, limit, what)
 
 
 def canonical(value: object, *, what: str = "the value") -> bytes:
@@ -303,10 +303,9 @@ def fill(
     if not template.refs:
         return parts[0].encode()
     pieces = [parts[0].encode()]
-    for ref, part in zip(template.refs, parts[1:], strict=True):
+    for n, ref in enumerate(template.refs, 1):
         value = lookup(ref)
-        pieces.append(walk(value, ref.path, lists=lists) if ref.path else value)
-        pieces.append(part.encode())
+        pieces += walk(value, ref.path, lists=lists) if ref.path else value, parts[n].encode()
     return b"".join(pieces)
 
 

@@ -119,6 +119,7 @@ class Action(Generic[P, R]):
         self.name = name
         self.formerly = formerly
         self.address = f"{agent.shared.app}/{agent.name}/{name}"
+        self._result = f"the result of {self.address}"
         self.terms = terms
         self.retry = terms.retry
         self.parameters = Parameters(fn, self.address)
@@ -323,13 +324,18 @@ class Action(Generic[P, R]):
 
     def encoded(self, value: object) -> bytes:
         """Return a result as JSON; raises ``PayloadError``, naming size and limit when it is too large."""
-        if inspect.iscoroutine(value):
-            value.close()
-            raise PayloadError(f"{self.address} returned a coroutine: write async def, or await it")
-        data = encode(value, limit=self.agent.shared.payload_limit, what=f"the result of {self.address}")
+        try:
+            data = encode(value, limit=self.agent.shared.payload_limit, what=self._result)
+        except PayloadError:
+            if inspect.iscoroutine(value):
+                value.close()
+                raise PayloadError(
+                    f"{self.address} returned a coroutine: write async def, or await it"
+                ) from None
+            raise
         fitted = self._fitted or self.fitted()
         if not fitted.surely("return", type(value)):
-            check_fits(data, fitted.returns, value, f"the result of {self.address}")
+            check_fits(data, fitted.returns, value, self._result)
         return data
 
     def decoded(self, value: bytes) -> Any:
@@ -337,7 +343,7 @@ class Action(Generic[P, R]):
         try:
             return (self._fitted or self.fitted()).result(value)
         except msgspec.MsgspecError as wrong:
-            raise PayloadError(f"the result of {self.address}: {wrong}") from wrong
+            raise PayloadError(f"{self._result}: {wrong}") from wrong
 
 
 class AsyncAction(Action[P, R]):

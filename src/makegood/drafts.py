@@ -13,7 +13,7 @@ from makegood.promise import Origin, Promise, Scope, promised
 from makegood.task import Condition, Kind, StepPlan, Template, inside
 
 
-class Draft(Origin):
+class Draft(Origin, eq=False):
     """A step of a plan in the making: ``StepPlan`` with drafts instead of indices."""
 
     kind: Kind = "action"
@@ -23,8 +23,8 @@ class Draft(Origin):
     guards: "tuple[tuple[Draft, bool], ...]" = ()
     condition: Condition | None = None
     sides: tuple[Template, ...] = ()
-    limit = 1000
-    at_once = 0
+    limit: int = 1000
+    at_once: int = 0
     body: "Sequence[Draft]" = ()
     of: "Draft | None" = None
 

@@ -95,7 +95,8 @@ def is_called(
         args = (*args, *kwargs.values())
     if len(args) != len(known.given):
         return False
-    for value, (index, kind) in zip(args, known.given, strict=True):
+    for n, value in enumerate(args):
+        index, kind = known.given[n]
         if type(value) is not kind:
             return False
         if kind is not Promise:

@@ -8,6 +8,8 @@ Type checkers see the result's type; what is really there is a ``Promise``, whic
 from collections.abc import Callable
 from typing import Any, Literal, NoReturn
 
+import msgspec
+
 from makegood import members
 from makegood.errors import PromiseError
 
@@ -32,43 +34,29 @@ class Scope:
         return scope is not None
 
 
-class Origin:
+class Origin(msgspec.Struct, eq=False):
     """A step that promises come from, as far as they are concerned. ``plan`` is the plan in the making that it belongs to.
 
     ``depth``: how many bodies of ``each`` lie around it; ``position``: in the innermost of them; ``serial``: in the plan.
     """
 
-    __slots__ = ("depth", "name", "plan", "position", "serial")
-
-    def __init__(self, plan: object, name: str, depth: int, position: int, serial: int) -> None:
-        self.plan = plan
-        self.name = name
-        self.depth = depth
-        self.position = position
-        self.serial = serial
+    plan: object
+    name: str
+    depth: int
+    position: int
+    serial: int
 
 
-class Promised:
+class Promised(msgspec.Struct, eq=False):
     """What a promise stands for: the result of a step or, with ``item``, one item of an ``each``; the ``path`` into it; its
     ``annotation``; and the ``scope`` that it does not leave, moved outwards when a branch returns it.
     """
 
-    __slots__ = ("annotation", "item", "origin", "path", "scope")
-
-    def __init__(
-        self,
-        origin: Origin,
-        annotation: Any,
-        scope: Scope,
-        *,
-        path: tuple[str | int, ...] = (),
-        item: bool = False,
-    ) -> None:
-        self.origin = origin
-        self.annotation = annotation
-        self.scope = scope
-        self.path = path
-        self.item = item
+    origin: Origin
+    annotation: Any
+    scope: Scope
+    path: tuple[str | int, ...] = ()
+    item: bool = False
 
     def __str__(self) -> str:
         name = f"item of {self.origin.name}" if self.item else self.origin.name
@@ -87,7 +75,7 @@ class Promise:
     _promised: Promised
 
     def __init__(self, what: Promised) -> None:
-        object.__setattr__(self, "_promised", what)
+        _set_promised(self, what)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):  # what Python and libraries ask of any object
@@ -117,6 +105,8 @@ class Promise:
     def __hash__(self) -> int:  # noqa: PLE0309 - it refuses
         _refuse(self, "used as a key or in a set", "a dict by name or a list can hold promises")
 
+
+_set_promised = Promise.__dict__["_promised"].__set__  # past the refusal to be changed
 
 Operator = Literal["eq", "ne", "true", "all", "any", "not"]
 

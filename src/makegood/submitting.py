@@ -56,7 +56,7 @@ def with_options(
     reply_to: str | None = None,
 ) -> Plan[Any]:
     """Return the plan with its options. Raises ``ConfigError``."""
-    if any(option is not None for option in (key, priority, correlation_id, reply_to)):
+    if not (key is None and priority is None and correlation_id is None and reply_to is None):
         plan = plan.with_(key=key, priority=priority, correlation_id=correlation_id, reply_to=reply_to)
     for name, text, most in (
         ("key", plan.key, MOST_KEY),

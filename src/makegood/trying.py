@@ -10,7 +10,7 @@ import asyncio
 import inspect
 import logging
 import random
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextvars import copy_context
 from typing import Any
 
@@ -21,7 +21,7 @@ from makegood.declaration import NOT_HAPPENED, Action, Happened
 from makegood.durations import retry_after
 from makegood.errors import CompleteByPassed, Later, MakegoodError, PayloadError, Permanent, Refused
 from makegood.ids import show
-from makegood.messages import Message, Request
+from makegood.messages import Message, MessageKind, Request
 from makegood.threads import DaemonThreads
 
 log = logging.getLogger("makegood.agent")
@@ -82,24 +82,34 @@ class Trying:
             if request.doing == "do":
                 return _message(request, "permanent", error=text[:_ERROR_LENGTH])
             return _message(request, "gave_up", error=text[:_ERROR_LENGTH], final=True)
-        attempt.halts = self._is_async(fn)
-        if attempt.halts:
+        halts = attempt.halts = self._is_async(fn)
+        if halts:
             self._halting(attempt.deadline)
         attempt.reached = True
-        message = await self._once(attempt, action, fn, kwargs)
-        if message is None or message.kind != "gave_up" or message.final or action.retry.never:
-            return message
-        for pause in action.retry.pauses():
+        pauses: Iterator[float] | None = None
+        while True:
+            message: Message | None
+            try:
+                value = await fn(**kwargs) if halts else await self._in_thread(fn, kwargs)
+                message = _answered(attempt, action, value)
+            except asyncio.CancelledError as cancelled:
+                if attempt.work is None or attempt.work.cancelling():
+                    raise
+                message = _gave_up(request, cancelled)  # nobody stopped it: the user's code raised it
+            except (Exception, SystemExit) as said:  # noqa: BLE001 - whatever it is
+                message = self._raised(attempt, said)
+            if message is None or message.kind != "gave_up" or message.final or action.retry.never:
+                return message
+            pauses = pauses or iter(action.retry.pauses())
+            pause = next(pauses, None)
+            if pause is None:
+                return message
             jittered = pause * self._rng.uniform(0.5, 1.5)
             if self._clock.monotonic() + jittered >= attempt.deadline:
                 return message
             await asyncio.sleep(jittered)
             attempt.unclear = True
             attempt.again += 1
-            message = await self._once(attempt, action, fn, kwargs)
-            if message is None or message.kind != "gave_up" or message.final:
-                break
-        return message
 
     def _is_async(self, fn: Callable[..., object]) -> bool:
         known = self._async.get(fn)
@@ -107,38 +117,26 @@ class Trying:
             known = self._async[fn] = inspect.iscoroutinefunction(fn)
         return known
 
-    async def _once(
-        self,
-        attempt: Running,
-        action: Action[..., Any],
-        fn: Callable[..., Any],
-        kwargs: Mapping[str, object],
-    ) -> Message | None:
-        """Run the function once; return its answer, None for silence."""
+    async def _in_thread(self, fn: Callable[..., Any], kwargs: Mapping[str, object]) -> Any:
+        """Run a ``def`` function once, with the context of the attempt."""
+        context = copy_context()
+        return await asyncio.get_running_loop().run_in_executor(
+            self._threads, lambda: context.run(fn, **kwargs)
+        )
+
+    def _raised(self, attempt: Running, said: BaseException) -> Message | None:
+        """Return the answer of a function that raised, None for silence."""
         request = attempt.request
-        try:
-            if self._is_async(fn):
-                value = await fn(**kwargs)
-            else:
-                context = copy_context()
-                loop = asyncio.get_running_loop()
-                value = await loop.run_in_executor(self._threads, lambda: context.run(fn, **kwargs))
-            return _answered(attempt, action, value)
-        except CompleteByPassed:
+        if isinstance(said, CompleteByPassed):
             return None
-        except Permanent as said:
+        if isinstance(said, Permanent):
             return _message(request, "permanent", error=words(said), unclear=attempt.unclear)
-        except Refused as said:
+        if isinstance(said, Refused):
             return _message(request, "refused", error=words(said))
-        except Later as said:
+        if isinstance(said, Later):
             wait = retry_after(said.wait, self._clock.wall())
             return _message(request, "later", error=words(said), wait=wait, unclear=attempt.unclear)
-        except asyncio.CancelledError as cancelled:
-            if attempt.work is None or attempt.work.cancelling():
-                raise
-            return _gave_up(request, cancelled)  # nobody stopped it: the user's code raised this itself
-        except (Exception, SystemExit) as failed:  # noqa: BLE001 - whatever it is: transient, and it may have happened
-            return _gave_up(request, failed)
+        return _gave_up(request, said)  # transient, and it may have happened
 
 
 def _gave_up(request: Request, failed: BaseException) -> Message:
@@ -172,7 +170,8 @@ def _answered(attempt: Running, action: Action[..., Any], value: object) -> Mess
         PayloadError
     ) as unfit:  # it was done, and its result is lost: in doubt, no retry, undone with result None
         return _message(request, "gave_up", error=f"the result cannot be kept: {unfit}", final=True)
-    return _message(request, "happened" if request.doing == "probe" else "done", value=encoded)
+    kind: MessageKind = "happened" if request.doing == "probe" else "done"
+    return Message(kind, request.idx, request.doing, request.attempt, encoded)
 
 
 def _message(request: Request, kind: str, **fields: object) -> Message:

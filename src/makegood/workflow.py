@@ -264,8 +264,8 @@ class Workflow(Generic[P, R]):
     def _fingerprint(self, inputs: list[object], encoded: tuple[bytes, ...]) -> bytes:
         """Return what stands for the workflow and its inputs, whatever the order of dicts and sets in them."""
         parts = [self._named]
-        for value, data in zip(inputs, encoded, strict=True):
-            parts.append(data if type(value) in _ORDERED else canonical(value))
+        for n, data in enumerate(encoded):
+            parts.append(data if type(inputs[n]) in _ORDERED else canonical(inputs[n]))
         return hashlib.blake2b(b",".join(parts), digest_size=16).digest()
 
     def _returned(self) -> Any:

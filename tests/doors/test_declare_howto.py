@@ -30,7 +30,7 @@ def ledger(tmp_path: Path) -> Callable[[], Any]:
 def sent(doing: Doing, attempt: int, round_: int = 1) -> dict[str, str]:
     """Return the headers of an attempt."""
     request = Request(7, 0, doing, attempt, "shop", "a", "charge", "charge", round_, 30.0, b"{}")
-    return Call(request, "store", 1, Running(), SystemClock(), loop=None).headers
+    return Call(request, "store", 1, Running(), SystemClock(), None).headers
 
 
 class Running:

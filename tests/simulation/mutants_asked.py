@@ -21,16 +21,16 @@ from tests.simulation.mutants_weather import APART, QUICK, WEATHER, resubmitting
 @mutant(replace(WEATHER, tasks=6), "never")
 def never_tried_twice(m: pytest.MonkeyPatch) -> None:
     """An agent tries an action at a service without keys a second time within an attempt."""
-    true = Trying._once
+    true = Trying.answer
 
-    async def twice(trying: Trying, attempt: Running, action: Any, fn: Any, kwargs: Any) -> Message | None:
-        said = await true(trying, attempt, action, fn, kwargs)
+    async def twice(trying: Trying, attempt: Running, action: Any) -> Message | None:
+        said = await true(trying, attempt, action)
         if not action.retry.never or attempt.request.doing != "do" or said is None or said.kind != "gave_up":
             return said
         attempt.unclear = True
-        return await true(trying, attempt, action, fn, kwargs)
+        return await true(trying, attempt, action)
 
-    m.setattr(Trying, "_once", twice)
+    m.setattr(Trying, "answer", twice)
 
 
 @mutant(

@@ -53,7 +53,7 @@ class Attempt:
             within=30.0, args=b"{}", **more,
         )  # fmt: skip
         clock: Clock = self.clock
-        self.call = Call(request, "s1", 4, self, clock, loop=running_loop(), decoded=self.decoded)
+        self.call = Call(request, "s1", 4, self, clock, running_loop(), self.decoded)
 
     async def extend(self, seconds: float) -> bool:
         self.asked.append(seconds)
@@ -112,8 +112,7 @@ def test_a_late_result_is_decoded_for_the_undo() -> None:
     assert Attempt("undo").call.late_result is None
     assert Attempt("undo", late=b'"pay-7"').call.late_result == 'decoded "pay-7"'
     plain = Call(
-        Request(1, 0, "undo", 1, "a", "b", "c", "d", 1, 1.0, b"{}", late=b"[1]"), "s", 1, Attempt(), Hands(),
-        loop=None,
+        Request(1, 0, "undo", 1, "a", "b", "c", "d", 1, 1.0, b"{}", late=b"[1]"), "s", 1, Attempt(), Hands(), None,
     )  # fmt: skip
     assert plain.late_result == [1]
 

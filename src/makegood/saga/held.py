@@ -41,9 +41,9 @@ def hold(task: Task, steps: Iterable[Step]) -> Held:
 def apply(held: Held, decision: Decision) -> None:
     """Put a committed Decision into what is held, in place."""
     held.task = decision.task
-    steps, followers, opened = held.steps, held.followers, held.open
+    steps, followers, opened, passed = held.steps, held.followers, held.open, rules.PASSED
     for idx, step in decision.steps.items():
-        was, now = steps[idx].state in rules.PASSED, step.state in rules.PASSED
+        was, now = steps[idx].state in passed, step.state in passed
         steps[idx] = step
         if was != now:
             change = -1 if now else 1

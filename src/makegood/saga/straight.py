@@ -5,7 +5,7 @@ here that ``deciding`` would decide otherwise: whatever is not plain is left to 
 world that they run, and compare.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
@@ -41,7 +41,7 @@ def straight(held: Held, message: Message) -> Decision | None:
     moves: list[Move] = [(step.plan.name, "running", "done", "reply")]
     steps = {idx: done}
     requests: list[Request] = []
-    values = _Values(task, held.steps, idx, result)
+    values = _values(task, held.steps, idx, result)
     try:
         for follower in held.followers[idx]:
             if held.open[follower] == 1:
@@ -73,7 +73,9 @@ def _plain(step: Step) -> bool:
     )
 
 
-def _begin(task: Task, step: Step, values: "_Values", moves: list[Move], requests: list[Request]) -> Step:
+def _begin(
+    task: Task, step: Step, values: Callable[[Ref], bytes], moves: list[Move], requests: list[Request]
+) -> Step:
     """Dispatch a step: its moves and its request are added; return it as it then is."""
     plan, attempt = step.plan, step.attempt + 1
     moves.append((plan.name, "waiting", "ready", "predecessors done or skipped"))
@@ -89,25 +91,18 @@ def _begin(task: Task, step: Step, values: "_Values", moves: list[Move], request
     return replace(step, state="running", doing="do", attempt=attempt)
 
 
-class _Values:
-    """Looks values up: inputs, results, and that of the step that is just done."""
+def _values(task: Task, steps: Sequence[Step], idx: int, result: bytes) -> Callable[[Ref], bytes]:
+    """Return what looks values up: inputs, results, and that of the step that is just done; it raises ``MissingValueError``."""
 
-    __slots__ = ("_idx", "_result", "_steps", "_task")
-
-    def __init__(self, task: Task, steps: Sequence[Step], idx: int, result: bytes) -> None:
-        self._task = task
-        self._steps = steps
-        self._idx = idx
-        self._result = result
-
-    def __call__(self, ref: Ref) -> bytes:
-        """Return the whole value that a ref names; raises ``MissingValueError``."""
+    def value(ref: Ref) -> bytes:
         index = ref.index
         if ref.of == "step":
-            if index == self._idx:
-                return self._result
-            if 0 <= index < len(self._steps):
-                return self._steps[index].result or _NULL
-        elif ref.of == "input" and 0 <= index < len(self._task.inputs):
-            return self._task.inputs[index]
+            if index == idx:
+                return result
+            if 0 <= index < len(steps):
+                return steps[index].result or _NULL
+        elif ref.of == "input" and 0 <= index < len(task.inputs):
+            return task.inputs[index]
         raise MissingValueError(f"there is no {ref.of} {index}")
+
+    return value
