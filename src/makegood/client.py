@@ -11,7 +11,7 @@ import random
 import socket
 import uuid
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar, TypeVarTuple, Unpack, overload
@@ -22,6 +22,7 @@ from makegood.durations import Duration, seconds, shown
 from makegood.errors import (
     ActRefusedError,
     ClosedError,
+    PayloadError,
     StoreUnavailableError,
     WaitExpiredError,
 )
@@ -32,7 +33,7 @@ from makegood.operators import Operators
 from makegood.queues import LIMIT, Correspondent
 from makegood.store import Store, open_store, store_given
 from makegood.store.records import Draft, Filter, Submitted, TaskView
-from makegood.submitting import Submitter, conflict, draft_of, plan_of, with_options
+from makegood.submitting import BATCH, Submitter, conflict, draft_of, plan_of, with_options
 from makegood.task import Plan
 from makegood.transactions import recognise
 
@@ -40,6 +41,9 @@ log = logging.getLogger("makegood.client")
 
 R = TypeVar("R")
 Ts = TypeVarTuple("Ts")
+
+_Asked = tuple[Draft, "asyncio.Future[Submitted]"]
+"""A draft that a Scheduler of the same process expects, and who waits for what becomes of it."""
 
 _RECENT = 10_000
 """Tasks submitted here whose end a Scheduler of the same process may tell before anybody waits for it."""
@@ -102,7 +106,8 @@ class Client(Submitter, Operators, Correspondent):
         self._ids = ids.TaskIds(self._clock, self._rng)
         self._waiting: dict[int, list[asyncio.Future[TaskView | None]]] = {}
         self._near: Beside | None = None
-        self._inserting: set[asyncio.Task[list[Submitted]]] = set()
+        self._inserting: set[asyncio.Task[list[Submitted | Exception]]] = set()
+        self._gathered: list[_Asked] = []
         self._recent: OrderedDict[int, TaskView | None] = OrderedDict()
         self._look = asyncio.Event()
         self._watcher: asyncio.Task[None] | None = None
@@ -240,34 +245,61 @@ class Client(Submitter, Operators, Correspondent):
         if near is None or expected is None:
             (answer,) = await self.store.submit([draft])
             return answer
-        draft = expected
-        # Whatever becomes of the caller, the Scheduler must hear of a task that it holds: hence a task of its own.
+        # Whatever becomes of the caller, the Scheduler must hear of a task that it holds: hence an asyncio task of its own, one for
+        # all that comes before it begins.
         loop = asyncio.get_running_loop()
         answered: asyncio.Future[Submitted] = loop.create_future()
-        work = loop.create_task(self.store.submit([draft]))
-        self._inserting.add(work)
-        work.add_done_callback(partial(self._inserted, near, draft, answered))
+        if not 0 < len(self._gathered) < BATCH:
+            batch = self._gathered = []
+            work = loop.create_task(self._write(batch))
+            self._inserting.add(work)
+            work.add_done_callback(partial(self._inserted, near, batch))
+        self._gathered.append((expected, answered))
         return await answered
 
+    async def _write(self, batch: list[_Asked]) -> list[Submitted | Exception]:
+        """Submit what was gathered; returns what became of each."""
+        if batch is self._gathered:
+            self._gathered = []
+        return await self._submitted([draft for draft, _ in batch])
+
+    async def _submitted(self, drafts: Sequence[Draft]) -> list[Submitted | Exception]:
+        try:
+            return [*await self.store.submit(drafts)]
+        except PayloadError as guilty:
+            if len(drafts) == 1:
+                return [guilty]
+        except Exception as fault:  # noqa: BLE001 - it is theirs who called
+            return [fault] * len(drafts)
+        return [
+            answer for draft in drafts for answer in await self._submitted([draft])
+        ]  # only the guilty fails
+
     def _inserted(
+        self, near: "Beside", batch: list[_Asked], work: asyncio.Task[list[Submitted | Exception]]
+    ) -> None:
+        self._inserting.discard(work)
+        answers = [None] * len(batch) if work.cancelled() else work.result()
+        for (draft, answered), answer in zip(batch, answers, strict=True):
+            self._answered(near, draft, answered, answer)
+
+    def _answered(
         self,
         near: "Beside",
         draft: Draft,
         answered: asyncio.Future[Submitted],
-        work: asyncio.Task[list[Submitted]],
+        answer: Submitted | Exception | None,
     ) -> None:
-        self._inserting.discard(work)
-        failure = asyncio.CancelledError() if work.cancelled() else work.exception()
-        answer = None if failure is not None else work.result()[0]
-        near.adopt(draft, created=answer is not None and answer.created)
+        """Tell the Scheduler and the caller what became of a submission; None: it was cancelled."""
+        near.adopt(draft, created=isinstance(answer, Submitted) and answer.created)
         if answered.done():
             return
-        if answer is not None:
+        if isinstance(answer, Submitted):
             answered.set_result(answer)
-        elif isinstance(failure, asyncio.CancelledError):
+        elif answer is None:
             answered.cancel()
-        elif failure is not None:
-            answered.set_exception(failure)
+        else:
+            answered.set_exception(answer)
 
     # -- finding --------------------------------------------------------------------------------------------------------
 

@@ -1,6 +1,7 @@
 """A task submitted beside a Scheduler is held by it from the beginning, and whatever becomes of the caller it ends."""
 
 import asyncio
+from collections.abc import Sequence
 
 import pytest
 
@@ -8,7 +9,7 @@ import makegood as mg
 from makegood.node import Node
 from makegood.options import Options
 from makegood.store.protocol import Store
-from makegood.store.records import Filter
+from makegood.store.records import Draft, Filter, Submitted
 from tests.actors.benchapp import chain_app
 from tests.actors.conftest import QUIET
 
@@ -92,3 +93,35 @@ async def test_it_ends_although_the_submission_of_another_fails(store: Store) ->
         assert await again.result(timeout="20s") == "warm"
         assert node.scheduler is not None
         assert len(node.scheduler._births) == 0
+
+
+async def test_of_several_submitted_at_once_only_the_one_that_is_refused_fails(store: Store) -> None:
+    """They share one call of the store: a text that is no Unicode must not cost the others their place."""
+    app, chain = chain_app(1)
+    async with Node(app, store, roles=BOTH, options=QUIET) as node:
+        await (await node.client.submit(chain, "warm")).result(timeout="20s")
+        keys = ["a", "\ud800", "c"]
+        calls = [node.client.submit(chain, f"{n}", key=key) for n, key in enumerate(keys)]
+        first, refused, last = await asyncio.gather(*calls, return_exceptions=True)
+        assert isinstance(refused, mg.PayloadError)
+        for task, result in ((first, "0"), (last, "2")):
+            assert isinstance(task, mg.TaskHandle)
+            assert await task.result(timeout="20s") == result
+        assert node.scheduler is not None
+        assert len(node.scheduler._births) == 0
+
+
+async def test_many_submitted_at_once_share_few_calls_of_the_store(store: Store) -> None:
+    app, chain = chain_app(1)
+    async with Node(app, store, roles=BOTH, options=QUIET) as node:
+        await (await node.client.submit(chain, "warm")).result(timeout="20s")
+        calls, submit = [], node.client.store.submit
+
+        async def counted(drafts: Sequence[Draft]) -> list[Submitted]:
+            calls.append(len(drafts))
+            return await submit(drafts)
+
+        node.client.store.submit = counted  # type: ignore[method-assign]
+        tasks = await asyncio.gather(*(node.client.submit(chain, f"{n}") for n in range(1200)))
+        assert calls == [500, 500, 200]
+        assert [await task.result(timeout="30s") for task in tasks] == [f"{n}" for n in range(1200)]

@@ -175,14 +175,13 @@ def wall_clock(m: pytest.MonkeyPatch) -> None:
 @mutant(replace(WEATHER, tasks=12), "place_order", twist=impatient)
 def born_held_not_adopted(m: pytest.MonkeyPatch) -> None:
     """A task that was submitted beside a Scheduler is not taken over when its caller was cancelled meanwhile."""
-    true = client.Client._inserted
+    true = client.Client._answered
 
-    def forgets(self: Any, near: Any, draft: Any, answered: Any, work: Any) -> None:
+    def forgets(self: Any, near: Any, draft: Any, answered: Any, answer: Any) -> None:
         if answered.done():
-            self._inserting.discard(work)
             near._births.lose(draft)
             return
-        true(self, near, draft, answered, work)
+        true(self, near, draft, answered, answer)
 
-    m.setattr(client.Client, "_inserted", forgets)
+    m.setattr(client.Client, "_answered", forgets)
     m.setattr(birth, "begun", lambda _held: None)  # what has begun is found again by its first reply
