@@ -76,8 +76,9 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
     unanswered. ``final``: do not try again although the outcome is in doubt (a result that cannot be encoded). ``excused``: with
     ``gave_up``, no failure is counted: its agent's circuit had opened meanwhile.
     ``wait``: seconds (later). ``failures``, ``died``: with ``expired``, the step's count after it, and whether the process
-    that ran it is dead. ``settled``: what an operator states. ``value`` of a resubmission: the inputs that replace those of
-    the step ``idx`` (an object by name) or of the task (an array). ``seq``: row in the task's inbox, 0 when handed over in memory.
+    that ran it is dead; ``node``: that process, written last, where the stores look for it. ``settled``: what an operator
+    states. ``value`` of a resubmission: the inputs that replace those of the step ``idx`` (an object by name) or of the task
+    (an array). ``seq``: row in the task's inbox, 0 when handed over in memory.
     """
 
     kind: MessageKind
@@ -95,6 +96,7 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
     settled: Literal["", "done", "failed", "undone"] = ""
     act: Act | None = None
     seq: int = 0
+    node: int = 0
 
 
 class Answer(msgspec.Struct, frozen=True, omit_defaults=True):

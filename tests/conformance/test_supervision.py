@@ -10,6 +10,7 @@ from makegood.store.protocol import Store
 from makegood.store.records import Filter, Grant, NodeInfo, TaskView
 from tests.conformance.builders import (
     Hand,
+    Memory,
     agent,
     begin,
     done,
@@ -199,6 +200,46 @@ async def test_each_loss_of_a_scheduler_that_ran_an_attempt_is_counted(store: St
     last = await hand(store)
     await last.claim(1)
     assert last.seen[0].task.lost == 3
+
+
+def hears(memory: Memory) -> Decision:
+    """Use up what waits for the task, and send its first request (again)."""
+    decision = begin(memory)
+    decision.seqs = [message.seq for message in memory.messages]
+    return decision
+
+
+@pytest.mark.parametrize("judged_at", [40.0, 120.0])
+async def test_a_loss_counts_though_the_silence_of_its_attempt_was_judged_before(
+    store: Store, world: World, judged_at: float
+) -> None:
+    """In the pass that frees the task, or in an earlier one, when the heartbeat had not run out."""
+    await store.submit([draft(1)])
+    for count in (1, 2, 3):
+        scheduler = await hand(store)
+        await scheduler.claim(1, hears, local=True)
+        assert scheduler.seen[0].task.lost == count - 1
+        await world.elapse(judged_at)
+        grant = await term(store)
+        assert [one[:3] for one in (await store.judge(grant, 0, 10)).requests] == [(1, 0, count)]
+        await world.elapse(120 - judged_at)
+        grant = await term(store)
+        assert await store.release_dead(grant, 10) == [1]
+    last = await hand(store)
+    await last.claim(1, hears)
+    assert last.seen[0].task.lost == 3
+
+
+async def test_the_silence_of_an_attempt_elsewhere_does_not_make_a_task_suspect(
+    store: Store, world: World
+) -> None:
+    await overdue(store, world, 1)
+    assert len((await store.judge(await term(store), 0, 10)).requests) == 1
+    await world.elapse(120)
+    assert await store.release_dead(await term(store), 10) == [1]
+    new = await hand(store)
+    await new.claim(1, hears)
+    assert new.seen[0].task.lost == 0
 
 
 async def test_a_task_of_which_nothing_ran_in_the_dead_process_did_not_kill_it(

@@ -173,7 +173,8 @@ class Supervision(Protocol):
     async def release_dead(self, term: Grant, limit: int) -> list[int]:
         """Free tasks held by nodes whose heartbeat has run out (locked_by null, state pending, failure_count + 1).
 
-        ``lost`` + 1 for those of which the dead process was running an attempt: only they may be what killed it.
+        ``lost`` + 1 for those of which the dead process was running an attempt, also one whose silence was judged since: only they
+        may be what killed it.
         A dead node's row is marked so that it learns of its death when it comes back. Returns the tasks freed.
         """
         ...

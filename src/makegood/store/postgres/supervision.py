@@ -46,7 +46,7 @@ failed as (
 update makegood.step s set failure_count = s.failure_count + (seen.died or not seen.excused)::int, attempt = seen.attempt,
     state = case when s.attempt < seen.attempt then 'running' else s.state end
 from seen where (s.task, s.idx) between (seen.task, seen.idx) and (seen.task, seen.idx)
-returning s.task, s.idx, seen.attempt, seen.kind, s.failure_count as failures, seen.died
+returning s.task, s.idx, seen.attempt, seen.kind, s.failure_count as failures, seen.died, seen.taken_by
 """
 
 _DEAD = """
@@ -82,12 +82,16 @@ where (select t.locked_by from makegood.task t where t.id = i.task) is not null 
 _LOCK_LOCKED = """
 select id, state from makegood.task where id = any ($1::bigint[]) and coalesce(locked_by, 0) <> 0 order by id for no key update
 """
-# A task may be what killed its Scheduler only if the process that died was running an attempt of it.
+# A task may be what killed its Scheduler only if the process that died was running an attempt of it: there is the request, or,
+# when its silence was judged before, the message that nobody has heard.
 _FREE = """
 update makegood.task t set locked_by = null, state = 'pending', failure_count = failure_count + 1,
     ready_seq = (extract(epoch from clock_timestamp()) * 1000000)::bigint,
     lost = lost + case when $2 or exists (
         select 1 from makegood.request r where r.task = t.id and r.taken_by = t.locked_by
+    ) or exists (
+        select 1 from makegood.inbox i where i.task = t.id and i.kind = 'expired'
+            and position(convert_to('"node":' || t.locked_by || '}', 'UTF8') in i.body) > 0
     ) then 1 else 0 end
 where id = any ($1::bigint[])
 """
@@ -165,8 +169,10 @@ async def judge(tx: Transaction, grace: float, limit: int) -> Judged:
     keys = sorted(tuple(row) for row in overdue if row["task"] in locked)
     found: list[Row] = await tx.rows(JUDGE, *columns(keys, 3), grace) if keys else []
     messages: list[tuple[int, Message]] = []
-    for task, idx, attempt, kind, failures, died in found:
-        expired = Message("expired", idx=idx, doing=kind, attempt=attempt, failures=failures, died=died)
+    for task, idx, attempt, kind, failures, died, node in found:
+        expired = Message(
+            "expired", idx=idx, doing=kind, attempt=attempt, failures=failures, died=died, node=node or 0
+        )
         messages.append((task, expired))
     await leave(tx, messages)
     tx.idle = not found

@@ -19,7 +19,7 @@ select 1 from makegood_lease where name = ? and nonce = ? and epoch = ? and hold
 """
 
 OVERDUE = """
-select r.task, r.idx, r.attempt, r.kind, coalesce(n.dead or n.alive_until <= ?, 1), s.failure_count, r.excused
+select r.task, r.idx, r.attempt, r.kind, coalesce(n.dead or n.alive_until <= ?, 1), s.failure_count, r.excused, r.taken_by
 from makegood_request r
     cross join makegood_step s on s.task = r.task and s.idx = r.idx
     left join makegood_node n on n.id = r.taken_by
@@ -49,11 +49,15 @@ select t.id, t.state from makegood_inbox i cross join makegood_task t on t.id = 
 where i.kind = 'expired' and i.at < ? and t.locked_by is not null
 order by i.at limit ?
 """
-# A task may be what killed its Scheduler only if the process that died was running an attempt of it.
+# A task may be what killed its Scheduler only if the process that died was running an attempt of it: there is the request, or,
+# when its silence was judged before, the message that nobody has heard.
 _FREE = """
 update makegood_task set locked_by = null, failure_count = failure_count + 1, ready_seq = ?,
     lost = lost + (? or exists (
         select 1 from makegood_request r where r.task = makegood_task.id and r.taken_by = makegood_task.locked_by
+    ) or exists (
+        select 1 from makegood_inbox i where i.task = makegood_task.id and i.kind = 'expired'
+            and instr(cast(i.body as text), '"node":' || makegood_task.locked_by || '}')
     )),
     state = case when state in ('processing', 'undoing') then 'pending' else state end
 where id = ?
@@ -110,8 +114,16 @@ def judge(tx: Transaction, term: Grant, grace: float, limit: int) -> Judged:
     tx.many(_TASK_FAILED, [key[:1] for key in counted])
     sums = [(*row[:3], row[5] + (1 if row[4] or not row[6] else 0)) for row in found]
     messages: list[Row] = []
-    for (task, idx, attempt, kind, died, *_), (*_, failures) in zip(found, sums, strict=True):
-        expired = Message("expired", idx=idx, doing=kind, attempt=attempt, failures=failures, died=bool(died))
+    for (task, idx, attempt, kind, died, *_, node), (*_, failures) in zip(found, sums, strict=True):
+        expired = Message(
+            "expired",
+            idx=idx,
+            doing=kind,
+            attempt=attempt,
+            failures=failures,
+            died=bool(died),
+            node=node or 0,
+        )
         messages.append((task, "expired", tx.now, rows.message(expired)))
     tx.many(LEAVE, messages)
     if found:
