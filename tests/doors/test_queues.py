@@ -20,8 +20,12 @@ def test_a_message_is_sent_listed_received_and_gone(shop: Shop) -> None:
     assert (again.exit_code, again.stdout) == (0, "a\n")
     assert "knows a message a already: nothing was sent" in again.stderr
     other = shop.call("queue", "send", "web", "7", "--id", "a", "--json")
-    assert (other.exit_code, json.loads(other.stdout)["conflict"]) == (0, True)
-    assert "knows a message a already, with another value: nothing was sent" in other.stderr
+    assert (other.exit_code, json.loads(other.stdout)["conflict"]) == (4, True)
+    refused = shop.run("queue", "send", "web", "7", "--id", "a")
+    assert (refused.returncode, refused.stdout) == (4, "")
+    assert refused.stderr == (
+        "makegood: queue web knows a message a already, with another value: nothing was sent\n"
+    )
     assert shop.call("queue", "send", "web", "no JSON").exit_code == 2
     assert shop.call("queue", "send", "web", "1", "--header", "x").exit_code == 2
     assert (

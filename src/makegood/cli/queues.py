@@ -1,7 +1,9 @@
 """``makegood queue send | receive | ack | list | replay | drop`` and ``makegood notices list | retry | drop``."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import click
@@ -16,7 +18,7 @@ from makegood.client import Client
 from makegood.durations import shown
 from makegood.queued import QueueMessage
 from makegood.queues import LEASE, TRIES, Queue
-from makegood.store.mail import MessageView, QueueView
+from makegood.store.mail import MessageView, QueueView, Sent
 from makegood.store.notices import ListenerView
 
 BATCH = 100
@@ -49,7 +51,10 @@ limit_option = click.option(
 @common
 @pass_cli
 def send(cli: Cli, /, *, name: str, value: str, headers: tuple[str, ...], **options: Any) -> None:
-    """Put a message into queue NAME: a JSON value, @FILE to read it from a file, or - from stdin. Writes its id."""
+    """Put a message into queue NAME: a JSON value, @FILE to read it from a file, or - from stdin. Writes its id.
+
+    Exit 4 when the queue has a message of that --id with another value: it stays, and nothing was sent.
+    """
     text = read(value)
     try:
         body = msgspec.json.decode(text, type=msgspec.Raw)
@@ -61,20 +66,30 @@ def send(cli: Cli, /, *, name: str, value: str, headers: tuple[str, ...], **opti
         raise click.UsageError(f"--header {wrong_one[0]}: NAME=TEXT")
     heads = dict(header.split("=", 1) for header in headers) or None
 
-    async def put() -> None:
+    async def put() -> Sent:
         async with connect(cli) as client:
-            sent = await client.send(name, body, headers=heads, **options)
-            if not sent.created:
-                other = ", with another value" if sent.conflict else ""
-                cli.note(f"queue {name} knows a message {sent.id} already{other}: nothing was sent")
-            if cli.json:
-                cli.out.document(
-                    {"id": sent.id, "created": sent.created, "conflict": sent.conflict, "queue": name}
-                )
-            else:
-                cli.out.text(sent.id)
+            return await client.send(name, body, headers=heads, **options)
 
-    asyncio.run(put())
+    with _silent(logging.getLogger("makegood.queues")):  # it would tell of a conflict as well
+        sent = asyncio.run(put())
+    if not sent.created:
+        other = ", with another value" if sent.conflict else ""
+        cli.note(f"makegood: queue {name} knows a message {sent.id} already{other}: nothing was sent")
+    if cli.json:
+        cli.out.document({"id": sent.id, "created": sent.created, "conflict": sent.conflict, "queue": name})
+    elif not sent.conflict:
+        cli.out.text(sent.id)
+    click.get_current_context().exit(exits.REFUSED if sent.conflict else exits.DONE)
+
+
+@contextmanager
+def _silent(log: logging.Logger) -> Iterator[None]:
+    """Say nothing by ``log`` inside."""
+    before, log.disabled = log.disabled, True
+    try:
+        yield
+    finally:
+        log.disabled = before
 
 
 # -- receive, ack ------------------------------------------------------------------------------------------------------
