@@ -1,13 +1,16 @@
 """The pages on submitting by message and on hearing back do what they say, with the processes that they name."""
 
 import asyncio
+import contextlib
 import http.client
 import importlib
 import json
 import os
 import re
 import shlex
+import shutil
 import sqlite3
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -84,15 +87,30 @@ def typed(shop: Shop, line: str) -> str:
     return shop.done(*words[1:])
 
 
+def piped(shop: Shop, line: str) -> None:
+    """Type a line that hands what a command says to SQLite's shell; where that is not installed, do what it does."""
+    first, second = line.split(" | ")
+    shell, file = shlex.split(second)
+    assert shell == "sqlite3"
+    if shutil.which(shell):
+        subprocess.run([shell, file], cwd=shop.folder, input=typed(shop, first), text=True, check=True)
+    else:
+        with contextlib.closing(sqlite3.connect(shop.folder / file)) as database:
+            database.executescript(typed(shop, first))
+
+
 def test_orders_that_come_by_message_and_from_another_database(made: Shop, load: Load) -> None:
     """Everything on the page: sent in three ways, one dead letter replayed, one dropped, one carried from an outbox."""
-    serve, send, *operate, outbox = write("submit-by-message.md", made.folder)
+    serve, send, *operate, outbox, on_postgres = write("submit-by-message.md", made.folder)
     connection = sqlite3.connect(made.folder / "kiosk.db")
     connection.execute("create table orders (id text primary key, sku text)")
     connection.close()
+    piped(made, outbox)
+    printed, _, shell = on_postgres.partition(" | ")
+    assert "generated always as identity" in typed(made, printed)
+    assert shell.split() == ["psql", shlex.split(printed)[3]]
     checkout = sa.create_engine(f"sqlite:///{made.folder / 'checkout.db'}")
     with checkout.begin() as database:
-        database.execute(sa.text(typed(made, outbox).strip().rstrip(";")))
         database.execute(sa.text("create table purchase (id text primary key)"))
     assert serve.startswith("makegood inbox orders:shop ")
     made.serve("inbox", "orders:shop", "--from", "sqlite:///checkout.db")
