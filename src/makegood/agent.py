@@ -171,6 +171,24 @@ class Agents:
         end = self._clock.monotonic() + limit
         while (self._running or self._replies.waiting or self._taking) and self._clock.monotonic() < end:  # noqa: ASYNC110 - a drain looks seldom, and once
             await asyncio.sleep(0.02)
+        self._say_what_is_left(limit)
+
+    def _say_what_is_left(self, limit: float) -> None:
+        """Tell the operator what an orderly end did not wait for: nobody else here will ever speak of it."""
+        for attempt in self._running:
+            request = attempt.request
+            about = {"task": show(request.task), "step": request.step, "attempt": request.attempt}
+            log.warning(
+                "step %s of task %s: still running after the drain's %g s, so nobody will hear its answer: "
+                "it is in doubt once its complete-by has passed (setting `drain`)",
+                request.step, about["task"], limit, extra=about,
+            )  # fmt: skip
+        if self._replies.waiting:
+            log.warning(
+                "%d answers could not be given to the store within the drain's %g s: their steps are in doubt once their "
+                "complete-by has passed",
+                len(self._replies.waiting), limit,
+            )  # fmt: skip
 
     def infos(self) -> tuple[AgentInfo, ...]:
         """Return what this process publishes of its agents."""

@@ -62,8 +62,7 @@ class Operators(ABC):
     ) -> list[AlertView]:
         """Return alerts: open ones first, then those that somebody has acknowledged, each newest first.
 
-        ``task``: only alerts of this task. ``ended``: those too whose cause has gone. At most ``limit`` of those that stand,
-        and as many of those that ended.
+        ``task``: only alerts of this task. ``ended``: then those too whose cause has gone. ``limit``: at most so many in all.
 
         >>> async def look(client):
         ...     return [alert.text for alert in await client.alerts() if alert.open]
@@ -71,8 +70,8 @@ class Operators(ABC):
         self.ready()
         of = ids.parse(task) if isinstance(task, str) else task
         found = await self.store.alerts(limit, of, ended=False)
-        found.sort(key=lambda alert: not alert.open)
-        return found + (await self.store.alerts(limit, of, ended=True) if ended else [])
+        rest = limit - len(found) if ended else 0
+        return found + (await self.store.alerts(rest, of, ended=True) if rest > 0 else [])
 
     async def acknowledge(self, alert: int, *, who: str | None = None, why: str = "") -> AlertView:
         """Say that somebody takes care of an alert: it is no longer open, for nobody. Returns it as it is now.

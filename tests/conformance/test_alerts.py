@@ -61,6 +61,19 @@ async def test_a_cause_that_has_gone_and_comes_again_is_a_new_alert(store: Store
     assert [a.open for a in await store.alerts(ended=False)] == [True]
 
 
+async def test_open_alerts_are_not_hidden_behind_newer_ones_that_somebody_has_acknowledged(
+    store: Store,
+) -> None:
+    """However few are asked for: an operator looks at the first page only."""
+    for n in range(5):
+        await store.alert([Alert("circuit_open", step=f"shop/{n}")])
+    newest_first = [a.id for a in await store.alerts()]
+    await store.acknowledge(newest_first[:2], ANN)
+    standing = await store.alerts(3, ended=False)
+    assert [a.id for a in standing] == newest_first[2:]
+    assert [a.id for a in await store.alerts(5, ended=False)] == newest_first[2:] + newest_first[:2]
+
+
 # With the Decisions of a task
 
 

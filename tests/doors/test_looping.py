@@ -23,3 +23,15 @@ def test_without_uvloop_it_is_asyncios_own(monkeypatch: pytest.MonkeyPatch) -> N
     """Nothing else changes."""
     monkeypatch.setitem(sys.modules, "uvloop", None)
     assert looping.run(name_of_loop()) == "asyncio"
+
+
+def test_what_fails_inside_has_nothing_to_do_with_uvloop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A traceback in the log that began with "No module named 'uvloop'" sent people looking there."""
+
+    async def fails() -> None:
+        raise KeyError("o-1")
+
+    monkeypatch.setitem(sys.modules, "uvloop", None)
+    with pytest.raises(KeyError) as caught:
+        looping.run(fails())
+    assert caught.value.__context__ is None

@@ -144,3 +144,18 @@ def test_what_postgres_needs_is_told_so_that_it_works_for_a_checkout_too(
     monkeypatch.setattr("makegood.store.import_module", missing)
     with pytest.raises(ConfigError, match=r"pip install asyncpg.*pip install '\.\[postgres\]'"):
         open_store("postgresql://me@db/shop")
+
+
+@pytest.mark.parametrize(
+    ("environ", "told"),
+    [
+        ({"MAKEGOOD_EVERY": "0"}, r"every=0.0 .* at least 0.01 s \(MAKEGOOD_EVERY\)"),
+        ({"MAKEGOOD_LIFE": "1", "MAKEGOOD_GRACE": "1"}, r"at least twice heartbeat.*\(MAKEGOOD_LIFE\)$"),
+    ],
+)
+def test_settings_that_the_engine_refuses_are_named_as_they_were_written(
+    environ: dict[str, str], told: str, tmp_path: Path
+) -> None:
+    """The engine knows its own names of them only."""
+    with pytest.raises(ConfigError, match=told):
+        load({}, environ, tmp_path)

@@ -179,6 +179,14 @@ async def test_a_stopped_server_is_reported_at_once_by_every_slice(
     assert (await store.submit([draft(2)]))[0].created
 
 
+async def test_a_parameter_that_the_server_does_not_take_is_no_outage(url: str) -> None:
+    """Who waits for it to end waits for ever."""
+    for wrong in ("sslmod=require", "work_mem=much", "max_connections=5"):
+        store = open_store(f"{url}{'&' if '?' in url else '?'}{wrong}")
+        with pytest.raises(ConfigError, match=f"parameter of the URL.*{wrong.partition('=')[0]}.*misspelt"):
+            await store.open()
+
+
 @pytest.mark.parametrize(
     ("change", "error", "words"),
     [

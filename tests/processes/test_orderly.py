@@ -97,6 +97,7 @@ async def test_sigterm_ends_although_an_action_hangs(world: World) -> None:
         await world.until((world.folder / "hangs").exists, "the action runs", agent)
         agent.terminate()
         assert await world.ends(agent, limit=8) == 0
+        assert "still running after the drain's 0.5 s, so nobody will hear its answer" in agent.log()
         (world.folder / "free").touch()
         world.start("mill-2", "agent", agents=["mill", "shelf"])
         view = await world.ended(task, "processed")

@@ -4,7 +4,8 @@ It is a matter of the process, so only the command line chooses; a Node in a use
 """
 
 import asyncio
-from collections.abc import Coroutine
+import contextlib
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -12,8 +13,11 @@ T = TypeVar("T")
 
 def run(main: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine to its end, as ``asyncio.run`` does."""
-    try:
+    chosen: Callable[[Coroutine[Any, Any, T]], T] = asyncio.run
+    with contextlib.suppress(ImportError):  # not asked for, or a platform that has none
         import uvloop  # noqa: PLC0415 - an extra, and only for roles
-    except ImportError:  # not asked for, or a platform that has none
-        return asyncio.run(main)
-    return uvloop.run(main)
+
+        chosen = uvloop.run
+    return chosen(
+        main
+    )  # out here: what fails inside does not begin its traceback with the import that failed

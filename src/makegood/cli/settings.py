@@ -185,10 +185,20 @@ def load(
     rest = {name: value for name, value in values.items() if name not in _OPTIONS}
     made: Settings = Settings(
         **rest,  # type: ignore[arg-type]  # each was converted to the type of its field above
-        options=Options(migrate=False, **options),  # type: ignore[arg-type]  # as above
+        options=_options(options, origins),
         origins=MappingProxyType(origins),
     )
     return made
+
+
+def _options(values: Mapping[str, object], origins: Mapping[str, str]) -> Options:
+    """Return the settings of the engine; what does not go together is told with where each of the settings named stands."""
+    try:
+        return Options(migrate=False, **values)  # type: ignore[arg-type]  # each was converted to the type of its field
+    except ConfigError as wrong:
+        text = str(wrong)
+        told = [where for name, where in origins.items() if name in values and f"{name}=" in text]
+        raise ConfigError(f"{text} ({', '.join(told)})" if told else text) from wrong
 
 
 def _from_files(folder: Path) -> tuple[str, dict[str, object]]:

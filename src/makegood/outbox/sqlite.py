@@ -14,6 +14,7 @@ from typing import TypeVar
 import msgspec
 
 from makegood.errors import ConfigError, StoreUnavailableError
+from makegood.folders import entered
 from makegood.outbox.protocol import MISSING, Entry
 
 T = TypeVar("T")
@@ -72,6 +73,7 @@ class SQLiteOutbox:
         return await asyncio.to_thread(self._do, work)
 
     def _do(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        entered(self._path)
         if not self._path.exists():
             raise ConfigError(f"{self.where}: there is no such file")
         try:

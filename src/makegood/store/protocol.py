@@ -213,7 +213,9 @@ class Alerts(Protocol):
     async def alerts(
         self, limit: int = 100, task: int | None = None, *, ended: bool | None = None
     ) -> list[AlertView]:
-        """Return alerts, newest first; ``ended``: only those that have ended, or (False) those that have not."""
+        """Return alerts, newest first; ``ended``: only those that have ended, or (False) those that have not: of these the open
+        ones first, then those that somebody has acknowledged.
+        """
         ...
 
     async def acknowledge(self, ids: Sequence[int], act: Act) -> dict[int, AlertView]:

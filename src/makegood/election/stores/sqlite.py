@@ -20,6 +20,7 @@ from makegood.durations import Duration, seconds
 from makegood.election.protocol import Fence, Grant, LeaseView, PastTerm
 from makegood.election.stores.closing import Closing
 from makegood.errors import ConfigError, StoreUnavailableError
+from makegood.folders import entered
 from makegood.threads import DaemonThreads
 
 T = TypeVar("T")
@@ -168,6 +169,7 @@ class SQLiteLeases(Closing):
 
     def _connected(self) -> sqlite3.Connection:
         if self._open is None:
+            entered(self._path)
             if not self._path.absolute().parent.is_dir():
                 raise ConfigError(
                     f"{self._path}: the folder {self._path.parent} does not exist; create it, or name another file"

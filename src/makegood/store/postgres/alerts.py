@@ -129,9 +129,10 @@ async def ease(tx: Transaction, causes: Sequence[Alert], why: str) -> None:
 async def alerts(
     connection: Connection, limit: int, task: int | None, *, ended: bool | None
 ) -> list[AlertView]:
-    """Return alerts, newest first."""
+    """Return alerts, newest first; of those that stand the open ones before all others."""
     where = _ENDED[ended] if task is None else f"{_ENDED[ended]} and task = $2"
-    sql = f"select {_COLUMNS} from makegood.alert where {where} order by id desc limit $1"  # noqa: S608 - our own text
+    order = "acked_at is not null, id desc" if ended is False else "id desc"
+    sql = f"select {_COLUMNS} from makegood.alert where {where} order by {order} limit $1"  # noqa: S608 - our own text
     return _views(await connection.fetch(sql, *((limit,) if task is None else (limit, task))))
 
 
@@ -248,7 +249,7 @@ class AlertVerbs(ABC):
     async def alerts(
         self, limit: int = 100, task: int | None = None, *, ended: bool | None = None
     ) -> list[AlertView]:
-        """Return alerts, newest first."""
+        """Return alerts, newest first; of those that stand the open ones before all others."""
         return await self._read(partial(alerts, limit=limit, task=task, ended=ended))
 
     async def acknowledge(self, ids: Sequence[int], act: Act) -> dict[int, AlertView]:

@@ -115,6 +115,11 @@ def refused(fault: BaseException, where: str) -> Exception:
             f"refuses this user or password ({brief}): mend the URL, PGPASSWORD or ~/.pgpass, or the server's pg_hba.conf",
         ),
         (
+            (pg.UndefinedObjectError, pg.InvalidParameterValueError, pg.CantChangeRuntimeParamError),
+            ConfigError,
+            f"does not take a parameter of the URL or of PGOPTIONS ({brief}): is it misspelt?",
+        ),
+        (
             pg.InvalidCatalogNameError,
             ConfigError,
             "has no such database: create it (`createdb`), or mend the URL",

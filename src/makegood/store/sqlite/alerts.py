@@ -104,9 +104,10 @@ def ease(tx: Transaction, causes: Sequence[Alert], why: str) -> None:
 
 
 def alerts(tx: Transaction, limit: int, task: int | None, *, ended: bool | None) -> list[AlertView]:
-    """Return alerts, newest first."""
+    """Return alerts, newest first; of those that stand the open ones before all others."""
     where = _ENDED[ended] if task is None else f"{_ENDED[ended]} and task = ?"
-    sql = f"select {_COLUMNS} from makegood_alert where {where} order by id desc limit ?"  # noqa: S608 - our own text
+    order = "acked_at is not null, id desc" if ended is False else "id desc"
+    sql = f"select {_COLUMNS} from makegood_alert where {where} order by {order} limit ?"  # noqa: S608 - our own text
     return [AlertView(*row) for row in tx.rows(sql, (limit,) if task is None else (task, limit))]
 
 
@@ -209,7 +210,7 @@ class AlertVerbs(ABC):
     async def alerts(
         self, limit: int = 100, task: int | None = None, *, ended: bool | None = None
     ) -> list[AlertView]:
-        """Return alerts, newest first."""
+        """Return alerts, newest first; of those that stand the open ones before all others."""
         return await self._read(partial(alerts, limit=limit, task=task, ended=ended))
 
     async def acknowledge(self, ids: Sequence[int], act: Act) -> dict[int, AlertView]:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from makegood.errors import ConfigError, StoreError, StoreUnavailableError
+from makegood.folders import entered
 
 Connect = Callable[[str], sqlite3.Connection]
 """Opens a connection to a ``file:`` URI in autocommit mode; tests hand in one that counts or fails."""
@@ -86,6 +87,7 @@ def examine(path: Path) -> None:
         raise ConfigError(
             f"this Python has SQLite {sqlite3.sqlite_version}; makegood needs 3.35 or newer: use a newer Python"
         )
+    entered(path)
     if not path.parent.is_dir():
         raise ConfigError(
             f"{path}: the folder {path.parent} does not exist; create it, or name another file (--store or MAKEGOOD_STORE)"
