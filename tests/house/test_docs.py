@@ -40,7 +40,7 @@ def test_python_in_pages_parses(page: Path) -> None:
 def understood(line: str) -> None:
     """Raise ``UsageError`` for a command that the command line does not take."""
     words = shlex.split(line, comments=True)[1:]
-    for mark in ("||", "&"):
+    for mark in ("||", "|", "&"):
         words = words[: words.index(mark)] if mark in words else words
     context = click.Context(main)
     command: click.Command | None = main
