@@ -43,15 +43,18 @@ class Cli:
 
 
 class Seconds(click.ParamType[float]):
-    """An option's value that is a duration; the command gets seconds."""
+    """An option's value that is a duration; the command gets seconds, ``least`` so many."""
 
     name = "duration"
+
+    def __init__(self, least: float = 0.0) -> None:
+        self._least = least
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """Return seconds; what is no duration is a usage error."""
         try:
             name = param.opts[0] if param is not None else "it"
-            return seconds(duration(value, name), name=name)
+            return seconds(duration(value, name), name=name, least=self._least)
         except ConfigError as wrong:
             self.fail(str(wrong), param, ctx)
 

@@ -5,6 +5,7 @@ import contextlib
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import click
@@ -17,8 +18,12 @@ from makegood.clock import SystemClock
 from makegood.durations import shown
 from makegood.election import Election, LeaseStore, LeaseView, Term, TermView, View, open_leases
 from makegood.election.command import LedCommand
-from makegood.errors import WaitExpiredError
+from makegood.election.settings import belief
+from makegood.errors import ConfigError, StoreUnavailableError, WaitExpiredError
 from makegood.supervisor import LEASE
+
+LAST = 1.0
+"""Seconds by which ``--wait`` may be exceeded: for a last look at the store, and to give back what an unanswered request may have got."""
 
 
 @click.command()
@@ -34,6 +39,8 @@ def leader(cli: Cli, /, *, name: str | None, watch: bool, past: bool, limit: int
     """Show who leads: holder, epoch, seconds left. Without NAME: which Supervisor leads; with NAME: that election, whose
     leases are kept at --store.
     """
+    if watch and past:
+        raise click.UsageError("--past shows what was, --watch what becomes: give one of them")
     with contextlib.suppress(KeyboardInterrupt):
         asyncio.run(_shown(cli, name, watch=watch, past=past, limit=limit))
 
@@ -57,8 +64,18 @@ async def _leases(cli: Cli, name: str | None) -> AsyncIterator[LeaseStore]:
         async with looking(cli) as client:
             yield client.store
     else:
+        _verify_there(cli.settings.store)
         async with open_leases(cli.settings.store) as leases:
             yield leases
+
+
+def _verify_there(url: str) -> None:
+    """Who only looks makes no file."""
+    place = url.removeprefix("sqlite:///")
+    if place not in ("", url) and not Path(place).exists():
+        raise ConfigError(
+            f"{place}: there is no such file; nobody ever contended there, or --store names another one"
+        )
 
 
 def _show_now(cli: Cli, name: str | None, view: LeaseView | None) -> None:
@@ -103,12 +120,34 @@ def _ending(term: TermView) -> str | None:
     return "given back" if term.released else "ran out"
 
 
-@click.command("run", context_settings={"ignore_unknown_options": True})
+class Led(click.Command):
+    """A command that is followed by another one, after ``--``: what is before it is ours, also when it is misspelt."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse ours, and leave the other one as it is."""
+        theirs = args[args.index("--") + 1 :] if "--" in args else None
+        try:
+            rest = super().parse_args(ctx, args)
+        except click.NoSuchOption as unknown:
+            if theirs is not None:
+                raise
+            said = unknown.format_message().rstrip(".")
+            raise click.UsageError(f"{said} (write `--` before COMMAND)", ctx) from None
+        if theirs is not None and list(ctx.params["command"]) != theirs and not ctx.resilient_parsing:
+            raise click.UsageError("write NAME before `--`, and nothing but COMMAND after it", ctx)
+        return rest
+
+
+@click.command("run", cls=Led)
 @click.argument("name")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND...")
 @click.option("--me", help="This candidate's name (default: host, process and chance).")
 @click.option(
-    "--ttl", type=Seconds(), default="15s", show_default=True, help="How long a lease lasts unrenewed."
+    "--ttl",
+    type=Seconds(least=0.1),
+    default="15s",
+    show_default=True,
+    help="How long a lease lasts unrenewed.",
 )
 @click.option(
     "--grace", type=Seconds(), help="Between SIGTERM and SIGKILL for the command (default: ttl / 5)."
@@ -144,12 +183,27 @@ def run(
     killed, and the command ended for that; 126, 127: COMMAND cannot be run.
     """
     seconds = ttl / 5 if grace is None else grace
+    _verify(cli.settings.store, ttl, seconds)
     runner = _Runner(cli, name, LedCommand(command, grace=seconds, clock=SystemClock()), hold=hold or 0.0)
     return asyncio.run(
         runner.run(
             {"me": me, "ttl": ttl, "grace": seconds, "renew": ttl / 4, "timeout": ttl / 4}, wait, once=once
         )
     )
+
+
+def _verify(store: str, ttl: float, grace: float) -> None:
+    """Raise ``ConfigError`` for what cannot be sound, in the words of this command."""
+    if store.partition(":")[0] == "memory":
+        raise ConfigError(
+            "--store memory: is in this process alone and excludes nobody: use a file or a server"
+        )
+    most = belief(ttl) - ttl / 2
+    if grace >= most:
+        raise ConfigError(
+            f"--grace {shown(grace)} is too long for --ttl {shown(ttl)}: half of the ttl is for a renewal and its answer, so it must be "
+            f"below {most:.4g} s; use a longer --ttl or a shorter --grace"
+        )
 
 
 class _Runner:
@@ -193,12 +247,28 @@ class _Runner:
         if wait is None or self._command.runs:
             following: Term | None = await anext(terms, None)
             return following
+        going = asyncio.ensure_future(anext(terms, None))
         try:
-            async with asyncio.timeout(wait):
-                first: Term | None = await anext(terms, None)
+            await asyncio.wait([going], timeout=wait)
+            if going.done():
+                first: Term | None = going.result()
                 return first
-        except TimeoutError:
-            view = View.of(await leases.read(self._name))  # raises when the store is the reason
-            raise WaitExpiredError(
-                f"did not lead {self._name!r} within {shown(wait)}: {view.leader or 'nobody'} leads, epoch {view.epoch}"
-            ) from None
+        finally:
+            going.cancel()  # it gives back what it may have got
+        # What is unanswered may take its time; whoever gave a time to wait does not.
+        looking = asyncio.ensure_future(leases.read(self._name))
+        await asyncio.wait([going, looking], timeout=LAST)
+        going.cancel()
+        await asyncio.wait([going])
+        if not going.cancelled() and going.exception() is None:
+            looking.cancel()
+            return going.result()
+        if not looking.done():
+            looking.cancel()
+            raise StoreUnavailableError(
+                f"did not lead {self._name!r} within {shown(wait)}: the lease store does not answer"
+            )
+        view = View.of(looking.result())  # raises when the store is the reason
+        raise WaitExpiredError(
+            f"did not lead {self._name!r} within {shown(wait)}: {view.leader or 'nobody'} leads, epoch {view.epoch}"
+        )

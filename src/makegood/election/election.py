@@ -23,7 +23,7 @@ from makegood.election.blocking import SyncElection
 from makegood.election.figures import Figures
 from makegood.election.preference.protocol import MOST_TURNS, TURN, Preference, Seen
 from makegood.election.protocol import Grant, LeaseStore
-from makegood.election.settings import Health, Overrun, settings
+from makegood.election.settings import Health, Overrun, checked, settings
 from makegood.election.term import Term
 from makegood.election.watching import TermView, View, with_gaps
 from makegood.errors import ConfigError, StoreError
@@ -35,7 +35,8 @@ _MOST_BACK_OFF = 6
 
 
 class Election:
-    """Contends for the lease ``name`` in the name of ``me`` (default: host, process id and chance).
+    """Contends for the lease ``name`` in the name of ``me`` (default: the preference's own name, else host, process
+    id and chance).
 
     ``ttl``: how long a lease lasts without renewal; ``renew``: pause between renewals (ttl / 3); ``retry``: pause between a
     candidate's tries (as ``renew``); ``timeout``: how long a request may take before its outcome is unknown (ttl / 3);
@@ -73,13 +74,15 @@ class Election:
             raise ConfigError(
                 "an election needs a name, and so does a candidate: Election('reports', leases, me='host-7')"
             )
+        checked(leases, health, preference, me)
         self.settings = settings(
             ttl, renew=renew, retry=retry, timeout=timeout, drift=drift, grace=grace, stall=stall, health=health,
             overrun=overrun,
         )  # fmt: skip
         self._rng = rng or random.Random()
         self.name = name
-        self.me = me or f"{socket.gethostname()}-{os.getpid()}-{self._rng.getrandbits(16):04x}"
+        its: str | None = getattr(preference, "me", None)
+        self.me = me or its or f"{socket.gethostname()}-{os.getpid()}-{self._rng.getrandbits(16):04x}"
         self.leases = leases
         self.figures = Figures()
         self._preference = preference
@@ -88,6 +91,7 @@ class Election:
         self._rest_until = 0.0
         self._bad = 0
         self._quit = False
+        self._contends = False
         self._called = asyncio.Event()
         self._seen: Seen | None = None
 
@@ -104,11 +108,16 @@ class Election:
         """Yield one Term after another, as this process comes to lead; each must be used with ``async with``.
 
         It ends after ``stop()``. Close it (``contextlib.aclosing``) when you leave it early. Raises ``ConfigError`` when the
-        store says that it can never work.
+        store says that it can never work, and when terms of this election are asked for already: a candidate contends once.
         """
-        if self._preference is not None:
-            await self._preference.start(self.me)
+        if self._contends:
+            raise ConfigError(
+                f"{self.me!r} contends for {self.name!r} already: one run() or terms() at a time; for two candidates make two Elections"
+            )
+        self._contends = True
         try:
+            if self._preference is not None:
+                await self._preference.start(self.me)
             while (term := await self._campaign()) is not None:
                 self._term = term
                 try:
@@ -118,6 +127,7 @@ class Election:
                     await term.abandon()  # nothing, when it was used
                     self._judge(term)
         finally:
+            self._contends = False
             if self._preference is not None:
                 await self._preference.stop()
 
@@ -156,16 +166,21 @@ class Election:
     async def watch(self, every: Duration | None = None) -> AsyncIterator[View]:
         """Yield who leads, now and whenever that changes; looks ``every`` so long (default: ``retry``). Candidate or not.
 
-        A store that cannot be reached changes nothing of what was last seen: it is logged and asked again.
+        A store that cannot be reached changes nothing of what was last seen: that is logged, once, and so is its end.
         """
         pause = self.settings.retry if every is None else seconds(every, name="every", least=0.001)
         last: View | None = None
+        away = False
         while True:
             try:
                 view = View.of(await self.leases.read(self.name))
             except StoreError as unknown:
-                log.info("who leads %r is unknown now: %s", self.name, unknown)
+                level, away = (logging.INFO if away else logging.WARNING), True
+                log.log(level, "who leads %r cannot be seen now: %s", self.name, unknown)
             else:
+                if away:
+                    log.warning("who leads %r can be seen again", self.name)
+                away = False
                 if view != last:
                     yield view
                 last = view
@@ -173,6 +188,10 @@ class Election:
 
     async def history(self, limit: int = 100) -> list[TermView]:
         """Return the latest terms of this election, newest first, with the gaps between them. Raises ``StoreError``."""
+        if not isinstance(limit, int) or limit < 0:
+            raise ConfigError(f"limit={limit!r} is a number of terms: 0 or more")
+        if limit == 0:
+            return []
         return with_gaps(await self.leases.past_terms(self.name, limit))
 
     # -- campaigning -----------------------------------------------------------------------------------------------------

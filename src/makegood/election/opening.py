@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from importlib import import_module
 from typing import NamedTuple
+from urllib.parse import parse_qsl, urlsplit
 
 from makegood.clock import Clock, SystemClock
 from makegood.durations import Duration, seconds
@@ -12,21 +13,32 @@ from makegood.errors import ConfigError
 
 class Kind(NamedTuple):
     """Where the store for a scheme is: ``module`` has ``from_url(url, *, clock, timeout)``. ``package`` is the client that it
-    imports, "" for none; ``extra`` the extra of makegood that brings it; ``form`` how such a URL looks.
+    imports, "" for none; ``extra`` the extra of makegood that brings it; ``form`` how such a URL looks; ``takes`` the parameters
+    that it may have, None: whatever the client or the service takes.
     """
 
     module: str
     form: str
     package: str = ""
     extra: str = ""
+    takes: tuple[str, ...] | None = ()
 
 
-_REDIS = Kind("redis", "redis://user:password@host:6379/0", "redis", "redis")
-_AZURE = Kind("azure", "azure-blob://account.blob.core.windows.net/container", "azure.storage.blob", "azure")
+_TLS = ("ssl_ca_certs", "ssl_ca_path", "ssl_certfile", "ssl_keyfile", "ssl_cert_reqs", "ssl_check_hostname")
+_REDIS = Kind(
+    "redis",
+    "redis://user:password@host:6379/0",
+    "redis",
+    "redis",
+    takes=("db", "username", "password", *_TLS),
+)
+_AZURE = Kind(
+    "azure", "azure-blob://account.blob.core.windows.net/container", "azure.storage.blob", "azure", takes=None
+)
 _ETCD = Kind("etcd", "etcd://host:2379/prefix", "httpx2", "etcd")
 _KUBERNETES = Kind("kubernetes", "kubernetes:///namespace", "httpx2", "kubernetes")
-_NATS = Kind("nats", "nats://host:4222/bucket", "nats", "nats")
-_POSTGRES = Kind("postgres", "postgresql://user@host/database", "asyncpg", "postgres")
+_NATS = Kind("nats", "nats://host:4222/bucket", "nats", "nats", takes=("replicas", "creds"))
+_POSTGRES = Kind("postgres", "postgresql://user@host/database", "asyncpg", "postgres", takes=None)
 _ZOOKEEPER = Kind("zookeeper", "zookeeper://host:2181/folder", "kazoo", "zookeeper")
 
 KINDS: Mapping[str, Kind] = {
@@ -53,11 +65,14 @@ def open_leases(url: str, *, timeout: Duration = 5, clock: Clock | None = None) 
     ``timeout``: how long a call may take before its outcome counts as unknown, in seconds or as a duration. ``clock``: for
     tests. Raises ``ConfigError`` for a URL that names no store, or when the extra for it is not installed.
     """
+    if not isinstance(url, str):
+        raise ConfigError(f'{url!r} is no URL of a lease store: write a text such as "sqlite:///leases.db"')
     scheme = url.partition(":")[0]
     kind = KINDS.get(scheme)
     if kind is None:
         forms = ", ".join(sorted({kind.form for kind in KINDS.values()}))
         raise ConfigError(f"the scheme {scheme!r} names no lease store: write one of {forms}")
+    _verify(url, kind)
     try:
         module = import_module(f"makegood.election.stores.{kind.module}")
     except ModuleNotFoundError as missing:
@@ -70,3 +85,14 @@ def open_leases(url: str, *, timeout: Duration = 5, clock: Clock | None = None) 
     wait = seconds(timeout, name="timeout", least=0.01)
     opened: OpenLeases = module.from_url(url, clock=clock or SystemClock(), timeout=wait)
     return opened
+
+
+def _verify(url: str, kind: Kind) -> None:
+    """Refuse a parameter that the store does not know: it would be taken for part of a name, or for nothing."""
+    query = urlsplit(url).query
+    if kind.takes is None or not query:
+        return
+    unknown = [name for name, _ in parse_qsl(query, keep_blank_values=True) if name not in kind.takes]
+    if unknown:
+        known = f"it takes {', '.join(kind.takes)}" if kind.takes else "it takes none"
+        raise ConfigError(f"{kind.form} has no parameter {unknown[0]!r}: {known}")

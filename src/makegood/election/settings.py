@@ -100,6 +100,33 @@ def settings(
     return made
 
 
+def checked(leases: object, health: object, preference: object, me: object) -> None:
+    """Raise ``ConfigError`` for what cannot be meant: it would be found out only while leading, or never."""
+    if not all(
+        callable(getattr(leases, verb, None))
+        for verb in ("acquire", "renew", "release", "read", "past_terms")
+    ) or isinstance(leases, type):
+        raise ConfigError(
+            f"leases={leases!r} is no lease store: pass what open_leases(url) returns, or one of your own"
+        )
+    if health is not None and not callable(health):
+        raise ConfigError(
+            f"health={health!r}: pass a function that returns whether this process is fit to lead"
+        )
+    if preference is not None and (
+        isinstance(preference, type)
+        or not all(callable(getattr(preference, verb, None)) for verb in ("start", "stop", "rank", "seen"))
+    ):
+        raise ConfigError(
+            f"preference={preference!r} is no preference: pass one that was made, such as Bully(TcpTransport(me, members))"
+        )
+    its = getattr(preference, "me", None)
+    if its is not None and me is not None and its != me:
+        raise ConfigError(
+            f"me={me!r}, but the preference's transport is {its!r}'s: give election and transport the same name"
+        )
+
+
 def _check(made: Settings) -> None:
     needed = made.renew + made.timeout + made.health_timeout
     usable = made.belief - made.grace
@@ -109,7 +136,7 @@ def _check(made: Settings) -> None:
             f"these settings are not sound: a renewal goes out after renew={made.renew:g} s and may take timeout={made.timeout:g} s"
             f"{look}, together {needed:g} s, which must fit into the {usable:.2f} s that a leader may work on a lease of "
             f"ttl={made.ttl:g} s (ttl * (1 - {made.drift:g}) / (1 + {made.drift:g}) - grace = {made.belief:.2f} - {made.grace:g}): "
-            f"use a longer ttl, or shorter renew and timeout"
+            f"use a longer ttl, or a shorter renew, timeout or grace"
         )
     if made.stall is not None and made.stall <= made.renew:
         raise ConfigError(

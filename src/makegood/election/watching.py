@@ -44,9 +44,11 @@ def with_gaps(past: Iterable[PastTerm]) -> list[TermView]:
 
     >>> [t.gap for t in with_gaps([PastTerm(2, "b", 20.0, None, False), PastTerm(1, "a", 0.0, 15.0, False)])]
     [5.0, None]
+    >>> with_gaps([])
+    []
     """
     terms = list(past)
-    before = [*terms[1:], None]
+    before = [*terms[1:], None][: len(terms)]
     return [
         TermView(
             term.epoch, term.holder, term.began, term.ended, term.released,

@@ -46,6 +46,10 @@ class Member:
         clock: Clock | None,
         rng: random.Random | None,
     ) -> None:
+        if isinstance(transport, type) or not callable(getattr(transport, "members", None)):
+            raise ConfigError(
+                f"{transport!r} is no transport: pass one that was made, such as TcpTransport(me, members)"
+            )
         self._make = rules
         self._transport = transport
         self._timing = timing
@@ -56,6 +60,11 @@ class Member:
         self._living: asyncio.Task[None] | None = None
         self._leader: str | None = None
         self._changed = asyncio.Event()
+
+    @property
+    def me(self) -> str:
+        """The name of this member: its transport's."""
+        return self._transport.me
 
     @property
     def leader(self) -> str | None:

@@ -67,6 +67,7 @@ class PostgresLeases(Closing):
         self._url = url
         self._timeout = seconds(timeout, name="timeout", least=0.01)
         self._connection: Connection | None = None
+        self._made = False
         self._turn = asyncio.Lock()
         parts = urlsplit(url)
         self._where = f"the leases in PostgreSQL at {parts.hostname or 'localhost'}{parts.path}"
@@ -94,14 +95,26 @@ class PostgresLeases(Closing):
 
     async def read(self, name: str) -> LeaseView | None:
         """Return who holds a lease."""
-        row = await self._do(lambda connection: connection.fetchrow(_SQL.read, name))
+
+        async def look(connection: Connection) -> asyncpg.Record | None:
+            with contextlib.suppress(pg.UndefinedTableError):
+                return await connection.fetchrow(_SQL.read, name)
+            return None
+
+        row = await self._do(look, make=False)
         if row is None:
             return None
         return LeaseView(name, row["holder"], row["epoch"], row["ttl"], row["taken_at"], row["remaining"])
 
     async def past_terms(self, name: str, limit: int = 100) -> list[PastTerm]:
         """Return the latest terms, newest first."""
-        rows = await self._do(lambda connection: connection.fetch(_SQL.past, name, limit))
+
+        async def look(connection: Connection) -> list[asyncpg.Record]:
+            with contextlib.suppress(pg.UndefinedTableError):
+                return await connection.fetch(_SQL.past, name, limit)
+            return []
+
+        rows = await self._do(look, make=False)
         return [PastTerm(*row) for row in rows]
 
     def fence(self, grant: Grant) -> Fence:
@@ -120,9 +133,9 @@ class PostgresLeases(Closing):
             with contextlib.suppress(TimeoutError, asyncpg.PostgresError, *_GONE):
                 await connection.close(timeout=self._timeout)
 
-    async def _do(self, work: Callable[[Connection], Awaitable[T]]) -> T:
-        """Run one call, the others waiting. Its task is never cancelled: when nobody waits for it any more, its connection is dropped."""
-        going = asyncio.get_running_loop().create_task(self._call(work))
+    async def _do(self, work: Callable[[Connection], Awaitable[T]], *, make: bool = True) -> T:
+        """Run one call, the others waiting; ``make`` the tables, if they are missing: who only looks writes nothing. Its task is never cancelled: when nobody waits for it any more, its connection is dropped."""
+        going = asyncio.get_running_loop().create_task(self._call(work, make=make))
         try:
             async with asyncio.timeout(self._timeout):
                 return await asyncio.shield(going)
@@ -136,17 +149,23 @@ class PostgresLeases(Closing):
                 going.cancel()
                 await asyncio.wait([going], timeout=1)
 
-    async def _call(self, work: Callable[[Connection], Awaitable[T]]) -> T:
+    async def _call(self, work: Callable[[Connection], Awaitable[T]], *, make: bool) -> T:
         async with self._turn:
             try:
                 connection = await self._dialled()
+                if make and not self._made:
+                    await self._make(connection)
                 return await work(connection)
             except _GONE as lost:
                 self._drop()
                 raise StoreUnavailableError(f"{self._where}: {str(lost) or type(lost).__name__}") from lost
             except pg.InvalidAuthorizationSpecificationError as barred:
                 raise ConfigError(f"{self._where}: {barred}") from None
-            except (pg.InvalidCatalogNameError, pg.InsufficientPrivilegeError) as wrong:
+            except (
+                pg.InvalidCatalogNameError,
+                pg.InsufficientPrivilegeError,
+                pg.UndefinedObjectError,
+            ) as wrong:
                 raise ConfigError(f"{self._where}: {wrong}") from wrong
             except asyncpg.PostgresError as fault:
                 self._drop()
@@ -176,8 +195,6 @@ class PostgresLeases(Closing):
         except (ValueError, OverflowError) as wrong:
             raise ConfigError(f"{self._where}: {wrong}") from None
         try:
-            if not await made.fetchval(_KNOWN):
-                await made.execute(_TABLES)
             await made.execute(
                 "select set_config('synchronous_commit', 'on', false) where current_setting('synchronous_commit') = 'off'"
             )
@@ -185,7 +202,13 @@ class PostgresLeases(Closing):
             made.terminate()
             raise
         self._connection = made
+        self._made = False
         return made
+
+    async def _make(self, connection: Connection) -> None:
+        if not await connection.fetchval(_KNOWN):
+            await connection.execute(_TABLES)
+        self._made = True
 
 
 def from_url(url: str, *, clock: Clock, timeout: float) -> PostgresLeases:  # noqa: ARG001 - the server's clock judges

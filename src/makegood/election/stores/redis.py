@@ -11,6 +11,7 @@ Of redis-py only the connection is used, not its ``Lock``: that has no epoch.
 
 import logging
 from typing import Any
+from urllib.parse import urlsplit
 
 from redis import exceptions as failed
 from redis.asyncio import Redis
@@ -85,6 +86,11 @@ class RedisLeases(RemoteLeases):
     def __init__(self, url: str, *, timeout: Duration = 5) -> None:
         super().__init__("the leases in Redis", timeout=timeout)
         self._checked = False
+        path = urlsplit(url).path.strip("/")
+        if path and not path.isdecimal():
+            raise ConfigError(
+                f"{path!r} is no number of a Redis database: write redis://user:password@host:6379/0"
+            )
         try:
             # No retries of its own: whether and when to try again is the election's to say.
             self._redis: Any = Redis.from_url(

@@ -9,6 +9,7 @@ The leader's own work may be committed in the same file: ``term.guard(connection
 
 import asyncio
 import contextlib
+import logging
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
@@ -24,6 +25,8 @@ from makegood.folders import entered
 from makegood.threads import DaemonThreads
 
 T = TypeVar("T")
+
+log = logging.getLogger("makegood.election")
 
 KEPT = 1000
 """Terms remembered per lease."""
@@ -86,6 +89,8 @@ class SQLiteLeases(Closing):
         self._timeout = seconds(timeout, name="timeout", least=0.01)
         self._threads = DaemonThreads(1, "election")
         self._open: sqlite3.Connection | None = None
+        self._made = False
+        self._number: tuple[int, int] | None = None
 
     async def acquire(self, name: str, holder: str, nonce: str, ttl: float) -> Grant | None:
         """Take a lease that is free, expired or ours already (the same nonce)."""
@@ -94,8 +99,8 @@ class SQLiteLeases(Closing):
         )
 
     async def renew(self, grant: Grant) -> bool:
-        """Extend a lease that is still held; False when the term is over."""
-        return await self._do(lambda connection: self._renew(connection, grant))
+        """Extend a lease that is still held; False when the term is over, as it is when the file was removed or replaced."""
+        return bool(await self._do(lambda connection: self._renew(connection, grant)))
 
     async def release(self, grant: Grant) -> None:
         """Free a lease that is still this grant's."""
@@ -103,12 +108,14 @@ class SQLiteLeases(Closing):
 
     async def read(self, name: str) -> LeaseView | None:
         """Return who holds a lease."""
-        return await self._do(lambda connection: self._read(connection, name))
+        return await self._do(lambda connection: self._read(connection, name), make=False)
 
     async def past_terms(self, name: str, limit: int = 100) -> list[PastTerm]:
         """Return the latest terms, newest first."""
-        rows = await self._do(lambda connection: connection.execute(_PAST, (name, limit)).fetchall())
-        return [PastTerm(e, holder, began, ended, bool(back)) for e, holder, began, ended, back in rows]
+        rows = await self._do(
+            lambda connection: connection.execute(_PAST, (name, limit)).fetchall(), make=False
+        )
+        return [PastTerm(e, holder, began, ended, bool(back)) for e, holder, began, ended, back in rows or ()]
 
     def fence(self, grant: Grant) -> Fence:
         """Return the statement that checks the grant in a transaction on the same file."""
@@ -127,6 +134,7 @@ class SQLiteLeases(Closing):
     # -- in the thread, which is the only one that uses the connection ---------------------------------------------------
 
     def _acquire(self, connection: sqlite3.Connection, wanted: Grant) -> Grant | None:
+        self._verify()
         name, boot = wanted.name, self._clock.boot_id()
         with _writing(connection):
             now, wall = self._clock.monotonic(), self._clock.wall()
@@ -151,6 +159,9 @@ class SQLiteLeases(Closing):
         return Grant(name, wanted.holder, wanted.nonce, epoch, wanted.ttl)
 
     def _renew(self, connection: sqlite3.Connection, grant: Grant) -> bool:
+        if self._number != _number(self._path):
+            log.error("%s was removed or replaced: who opens it now does not see this lease", self._path)
+            return False
         with _writing(connection):
             return connection.execute(_RENEW, self._values(grant)).rowcount == 1
 
@@ -167,7 +178,7 @@ class SQLiteLeases(Closing):
         remaining = expires - self._clock.monotonic() if boot == self._clock.boot_id() else -1.0
         return LeaseView(name, holder, epoch, ttl, since, remaining)
 
-    def _connected(self) -> sqlite3.Connection:
+    def _connected(self, *, make: bool) -> sqlite3.Connection:
         if self._open is None:
             entered(self._path)
             if not self._path.absolute().parent.is_dir():
@@ -177,16 +188,24 @@ class SQLiteLeases(Closing):
             made = sqlite3.connect(
                 self._path, timeout=self._timeout, isolation_level=None, check_same_thread=False
             )
-            try:
-                self._ahead(made)
-                made.execute("pragma synchronous = full")
-                made.execute("pragma fullfsync = on")  # macOS: fsync alone does not reach the disk
-                made.executescript(_SCHEMA)
-            except BaseException:
-                made.close()
-                raise
-            self._open = made
+            self._open, self._made, number = made, False, _number(self._path)
+            self._number = self._number or number
+        if make and not self._made:
+            self._verify()
+            self._ahead(self._open)
+            self._open.execute("pragma synchronous = full")
+            self._open.execute("pragma fullfsync = on")  # macOS: fsync alone does not reach the disk
+            self._open.executescript(_SCHEMA)
+            self._made = True
         return self._open
+
+    def _verify(self) -> None:
+        """The file that was opened first is the place: another one under its name knows nothing of our epochs."""
+        if self._number != _number(self._path):
+            raise StoreUnavailableError(
+                f"{self._path} was removed or replaced while this process had it open, and the epochs with it: put that very file "
+                "back, or stop all candidates and start them anew"
+            )
 
     def _ahead(self, connection: sqlite3.Connection) -> None:
         """Switch to the write-ahead log. Two that switch a new file at once: SQLite tells one of them at once that it is locked."""
@@ -207,11 +226,17 @@ class SQLiteLeases(Closing):
         if connection is not None:
             connection.close()
 
-    async def _do(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        def call() -> T:
+    async def _do(self, work: Callable[[sqlite3.Connection], T], *, make: bool = True) -> T | None:
+        """Work on the file; ``make`` it, or its tables, when they are missing. Who only looks writes nothing: None."""
+
+        def call() -> T | None:
             try:
-                return work(self._connected())
+                if not make and self._open is None and self._path.parent.is_dir() and not self._path.exists():
+                    return None
+                return work(self._connected(make=make))
             except sqlite3.Error as fault:
+                if not make and "no such table" in str(fault):
+                    return None
                 self._shut()
                 if getattr(fault, "sqlite_errorcode", 0) == sqlite3.SQLITE_NOTADB:
                     raise ConfigError(f"{self._path} is not a SQLite database: name another file") from fault
@@ -228,6 +253,15 @@ class SQLiteLeases(Closing):
                 f"the leases in {self._path}: no answer within {self._timeout:g} s; is another process stopped in the "
                 "middle of a transaction?"
             ) from silent
+
+
+def _number(path: Path) -> tuple[int, int] | None:
+    """Return what file bears this name now, whatever its name was before; None: no file does."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 @contextlib.contextmanager
