@@ -148,7 +148,7 @@ async def test_on_postgres(base: str) -> None:
     async with open_leases(base) as leases:
         for driver in POSTGRES:
             await PostgresWorld(base).run("delete from work")
-            await leases.read("lead")
+            await leases.acquire("first", "a", "nonce-a", TTL)  # the tables are made
             await PostgresWorld(base).run("delete from makegood_election.lease")
             await PostgresWorld(base).run("delete from makegood_election.term")
             await prove(driver, leases, base)

@@ -74,9 +74,11 @@ class Term:
         self._keeper: asyncio.Task[None] | None = None
         self._cancelled = False
         self._stopped: float | None = None
+        self._told: float | None = None
+        self._complained = False
         self._watchdog: Watchdog | None = None
         if settings.overrun == "exit":
-            self._watchdog = watchdog(f"{grant.name!r}, epoch {grant.epoch},", lambda: self._deadline, clock)
+            self._watchdog = watchdog(f"{grant.name!r}, epoch {grant.epoch},", self._last, clock)
 
     @property
     def epoch(self) -> int:
@@ -204,12 +206,28 @@ class Term:
         """Return until when a grant may be believed in whose request went out at ``sent``."""
         return sent + self._settings.belief
 
+    def _last(self) -> float:
+        """Return when the process ends if the work has not: at the deadline, and within one ttl of being told to step down, or it
+        would renew for ever.
+        """
+        return self._deadline if self._told is None else min(self._deadline, self._told + self._settings.ttl)
+
+    def _complain(self, now: float) -> None:
+        """Say once that work which was told to stop goes on: nobody else can lead as long as it does."""
+        if self._told is not None and now - self._told > self._settings.ttl and not self._complained:
+            self._complained = True
+            log.warning(
+                "the work of %r, epoch %d, has not stopped %.1f s after it was told to: its lease is renewed until it does",
+                self.grant.name, self.epoch, now - self._told,
+            )  # fmt: skip
+
     def _end(self, why: Ending) -> None:
         self._hopeless = self._hopeless or why in _HOPELESS
         self._over = self._over or why == "refused"
         if self.ending:
             return
         self.ending = why
+        self._told = self._clock.monotonic() if why == "stepped down" else None
         self.lost.set()
         level = logging.INFO if why == "stepped down" else logging.WARNING
         log.log(level, "the term %d of %r is over: %s", self.epoch, self.grant.name, why)
@@ -223,6 +241,7 @@ class Term:
             due = self._clock.monotonic() + self._pause(self._settings.renew)
             while not self._hopeless:
                 now = self._clock.monotonic()
+                self._complain(now)
                 left = self._deadline - self._settings.grace - now
                 if left <= 0:
                     self._end("deadline")

@@ -51,8 +51,8 @@ class Watchdog:
                 return
         if not self._over.is_set():
             sys.stderr.write(
-                f"makegood: the work of {self._what} has not stopped at the deadline of its lease; this process ends now, with "
-                f"exit code {EXIT_CODE}, because its successor begins\n"
+                f"makegood: the work of {self._what} has not stopped at the deadline of its lease, or within one ttl of being told to; "
+                f"this process ends now, with exit code {EXIT_CODE}, because its successor begins\n"
             )
             sys.stderr.flush()
             self._leave(EXIT_CODE)
