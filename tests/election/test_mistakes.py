@@ -94,8 +94,8 @@ def test_who_only_looks_makes_no_file_and_no_table(tmp_path: Path, database: str
 @pytest.mark.parametrize(
     ("url", "says"),
     [
-        ("sqlite:///a.db?timeot=4", "no parameter 'timeot': it takes none"),
-        ("redis://127.0.0.1:6379/0?replcas=4", "no parameter 'replcas': it takes db"),
+        ("sqlite:///a.db?timeot=4", "no parameter 'timeot': .* it takes no parameter"),
+        ("redis://127.0.0.1:6379/0?replcas=4", "no parameter 'replcas': .* it takes db"),
         ("redis://127.0.0.1:6379/notanumber", "'notanumber' is no number"),
         ("nats://127.0.0.1:4222/b?replcas=4", "it takes replicas, creds"),
         (None, "None is no URL"),
@@ -195,6 +195,17 @@ async def test_a_file_that_is_removed_under_its_leader_ends_the_term(tmp_path: P
         with pytest.raises(StoreUnavailableError, match="was removed or replaced"):
             await leases.acquire("lead", "a", "three", 15)
         assert path.stat().st_size == 0
+
+
+@pytest.mark.parametrize("name", ["..", "a/../b", "./a", "a//b", "a.", "/a", "a/"])
+async def test_azure_is_not_asked_for_a_name_that_means_another_place(name: str) -> None:
+    """An HTTP client takes "a/../b" for "b", another election or even another container."""
+    pytest.importorskip("azure.storage.blob")
+    async with open_leases("azure-blob://devstoreaccount1@127.0.0.1:1/leases") as leases:
+        with pytest.raises(ConfigError, match="is no name for a blob"):
+            await leases.acquire(name, "a", "nonce", 15)
+        with pytest.raises(ConfigError, match="is no name for a blob"):
+            await leases.read(name)
 
 
 def test_wait_ends_in_time_though_the_store_is_a_black_hole(tmp_path: Path) -> None:

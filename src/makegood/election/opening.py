@@ -94,5 +94,5 @@ def _verify(url: str, kind: Kind) -> None:
         return
     unknown = [name for name, _ in parse_qsl(query, keep_blank_values=True) if name not in kind.takes]
     if unknown:
-        known = f"it takes {', '.join(kind.takes)}" if kind.takes else "it takes none"
-        raise ConfigError(f"{kind.form} has no parameter {unknown[0]!r}: {known}")
+        known = f"it takes {', '.join(kind.takes)}" if kind.takes else "it takes no parameter"
+        raise ConfigError(f"this store has no parameter {unknown[0]!r}: write {kind.form}; {known}")

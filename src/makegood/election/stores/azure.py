@@ -95,6 +95,7 @@ class AzureLeases(RemoteLeases):
             raise self.wrong(
                 f"a lease on a blob lasts {SHORTEST} to {LONGEST} s, not {ttl:g}: use another ttl"
             )
+        self._blob(name)
         if not 1 <= len(self._prefix + name) <= 1024:
             raise self.wrong(
                 f"a blob's name has 1 to 1024 characters, not {len(self._prefix + name)}: name the election anew"
@@ -219,6 +220,10 @@ class AzureLeases(RemoteLeases):
         return self.unavailable(why) if isinstance(fault, AzureError | OSError) else None
 
     def _blob(self, name: str) -> BlobClient:
+        if any(part in ("", ".", "..") for part in name.split("/")) or name.endswith("."):
+            raise self.wrong(
+                f"{name!r} is no name for a blob: a part of it is empty, . or .., or it ends with a dot; name the election anew"
+            )
         if self._client is None:
             self._client = self._open()
         return self._client.get_blob_client(self._prefix + name)
