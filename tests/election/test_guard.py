@@ -154,6 +154,18 @@ async def test_on_postgres(base: str) -> None:
             await prove(driver, leases, base)
 
 
+async def test_a_connection_to_another_database_is_told_so_by_every_driver(base: str, file: str) -> None:
+    """One in which nobody ever kept leases: no driver's own error about a table that is missing."""
+    async with open_leases("sqlite:///elsewhere.db") as leases, open_leases(base) as others:
+        for driver, url, store in [
+            *((d, base, others) for d in POSTGRES),
+            *((d, file, leases) for d in SQLITE),
+        ]:
+            with pytest.raises(ConfigError, match=r"than the leases|on another file"):
+                async with transaction(driver, url) as connection:
+                    await term_of(store, HELD).guard(connection)
+
+
 async def test_a_term_whose_lease_has_expired_is_refused_though_nobody_took_it(file: str) -> None:
     ahead = AheadClock()
     async with open_leases(f"sqlite:///{file}", clock=ahead) as leases:

@@ -5,8 +5,9 @@ lets a successor's take go ahead: the old leader's transaction would be committe
 takes the write lock. Either way no take is committed before the transaction ends.
 """
 
+import contextlib
 import re
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Iterator, Mapping
 from importlib import import_module
 from typing import Any
 
@@ -14,6 +15,7 @@ from makegood.election.protocol import Fence, Grant, LeaseStore
 from makegood.errors import ConfigError, LeadershipLostError
 
 _NAMED = re.compile(r"(?<!:):([a-z]+)\b")
+_NO_TABLE = "42P01"
 _IN_TRANSACTION = 2  # psycopg.pq.TransactionStatus.INTRANS, of libpq
 
 
@@ -61,6 +63,20 @@ def _expect(fence: Fence, dialect: str, connection: Any) -> None:
         )
 
 
+@contextlib.contextmanager
+def _one_database() -> Iterator[None]:
+    """Say what it means that the table of leases is not there, whatever the driver makes of it."""
+    try:
+        yield
+    except Exception as wrong:
+        cause = getattr(wrong, "orig", wrong)  # SQLAlchemy's
+        if getattr(cause, "sqlstate", None) != _NO_TABLE and "no such table" not in str(cause):
+            raise
+        raise ConfigError(
+            "the connection is open on another database than the leases: guard works only inside one"
+        ) from wrong
+
+
 def _verdict(found: bool, grant: Grant) -> None:  # noqa: FBT001 - what was found
     if not found:
         raise LeadershipLostError(
@@ -100,7 +116,10 @@ async def _asyncpg(connection: Any, fence: Fence, grant: Grant) -> None:
         values.append(fence.values[match[1]])
         return f"${len(values)}"
 
-    _verdict(await connection.fetchval(_NAMED.sub(numbered, fence.sql), *values) is not None, grant)
+    sql = _NAMED.sub(numbered, fence.sql)
+    with _one_database():
+        found = await connection.fetchval(sql, *values)
+    _verdict(found is not None, grant)
 
 
 def _psycopg(connection: Any, fence: Fence, grant: Grant) -> Awaitable[None] | None:
@@ -108,7 +127,8 @@ def _psycopg(connection: Any, fence: Fence, grant: Grant) -> Awaitable[None] | N
         raise _outside()
     sql = _NAMED.sub(r"%(\1)s", fence.sql)
     values: Mapping[str, Any] = fence.values
-    got = connection.execute(sql, values)
+    with _one_database():
+        got = connection.execute(sql, values)
     if hasattr(got, "__await__"):
         return _psycopg_awaited(got, grant)
     _verdict(got.fetchone() is not None, grant)
@@ -116,14 +136,16 @@ def _psycopg(connection: Any, fence: Fence, grant: Grant) -> Awaitable[None] | N
 
 
 async def _psycopg_awaited(going: Awaitable[Any], grant: Grant) -> None:
-    cursor = await going
+    with _one_database():
+        cursor = await going
     _verdict(await cursor.fetchone() is not None, grant)
 
 
 def _sqlalchemy(connection: Any, fence: Fence, grant: Grant) -> Awaitable[None] | None:
     dialect = (connection.dialect if hasattr(connection, "dialect") else connection.get_bind().dialect).name
     _expect(fence, dialect, connection)
-    got = connection.execute(import_module("sqlalchemy").text(fence.sql), dict(fence.values))
+    with _one_database():
+        got = connection.execute(import_module("sqlalchemy").text(fence.sql), dict(fence.values))
     if hasattr(got, "__await__"):
         return _sqlalchemy_awaited(connection, got, fence, grant)
     _sqlalchemy_verdict(connection, got, fence, grant)
@@ -131,7 +153,9 @@ def _sqlalchemy(connection: Any, fence: Fence, grant: Grant) -> Awaitable[None] 
 
 
 async def _sqlalchemy_awaited(connection: Any, going: Awaitable[Any], fence: Fence, grant: Grant) -> None:
-    _sqlalchemy_verdict(connection, await going, fence, grant)
+    with _one_database():
+        got = await going
+    _sqlalchemy_verdict(connection, got, fence, grant)
 
 
 def _sqlalchemy_verdict(connection: Any, got: Any, fence: Fence, grant: Grant) -> None:
