@@ -20,6 +20,7 @@ from makegood.election import Election, LeaseStore, LeaseView, Term, TermView, V
 from makegood.election.command import LedCommand
 from makegood.election.settings import belief
 from makegood.errors import ConfigError, StoreUnavailableError, WaitExpiredError
+from makegood.folders import entered
 from makegood.supervisor import LEASE
 
 LAST = 1.0
@@ -72,7 +73,10 @@ async def _leases(cli: Cli, name: str | None) -> AsyncIterator[LeaseStore]:
 def _verify_there(url: str) -> None:
     """Who only looks makes no file."""
     place = url.removeprefix("sqlite:///")
-    if place not in ("", url) and not Path(place).exists():
+    if place in ("", url):
+        return
+    entered(Path(place))
+    if not Path(place).exists():
         raise ConfigError(
             f"{place}: there is no such file; nobody ever contended there, or --store names another one"
         )

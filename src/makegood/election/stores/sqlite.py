@@ -199,6 +199,10 @@ class SQLiteLeases(Closing):
             self._made = True
         return self._open
 
+    def _missing(self) -> bool:
+        entered(self._path)
+        return self._path.absolute().parent.is_dir() and not self._path.exists()
+
     def _verify(self) -> None:
         """The file that was opened first is the place: another one under its name knows nothing of our epochs."""
         if self._number != _number(self._path):
@@ -231,7 +235,7 @@ class SQLiteLeases(Closing):
 
         def call() -> T | None:
             try:
-                if not make and self._open is None and self._path.parent.is_dir() and not self._path.exists():
+                if not make and self._open is None and self._missing():
                     return None
                 return work(self._connected(make=make))
             except sqlite3.Error as fault:
