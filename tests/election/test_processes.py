@@ -197,6 +197,7 @@ def test_nothing_of_the_command_runs_when_its_lease_is_given_back(tmp_path: Path
     assert finished(second)[0] == 0, "something of the command was alive when its successor began"
     assert code == {"keeper killed": UNKEPT, "candidate killed": -9}.get(struck, 0), err
     assert ("was killed, so the command was ended" in err) == (struck == "keeper killed")
+    assert "Traceback" not in err
 
 
 async def lines(path: Path, number: int) -> list[str]:

@@ -39,7 +39,10 @@ def now() -> float:
 def bound(keeper: int, report: int) -> None:
     """In the child: a process group of its own, told of before anything runs in it, and an end together with the keeper."""
     os.setpgid(0, 0)
-    os.write(report, f"{os.getpid()}\n".encode())
+    try:
+        os.write(report, f"{os.getpid()}\n".encode())
+    except BrokenPipeError:  # the candidate was killed a moment ago
+        os._exit(CANNOT_RUN)
     if LINUX:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != keeper:  # it was killed a moment ago
@@ -181,7 +184,8 @@ def main(words: list[str]) -> int:
         code = NOT_FOUND if isinstance(barred, FileNotFoundError) else CANNOT_RUN
     else:
         code = keep(child, int(pipe), float(grace), float(deadline))
-    os.write(int(report), f"over {code} {now()}\n".encode())
+    with contextlib.suppress(BrokenPipeError):  # the candidate is gone
+        os.write(int(report), f"over {code} {now()}\n".encode())
     return code
 
 
