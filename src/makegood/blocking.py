@@ -148,10 +148,16 @@ class BlockingCorrespondent(ABC):
         return self._run(lambda client: client.replay_messages(queue, ids, who=who, why=why))
 
     def drop_messages(
-        self, queue: str, ids: Sequence[str] | None = None, *, who: str | None = None, why: str = ""
+        self,
+        queue: str,
+        ids: Sequence[str] | None = None,
+        *,
+        waiting: bool = False,
+        who: str | None = None,
+        why: str = "",
     ) -> list[str]:
-        """Remove dead letters for good: see ``Client.drop_messages``."""
-        return self._run(lambda client: client.drop_messages(queue, ids, who=who, why=why))
+        """Remove dead letters, or messages that wait, for good: see ``Client.drop_messages``."""
+        return self._run(lambda client: client.drop_messages(queue, ids, waiting=waiting, who=who, why=why))
 
     def notices(self, *, dead: bool = False, limit: int = 100) -> list[ListenerView]:
         """Return the webhooks that are still to be told something: see ``Client.notices``."""

@@ -23,7 +23,7 @@ from makegood.messages import Act
 from makegood.observing import Observer
 from makegood.queued import QueueMessage
 from makegood.store import Store
-from makegood.store.mail import MessageView, Outgoing, QueueView, Returned, Sent
+from makegood.store.mail import MOST_DROPPED, MessageView, Outgoing, QueueView, Returned, Sent
 from makegood.store.notices import ListenerView
 
 log = logging.getLogger("makegood.queues")
@@ -292,11 +292,25 @@ class Correspondent(ABC):
         return await self.store.replay_messages(queue, self.new_act(who, why), ids)
 
     async def drop_messages(
-        self, queue: str, ids: Sequence[str] | None = None, *, who: str | None = None, why: str = ""
+        self,
+        queue: str,
+        ids: Sequence[str] | None = None,
+        *,
+        waiting: bool = False,
+        who: str | None = None,
+        why: str = "",
     ) -> list[str]:
-        """Remove dead letters of a queue for good: see ``replay_messages``."""
+        """Remove dead letters of a queue for good, or with ``waiting`` messages that wait in it and that no receiver has: see
+        ``replay_messages``. All that wait are removed in several commits.
+        """
         self.ready()
-        return await self.store.drop_messages(queue, self.new_act(who, why), ids)
+        act = self.new_act(who, why)
+        dropped: list[str] = []
+        while True:
+            some = await self.store.drop_messages(queue, act, ids, waiting=waiting)
+            dropped += some
+            if not waiting or ids is not None or len(some) < MOST_DROPPED:
+                return dropped
 
     async def notices(self, *, dead: bool = False, limit: int = 100) -> list[ListenerView]:
         """Return the webhooks that are still to be told something, those given up first; ``dead``: only those."""

@@ -379,6 +379,32 @@ async def test_dead_letters_are_replayed_or_dropped_and_their_alerts_end(store: 
     ]
 
 
+async def test_messages_that_wait_and_nobody_has_are_dropped_with_a_row_in_the_audit(
+    store: Store, world: World
+) -> None:
+    await send(store, "taken", "late", "given back", "1", "dead")
+    await send(store, "delayed", delay=50.0)
+    await send(store, "1", queue="other")
+    got = await take(store, 3)
+    await store.return_messages([Returned(receipts(got)[2])])
+    (late,) = receipts(got)[1:2]
+    (dead,) = [m for m in await take(store) if m.id == "dead"]
+    await store.return_messages([Returned((dead.seq, dead.tries), dead=True), Returned(late)])
+    assert await store.drop_messages("orders", ACT, ["1", "late", "nobody", "dead"], waiting=True) == ["late"]
+    await world.elapse(31)
+    assert await store.hold_messages(receipts(got)[:1], 90.0) == [True]
+    assert sorted(await store.drop_messages("orders", ACT, waiting=True)) == ["1", "delayed", "given back"]
+    assert await store.drop_messages("orders", ACT, waiting=True) == []
+    assert [v.message.id for v in await store.messages(None)] == ["taken", "1"]
+    assert [v.message.id for v in await store.messages(None, dead=True)] == ["dead"]
+    assert len(await store.alerts(ended=False)) == 1
+    found = [(v.kind, v.who, v.why, v.reason) for v in await store.audit()]
+    assert sorted(found) == [
+        ("drop_message", "ann", "mended", f"message {one} of queue orders")
+        for one in ("1", "delayed", "given back", "late")
+    ]
+
+
 async def test_whoever_replays_or_drops_a_dead_letter_stands_in_the_audit(store: Store) -> None:
     """A row for each message, in the transaction of the act; none for what was no dead letter."""
     await send(store, "1", "2")
@@ -420,6 +446,7 @@ async def test_queues_and_messages_are_seen_and_not_taken_by_that(store: Store, 
     assert orders.oldest is not None
     assert 4.9 < orders.oldest < 8
     assert (web.queue, web.waiting, web.dead) == ("web-7", 1, 0)
+    assert (orders.read, web.read) == (True, False)
     shown = await store.messages("orders")
     assert [(v.message.id, v.taken_by, v.due <= 0) for v in shown] == [
         ("3", None, True),

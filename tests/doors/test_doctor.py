@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from makegood.cli import diagnosis
+from makegood.store.mail import QueueView
 from makegood.store.postgres import examining as postgres
 from makegood.store.records import Figures, LeaseView, SchemaStatus
 from makegood.store.sqlite import examining as sqlite
@@ -195,6 +196,21 @@ def test_the_dead_and_what_operators_must_see_are_told(shop: Shop) -> None:
     assert seen[1][0] == "note"
     assert "1 died within the last hour" in seen[1][1]
     assert found(shop.json("doctor"), "alerts") == [("warning", "1 dead_letter")]
+
+
+def test_a_queue_that_nobody_reads_is_told() -> None:
+    """Its name may be misspelt, or its reader gone; one that somebody has a message of, or that is new, is fine."""
+    misspelt = QueueView("jbos", 3, 0, 0, 0, 61.0, read=False)
+    (said,) = diagnosis.unread(
+        [misspelt, QueueView("jobs", 9, 1, 0, 0, 99.0), QueueView("a", 1, 0, 0, 0, 1.0)]
+    )
+    assert (said.check, said.severity) == ("queues", "note")
+    assert "3 messages in queue jbos" in said.what
+    assert "none was ever given out" in said.what
+    assert "makegood queue drop jbos --all --waiting" in said.remedy
+    (gone,) = diagnosis.unread([QueueView("jobs", 1, 0, 0, 0, 99.0)])
+    assert "ever" not in gone.what
+    assert [one.severity for one in diagnosis.unread([])] == ["ok"]
 
 
 def test_a_store_of_a_newer_version_wants_the_newer_program() -> None:

@@ -52,6 +52,22 @@ def test_a_message_is_sent_listed_received_and_gone(shop: Shop) -> None:
     assert "no message in any queue" in shop.call("queue", "list").stderr
 
 
+def test_a_misspelt_queue_is_seen_and_emptied(shop: Shop) -> None:
+    for n in range(3):
+        shop.done("queue", "send", "jbos", str(n), "--id", str(n))
+    assert [(queue["queue"], queue["read"]) for queue in shop.json("queue", "list")] == [("jbos", False)]
+    assert shop.done("queue", "list").splitlines()[1].endswith(" never")
+    assert shop.call("queue", "drop", "jbos", "--waiting").exit_code == 2
+    unasked = shop.call("queue", "drop", "jbos", "--all", "--waiting")
+    assert (unasked.exit_code, "drop 3 messages that wait in queue jbos?" in unasked.stderr) == (2, True)
+    assert "nothing was done" in shop.call("queue", "drop", "jbos", "--all", "--waiting", stdin="n\n").stderr
+    assert shop.done("queue", "drop", "jbos", "1", "--waiting", "--why", "misspelt") == "1 dropped\n"
+    assert shop.done("queue", "drop", "jbos", "--all", "--waiting", stdin="y\n") == "0 dropped\n2 dropped\n"
+    assert shop.json("queue", "drop", "jbos", "--all", "--waiting", "--yes") == {"dropped": [], "missing": []}
+    assert shop.json("queue", "list") == []
+    assert len(shop.json("audit")) == 3
+
+
 def test_without_acknowledgement_it_comes_again_until_its_receipt_is_given(shop: Shop) -> None:
     shop.done("queue", "send", "web", "1", "--id", "a")
     receipt, id_, _ = shop.done(

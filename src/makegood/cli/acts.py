@@ -18,6 +18,7 @@ from makegood.cli import bulk, corrections, exits, shapes
 from makegood.cli.context import Cli, Seconds, common, pass_cli
 from makegood.cli.filters import filter_options
 from makegood.cli.loading import load_app
+from makegood.cli.output import counted
 from makegood.cli.preview import listed
 from makegood.cli.tasks import connect, looking, read
 from makegood.client import Client
@@ -243,7 +244,7 @@ def _on_all(cli: Cli, asked: Asked, chosen: Filter) -> None:
         bulk.show(cli, many, count, sample, dry=asked.dry_run)
     if asked.dry_run:
         return
-    if count and not asked.yes and not bulk.confirmed(cli, many, count):
+    if count and not asked.yes and not bulk.confirmed(cli, f"{many.kind} {counted(count, 'task')}?"):
         cli.note("nothing was done")
         return
     code = asyncio.run(bulk.carry_out(cli, many, count))

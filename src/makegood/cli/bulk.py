@@ -64,10 +64,10 @@ def show(cli: Cli, bulk: Bulk, count: int, sample: Sequence[TaskView], *, dry: b
         write(f"  ... and {count - len(sample)} more")
 
 
-def confirmed(cli: Cli, bulk: Bulk, count: int) -> bool:
+def confirmed(cli: Cli, question: str) -> bool:
     """Ask. Raises ``click.UsageError`` where nobody can answer."""
     try:
-        return click.confirm(f"{bulk.kind} {counted(count, 'task')}?", err=True)
+        return click.confirm(question, err=True)
     except click.Abort as nobody:
         raise click.UsageError("nobody answered: give --yes in scripts; nothing was done") from nobody
     finally:

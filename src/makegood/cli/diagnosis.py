@@ -5,12 +5,15 @@ from collections.abc import Mapping, Sequence
 from makegood import ids
 from makegood.cli.output import counted
 from makegood.durations import shown
+from makegood.store.mail import QueueView
 from makegood.store.records import Figures, Finding, Identity, LeaseView, NodeView, SchemaStatus
 
 SKEW = 1.0
 """Seconds between this machine's clock and the store's from which on it is worth mending."""
 FAR = 60.0
 """Seconds from which on signatures and tokens of other services begin to be refused."""
+UNREAD = 60.0
+"""Seconds that messages of a queue wait and nobody has one, from which on nobody seems to read it."""
 SLOW_READ = 0.05
 """Seconds of a look into the store, from which on everything waits noticeably."""
 SLOW_COMMIT = 0.1
@@ -121,6 +124,24 @@ def orphaned(tasks: Sequence[int], most: int, *, scheduled: bool) -> Finding:
         )
     remedy = "look again in a minute; if they are still there, `makegood task cancel ID` has each undone. Please report it"
     return Finding("orphans", "error", what, remedy)
+
+
+def unread(queues: Sequence[QueueView]) -> list[Finding]:
+    """Judge whether somebody reads the queues in which messages wait: a name may be misspelt, or a reader be gone."""
+    found: list[Finding] = []
+    for view in queues:
+        if not view.waiting or view.taken or view.oldest is None or view.oldest < UNREAD:
+            continue
+        waits = (
+            f"{counted(view.waiting, 'message')} in queue {view.queue}, the oldest for {shown(view.oldest)}"
+        )
+        what = f"{waits}, and nobody takes any" + ("" if view.read else "; none was ever given out")
+        remedy = (
+            f"is the name right, and does its reader run? `makegood queue list {view.queue}`; "
+            f"`makegood queue drop {view.queue} --all --waiting` removes them"
+        )
+        found.append(Finding("queues", "note", what, remedy))
+    return found or [Finding("queues", "ok", "no message waits that nobody takes")]
 
 
 def alerting(alerts: Mapping[str, int]) -> Finding:

@@ -161,6 +161,7 @@ async def _running(store: Store) -> list[Finding]:
         led,
         *diagnosis.processes(alive, dead, figures),
         diagnosis.orphaned(await store.orphans(_ORPHANS), _ORPHANS, scheduled=scheduled),
+        *diagnosis.unread(await store.queues()),
         diagnosis.alerting(figures.alerts),
         diagnosis.generation(store.identity),
     ]

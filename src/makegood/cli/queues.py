@@ -11,8 +11,9 @@ import msgspec
 
 from makegood import ids, notices
 from makegood.cli import exits, shapes
+from makegood.cli.bulk import confirmed
 from makegood.cli.context import Cli, Seconds, by_operator, common, pass_cli
-from makegood.cli.output import date_time
+from makegood.cli.output import counted, date_time
 from makegood.cli.tasks import connect, looking, read
 from makegood.client import Client
 from makegood.durations import shown
@@ -231,10 +232,13 @@ def list_(cli: Cli, /, *, name: str | None, dead: bool, limit: int) -> None:
         cli.out.document([shapes.queue(view) for view in queues])
     else:
         rows = [
-            (v.queue, v.waiting, v.taken, v.delayed, v.dead, None if v.oldest is None else shown(v.oldest))
+            (
+                v.queue, v.waiting, v.taken, v.delayed, v.dead, None if v.oldest is None else shown(v.oldest),
+                "yes" if v.read else "never",
+            )
             for v in queues
-        ]
-        heads = ("queue", "waiting", "taken", "delayed", "dead", "oldest")
+        ]  # fmt: skip
+        heads = ("queue", "waiting", "taken", "delayed", "dead", "oldest", "read")
         cli.out.table(heads, rows, empty="no message in any queue")
 
 
@@ -284,10 +288,41 @@ def replay(cli: Cli, /, **options: Any) -> None:
 
 @click.command()
 @click.argument("name", metavar="NAME")
-@_of_many("ID", "All dead letters of the queue.")
-def drop(cli: Cli, /, **options: Any) -> None:
-    """Remove dead letters of queue NAME for good, and end their alerts."""
-    _revive(cli, **options, drop=True)
+@click.option("--waiting", is_flag=True, help="Messages that wait and nobody has, instead of dead letters.")
+@click.option("--yes", is_flag=True, help="With --all --waiting: do not ask.")
+@_of_many("ID", "All dead letters of the queue; with --waiting all that wait.")
+def drop(cli: Cli, /, *, waiting: bool, yes: bool, **options: Any) -> None:
+    """Remove dead letters of queue NAME for good, and end their alerts; with --waiting messages that nobody has received.
+
+    With --all --waiting how many wait is shown, and asked for.
+    """
+    if waiting:
+        _drop_waiting(cli, **options, yes=yes)
+    else:
+        _revive(cli, **options, drop=True)
+
+
+def _drop_waiting(
+    cli: Cli, *, name: str, chosen: tuple[str, ...], everything: bool, yes: bool, who: str | None, why: str
+) -> None:
+    _which(chosen, everything=everything, what="ID")
+
+    async def count() -> int:
+        async with looking(cli) as client:
+            return sum(view.waiting + view.delayed for view in await client.queues() if view.queue == name)
+
+    if everything and not yes:
+        there = asyncio.run(count())
+        if there and not confirmed(cli, f"drop {counted(there, 'message')} that wait in queue {name}?"):
+            cli.note("nothing was done")
+            return
+
+    async def run(client: Client) -> list[str]:
+        return await client.drop_messages(
+            name, None if everything else chosen, waiting=True, who=who, why=why
+        )
+
+    _said(cli, asyncio.run(_with(cli, run)), chosen, f"message that waits in queue {name}", drop=True)
 
 
 def _revive(

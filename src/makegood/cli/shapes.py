@@ -260,7 +260,9 @@ def mail(view: MessageView) -> Shape:
 
 
 def queue(view: QueueView) -> Shape:
-    """Return a queue. ``oldest``: seconds for which its oldest message that can be received has waited."""
+    """Return a queue. ``oldest``: seconds for which its oldest message that can be received has waited; ``read``: one of its
+    messages was given to a receiver.
+    """
     return {
         "queue": view.queue,
         "waiting": view.waiting,
@@ -268,6 +270,7 @@ def queue(view: QueueView) -> Shape:
         "delayed": view.delayed,
         "dead": view.dead,
         "oldest": None if view.oldest is None else round(view.oldest, 3),
+        "read": view.read,
     }
 
 

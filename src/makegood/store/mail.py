@@ -15,6 +15,9 @@ from makegood.store.rows import AuditRow, audited
 Receipt = tuple[int, int]
 """Which delivery of which message: its ``seq`` and ``tries``."""
 
+MOST_DROPPED = 2000
+"""Messages that wait and are dropped in one commit."""
+
 MOST_ERROR = 2000
 """Letters of an error that are kept with a message."""
 
@@ -82,7 +85,9 @@ class MessageView(msgspec.Struct, frozen=True):
 
 
 class QueueView(msgspec.Struct, frozen=True):
-    """A queue at a glance. ``oldest``: seconds for which its oldest message that can be received has waited."""
+    """A queue at a glance. ``oldest``: seconds for which its oldest message that can be received has waited. ``read``: one of its
+    messages at least was given to a receiver.
+    """
 
     queue: str
     waiting: int
@@ -90,6 +95,7 @@ class QueueView(msgspec.Struct, frozen=True):
     delayed: int
     dead: int
     oldest: float | None
+    read: bool = True
 
 
 def checked(messages: Sequence[Outgoing]) -> None:

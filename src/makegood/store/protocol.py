@@ -244,17 +244,14 @@ class Alerts(Protocol):
 
 
 class Messages(Protocol):
-    """Queues that applications read and write. A message is given to one receiver at a time, under a lease; a receipt (its
-    ``seq`` and ``tries``) is good until the message is given to another.
-    """
+    """Queues that applications read and write. A message is lent to one receiver at a time, whose receipt (``seq``, ``tries``) is good until another has it."""
 
     async def send_messages(self, messages: Sequence[Outgoing], most: int) -> list[Sent]:
         """Put messages into their queues, in one commit; one answer each, in order.
 
         A queue that knows the id (a message that waits, is dead, or is remembered) keeps what it has: ``created=False``.
-        Raises ``QueueFullError`` when more than ``most`` messages would wait in a queue (sends of one moment may not see each
-        other, and all be taken; its ``room``: how many would not have been too many), ``PayloadError`` for values that the
-        database refuses; then nothing was sent.
+        Raises ``QueueFullError`` (``room``: how many would fit) when more than ``most`` would wait in a queue (sends of one moment
+        may not see each other, and all be taken), ``PayloadError`` for values that the database refuses; then nothing was sent.
         """
         ...
 
@@ -309,8 +306,10 @@ class Messages(Protocol):
         """Let dead letters be received again, without tries (None: all of the queue); their alerts end, each is audited. Returns ids."""
         ...
 
-    async def drop_messages(self, queue: str, act: Act, ids: Sequence[str] | None = None) -> list[str]:
-        """Remove dead letters for good (all of the queue: None), as ``replay_messages``."""
+    async def drop_messages(
+        self, queue: str, act: Act, ids: Sequence[str] | None = None, *, waiting: bool = False
+    ) -> list[str]:
+        """Remove dead letters for good, or what waits and nobody has (``mail.MOST_DROPPED`` of all), as ``replay_messages``."""
         ...
 
     async def expire_messages(self, limit: int) -> int:

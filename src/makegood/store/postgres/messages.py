@@ -113,13 +113,22 @@ select m.queue, count(*) filter (where m.visible_at <= at.now and m.state = 'wai
     count(*) filter (where m.visible_at > at.now and m.state = 'waiting' and m.taken_by is not null),
     count(*) filter (where m.visible_at > at.now and m.state = 'waiting' and m.taken_by is null),
     count(*) filter (where m.state = 'dead'),
-    max(at.now - m.visible_at) filter (where m.visible_at <= at.now and m.state = 'waiting')
+    max(at.now - m.visible_at) filter (where m.visible_at <= at.now and m.state = 'waiting'), bool_or(m.tries > 0)
 from at cross join makegood.message m where m.state <> 'done' group by m.queue order by m.queue
 """  # noqa: S608 - our own text
 _DEAD = """
 select seq, id, task from makegood.message
 where queue = $1 and state = 'dead' and ($2::text[] is null or id = any ($2::text[])) order by seq for update
 """
+_LEFT = f"""
+{_AT}
+select m.seq, m.id, m.task from at cross join lateral (
+    select m.seq, m.id, m.task from makegood.message m
+    where m.queue = $1 and m.state = 'waiting' and (m.taken_by is null or m.visible_at <= at.now)
+        and ($2::text[] is null or m.id = any ($2::text[]))
+    order by m.visible_at, m.seq limit case when $2::text[] is null then $3::int end for update skip locked
+) m
+"""  # noqa: S608 - our own text
 _REPLAY = f"""
 update makegood.message set state = 'waiting', tries = 0, visible_at = {_NOW}, ended_at = null where seq = any ($1::bigint[])
 """  # noqa: S608 - our own text
@@ -300,6 +309,18 @@ async def queues(connection: Connection) -> list[QueueView]:
     return [QueueView(*row) for row in await connection.fetch(_QUEUES)]
 
 
+async def drop_waiting(tx: Transaction, queue: str, act: Act, ids: Sequence[str] | None) -> list[str]:
+    """Remove messages that wait and that no receiver has; it is an operator's act."""
+    rows_ = await tx.rows(_LEFT, queue, None if ids is None else list(ids), mail.MOST_DROPPED)
+    found = [(row["seq"], row["id"], row["task"]) for row in rows_]
+    tx.idle = not found
+    if found:
+        await tx.run(_DROP, [seq for seq, _, _ in found])
+        await alerts.acted(tx, mail.revived(act, queue, found, drop=True))
+        tx.idle = False
+    return [id_ for _, id_, _ in found]
+
+
 async def revive(
     tx: Transaction, queue: str, act: Act, ids: Sequence[str] | None, *, drop: bool
 ) -> list[str]:
@@ -391,8 +412,12 @@ class MessageVerbs(ABC):
         """Let dead letters be received again."""
         return await self._write(partial(revive, queue=queue, act=act, ids=ids, drop=False))
 
-    async def drop_messages(self, queue: str, act: Act, ids: Sequence[str] | None = None) -> list[str]:
-        """Remove dead letters for good."""
+    async def drop_messages(
+        self, queue: str, act: Act, ids: Sequence[str] | None = None, *, waiting: bool = False
+    ) -> list[str]:
+        """Remove dead letters for good, or what waits and nobody has."""
+        if waiting:
+            return await self._write(partial(drop_waiting, queue=queue, act=act, ids=ids))
         return await self._write(partial(revive, queue=queue, act=act, ids=ids, drop=True))
 
     async def expire_messages(self, limit: int) -> int:

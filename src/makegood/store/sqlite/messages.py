@@ -71,11 +71,17 @@ where state = ? and (? is null or queue = ?) order by {{order}} limit ?
 _QUEUES = """
 select queue, sum(visible_at <= ?1 and state = 'waiting'), sum(visible_at > ?1 and state = 'waiting' and taken_by is not null),
     sum(visible_at > ?1 and state = 'waiting' and taken_by is null), sum(state = 'dead'),
-    ?1 - min(case when visible_at <= ?1 and state = 'waiting' then visible_at end)
+    ?1 - min(case when visible_at <= ?1 and state = 'waiting' then visible_at end), max(tries > 0)
 from makegood_message where state <> 'done' group by queue order by queue
 """
 _DEAD = "select seq, id, task from makegood_message where queue = ? and state = 'dead' order by seq"
 _DEAD_ONES = "select seq, id, task from makegood_message where queue = ? and state = 'dead' and id in ({marks}) order by seq"
+_LEFT = """
+select seq, id, task from makegood_message
+where queue = ? and state = 'waiting' and (taken_by is null or visible_at <= ?) {which}
+"""
+_LEFT_FIRST = _LEFT.format(which="order by visible_at, seq limit ?")
+_LEFT_ONES = _LEFT.format(which="and id in ({marks}) order by seq")
 _REPLAY = (
     "update makegood_message set state = 'waiting', tries = 0, visible_at = ?, ended_at = null where seq = ?"
 )
@@ -236,7 +242,18 @@ def views(tx: Transaction, queue: str | None, limit: int, *, dead: bool) -> list
 
 def queues(tx: Transaction) -> list[QueueView]:
     """Return the queues in which messages wait or are dead."""
-    return [QueueView(*row) for row in tx.rows(_QUEUES, (tx.now,))]
+    return [QueueView(*(*row[:-1], bool(row[-1]))) for row in tx.rows(_QUEUES, (tx.now,))]
+
+
+def drop_waiting(tx: Transaction, queue: str, act: Act, ids: Sequence[str] | None) -> list[str]:
+    """Remove messages that wait and that no receiver has; it is an operator's act."""
+    if ids is None:
+        found = tx.rows(_LEFT_FIRST, (queue, tx.now, mail.MOST_DROPPED))
+    else:
+        found = list(dict.fromkeys(tx.among(_LEFT_ONES, ids, queue, tx.now))) if ids else []
+    tx.many(_DROP, [(seq,) for seq, _, _ in found])
+    alerts.acted(tx, mail.revived(act, queue, found, drop=True))
+    return [id_ for _, id_, _ in found]
 
 
 def revive(tx: Transaction, queue: str, act: Act, ids: Sequence[str] | None, *, drop: bool) -> list[str]:
@@ -341,8 +358,12 @@ class MessageVerbs(ABC):
         """Let dead letters be received again."""
         return await self._write(partial(revive, queue=queue, act=act, ids=ids, drop=False))
 
-    async def drop_messages(self, queue: str, act: Act, ids: Sequence[str] | None = None) -> list[str]:
-        """Remove dead letters for good."""
+    async def drop_messages(
+        self, queue: str, act: Act, ids: Sequence[str] | None = None, *, waiting: bool = False
+    ) -> list[str]:
+        """Remove dead letters for good, or what waits and nobody has."""
+        if waiting:
+            return await self._write(partial(drop_waiting, queue=queue, act=act, ids=ids))
         return await self._write(partial(revive, queue=queue, act=act, ids=ids, drop=True))
 
     async def expire_messages(self, limit: int) -> int:
