@@ -1,5 +1,6 @@
 """The private servers of the lease stores: they outlive a restart of theirs, and nobody who started them."""
 
+import contextlib
 import signal
 import socket
 import subprocess
@@ -35,7 +36,8 @@ def test_a_server_ends_with_a_program_that_is_killed(
         with socket.create_connection(("127.0.0.1", int(port)), timeout=60) as way:
             assert Path(folder).is_dir()
             owner.send_signal(signal.SIGKILL)
-            assert way.recv(1) == b"", "the server lives on"
+            with contextlib.suppress(ConnectionResetError):  # it ended without a word
+                assert way.recv(1) == b"", "the server lives on"
 
 
 def test_a_server_that_is_closed_is_gone_with_its_folder(
