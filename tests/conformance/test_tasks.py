@@ -47,6 +47,20 @@ async def test_a_submitted_task_is_pending_with_every_step_not_yet_started(store
     assert [s.plan for s in found.steps] == list(given.steps)
 
 
+async def test_many_tasks_of_one_shape_have_the_steps_that_each_alone_has(store: Store) -> None:
+    plain = steps(3)
+    shape = (replace(plain[0], name="it's\" $1 ?1", action="a'ct"), *plain[1:])
+    scheduler = await hand(store)
+    await store.submit([draft(n, steps=shape) for n in range(1, 21)])
+    await store.submit([draft(21, steps=shape)])
+    assert len(await scheduler.claim(30)) == 21
+    assert all(held.steps == scheduler[21].steps for held in scheduler.tasks.values())
+    found = await store.detail(7)
+    assert found is not None
+    assert [s.plan for s in found.steps] == list(shape)
+    assert found.steps[0].name == "it's\" $1 ?1"
+
+
 async def test_answers_come_in_the_order_of_the_drafts(store: Store) -> None:
     await store.submit([draft(1, key="taken")])
     answers = await store.submit([draft(9), draft(2, key="taken"), draft(5), draft(9)])

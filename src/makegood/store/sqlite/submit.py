@@ -39,6 +39,15 @@ insert into makegood_step (task, idx, kind, name, agent, action, state, attempt,
     spec)
 values (?, ?, ?, ?, ?, ?, 'running', 1, 1, 0, 0, 0, 0, ?)
 """
+# Steps of many tasks of one shape: all that they have in common stands in the statement. "or fail": what a statement wrote before
+# it failed is undone with the whole submission, so SQLite need not keep copies of pages to undo that by itself.
+_ALIKE = """
+insert or fail into makegood_step (task, idx, kind, name, agent, action, state, attempt, round, failure_count, asked, deaths, flags,
+    spec)
+values {rows}
+"""
+_ALIKE_FROM = 8
+_LONGEST_ALIKE = 20_000
 _OURS = "select id, ready_seq from makegood_task where id in ({marks})"
 BY_KEY = "select id, fingerprint from makegood_task where key = ? and workflow = ? and app = ?"
 
@@ -93,23 +102,50 @@ def task_row(d: Draft, ready: int, now: float) -> tuple[tuple[str, ...], Row]:
 
 def _with_steps(tx: Transaction, drafts: Sequence[Draft]) -> None:
     """Insert the steps of tasks that were inserted, and what their holders decided on them already."""
-    waiting: list[Row] = []
-    running: list[Row] = []
+    shapes: dict[tuple[int, int], list[Draft]] = {}
     begun: dict[int | None, Writing] = {}
     for draft in drafts:
         decision = draft.first
-        dispatched = () if decision is None else decision.steps
-        for s in draft.steps:
-            row = (draft.id, s.idx, s.kind, s.name, s.agent, s.action, blob(rows.spec(s)))
-            (running if s.idx in dispatched else waiting).append(row)
-        if decision is not None:
-            if (writing := begun.get(draft.holder)) is None:
-                writing = begun[draft.holder] = Writing.of(tx, draft.holder)
-            writing.begin(decision, handed=draft.handed)
+        if decision is None:
+            shapes.setdefault((id(draft.steps), 0), []).append(draft)
+            continue
+        shapes.setdefault((id(draft.steps), id(decision.steps)), []).append(draft)
+        if (writing := begun.get(draft.holder)) is None:
+            writing = begun[draft.holder] = Writing.of(tx, draft.holder)
+        writing.begin(decision, handed=draft.handed)
+    waiting: list[Row] = []
+    running: list[Row] = []
+    for alike in shapes.values():
+        _steps(tx, alike, waiting, running)
     tx.many(STEP, waiting)
     tx.many(_BEGUN, running)
     for writing in begun.values():
         writing.write()
+
+
+def _steps(tx: Transaction, alike: list[Draft], waiting: list[Row], running: list[Row]) -> None:
+    """Insert the steps of tasks of one shape if they are many, else add them to the rows to be inserted."""
+    first = alike[0]
+    dispatched = () if first.first is None else first.first.steps
+    encoded = [
+        (s.idx in dispatched, (s.idx, s.kind, s.name, s.agent, s.action), rows.spec(s)) for s in first.steps
+    ]
+    if len(alike) >= _ALIKE_FROM:
+        values = ", ".join([_literal(*step) for step in encoded])
+        if len(values) <= _LONGEST_ALIKE:
+            tx.many(_ALIKE.format(rows=values), [(draft.id,) for draft in alike])
+            return
+    for begun, place, spec in encoded:
+        found = running if begun else waiting
+        found += [(draft.id, *place, blob(spec)) for draft in alike]
+
+
+def _literal(begun: bool, place: Row, spec: bytes) -> str:  # noqa: FBT001 - a column
+    """Return the values of a step of the task ``?1`` as they stand in a statement."""
+    idx, *texts = place
+    names = ", ".join(["'" + text.replace("'", "''") + "'" for text in texts])
+    state = "'running', 1" if begun else "'waiting', 0"
+    return f"(?1, {idx}, {names}, {state}, 1, 0, 0, 0, 0, x'{spec.hex()}')"
 
 
 @functools.lru_cache(maxsize=100)

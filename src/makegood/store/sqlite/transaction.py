@@ -32,7 +32,7 @@ blob = bytearray
 these. (For None and bool it does too: write them into the statement, or hand over 0 and 1.)
 """
 
-_CHUNKS = (1, 8, 64, 512)
+_CHUNKS = (1, 8, 64, 128, 256, 512)
 
 
 @dataclass(slots=True)

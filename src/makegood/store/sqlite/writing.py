@@ -1,14 +1,16 @@
 """A Decision as rows: collected for a whole batch, then written with one statement per table."""
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 
-from makegood.decision import Decision
+from makegood.decision import Decision, Move
 from makegood.messages import Request
 from makegood.notices import Notice
 from makegood.states import TaskState
 from makegood.store import rows
 from makegood.store.sqlite import alerts, notices
 from makegood.store.sqlite.transaction import Row, Transaction, blob
+from makegood.task import Step
 
 ENDED: tuple[TaskState, ...] = ("processed", "undone")
 AT_REST: tuple[TaskState, ...] = ("processed", "undone", "error")
@@ -33,14 +35,14 @@ update makegood_task set state = ?, goal = ?, cause = ?, submission = ?, failure
     task_expired = case when ? then 0 else task_expired end
 where id = ?
 """
-# Steps that were never in trouble, which are nearly all: sent, and done.
+# Steps that were never in trouble, which are nearly all: sent, and done. (A text costs more to hand over than to write there.)
 _SENT = """
-update makegood_step set state = ?, attempt = ?, result = null,
+update makegood_step set state = 'running', attempt = ?, result = null,
     round = 1, asked = 0, deaths = 0, flags = 0, late = null, error = null
 where task = ? and idx = ?
 """
 _DONE = """
-update makegood_step set state = ?, attempt = ?, result = ?,
+update makegood_step set state = 'done', attempt = ?, result = ?,
     round = 1, asked = 0, deaths = 0, flags = 0, late = null, error = null
 where task = ? and idx = ?
 """
@@ -61,6 +63,12 @@ _REQUEST = """
 insert into makegood_request (task, idx, attempt, kind, agent, action, priority, isolate, starved, sent_at, taken_by, within,
     complete_by, answered, body)
 values (?, ?, ?, ?, ?, ?, ?, ?, 0, ?, null, ?, null, 0, ?)
+"""
+# Handed over in memory: a do, which nearly all are, and others.
+_HANDED = """
+insert into makegood_request (task, idx, attempt, kind, agent, action, priority, isolate, starved, sent_at, taken_by, within,
+    complete_by, answered, body)
+values (?1, ?2, ?3, 'do', ?4, ?5, ?6, 0, 0, ?7, ?8, ?9, ?7 + ?9, 0, null)
 """
 _LOCAL = """
 insert into makegood_request (task, idx, attempt, kind, agent, action, priority, isolate, starved, sent_at, taken_by, within,
@@ -85,10 +93,17 @@ insert into makegood_audit (act, task, kind, who, why, verdict, reason, state, c
 on conflict do nothing
 """
 EVENT = "insert into makegood_event (task, at, node, moves, note) values (?, ?, ?, ?, ?)"
+_MOVED = "insert into makegood_event (task, at, node, moves, note) values (?, ?, ?, ?, '')"
 _REWRITE = "update makegood_step set spec = ? where task = ? and idx = ?"
 _INPUTS = "update makegood_task set static = ? where id = ?"
 _CONSUME = "delete from makegood_inbox where seq = ? and task = ?"
 READY = "update makegood_ready set last = max(last + ?, ?) returning last"
+
+
+@lru_cache(maxsize=1000)
+def encoded(*moves: Move) -> bytearray:
+    """Return moves as the database takes them. Most tasks make the same ones: what was encoded last is kept."""
+    return blob(rows.moves(list(moves)))
 
 
 def draw_ready(tx: Transaction, count: int) -> int:
@@ -122,6 +137,7 @@ class Writing:
     added: list[Row] = field(default_factory=list)
     requests: list[Row] = field(default_factory=list)
     handed: list[Row] = field(default_factory=list)
+    local_others: list[Row] = field(default_factory=list)
     timers: list[Row] = field(default_factory=list)
     dropped: list[Row] = field(default_factory=list)
     withdraw: list[tuple[int, int, int]] = field(default_factory=list)
@@ -131,6 +147,7 @@ class Writing:
     rewritten: list[Row] = field(default_factory=list)
     inputs: list[Row] = field(default_factory=list)
     audits: list[Row] = field(default_factory=list)
+    moved: list[Row] = field(default_factory=list)
     events: list[Row] = field(default_factory=list)
     consumed: list[Row] = field(default_factory=list)
     notices: list[Notice] = field(default_factory=list)
@@ -147,38 +164,30 @@ class Writing:
             self.local.update((r.task, r.idx, r.attempt) for r in first.requests)
         for request in first.requests:
             self._request(request)
-        self.events.append((first.task.id, self.tx.now, self.node, blob(rows.moves(first.moves)), ""))
+        self.moved.append((first.task.id, self.tx.now, self.node, encoded(*first.moves)))
 
     def collect(self, decision: Decision) -> None:
         """Turn one Decision into rows."""
         d, id_ = decision, decision.task.id
         for idx, s in d.steps.items():
-            flags = rows.flags(s) if s.doubt or s.final or s.stuck or s.again or s.stood else 0
             if (
-                flags
-                or d.counted
-                or s.round != 1
-                or s.asked
-                or s.deaths
-                or s.late is not None
-                or s.error is not None
-            ):
-                reset, more = d.counted.get(idx, (False, 0))
-                self.steps.append(
-                    (
-                        s.state, s.attempt, s.round, s.asked, s.deaths, flags, s.result, s.late, s.error, reset, more,
-                        id_, idx,
-                    )
-                )  # fmt: skip
-            elif s.result is None:
-                self.sent.append((s.state, s.attempt, id_, idx))
+                s.round != 1 or s.asked or s.deaths or s.late is not None or s.error is not None or d.counted
+                or s.doubt or s.final or s.stuck or s.again or s.stood
+            ):  # fmt: skip
+                self._step(d, idx, s)
+            elif s.state == "done" and s.result is not None:
+                self.done.append((s.attempt, blob(s.result), id_, idx))
+            elif s.state == "running" and s.result is None:
+                self.sent.append((s.attempt, id_, idx))
             else:
-                self.done.append((s.state, s.attempt, blob(s.result), id_, idx))
+                self._step(d, idx, s)
         for request in d.requests:
             self._request(request)
-        if d.moves or d.stale or d.answers:
-            note = rows.note(d.stale, d.answers) if d.stale or d.answers else ""
-            self.events.append((id_, self.tx.now, self.node, blob(rows.moves(d.moves)), note))
+        if d.stale or d.answers:
+            note = rows.note(d.stale, d.answers)
+            self.events.append((id_, self.tx.now, self.node, encoded(*d.moves), note))
+        elif d.moves:
+            self.moved.append((id_, self.tx.now, self.node, encoded(*d.moves)))
         if d.seqs:
             self.consumed += [(seq, id_) for seq in d.seqs if seq]
         if d.counted or d.added or d.dropped or d.withdraw or d.timers or d.alerts or d.answers or d.eased:
@@ -188,12 +197,28 @@ class Writing:
         if d.task is not d.before or d.release or d.clear_complete_by or d.counted or id_ in self.claimed:
             self._task(d)
 
+    def _step(self, d: Decision, idx: int, s: Step) -> None:
+        """Collect any change of a step's row."""
+        reset, more = d.counted.get(idx, (False, 0))
+        self.steps.append(
+            (
+                s.state, s.attempt, s.round, s.asked, s.deaths, rows.flags(s), s.result, s.late, s.error, reset, more,
+                d.task.id, idx,
+            )
+        )  # fmt: skip
+
     def _request(self, r: Request) -> None:
         agent, now = rows.address(r.app, r.agent), self.tx.now
         key = (r.task, r.idx, r.attempt)
         isolate = 1 if r.isolate else 0
-        if key in self.local:
-            self.handed.append(
+        if key not in self.local:
+            body = blob(rows.request(r))
+            self.requests.append((*key, r.doing, agent, r.action, r.priority, isolate, now, r.within, body))
+            self.agents.add(agent)
+        elif r.doing == "do" and not isolate:
+            self.handed.append((*key, agent, r.action, r.priority, now, self.node, r.within))
+        else:
+            self.local_others.append(
                 (
                     *key,
                     r.doing,
@@ -207,10 +232,6 @@ class Writing:
                     now + r.within,
                 )
             )
-        else:
-            body = blob(rows.request(r))
-            self.requests.append((*key, r.doing, agent, r.action, r.priority, isolate, now, r.within, body))
-            self.agents.add(agent)
 
     def _rare(self, decision: Decision) -> None:
         """Collect what most Decisions do not have."""
@@ -338,13 +359,15 @@ class Writing:
         tx.many(_COUNT, self.counts)
         tx.many(_ADDED, self.added)
         tx.many(_REQUEST, self.requests)
-        tx.many(_LOCAL, self.handed)
+        tx.many(_HANDED, self.handed)
+        tx.many(_LOCAL, self.local_others)
         tx.many(_TIMER, self.timers)
         tx.many(_REWRITE, self.rewritten)
         tx.many(_INPUTS, self.inputs)
         tx.many(alerts.EASE, self.eased)
         tx.many(alerts.RAISE, self.alerts)
         tx.many(_AUDIT, self.audits)
+        tx.many(_MOVED, self.moved)
         tx.many(EVENT, self.events)
         tx.many(_CONSUME, self.consumed)
         if self.notices:
