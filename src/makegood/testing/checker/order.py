@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import ClassVar
 
-from makegood.testing.checker.reading import PASSED, SETTLED, TaskNow, World
+from makegood.testing.checker.reading import AT_REST, PASSED, SETTLED, TaskNow, World
 from makegood.testing.checker.report import Report, listed
 from makegood.testing.checker.rule import Rule, when
 from makegood.testing.history import Event
@@ -25,7 +25,6 @@ class UndoInOrder(Rule):
     def __init__(self, report: Report) -> None:
         super().__init__(report)
         self._stuck: dict[int, set[str]] = {}
-        self._undoing: dict[int, bool] = {}
 
     def before(self, event: Event, world: World) -> None:
         """Look at what was in flight when an undo is asked, and note what is said to be stuck."""
@@ -35,10 +34,8 @@ class UndoInOrder(Rule):
             )
         elif event.kind == "moved":
             for move in event["moves"]:
-                if move[0] == "task":
-                    self._undoing[event.task] = move[1] == "undoing"
-                    if move[2] == "undoing" and move[1] != "pending":
-                        self._stuck[event.task] = set()
+                if move[0] == "task" and move[2] == "undoing" and move[1] != "pending":
+                    self._stuck[event.task] = set()
         elif event.kind == "sent" and event["doing"] == "undo":
             self._asked(event, world)
 
@@ -88,7 +85,7 @@ class UndoInOrder(Rule):
         if not event.task:
             return
         task = world.task(event.task)
-        if event.kind == "ended" and event["state"] == "error" and self._undoing.get(event.task):
+        if event.kind == "ended" and event["state"] == "error" and task.backward:
             self._incomplete(event, task)
         if event.kind != "moved" or task.state != "undone":
             return
@@ -147,10 +144,13 @@ class ForwardInOrder(Rule):
             )
 
     def _taken(self, event: Event, world: World) -> None:
-        """A step of a task that holds on failure has failed: what was not taken up by then was withdrawn in the same commit."""
+        """A step of a task that holds on failure has failed: what was not taken up by then was withdrawn in the same commit.
+
+        Only while it goes forward: a task that is being undone, also one given back and not yet claimed anew, has its doubts probed.
+        """
         task = world.task(event.task)
         holds = task.submitted is not None and task.submitted["on_failure"] == "hold"
-        if not holds or event["doing"] == "undo" or task.state not in ("pending", "processing"):
+        if not holds or event["doing"] == "undo" or task.backward or task.state in AT_REST:
             return
         self.saw()
         failed = [task.name(idx) for idx, step in sorted(task.steps.items()) if step.state == "failed"]

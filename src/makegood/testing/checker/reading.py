@@ -90,8 +90,9 @@ class StepNow:
 
 @dataclass(slots=True)
 class TaskNow:
-    """A task as its events tell it. ``owner``: the node that claimed it last and still has it. ``acts``: what operators'
-    acts said in the present commit; ``fresh``: the hand-outs that it answers.
+    """A task as its events tell it. ``owner``: the node that claimed it last and still has it. ``backward``: it is being undone,
+    also while it is pending between two Schedulers. ``acts``: what operators' acts said in the present commit; ``fresh``: the
+    hand-outs that it answers.
     """
 
     id: int
@@ -102,6 +103,7 @@ class TaskNow:
     ended: Event | None = None
     commits: int = 0
     submission: int = 1
+    backward: bool = False
     names: Sequence[str] = ()
     plans: Mapping[int, StepPlan] = field(default_factory=dict)
     steps: dict[int, StepNow] = field(default_factory=dict)
@@ -269,6 +271,7 @@ def _moved(world: World, event: Event) -> None:
         if move[0] == "task":
             task.submission += (move[1], move[2]) == ("undone", "pending")
             task.state = move[2]
+            task.backward = "undoing" in (move[1], move[2])
         else:
             _step_moved(task, move)
     if task.state not in ("processing", "undoing"):
