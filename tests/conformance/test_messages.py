@@ -249,6 +249,37 @@ async def test_messages_of_one_task_stay_in_order_while_others_pass(store: Store
     assert names(await take(store)) == ["a2"]
 
 
+async def test_what_comes_again_takes_nothing_with_it_that_is_behind_one_left_out(
+    store: Store, world: World
+) -> None:
+    """The first comes again after its lease; the second was visible before that, the third only after it."""
+    await send(store, "a1", "a2", task=1)
+    await take(store, 1, lease=4.0)
+    await world.elapse(5)
+    await send(store, "a3", task=1)
+    told: list[str] = []
+    while got := await take(store, 3):
+        told += names(got)
+        await store.acknowledge_messages(receipts(got))
+    assert told == ["a1", "a2", "a3"]
+
+
+async def test_of_receivers_at_once_none_has_a_message_whose_earlier_one_another_has(
+    store: Store, other: Store
+) -> None:
+    for task in range(30):
+        await send(store, f"{task}/1", f"{task}/2", f"{task}/3", task=task)
+    got = await asyncio.gather(*(take((store, other)[n % 2], 1 + n % 3) for n in range(40)))
+    got.append(await take(store, 90))  # what a receiver left that met another's locks
+    for batch in map(names, got):
+        for name in batch:
+            of, _, nth = name.partition("/")
+            assert {f"{of}/{earlier}" for earlier in range(1, int(nth))} <= set(batch)
+    given = [name for batch in got for name in names(batch)]
+    assert len(set(given)) == len(given)
+    assert {f"{task}/1" for task in range(30)} <= set(given)
+
+
 async def test_a_dead_message_of_a_task_does_not_hold_up_those_behind_it(store: Store) -> None:
     await send(store, "a1", "a2", task=1)
     (first,) = await take(store, 1)

@@ -10,11 +10,13 @@ import asyncpg
 import pytest
 
 from makegood.messages import Alert
+from makegood.store.mail import Outgoing
 from makegood.store.postgres import (
     PostgresStore,
     alerts,
     claim,
     load,
+    messages,
     notices,
     queues,
     statement,
@@ -180,6 +182,7 @@ STATEMENTS = {
     "starved told": supervision._STARVED_TOLD,
     "free": supervision._FREE,
     "horizon": supervision.HORIZON,
+    "receive": messages._RECEIVE,
     "notices due": notices._HOSTS,
     "take notices": notices._TAKE,
     "our notices": notices._OURS,
@@ -444,6 +447,20 @@ async def test_a_stuck_transaction_does_not_hold_up_the_supervisor(store: Postgr
     assert await store.release_dead(grant, 10) == [1, 3]
     await stuck.rollback()
     assert await store.release_dead(grant, 10) == [2]
+
+
+async def test_what_is_behind_a_message_just_being_taken_waits_for_it(store: PostgresStore, db: Any) -> None:
+    """Another receiver has locked it and has not committed: the next of its task is not given past it, and asked for again soon."""
+    await store.send_messages([Outgoing(queue="web", id=id_, body=b"1", task=1) for id_ in "ab"], 9)
+    taking = db.transaction()
+    await taking.start()
+    await db.execute("select 1 from makegood.message where id = 'a' for update")
+    handed = await store.receive_messages("web", "me", 5, 30.0, 5)
+    assert (handed.messages, handed.dead) == ([], 0)
+    assert 0 < (handed.rest or 0) < 0.1
+    await taking.rollback()
+    handed = await store.receive_messages("web", "me", 5, 30.0, 5)
+    assert [m.id for m in handed.messages] == ["a", "b"]
 
 
 # Shapes

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from makegood.errors import PayloadError
 from makegood.messages import Act
@@ -49,12 +49,14 @@ _EXPIRED = f"delete from makegood.message where queue = $1 and state = 'waiting'
 
 _M = ", ".join(f"m.{name}" for name in mail.COLUMNS.split(", "))
 _DUE = f"select min(visible_at) - {_NOW} from makegood.message where queue = $1 and state = 'waiting'"  # noqa: S608 - our own text
-# A message of a task waits while an earlier one of it is taken, or delayed: then that one becomes visible after it.
+# A message of a task waits while an earlier one of it is taken, or delayed: then that one becomes visible after it. And where that one
+# is visible again, or another receiver is just taking it (it is locked, or was changed since this statement began), it goes first:
+# whatever is behind it comes with all that is before it, or later.
 _RECEIVE = f"""
 {_AT},
-found as materialized (
-    select m.seq, m.tries, m.was from at cross join lateral (
-        select m.seq, m.tries, m.visible_at as was from makegood.message m
+locked as materialized (
+    select m.seq, m.tries, m.task, m.was from at cross join lateral (
+        select m.seq, m.tries, m.task, m.visible_at as was from makegood.message m
         where m.queue = $1 and m.state = 'waiting' and m.visible_at <= at.now and (m.expires_at is null or m.expires_at > at.now)
             and (m.task is null or not exists (
                 select 1 from makegood.message e
@@ -64,17 +66,29 @@ found as materialized (
         order by m.visible_at, m.seq limit $3 for update skip locked
     ) m
 ),
+found as materialized (
+    select l.seq, l.tries, l.was from locked l
+    where (l.task is null or not exists (
+        select 1 from makegood.message e
+        where e.task = l.task and e.queue = $1 and e.seq < l.seq and e.state = 'waiting'
+            and (e.expires_at is null or e.expires_at > (select now from at)) and e.seq not in (select seq from locked)
+    ))
+),
 taken as (
     update makegood.message m set taken_by = $2, visible_at = at.now + $4, tries = m.tries + 1
-    from at cross join found where m.seq = found.seq and found.tries < $5
+    from at cross join found where m.seq between found.seq and found.seq and found.tries < $5
     returning {_M}, true as given, found.was
 )
 select * from taken
 union all
-select {_M}, false, found.was from found join makegood.message m on m.seq = found.seq where found.tries >= $5
+select {_M}, false, found.was from found join makegood.message m on m.seq between found.seq and found.seq where found.tries >= $5
+union all
+select {_M}, null, l.was from locked l join makegood.message m on m.seq between l.seq and l.seq where l.seq not in (select seq from found)
 order by was, seq
 """  # noqa: S608 - our own text
 _OURS = "m.seq = x.seq and m.tries = x.tries and m.state = 'waiting' and m.taken_by is not null"
+_SOON: Final = 0.02
+"""Seconds after which to look again when all that was met is behind what another receiver is just taking."""
 _GIVEN = "unnest($1::bigint[], $2::int[])"
 _HOLD = f"""
 update makegood.message m set visible_at = greatest(m.visible_at, {_NOW} + $3)
@@ -238,8 +252,11 @@ async def receive(
     tx: Transaction, queue: str, taker: str, limit: int, *, lease: float, threshold: int
 ) -> Handed:
     """Give messages to a receiver."""
-    found = [tuple(row) for row in await tx.rows(_RECEIVE, queue, taker, limit, lease, threshold)]
+    met = [tuple(row) for row in await tx.rows(_RECEIVE, queue, taker, limit, lease, threshold)]
+    found = [row for row in met if row[_WIDTH] is not None]
     tx.idle = not found
+    if met and not found:
+        return Handed([], _SOON)
     given = [mail.received(row[:_WIDTH]) for row in found if row[_WIDTH]]
     worn = [mail.received(row[:_WIDTH]) for row in found if not row[_WIDTH]]
     if worn:

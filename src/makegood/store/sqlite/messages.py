@@ -33,15 +33,26 @@ _LENGTH = (
 )
 _EXPIRED = "delete from makegood_message where queue = ? and state = 'waiting' and expires_at <= ?"
 
-# A message of a task waits while an earlier one of it is taken, or delayed: then that one becomes visible after it.
+# A message of a task waits while an earlier one of it is taken, or delayed: then that one becomes visible after it. And where that one
+# is visible again it goes first: whatever is behind it comes with all that is before it, or later.
 FOUND = """
-select seq, tries, id, error from makegood_message m
-where queue = ? and state = 'waiting' and visible_at <= ? and (expires_at is null or expires_at > ?) and (task is null or not exists (
+with found as materialized (
+    select seq, tries, id, error, task, visible_at from makegood_message m
+    where queue = ?1 and state = 'waiting' and visible_at <= ?2 and (expires_at is null or expires_at > ?2)
+        and (task is null or not exists (
+            select 1 from makegood_message e
+            where e.task = m.task and e.queue = m.queue and e.seq < m.seq and e.state = 'waiting' and e.visible_at > m.visible_at
+                and (e.expires_at is null or e.expires_at > ?2)
+        ))
+    order by visible_at, seq limit ?3
+)
+select seq, tries, id, error from found
+where (task is null or not exists (
     select 1 from makegood_message e
-    where e.task = m.task and e.queue = m.queue and e.seq < m.seq and e.state = 'waiting' and e.visible_at > m.visible_at
-        and (e.expires_at is null or e.expires_at > ?)
+    where e.task = found.task and e.queue = ?1 and e.seq < found.seq and e.state = 'waiting'
+        and (e.expires_at is null or e.expires_at > ?2) and e.seq not in (select seq from found)
 ))
-order by visible_at, seq limit ?
+order by visible_at, seq
 """
 _NEXT = "select min(visible_at) - ? from makegood_message where queue = ? and state = 'waiting'"
 _TAKE = f"""
@@ -170,7 +181,7 @@ def look(tx: Transaction, queue: str) -> Handed | None:
 
 def receive(tx: Transaction, queue: str, taker: str, limit: int, *, lease: float, threshold: int) -> Handed:
     """Give messages to a receiver."""
-    found = tx.rows(FOUND, (queue, tx.now, tx.now, tx.now, limit))
+    found = tx.rows(FOUND, (queue, tx.now, limit))
     worn = [row for row in found if row[1] >= threshold]
     for seq, tries, _, error in worn:
         _kill(tx, (seq, tries), mail.worn_out(tries, error), ours="")
