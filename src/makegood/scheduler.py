@@ -31,7 +31,7 @@ from makegood.store.protocol import Queues, Tasks
 from makegood.store.records import Batch, Claim, Committed, Draft, Inbox, Loaded
 from makegood.store.rows import address
 from makegood.task import Held, Task
-from makegood.turns import Turn, guilty, restored
+from makegood.turns import Review, Turn, guilty, restored
 
 log = logging.getLogger("makegood.scheduler")
 
@@ -104,6 +104,7 @@ class Scheduler:
         self._look_inbox = True
         self._claiming = True
         self._reload: set[int] = set()
+        self._review = Review(clock.monotonic())
         self._births = Births(agents, clock)
         self._committing = 0
         self._under_way: dict[asyncio.Task[None], KeysView[int]] = {}
@@ -238,6 +239,8 @@ class Scheduler:
     async def _turn(self) -> bool:
         """Take, decide, commit, dispatch. Returns whether there was anything to do."""
         self._wake.clear()
+        if self._poll is not None:
+            self._reload.update(self._review.some(self._held, self._messages, self._clock.monotonic()))
         if self._under_way and not await self._may_begin():
             return True
         if self._reload:
@@ -388,7 +391,7 @@ class Scheduler:
         return held, self._decide(held, waiting, turn)
 
     async def _read_again(self) -> None:
-        """Read tasks again whose Decision was lost; those that are no longer ours are let go."""
+        """Read tasks again whose Decision was lost, or that were quiet for long; those that are no longer ours are let go."""
         wanted, self._reload = self._reload, set()
         node = self.node
         try:

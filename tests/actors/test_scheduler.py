@@ -1,19 +1,20 @@
 """The Scheduler: commits and statements of whole tasks counted at the driver, order, take-over, lost decisions."""
 
 import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
 import pytest
 
 import makegood as mg
-from makegood import saga
+from makegood import saga, turns
 from makegood.client import Client
 from makegood.node import Node
 from makegood.store.protocol import Store
-from makegood.store.records import Batch, Committed
+from makegood.store.records import Batch, Committed, Inbox, Loaded
 from tests.actors.benchapp import chain_app
 from tests.actors.conftest import QUIET
-from tests.conformance.worlds import Counts
+from tests.conformance.worlds import Counts, World
 
 
 @pytest.mark.parametrize("length", [1, 3, 10])
@@ -206,3 +207,66 @@ async def test_what_was_claimed_under_an_old_number_is_not_held_under_the_new_on
         async with asyncio.timeout(20):
             await again.wait()
         await node.stop()
+
+
+async def test_a_scheduler_lets_go_of_what_was_freed_while_it_heard_nothing(
+    store: Store, other: Store, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Taken for deaf, it is told by nobody: of a task that waits to be claimed no message comes and no commit is made. Once it
+    held ``hold`` of them it never claimed again.
+    """
+    monkeypatch.setattr(turns, "_REVIEW_EVERY", 0.2)
+    app = mg.App("shop")
+    desk = app.agent("desk")
+    calls = 0
+
+    @desk.action(complete_within="200ms", undo=mg.NOTHING)
+    async def hangs_once(order: str) -> str:
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            await asyncio.Event().wait()
+        return order
+
+    @app.workflow()
+    def flow(order: str) -> str:
+        return hangs_once(order)
+
+    hear, read, hears = store.inbox, store.load, asyncio.Event()
+
+    async def nothing(node: int, limit: int) -> Inbox:
+        return await hear(node, limit) if hears.is_set() else Inbox({}, [])
+
+    async def late(node: int, tasks: Sequence[int]) -> list[Loaded]:
+        await hears.wait()
+        return await read(node, tasks)
+
+    store.inbox, store.load = nothing, late  # type: ignore[method-assign]  # its process is slow
+    watching = replace(QUIET, poll=0.05, every=0.1, grace=0.01)
+    async with (
+        Node(None, store, roles=("scheduler",), options=replace(QUIET, poll=0.05, hold=1)),
+        Node(app, other, roles=("agent", "supervisor"), options=watching) as rest,
+    ):
+        first = await rest.client.submit(flow, "x")
+
+        async def freed() -> bool:
+            return calls > 0 and (await first.status()).task.locked_by is None
+
+        await passes(world, freed)
+        hears.set()
+        second = await rest.client.submit(flow, "y")
+
+        async def ended() -> bool:
+            return {(await task.status()).task.state for task in (first, second)} == {"processed"}
+
+        await passes(world, ended)
+
+
+async def passes(world: World, over: Callable[[], Awaitable[bool]]) -> None:
+    """Let time pass, a little faster than it does, until something is so; no event tells of it."""
+    async with asyncio.timeout(30):
+        while not await over():
+            tick = asyncio.Event()
+            asyncio.get_running_loop().call_later(0.05, tick.set)
+            await tick.wait()
+            await world.elapse(0.1)

@@ -5,7 +5,7 @@ import pytest
 from makegood.messages import Message
 from makegood.store.records import Loaded
 from makegood.task import Step, Task
-from makegood.turns import LOST_MOST, guilty, restored
+from makegood.turns import LOST_MOST, Review, guilty, restored
 from tests.unit.saga_case import Case, action
 
 
@@ -36,3 +36,14 @@ def test_a_task_that_cannot_be_decided_goes_to_error_with_an_alert() -> None:
     assert alert.kind == "guilty"
     assert alert.text.startswith("the rules could not decide: ValueError('xxx")
     assert len(alert.text) < 1100
+
+
+def test_what_is_held_is_reviewed_in_turn_and_not_too_often() -> None:
+    """A thousand every half minute, but for those that are busy anyway; then from the beginning again."""
+    review, held = Review(100.0), dict.fromkeys(range(1, 1502))
+    assert review.some(held, (), 129.9) == []
+    assert review.some(held, (3,), 130.0) == [1, 2, *range(4, 1002)]
+    assert review.some(held, (), 159.0) == []
+    assert review.some(held, (), 161.0) == [*range(1002, 1502)]
+    assert review.some(held, (), 200.0)[:3] == [1, 2, 3]
+    assert Review(0.0).some({}, (), 99.0) == []

@@ -90,7 +90,7 @@ update makegood.task t set locked_by = null, state = 'pending', failure_count = 
     lost = lost + case when $2 or exists (
         select 1 from makegood.request r where r.task = t.id and r.taken_by = t.locked_by
     ) or exists (
-        select 1 from makegood.inbox i where i.task = t.id and i.kind = 'expired'
+        select 1 from makegood.inbox i where i.task = t.id and i.kind || '' = 'expired' -- never by all that have expired
             and position(convert_to('"node":' || t.locked_by || '}', 'UTF8') in i.body) > 0
     ) then 1 else 0 end
 where id = any ($1::bigint[])
