@@ -72,6 +72,11 @@ def _numbers(values: list[int]) -> str:
     return pg.numbers(list(values))
 
 
+def _bytes(value: bytes, count: int) -> tuple[bytes, str]:
+    data, spans = pg.joined([value] * count)
+    return data, pg.numbers(spans)
+
+
 class SQLiteLane:
     """The one writer of a SQLite file."""
 
@@ -114,26 +119,22 @@ class SQLiteLane:
                 for n, id_ in enumerate(ids)
             ],
         )  # fmt: skip
-        shape = [
-            (s["idx"], s["kind"], s["name"], s["agent"], s["action"], bytearray(s["spec"]))
-            for s in model.steps
+        steps = [
+            lite_submit._literal(not n, (s["idx"], s["kind"], s["name"], s["agent"], s["action"]), s["spec"])  # noqa: SLF001
+            for n, s in enumerate(model.steps)
         ]
-        run.executemany(lite_submit.STEP, [(id_, *s) for id_ in ids for s in shape[1:]])
-        run.executemany(lite_submit._BEGUN, [(id_, *shape[0]) for id_ in ids])  # noqa: SLF001 - the very statement
+        run.executemany(lite_submit._ALIKE.format(rows=", ".join(steps)), [(id_,) for id_ in ids])  # noqa: SLF001 - the very statement
         self._dispatch(ids, 0, now)
         run.execute("commit")
 
     def _dispatch(self, ids: list[int], idx: int, now: float) -> None:
         run, node = self._connection, self._model.node
         run.executemany(
-            lite._LOCAL,  # noqa: SLF001 - the very statement
-            [
-                (id_, idx, 1, "do", _AGENT, _ACTION, 0, 0, now, node, 300.0, now + 300.0)
-                for id_ in ids
-            ],
-        )  # fmt: skip
+            lite._HANDED,  # noqa: SLF001 - the very statement
+            [(id_, idx, 1, _AGENT, _ACTION, 0, now, node, 300.0) for id_ in ids],
+        )
         moves = bytearray(self._model.moves[idx])
-        run.executemany(lite.EVENT, [(id_, now, node, moves, "") for id_ in ids])
+        run.executemany(lite._MOVED, [(id_, now, node, moves) for id_ in ids])  # noqa: SLF001
 
     def _commit(self, ids: list[int], idx: int) -> None:
         model, now, run = self._model, time.time(), self._connection
@@ -153,11 +154,11 @@ class SQLiteLane:
                 [(bytearray(model.task["result"]), now, 0, id_) for id_ in ids],
             )
         else:
-            run.executemany(lite._SENT, [("running", 1, id_, idx + 1) for id_ in ids])  # noqa: SLF001
-        run.executemany(lite._DONE, [("done", 1, result, id_, idx) for id_ in ids])  # noqa: SLF001
+            run.executemany(lite._SENT, [(1, id_, idx + 1) for id_ in ids])  # noqa: SLF001
+        run.executemany(lite._DONE, [(1, result, id_, idx) for id_ in ids])  # noqa: SLF001
         if last:
             moves = bytearray(model.moves[idx + 1])
-            run.executemany(lite.EVENT, [(id_, now, model.node, moves, "") for id_ in ids])
+            run.executemany(lite._MOVED, [(id_, now, model.node, moves) for id_ in ids])  # noqa: SLF001
         else:
             self._dispatch(ids, idx + 1, now)
         run.execute("release makegood")
@@ -195,10 +196,11 @@ class PostgresLane:
     async def _submit(self, ids: list[int]) -> None:
         model, task, steps = self._model, self._model.task, self._model.steps
         ones, count = _numbers([1] * len(ids)), len(ids)
+        data, spans = pg.joined([task["fingerprint"]] * count + [task["static"]] * count)
         row = await self._connection.fetchrow(
             pg_submit.statement((False, False, False), True, True), *self._numbers(), [], count,
             [task["app"]], [task["workflow"]], [task["on_failure"]], [0], [task["within"]], [task["undo_within"]],
-            _numbers(ids), ones, [task["fingerprint"]] * count, [task["static"]] * count, [], [], [],
+            _numbers(ids), ones, data, pg.numbers(spans[:count]), pg.numbers(spans[count:]), [], [], [],
             _numbers([1] * len(steps)), _numbers([s["idx"] for s in steps]),
             *([s[name] for s in steps] for name in ("kind", "name", "agent", "action", "spec")),
             [model.node], [model.moves[0]], _numbers(ids), _numbers([pg.place(0, 1)] * count), ones, [None] * count,
@@ -212,10 +214,10 @@ class PostgresLane:
         tasks, ones = _numbers(ids), _numbers([1] * count)
         wanted = {"done", "event", "processed", "rested"} if last else {"done", "event", "handed"}
         rows: dict[str, tuple[Any, ...]] = {
-            "done": (tasks, _numbers([pg.place(idx, 1)] * count), [model.steps[idx]["result"]] * count),
+            "done": (tasks, _numbers([pg.place(idx, 1)] * count), *_bytes(model.steps[idx]["result"], count)),
             "event": (tasks, ones),
             "handed": (tasks, _numbers([pg.place(idx + 1, 1)] * count), ones),
-            "processed": (tasks, [model.task["result"]] * count),
+            "processed": (tasks, *_bytes(model.task["result"], count)),
             "rested": (tasks,),
         }
         names = tuple(name for name in pg.PARTS if name in wanted)
