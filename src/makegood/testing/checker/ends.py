@@ -2,7 +2,6 @@
 
 from typing import Any, ClassVar
 
-from makegood.task import Step, standing
 from makegood.testing.checker.reading import AT_REST, PASSED, TaskNow, World
 from makegood.testing.checker.report import Report, listed
 from makegood.testing.checker.rule import Rule, when
@@ -167,8 +166,7 @@ def _told(world: World, task: TaskNow) -> set[str] | None:
     """Return the steps that the record lists as standing: by the rows in the end, else by what was said at the end."""
     for detail in world.final.tasks:
         if detail.task.id == task.id:
-            rows = [Step(plan=v.plan, state=v.state) for v in detail.steps if v.plan is not None]
-            return {step.name for step in standing(rows)}
+            return {view.name for view in detail.steps if view.stands}
     return None if task.ended is None else set(task.ended["standing"])
 
 
