@@ -1,6 +1,5 @@
 """SQLite only: where a store can be, what is verified at open, and what the messages tell people to do."""
 
-import os
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +14,7 @@ from makegood.store.records import Filter
 from makegood.store.sqlite import SQLiteStore
 from makegood.store.sqlite import store as facade
 from makegood.store.sqlite.connection import connect, examine, filesystem
+from tests.barred import barred
 from tests.conformance.builders import draft, running
 from tests.conformance.worlds import SQLiteWorld
 
@@ -52,25 +52,15 @@ async def test_a_missing_folder_is_named(place: SQLiteWorld) -> None:
 
 async def test_a_folder_that_this_user_may_not_enter_is_named(place: SQLiteWorld) -> None:
     """Python's own answer is an exception in the middle of whatever asked; people were told to report it."""
-    barred = place.path.parent / "barred"
-    barred.mkdir()
-    made = SQLiteStore(barred / "deep" / "store.db")
-    barred.chmod(0o000)
-    root = os.geteuid() == 0
-    if root:
-        place.path.parent.parent.chmod(0o755)
-        os.seteuid(65534)
-    try:
+    shut = place.path.parent / "shut"
+    shut.mkdir()
+    made = SQLiteStore(shut / "deep" / "store.db")
+    with barred(shut):
         for call in (made.open(migrate=True), made.migrate(), made.schema(), made.check()):
             with pytest.raises(ConfigError, match=r"may not enter the folder .*: run as"):
                 await call
-        outbox = SQLiteOutbox(str(barred / "outbox.db"))
         with pytest.raises(ConfigError, match="may not enter the folder"):
-            await outbox.open()
-    finally:
-        if root:
-            os.seteuid(0)
-        barred.chmod(0o700)
+            await SQLiteOutbox(str(shut / "outbox.db")).open()
 
 
 async def test_a_folder_is_no_store(place: SQLiteWorld) -> None:

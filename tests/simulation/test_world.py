@@ -67,11 +67,6 @@ def test_every_layout_survives_kills(order: Storms) -> None:
     assert killed > 20
 
 
-def test_a_scheduler_that_was_taken_for_deaf_claims_again(storms: Storms) -> None:
-    """Seed 7703: both tasks that it could hold had been freed while it heard nothing, and it held them for ever."""
-    assert storms.run(7703).findings == []
-
-
 def test_a_process_that_is_told_to_end_twice_ends_and_not_the_simulator_with_it(storms: Storms) -> None:
     """Seed 837: an orderly stop, and another one seconds later, which ends a real process by a signal to itself."""
     assert storms.run(837).findings == []

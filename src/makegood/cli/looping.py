@@ -18,6 +18,5 @@ def run(main: Coroutine[Any, Any, T]) -> T:
         import uvloop  # noqa: PLC0415 - an extra, and only for roles
 
         chosen = uvloop.run
-    return chosen(
-        main
-    )  # out here: what fails inside does not begin its traceback with the import that failed
+    # Out here: what fails inside does not begin its traceback with the import that failed.
+    return chosen(main)
