@@ -66,7 +66,7 @@ def meet(fault: str, when: str) -> None:
     if fault == f"kill {when}":
         end_now()
     elif fault == f"stop {when}":
-        stop_now()
+        stop_now(folder())
     elif fault == f"hang {when}":
         (folder() / "hangs").touch()
         while not (folder() / "free").exists():

@@ -58,10 +58,13 @@ def end_now() -> None:
     time.sleep(60)  # the signal may take a moment to reach this thread: it must not go on meanwhile
 
 
-def stop_now() -> None:
-    """Stop until somebody sends SIGCONT."""
+def stop_now(folder: Path) -> None:
+    """Stop until ``Child.resume``. SIGCONT alone leads no further: the test may let other threads end their transaction."""
+    told = folder / f"{os.getpid()}.resumed"
+    told.unlink(missing_ok=True)
     os.kill(os.getpid(), signal.SIGSTOP)
-    time.sleep(0.1)  # as above
+    while not told.exists():
+        time.sleep(0.005)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +130,7 @@ class Seen:
         if act == "kill":
             end_now()
         elif act == "stop":
-            stop_now()
+            stop_now(self._folder)
             self._note("resumed", point=point)
         else:
             await self._pass_file(f"{self._name}.go")

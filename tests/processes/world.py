@@ -19,6 +19,7 @@ from typing import Any, ClassVar, Self
 
 from makegood import Client, TaskHandle, ids
 from makegood.store.records import EventView, TaskView
+from makegood.testing import halting
 from tests.processes import books, floor, tables
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -42,11 +43,12 @@ class NotReachedError(AssertionError):
 
 @dataclass(slots=True)
 class Child:
-    """A process of the test. ``trace``, ``struck``: what ``points`` wrote."""
+    """A process of the test. ``store``: the URL of its state store. ``trace``, ``struck``: what ``points`` wrote."""
 
     name: str
     folder: Path
     process: "subprocess.Popen[bytes]"
+    store: str
 
     @property
     def pid(self) -> int:
@@ -63,10 +65,7 @@ class Child:
 
     def halted(self) -> bool:
         """Whether it is stopped by SIGSTOP, as the system says."""
-        if self.process.returncode is not None:
-            return False
-        found = os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT | os.WEXITED)
-        return found is not None and found.si_code == os.CLD_STOPPED
+        return self.process.returncode is None and halting.halted(self.pid)
 
     def struck(self) -> str:
         """Return which point struck, "" for none yet."""
@@ -87,17 +86,18 @@ class Child:
         self.process.send_signal(signal.SIGKILL)
         assert self.process.wait(5) == -signal.SIGKILL
 
-    def stop(self) -> None:
-        """Stop it with SIGSTOP and see that it stopped."""
-        self.process.send_signal(signal.SIGSTOP)
-        end = time.monotonic() + 5
-        while not self.halted():
-            assert time.monotonic() < end, f"{self.name} does not stop"
-            time.sleep(0.005)
+    def stop(self) -> int:
+        """Stop it with SIGSTOP, outside of any transaction; return how often it was found inside one."""
+        return halting.halt(self.pid, self.store)
+
+    def settle(self) -> int:
+        """Do the same with one that has stopped itself."""
+        return halting.settle(self.pid, self.store)
 
     def resume(self) -> None:
         """Let a stopped process go on, from where it stood."""
         assert self.halted(), f"{self.name} was to be resumed but is not stopped"
+        (self.folder / f"{self.pid}.resumed").touch()
         self.process.send_signal(signal.SIGCONT)
 
     def terminate(self) -> None:
@@ -203,7 +203,7 @@ class World:
                 env=environment,
                 process_group=0,
             )
-        child = self.children[name] = Child(name, self.folder, process)
+        child = self.children[name] = Child(name, self.folder, process, self.url)
         return child
 
     def start(
@@ -263,11 +263,15 @@ class World:
         if point:
             assert child.struck() == f"{point} kill"
 
-    async def stops(self, child: Child, point: str = "") -> None:
-        """Wait until a process has stopped itself, at the point where it should."""
+    async def stops(self, child: Child, point: str = "") -> int:
+        """Wait until a process has stopped itself, at the point where it should, and stands outside of any transaction.
+
+        Returns how often it was found inside one.
+        """
         await self.until(child.halted, f"{child.name} stops itself", child)
         if point:
             assert child.struck() == f"{point} stop"
+        return child.settle()
 
     async def ends(self, child: Child, limit: float = PATIENCE) -> int:
         """Wait until a process has ended by itself; return its exit code."""
