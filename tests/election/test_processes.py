@@ -17,12 +17,14 @@ from makegood.election import Election, open_leases
 from makegood.election.command import UNKEPT
 from makegood.election.keeper import now
 from makegood.testing.election_groups import FAULTS, Fault, Group, Run, bound
+from makegood.testing.halting import halt
 from makegood.testing.servers import LeaseServer, ServerKind
 
 TTL = 1.2
-LATENCY = 4.0
-"""Seconds by which a machine that is busy with other tests may be late: thirty processes are started here, beside three other
-tests. How long a take-over takes on a machine left alone, ``make bench-election`` measures.
+LATENCY = 2.0
+"""Seconds by which a machine that is busy with other tests may be late: beside programs that kept its processors and its disk busy,
+20 runs of 20 stayed within the bound itself. Whatever takes longer has a cause, as it had when a leader was stopped inside a
+transaction on the SQLite file, which all groups share: nobody took over anything until it went on (see ``halting``).
 """
 
 
@@ -143,7 +145,10 @@ def test_a_candidate_that_is_killed_or_stopped_takes_its_command_along_and_its_s
         folder.mkdir()
         first = started(folder, "--ttl", "3s", "--grace", "0.3s", "--once", "--", "sh", "-c", CHILD)
         group = group_of(folder, first)
-        first.send_signal(number)
+        if number == signal.SIGSTOP:
+            halt(first.pid, f"sqlite:///{folder}/leases.db")
+        else:
+            first.send_signal(number)
         after = f"kill -0 -- -{group} 2>/dev/null && exit 9; exit 0"
         struck_by[number] = first, started(folder, "--ttl", "3s", "--", "sh", "-c", after)
     for number, (first, second) in struck_by.items():

@@ -19,6 +19,7 @@ from urllib.parse import urlsplit, urlunsplit
 from makegood.clock import SystemClock
 from makegood.testing.candidates import Spec
 from makegood.testing.forwarder import Forwarder
+from makegood.testing.halting import halt
 
 Fault = Literal["SIGKILL", "SIGTERM", "SIGSTOP", "black hole"]
 FAULTS: tuple[Fault, ...] = ("SIGKILL", "SIGTERM", "SIGSTOP", "black hole")
@@ -212,6 +213,8 @@ class Group:
         at = self._clock.monotonic()
         if fault == "black hole":
             self._ways[me].swallow = "everything"
+        elif fault == "SIGSTOP":
+            halt(self._processes[me].pid, self._url)
         else:
             self._processes[me].send_signal(getattr(signal, fault))
         return at
