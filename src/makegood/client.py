@@ -45,6 +45,7 @@ Ts = TypeVarTuple("Ts")
 _Asked = tuple[Draft, "asyncio.Future[Submitted]"]
 """A draft that a Scheduler of the same process expects, and who waits for what becomes of it."""
 
+_TOGETHER = 128  # tasks submitted in one turn of the loop that share one call of the store
 _RECENT = 10_000
 """Tasks submitted here whose end a Scheduler of the same process may tell before anybody waits for it."""
 
@@ -249,7 +250,7 @@ class Client(Submitter, Operators, Correspondent):
         # all that comes before it begins.
         loop = asyncio.get_running_loop()
         answered: asyncio.Future[Submitted] = loop.create_future()
-        if not 0 < len(self._gathered) < BATCH:
+        if not 0 < len(self._gathered) < _TOGETHER:
             batch = self._gathered = []
             work = loop.create_task(self._write(batch))
             self._inserting.add(work)

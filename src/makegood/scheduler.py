@@ -38,6 +38,7 @@ log = logging.getLogger("makegood.scheduler")
 _REPLIES = frozenset({"done", "permanent", "refused", "later", "gave_up", "happened", "not_happened"})
 _AT_REST = frozenset({"processed", "undone", "error"})
 
+_MOST_ABREAST = 4
 _LAST_COMMITS = 5.0  # seconds that a drain may last beyond its limit, for giving back what is left
 
 
@@ -273,9 +274,9 @@ class Scheduler:
         if not self._under_way:
             return True
         due = bool(self._timers) and self._timers[0][0] <= self._clock.monotonic()
-        if not (due or self._reload or self._look_inbox or self._look_pending or len(self._under_way) > 1):
-            busy = next(iter(self._under_way.values()))
-            waiting = sum(task not in busy for task in self._messages)
+        most = len(self._under_way) >= _MOST_ABREAST
+        if not (due or self._reload or self._look_inbox or self._look_pending or most):
+            waiting = len(self._messages) - sum(map(len, map(self._messages.keys().__and__, self._under_way.values())))
             if self._abreast is not None and waiting >= self._abreast:
                 return True
         await self._wake.wait()
@@ -284,11 +285,10 @@ class Scheduler:
     def _take(self, *, plain: bool) -> dict[int, list[Message]]:
         """Take what is to be decided now: everything, of much the half, and never what is under way."""
         taken, self._messages = self._messages, {}
-        if self._under_way:
-            busy = next(iter(self._under_way.values()))
-            self._messages = {task: taken.pop(task) for task in [*taken] if task in busy}
-        elif plain and self._abreast is not None and len(taken) >= 2 * self._abreast:
-            self._messages = {task: taken.pop(task) for task in [*taken][len(taken) // 2 :]}
+        for busy in self._under_way.values():
+            self._messages |= {task: taken.pop(task) for task in taken.keys() & busy}
+        if plain and self._abreast is not None and len(taken) >= 3 * self._abreast:
+            self._messages |= {task: taken.pop(task) for task in [*taken][2 * self._abreast :]}
             self._wake.set()
         return taken
 

@@ -5,6 +5,7 @@ when it is short are the losers looked for, and the rest is written without them
 bisection under savepoints; its task is put to error, since the same Decision would be refused for ever.
 """
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -15,13 +16,20 @@ from makegood.store import rows
 from makegood.store.ageing import Ageing
 from makegood.store.records import Batch, Committed
 from makegood.store.sqlite import alerts, claim, notices
+from makegood.store.sqlite.alike import tasks
 from makegood.store.sqlite.transaction import DATA_FAULTS, Transaction
 from makegood.store.sqlite.writing import EVENT, Writing
 from makegood.task import Held
 
 # The plus keeps SQLite from going through the index on holders, which is the longer way.
+_HELD = """
+select count(*) from makegood_task where +locked_by = ?2 and epoch = ?3 and id in (select x.value from json_each(?1) x)
+"""
 _EPOCHS = "select id, epoch from makegood_task where +locked_by = ? and id in ({marks})"
-_CONSUME = "delete from makegood_request where task = ? and idx = ? and attempt = ? and kind <> 'timer'"
+_CONSUME = """
+delete from makegood_request
+where task in (select x.value from json_each(?1) x) and idx = ?2 and attempt = ?3 and kind <> 'timer'
+"""
 _THERE = "select task, idx, attempt from makegood_request where kind <> 'timer' and task in ({marks})"
 
 _STATE = "select state, locked_by from makegood_task where id = ?"
@@ -96,7 +104,13 @@ class _Commit:
 
     def _held(self, decisions: list[Decision]) -> list[Decision]:
         """Return the Decisions whose task is locked by this node under their epoch; the others are lost."""
-        if not decisions:
+        under: defaultdict[int, list[int]] = defaultdict(list)
+        for d in decisions:
+            under[d.before.epoch].append(d.task.id)
+        if all(
+            self.tx.rows(_HELD, (tasks(of), self.batch.node, epoch))[0][0] == len(of)
+            for epoch, of in under.items()
+        ):
             return decisions
         epochs: dict[int, int] = dict(self.tx.among(_EPOCHS, [d.task.id for d in decisions], self.batch.node))
         kept = [d for d in decisions if epochs.get(d.task.id) == d.before.epoch]
@@ -126,9 +140,13 @@ class _Commit:
             self.done.withdrawn += withdrawn
 
     def _write(self, decisions: Sequence[Decision]) -> list[tuple[int, int, int]]:
-        consumed = [(d.task.id, idx, attempt) for d in decisions for idx, attempt in d.consumed]
-        if consumed and self.tx.many(_CONSUME, consumed) != len(consumed):
-            raise _ShortError
+        consumed: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
+        for d in decisions:
+            for place in d.consumed:
+                consumed[place].append(d.task.id)
+        for place, of in consumed.items():
+            if self.tx.run(_CONSUME, (tasks(of), *place)) != len(of):
+                raise _ShortError
         complete_by = self.claims.complete_by if self.claims is not None else {}
         writing = Writing(
             self.tx, self.batch.node, self.batch.local, self.claimed, complete_by, len(decisions)

@@ -66,7 +66,7 @@ class SQLiteStore(AlertVerbs, MessageVerbs, NoticeVerbs, ExaminingVerbs):
         line: Callable[..., Line] = Line,
         bell: Callable[[Path, Heard], Bell] = Bell,
     ) -> None:
-        self.abreast: int | None = None  # there is one writer
+        self.abreast: int | None = 64
         self._path = Path(path)
         self._clock = StoreClock(clock or SystemClock())
         self._poll = poll
@@ -222,8 +222,8 @@ class SQLiteStore(AlertVerbs, MessageVerbs, NoticeVerbs, ExaminingVerbs):
             raise StoreUnavailableError(f"{self._path}: the store is not open; `await store.open()` first")
         return line
 
-    async def _write(self, action: Action[T]) -> T:
-        return cast("T", await self._open(self._writer).ask(action))
+    async def _write(self, action: Action[T], weight: int = 1) -> T:
+        return cast("T", await self._open(self._writer).ask(action, weight=weight))
 
     async def _together(self, action: Callable[..., list[T]], items: Sequence[object]) -> list[T]:
         return cast("list[T]", await self._open(self._writer).ask(action, items))
@@ -300,7 +300,7 @@ class SQLiteStore(AlertVerbs, MessageVerbs, NoticeVerbs, ExaminingVerbs):
 
     async def commit(self, batch: records.Batch) -> records.Committed:
         """Write Decisions, claim tasks, and write what ``decide`` makes of them."""
-        return await self._write(partial(commit, batch=batch, ageing=self._ageing))
+        return await self._write(partial(commit, batch=batch, ageing=self._ageing), len(batch.decisions))
 
     async def load(self, node: int, tasks: Sequence[int]) -> list[records.Loaded]:
         """Return tasks that ``node`` still holds."""

@@ -1,6 +1,7 @@
 """Submitting tasks: one statement per table, whatever the number of drafts."""
 
 import functools
+from collections import defaultdict
 from collections.abc import Sequence
 
 from makegood.errors import PayloadError
@@ -8,9 +9,19 @@ from makegood.store import rows
 from makegood.store.notices import received
 from makegood.store.records import Draft, Submitted
 from makegood.store.sqlite import notices
+from makegood.store.sqlite.alike import spans, tasks
 from makegood.store.sqlite.transaction import DATA_FAULTS, Row, Transaction, blob
 from makegood.store.sqlite.writing import Writing, draw_ready
 
+# Nearly all tasks: what differs are id, number and two byte strings, all in one row of ``?2``.
+_PLAIN = """
+insert into makegood_task (id, app, workflow, fingerprint, state, goal, on_failure, submission, priority, ready_seq,
+    epoch, cause, failure_count, lost, task_expired, created_at, static, within, undo_within, locked_by, complete_by)
+select cast(substr(?2, at, 19) as integer), ?3, ?4, substr(?2, at + 38, ?5), ?6, 'forward', ?7, 1, ?8,
+    cast(substr(?2, at + 19, 19) as integer), ?9, '', 0, 0, 0, ?10, substr(?2, at + 38 + ?5, size - 38 - ?5), ?11, ?12, ?13, ?14
+from (select (x.value >> 32) + 1 as at, x.value & 4294967295 as size from json_each(?1) x) where true
+on conflict do nothing
+"""
 # Each null that is left out instead of handed over is cheaper by as much as a small column costs.
 _TASK = """
 insert into makegood_task (id, app, workflow, fingerprint, state, goal, on_failure, submission, priority, ready_seq,
@@ -39,12 +50,12 @@ insert into makegood_step (task, idx, kind, name, agent, action, state, attempt,
     spec)
 values (?, ?, ?, ?, ?, ?, 'running', 1, 1, 0, 0, 0, 0, ?)
 """
-# Steps of many tasks of one shape: all that they have in common stands in the statement. "or fail": what a statement wrote before
+# Steps of many tasks of one shape: all but the task stands in the statement. "or fail": what a statement wrote before
 # it failed is undone with the whole submission, so SQLite need not keep copies of pages to undo that by itself.
 _ALIKE = """
 insert or fail into makegood_step (task, idx, kind, name, agent, action, state, attempt, round, failure_count, asked, deaths, flags,
     spec)
-values {rows}
+select x.value, s.* from json_each(?1) x cross join (values {rows}) s
 """
 _ALIKE_FROM = 8
 _LONGEST_ALIKE = 20_000
@@ -68,11 +79,7 @@ def submit(tx: Transaction, drafts: Sequence[Draft]) -> list[Submitted]:
 
 def _submit(tx: Transaction, drafts: Sequence[Draft]) -> list[Submitted]:
     first = draw_ready(tx, len(drafts))
-    forms: dict[tuple[str, ...], list[Row]] = {}
-    for ready, d in enumerate(drafts, first):
-        given, row = task_row(d, ready, tx.now)
-        forms.setdefault(given, []).append(row)
-    inserted = sum(tx.many(task_statement(given), found) for given, found in forms.items())
+    inserted = _tasks(tx, drafts, first)
     answers: list[Submitted | None] = [None] * len(drafts)
     created = range(len(drafts)) if inserted == len(drafts) else _created(tx, drafts, first)
     for n in created:
@@ -86,12 +93,41 @@ def _submit(tx: Transaction, drafts: Sequence[Draft]) -> list[Submitted]:
     return [answer or _existing(tx, draft) for answer, draft in zip(answers, drafts, strict=True)]
 
 
+def _tasks(tx: Transaction, drafts: Sequence[Draft], first: int) -> int:
+    """Insert the rows of tasks, the first with the number ``first``; returns how many there were not yet."""
+    plain: defaultdict[Row, list[tuple[int, bytes]]] = defaultdict(list)
+    forms: defaultdict[tuple[str, ...], list[Row]] = defaultdict(list)
+    for ready, d in enumerate(drafts, first):
+        if d.key is not None or d.correlation_id is not None or d.trace is not None or d.reply_to is not None:
+            given, row = task_row(d, ready, tx.now)
+            forms[given].append(row)
+        else:
+            data = b"%019d%019d%b%b" % (d.id, ready, d.fingerprint, rows.static(d.inputs, d.returns))
+            plain[_shared(d, tx.now)].append((d.id, data))
+    inserted = sum(tx.many(task_statement(given), found) for given, found in forms.items())
+    for shared, of in plain.items():
+        inserted += sum(tx.run(_PLAIN, (given, data, *shared)) for given, data in spans(of))
+    return inserted
+
+
+def _shared(d: Draft, now: float) -> Row:
+    """Return what a task has in common with others, from ``?3`` on."""
+    begun = d.first is not None
+    return (
+        d.app, d.workflow, len(d.fingerprint), "processing" if begun else "pending", d.on_failure, d.priority,
+        0 if d.holder is None else 1, now, d.within, d.undo_within, d.holder, _complete_by(d, now),
+    )  # fmt: skip
+
+
+def _complete_by(d: Draft, now: float) -> float | None:
+    return None if d.first is None or d.within is None else now + d.within
+
+
 def task_row(d: Draft, ready: int, now: float) -> tuple[tuple[str, ...], Row]:
     """Return which of the optional columns a task has, and its values for ``task_statement``."""
     begun = d.first is not None
-    complete_by = now + d.within if begun and d.within is not None else None
     told = (None, None) if d.reply_to is None else (d.told, d.notified)
-    optional = (d.key, d.within, d.undo_within, d.correlation_id, d.trace, d.holder, complete_by, *told)
+    optional = (d.key, d.within, d.undo_within, d.correlation_id, d.trace, d.holder, _complete_by(d, now), *told)
     given = tuple([name for name, value in zip(_OPTIONAL, optional, strict=True) if value is not None])
     return given, (
         d.id, d.app, d.workflow, blob(d.fingerprint), "processing" if begun else "pending", d.on_failure, d.priority, ready,
@@ -133,7 +169,7 @@ def _steps(tx: Transaction, alike: list[Draft], waiting: list[Row], running: lis
     if len(alike) >= _ALIKE_FROM:
         values = ", ".join([_literal(*step) for step in encoded])
         if len(values) <= _LONGEST_ALIKE:
-            tx.many(_ALIKE.format(rows=values), [(draft.id,) for draft in alike])
+            tx.run(_ALIKE.format(rows=values), (tasks([draft.id for draft in alike]),))
             return
     for begun, place, spec in encoded:
         found = running if begun else waiting
@@ -141,11 +177,11 @@ def _steps(tx: Transaction, alike: list[Draft], waiting: list[Row], running: lis
 
 
 def _literal(begun: bool, place: Row, spec: bytes) -> str:  # noqa: FBT001 - a column
-    """Return the values of a step of the task ``?1`` as they stand in a statement."""
+    """Return the values of a step but for its task as they stand in a statement."""
     idx, *texts = place
     names = ", ".join(["'" + text.replace("'", "''") + "'" for text in texts])
     state = "'running', 1" if begun else "'waiting', 0"
-    return f"(?1, {idx}, {names}, {state}, 1, 0, 0, 0, 0, x'{spec.hex()}')"
+    return f"({idx}, {names}, {state}, 1, 0, 0, 0, 0, x'{spec.hex()}')"
 
 
 @functools.lru_cache(maxsize=100)

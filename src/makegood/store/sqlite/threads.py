@@ -17,6 +17,7 @@ import queue
 import sqlite3
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,7 +32,9 @@ from makegood.store.sqlite.transaction import DATA_FAULTS, Transaction
 
 _log = logging.getLogger(__name__)
 
-_MOST_AT_ONCE = 1024
+# About so many tasks in one transaction: while the next is written, the event loop is at work on what this one was about. In one
+# transaction all tasks would go in lockstep, and loop and thread wait for each other.
+_MOST_AT_ONCE = 256
 # A lock of another process is asked for often: it is free for a moment only when that process has much to do.
 _BUSY_TRIES = 9000  # about 10 s
 _FIRST_PAUSE = 0.00005
@@ -65,6 +68,7 @@ class Operation:
     action: Callable[..., Any]
     future: asyncio.Future[Any]
     items: Sequence[Any] | None = None
+    weight: int = 1
     result: Any = None
     error: BaseException | None = None
 
@@ -96,15 +100,17 @@ class Line:
         self._thread = threading.Thread(target=self._live, name=f"makegood {self.name}", daemon=True)
         self._thread.start()
 
-    def ask(self, action: Callable[..., Any], items: Sequence[Any] | None = None) -> asyncio.Future[Any]:
-        """Queue an operation and return the future of its result.
+    def ask(
+        self, action: Callable[..., Any], items: Sequence[Any] | None = None, *, weight: int = 1
+    ) -> asyncio.Future[Any]:
+        """Queue an operation and return the future of its result; ``weight``: about how many tasks it is about.
 
         Everything asked for in the same turn of the event loop reaches the thread together.
         """
         if self._over or self._thread is None:
             raise StoreUnavailableError(f"{self.path}: the store is not open; `await store.open()` first")
         future: asyncio.Future[Any] = self.loop.create_future()
-        self._asked.append(Operation(action, future, items))
+        self._asked.append(Operation(action, future, items, weight if items is None else len(items)))
         if len(self._asked) == 1:
             self.loop.call_soon(self._hand_over)
         return future
@@ -127,17 +133,14 @@ class Line:
 
     def _live(self) -> None:
         ended = False
-        while not ended:
-            taken = self._queue.get()
-            operations: list[Operation] = []
-            while taken is not None:
-                operations += taken
-                if len(operations) >= _MOST_AT_ONCE or self._queue.empty():
-                    break
+        waiting: deque[Operation] = deque()
+        while waiting or not ended:
+            while not ended and not (waiting and self._queue.empty()):
                 taken = self._queue.get()
-            ended = taken is None
-            if operations:
-                self._perform(operations)
+                ended = taken is None
+                waiting.extend(taken or ())
+            if waiting:
+                self._perform(_next(waiting))
         self._drop()
 
     def _perform(self, operations: list[Operation]) -> None:
@@ -321,6 +324,16 @@ class Line:
             error = StoreError(f"{self.path}: {type(failure).__name__} inside a transaction")
         error.__cause__ = failure
         return error
+
+
+def _next(waiting: deque[Operation]) -> list[Operation]:
+    """Take the operations of the next transaction: all that wait, but not more than one that is large."""
+    operations = [waiting.popleft()]
+    weight = operations[0].weight
+    while waiting and weight + waiting[0].weight <= _MOST_AT_ONCE:
+        operations.append(waiting.popleft())
+        weight += operations[-1].weight
+    return operations
 
 
 def _grouped(operations: list[Operation]) -> list[list[Operation]]:

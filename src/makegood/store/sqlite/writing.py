@@ -1,5 +1,9 @@
-"""A Decision as rows: collected for a whole batch, then written with one statement per table."""
+"""A Decision as rows: collected for a whole batch, then written with one statement per table.
 
+What nearly all Decisions change, and that in few ways, is collected by what it has in common: see ``alike``.
+"""
+
+from collections import defaultdict
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -9,6 +13,7 @@ from makegood.notices import Notice
 from makegood.states import TaskState
 from makegood.store import rows
 from makegood.store.sqlite import alerts, notices
+from makegood.store.sqlite.alike import SPAN, spans, tasks
 from makegood.store.sqlite.transaction import Row, Transaction, blob
 from makegood.task import Step
 
@@ -17,13 +22,12 @@ AT_REST: tuple[TaskState, ...] = ("processed", "undone", "error")
 
 # The two changes of a task that nearly all tasks see, and no others: naming fewer columns spares most of the indexes.
 _CLAIMED = """
-update makegood_task set state = 'processing', locked_by = ?, epoch = ?, lost = ? where id = ?
+update makegood_task set state = 'processing', locked_by = ?2, epoch = ?3, lost = ?4, complete_by = coalesce(?5, complete_by)
+where id in (select x.value from json_each(?1) x)
 """
-_CLAIMED_TIMED = """
-update makegood_task set state = 'processing', locked_by = ?, epoch = ?, lost = ?, complete_by = ? where id = ?
-"""
-_PROCESSED = """
-update makegood_task set state = 'processed', locked_by = null, result = ?, ended_at = ?, lost = ? where id = ?
+_PROCESSED = f"""
+update makegood_task set state = 'processed', locked_by = null, result = {SPAN}, ended_at = ?3, lost = ?4
+from json_each(?1) x where makegood_task.id = cast(x.key as integer)
 """
 _TASK = """
 update makegood_task set state = ?, goal = ?, cause = ?, submission = ?, failure_count = failure_count + ?, lost = ?,
@@ -35,16 +39,16 @@ update makegood_task set state = ?, goal = ?, cause = ?, submission = ?, failure
     task_expired = case when ? then 0 else task_expired end
 where id = ?
 """
-# Steps that were never in trouble, which are nearly all: sent, and done. (A text costs more to hand over than to write there.)
+# Steps that were never in trouble, which are nearly all: sent, and done.
 _SENT = """
-update makegood_step set state = 'running', attempt = ?, result = null,
+update makegood_step set state = 'running', attempt = ?3, result = null,
     round = 1, asked = 0, deaths = 0, flags = 0, late = null, error = null
-where task = ? and idx = ?
+where task in (select x.value from json_each(?1) x) and idx = ?2
 """
-_DONE = """
-update makegood_step set state = 'done', attempt = ?, result = ?,
+_DONE = f"""
+update makegood_step set state = 'done', attempt = ?4, result = {SPAN},
     round = 1, asked = 0, deaths = 0, flags = 0, late = null, error = null
-where task = ? and idx = ?
+from json_each(?1) x where task = cast(x.key as integer) and idx = ?3
 """
 _STEP = """
 update makegood_step set state = ?, attempt = ?, round = ?, asked = ?, deaths = ?, flags = ?, result = ?, late = ?, error = ?,
@@ -68,7 +72,7 @@ values (?, ?, ?, ?, ?, ?, ?, ?, 0, ?, null, ?, null, 0, ?)
 _HANDED = """
 insert into makegood_request (task, idx, attempt, kind, agent, action, priority, isolate, starved, sent_at, taken_by, within,
     complete_by, answered, body)
-values (?1, ?2, ?3, 'do', ?4, ?5, ?6, 0, 0, ?7, ?8, ?9, ?7 + ?9, 0, null)
+select x.value, ?2, ?3, 'do', ?4, ?5, ?6, 0, 0, ?7, ?8, ?9, ?7 + ?9, 0, null from json_each(?1) x
 """
 _LOCAL = """
 insert into makegood_request (task, idx, attempt, kind, agent, action, priority, isolate, starved, sent_at, taken_by, within,
@@ -87,13 +91,15 @@ _UNTAKEN = """
 select task, idx, attempt from makegood_request where task in ({marks}) and taken_by is null and kind <> 'timer'
 """
 _WITHDRAW = "delete from makegood_request where task = ? and idx = ? and attempt = ?"
-_CLEAR = "delete from makegood_request where task = ?"
+_CLEAR = "delete from makegood_request where task in (select x.value from json_each(?1) x)"
 _AUDIT = """
 insert into makegood_audit (act, task, kind, who, why, verdict, reason, state, change, at) values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 on conflict do nothing
 """
 EVENT = "insert into makegood_event (task, at, node, moves, note) values (?, ?, ?, ?, ?)"
-_MOVED = "insert into makegood_event (task, at, node, moves, note) values (?, ?, ?, ?, '')"
+_MOVED = """
+insert into makegood_event (task, at, node, moves, note) select x.value, ?2, ?3, ?4, '' from json_each(?1) x
+"""
 _REWRITE = "update makegood_step set spec = ? where task = ? and idx = ?"
 _INPUTS = "update makegood_task set static = ? where id = ?"
 _CONSUME = "delete from makegood_inbox where seq = ? and task = ?"
@@ -101,9 +107,17 @@ READY = "update makegood_ready set last = max(last + ?, ?) returning last"
 
 
 @lru_cache(maxsize=1000)
-def encoded(*moves: Move) -> bytearray:
+def encoded(*moves: Move) -> bytes:
     """Return moves as the database takes them. Most tasks make the same ones: what was encoded last is kept."""
-    return blob(rows.moves(list(moves)))
+    return rows.moves(list(moves))
+
+
+def _few() -> defaultdict[Row, list[int]]:
+    return defaultdict(list)
+
+
+def _some() -> defaultdict[Row, list[tuple[int, bytes]]]:
+    return defaultdict(list)
 
 
 def draw_ready(tx: Transaction, count: int) -> int:
@@ -126,28 +140,27 @@ class Writing:
     most: int
     ready_seq: int = 0
     withdrawn: list[tuple[int, int, int]] = field(default_factory=list)
-    claims: list[Row] = field(default_factory=list)
-    timed_claims: list[Row] = field(default_factory=list)
-    processed: list[Row] = field(default_factory=list)
+    claims: defaultdict[Row, list[int]] = field(default_factory=_few)
+    processed: defaultdict[Row, list[tuple[int, bytes]]] = field(default_factory=_some)
     tasks: list[Row] = field(default_factory=list)
-    sent: list[Row] = field(default_factory=list)
-    done: list[Row] = field(default_factory=list)
+    sent: defaultdict[Row, list[int]] = field(default_factory=_few)
+    done: defaultdict[Row, list[tuple[int, bytes]]] = field(default_factory=_some)
     steps: list[Row] = field(default_factory=list)
     counts: list[Row] = field(default_factory=list)
     added: list[Row] = field(default_factory=list)
     requests: list[Row] = field(default_factory=list)
-    handed: list[Row] = field(default_factory=list)
+    handed: defaultdict[Row, list[int]] = field(default_factory=_few)
     local_others: list[Row] = field(default_factory=list)
     timers: list[Row] = field(default_factory=list)
     dropped: list[Row] = field(default_factory=list)
     withdraw: list[tuple[int, int, int]] = field(default_factory=list)
-    rested: list[Row] = field(default_factory=list)
+    rested: list[int] = field(default_factory=list)
     eased: list[Row] = field(default_factory=list)
     alerts: list[Row] = field(default_factory=list)
     rewritten: list[Row] = field(default_factory=list)
     inputs: list[Row] = field(default_factory=list)
     audits: list[Row] = field(default_factory=list)
-    moved: list[Row] = field(default_factory=list)
+    moved: defaultdict[Row, list[int]] = field(default_factory=_few)
     events: list[Row] = field(default_factory=list)
     consumed: list[Row] = field(default_factory=list)
     notices: list[Notice] = field(default_factory=list)
@@ -164,7 +177,7 @@ class Writing:
             self.local.update((r.task, r.idx, r.attempt) for r in first.requests)
         for request in first.requests:
             self._request(request)
-        self.moved.append((first.task.id, self.tx.now, self.node, encoded(*first.moves)))
+        self.moved[encoded(*first.moves),].append(first.task.id)
 
     def collect(self, decision: Decision) -> None:
         """Turn one Decision into rows."""
@@ -176,9 +189,9 @@ class Writing:
             ):  # fmt: skip
                 self._step(d, idx, s)
             elif s.state == "done" and s.result is not None:
-                self.done.append((s.attempt, blob(s.result), id_, idx))
+                self.done[idx, s.attempt].append((id_, s.result))
             elif s.state == "running" and s.result is None:
-                self.sent.append((s.attempt, id_, idx))
+                self.sent[idx, s.attempt].append(id_)
             else:
                 self._step(d, idx, s)
         for request in d.requests:
@@ -187,7 +200,7 @@ class Writing:
             note = rows.note(d.stale, d.answers)
             self.events.append((id_, self.tx.now, self.node, encoded(*d.moves), note))
         elif d.moves:
-            self.moved.append((id_, self.tx.now, self.node, encoded(*d.moves)))
+            self.moved[encoded(*d.moves),].append(id_)
         if d.seqs:
             self.consumed += [(seq, id_) for seq in d.seqs if seq]
         if d.counted or d.added or d.dropped or d.withdraw or d.timers or d.alerts or d.answers or d.eased:
@@ -216,7 +229,7 @@ class Writing:
             self.requests.append((*key, r.doing, agent, r.action, r.priority, isolate, now, r.within, body))
             self.agents.add(agent)
         elif r.doing == "do" and not isolate:
-            self.handed.append((*key, agent, r.action, r.priority, now, self.node, r.within))
+            self.handed[r.idx, r.attempt, agent, r.action, r.priority, now, self.node, r.within].append(r.task)
         else:
             self.local_others.append(
                 (
@@ -276,8 +289,8 @@ class Writing:
         if straight and kept and task.state == "processing" and before.state == "pending":
             self._claimed(decision)
         elif straight and kept and task.state == "processed" and before.state == "processing" and task.result:
-            self.processed.append((blob(task.result), self.tx.now, task.lost, task.id))
-            self.rested.append((task.id,))
+            self.processed[self.tx.now, task.lost].append((task.id, task.result))
+            self.rested.append(task.id)
             self.tx.topics.add("ended")
         elif (
             not straight
@@ -291,11 +304,7 @@ class Writing:
 
     def _claimed(self, decision: Decision) -> None:
         task, epoch = decision.task, decision.before.epoch
-        complete_by = self._complete_by(decision)
-        if complete_by is None:
-            self.claims.append((self.node, epoch, task.lost, task.id))
-        else:
-            self.timed_claims.append((self.node, epoch, task.lost, complete_by, task.id))
+        self.claims[self.node, epoch, task.lost, self._complete_by(decision)].append(task.id)
 
     def _complete_by(self, decision: Decision) -> float | None:
         """Return the complete-by of a task whose time begins now: it is claimed, or was held from the beginning."""
@@ -313,7 +322,7 @@ class Writing:
         if state in AT_REST:
             keep_undo_by = False
             if decision.release:
-                self.rested.append((task.id,))
+                self.rested.append(task.id)
             if state != was:
                 self.tx.topics.add("ended")
         elif state == "pending":
@@ -348,18 +357,18 @@ class Writing:
             untaken = set(tx.among(_UNTAKEN, sorted({task for task, _, _ in self.withdraw})))
             self.withdrawn = [key for key in self.withdraw if key in untaken]
             tx.many(_WITHDRAW, self.withdrawn)
-        tx.many(_CLEAR, self.rested)
-        tx.many(_CLAIMED, self.claims)
-        tx.many(_CLAIMED_TIMED, self.timed_claims)
-        tx.many(_PROCESSED, self.processed)
+        if self.rested:
+            tx.run(_CLEAR, (tasks(self.rested),))
+        self._alike(_CLAIMED, self.claims)
+        self._different(_PROCESSED, self.processed)
         tx.many(_TASK, self.tasks)
-        tx.many(_SENT, self.sent)
-        tx.many(_DONE, self.done)
+        self._alike(_SENT, self.sent)
+        self._different(_DONE, self.done)
         tx.many(_STEP, self.steps)
         tx.many(_COUNT, self.counts)
         tx.many(_ADDED, self.added)
         tx.many(_REQUEST, self.requests)
-        tx.many(_HANDED, self.handed)
+        self._alike(_HANDED, self.handed)
         tx.many(_LOCAL, self.local_others)
         tx.many(_TIMER, self.timers)
         tx.many(_REWRITE, self.rewritten)
@@ -367,7 +376,8 @@ class Writing:
         tx.many(alerts.EASE, self.eased)
         tx.many(alerts.RAISE, self.alerts)
         tx.many(_AUDIT, self.audits)
-        tx.many(_MOVED, self.moved)
+        for (moves,), of in self.moved.items():
+            tx.run(_MOVED, (tasks(of), tx.now, self.node, moves))
         tx.many(EVENT, self.events)
         tx.many(_CONSUME, self.consumed)
         if self.notices:
@@ -375,3 +385,14 @@ class Writing:
         if self.audits:
             tx.topics.add("answers")
         tx.topics.update(f"agent:{agent}" for agent in self.agents)
+
+    def _alike(self, sql: str, found: defaultdict[Row, list[int]]) -> None:
+        """Execute a statement once for each of the ways in which rows are alike."""
+        for shared, of in found.items():
+            self.tx.run(sql, (tasks(of), *shared))
+
+    def _different(self, sql: str, found: defaultdict[Row, list[tuple[int, bytes]]]) -> None:
+        """The same for rows that differ in a value."""
+        for shared, of in found.items():
+            for given, data in spans(of):
+                self.tx.run(sql, (given, data, *shared))
