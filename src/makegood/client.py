@@ -33,7 +33,7 @@ from makegood.operators import Operators
 from makegood.queues import LIMIT, Correspondent
 from makegood.store import Store, open_store, store_given
 from makegood.store.records import Draft, Filter, Submitted, TaskView
-from makegood.submitting import BATCH, Submitter, conflict, draft_of, plan_of, with_options
+from makegood.submitting import Submitter, conflict, draft_of, plan_of, with_options
 from makegood.task import Plan
 from makegood.transactions import recognise
 
@@ -45,7 +45,7 @@ Ts = TypeVarTuple("Ts")
 _Asked = tuple[Draft, "asyncio.Future[Submitted]"]
 """A draft that a Scheduler of the same process expects, and who waits for what becomes of it."""
 
-_TOGETHER = 128  # tasks submitted in one turn of the loop that share one call of the store
+_TOGETHER = 250  # tasks submitted in one turn of the loop that share one call of the store
 _RECENT = 10_000
 """Tasks submitted here whose end a Scheduler of the same process may tell before anybody waits for it."""
 

@@ -38,7 +38,8 @@ log = logging.getLogger("makegood.scheduler")
 _REPLIES = frozenset({"done", "permanent", "refused", "later", "gave_up", "happened", "not_happened"})
 _AT_REST = frozenset({"processed", "undone", "error"})
 
-_MOST_ABREAST = 4
+_MOST_ABREAST = 4  # turns
+
 _LAST_COMMITS = 5.0  # seconds that a drain may last beyond its limit, for giving back what is left
 
 
@@ -265,7 +266,7 @@ class Scheduler:
     async def _may_begin(self) -> bool:
         """Return whether a turn may begin now; waits a moment when it may not, as others are under way.
 
-        Two may be at work abreast, on tasks of their own, so that one is decided while the store writes the other. What reads
+        Some may be at work abreast, each on tasks of its own, so that one is decided while the store writes others. What reads
         from the store or claims is done when nothing is under way: else it would find what is just being changed.
         """
         for turn in [turn for turn in self._under_way if turn.done()]:
@@ -276,17 +277,17 @@ class Scheduler:
         due = bool(self._timers) and self._timers[0][0] <= self._clock.monotonic()
         most = len(self._under_way) >= _MOST_ABREAST
         if not (due or self._reload or self._look_inbox or self._look_pending or most):
-            waiting = len(self._messages) - sum(map(len, map(self._messages.keys().__and__, self._under_way.values())))
-            if self._abreast is not None and waiting >= self._abreast:
+            busy = sum(len(self._messages.keys() & turn) for turn in self._under_way.values())
+            if self._abreast is not None and len(self._messages) - busy >= self._abreast:
                 return True
         await self._wake.wait()
         return False
 
     def _take(self, *, plain: bool) -> dict[int, list[Message]]:
-        """Take what is to be decided now: everything, of much the half, and never what is under way."""
+        """Take what is to be decided now: everything, of much a part, and never what is under way."""
         taken, self._messages = self._messages, {}
         for busy in self._under_way.values():
-            self._messages |= {task: taken.pop(task) for task in taken.keys() & busy}
+            self._messages |= {task: taken.pop(task) for task in [*taken] if task in busy}
         if plain and self._abreast is not None and len(taken) >= 3 * self._abreast:
             self._messages |= {task: taken.pop(task) for task in [*taken][2 * self._abreast :]}
             self._wake.set()

@@ -52,10 +52,10 @@ async def test_500_tasks_at_once_share_their_commits(counted: Store, counts: Cou
         assert counts.statements <= 40 * commits
 
 
-async def test_two_commits_abreast_share_no_task_and_lose_nothing(
+async def test_commits_abreast_share_no_task_and_lose_nothing(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """While one is written the tasks that are not in it are decided; a third waits, and so does a claim."""
+    """While some are written the tasks that are not in them are decided; no fifth is begun, and a claim waits."""
     app, chain = chain_app(5)
     store.abreast = 4
     writing: list[set[int]] = []
@@ -78,7 +78,7 @@ async def test_two_commits_abreast_share_no_task_and_lose_nothing(
         tasks = await asyncio.gather(*(node.client.submit(chain, f"order-{n}") for n in range(60)))
         results = await asyncio.gather(*(task.result(timeout="50s") for task in tasks))
         assert sorted(results) == sorted(f"order-{n}" for n in range(60))
-    assert most == 2
+    assert 2 <= most <= 4
 
 
 async def test_a_node_that_stops_gives_its_tasks_back_and_another_goes_on(store: Store, other: Store) -> None:

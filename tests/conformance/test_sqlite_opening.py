@@ -63,6 +63,17 @@ async def test_a_folder_that_this_user_may_not_enter_is_named(place: SQLiteWorld
             await SQLiteOutbox(str(shut / "outbox.db")).open()
 
 
+async def test_a_sqlite_without_json_is_refused(place: SQLiteWorld) -> None:
+    """It was an option of the build before 3.38; without it the first commit would fail."""
+
+    def lacking(connection: sqlite3.Connection, sql: str) -> None:
+        if "json_each" in sql:
+            raise sqlite3.OperationalError("no such table: json_each")
+
+    with pytest.raises(ConfigError, match="built without JSON"):
+        await SQLiteStore(place.path, open_connection=altered(lacking)).open(migrate=True)
+
+
 async def test_a_folder_is_no_store(place: SQLiteWorld) -> None:
     with pytest.raises(ConfigError, match="is a folder"):
         await SQLiteStore(place.path.parent).open(migrate=True)

@@ -19,6 +19,16 @@ def test_uvloop_is_taken_where_it_is_installed() -> None:
     assert looping.run(name_of_loop()) == "uvloop"
 
 
+def test_a_busy_loop_lets_other_threads_have_the_interpreter_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """SQLite's writing thread wants it several times a commit. An interval that is shorter already stays."""
+    said: list[float] = []
+    monkeypatch.setattr(sys, "setswitchinterval", said.append)
+    for before, after in ((0.005, 0.0002), (0.0001, 0.0001)):
+        monkeypatch.setattr(sys, "getswitchinterval", lambda before=before: before)
+        looping.run(name_of_loop())
+        assert said.pop() == after
+
+
 def test_without_uvloop_it_is_asyncios_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing else changes."""
     monkeypatch.setitem(sys.modules, "uvloop", None)

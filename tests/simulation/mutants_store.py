@@ -43,7 +43,7 @@ def store_fence(m: pytest.MonkeyPatch) -> None:
     m.setattr(
         commit,
         "_CONSUME",
-        "delete from makegood_request where task = ? and idx = ? and ? and kind <> 'timer'",
+        "delete from makegood_request where task in (select value from json_each(?)) and idx = ? and ? and kind <> 'timer'",
     )
 
 
@@ -114,18 +114,31 @@ def half_a_batch(m: pytest.MonkeyPatch) -> None:
 
     def halved(w: Any) -> None:
         later = {name: getattr(w, name) for name in ("requests", "handed", "events", "timers", "alerts")}
-        for name in later:
-            setattr(w, name, [])
+        for name, found in later.items():
+            setattr(w, name, type(found)())
         true(w)
         connection = w.tx.connection
         connection.execute("release makegood")
         connection.execute("commit")
         connection.execute("begin immediate")
         connection.execute("savepoint makegood")
-        for name in (*later, "dropped", "withdraw", "rested", "claims", "timed_claims", "processed", "tasks"):
-            setattr(w, name, later.get(name, []))
-        for name in ("sent", "done", "steps", "counts", "added", "audits", "consumed"):
-            setattr(w, name, [])
+        for name, found in later.items():
+            setattr(w, name, found)
+        written = (
+            "dropped",
+            "withdraw",
+            "rested",
+            "claims",
+            "processed",
+            "tasks",
+            "sent",
+            "done",
+            "steps",
+            "counts",
+            "added",
+        )
+        for name in (*written, "audits", "consumed"):
+            setattr(w, name, type(getattr(w, name))())
         true(w)
 
     m.setattr(writing.Writing, "write", halved)

@@ -494,7 +494,7 @@ class Upkeep(Protocol):
 class Store(Tasks, Queues, Supervision, Alerts, Messages, Notices, Retention, Leases, Upkeep, Protocol):
     """All slices: what ``open_store`` returns. Actors name the slices they use in their constructors.
 
-    ``abreast``: of how many Decisions a second commit is worth while one is under way; None where they would only wait in line.
+    ``abreast``: of how many Decisions a further commit is worth while one is under way; None: of none.
     """
 
     abreast: int | None

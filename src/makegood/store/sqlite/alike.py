@@ -12,7 +12,7 @@ Such a statement reads its rows from ``json_each(?1) x``. Of *tasks* it finds ``
 from collections.abc import Iterator, Sequence
 
 SPAN = "substr(?2, (x.value >> 32) + 1, x.value & 4294967295)"
-"""The value of a row of spans. An empty one is an empty blob, never null."""
+"""The value of a row of spans. (Ours are never empty; empty ones alone would come out as null.)"""
 
 _MOST_BYTES = 64 * 1024 * 1024
 """So much at most is joined at once; SQLite takes no value above a thousand million bytes."""

@@ -111,6 +111,14 @@ def set_up(connection: sqlite3.Connection, path: Path, *, busy: float) -> None:
     Raises ``ConfigError`` when the file cannot be what we need it to be.
     """
     connection.execute("select count(*) from sqlite_master").fetchall()  # not a database: found out here
+    try:
+        connection.execute("select x.value from json_each('[]') x").fetchall()
+    except sqlite3.OperationalError as failure:
+        if "json_each" not in str(failure):
+            raise
+        raise ConfigError(
+            f"this Python's SQLite {sqlite3.sqlite_version} was built without JSON, which makegood needs: use another Python"
+        ) from failure
     mode = _ahead(connection)
     if mode != "wal":
         raise ConfigError(

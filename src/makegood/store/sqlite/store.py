@@ -43,6 +43,7 @@ T = TypeVar("T")
 
 _POLL = 1.0
 _BUSY = 5.0
+_ABREAST = 64  # one is written; others are decided meanwhile and wait in line
 
 
 class SQLiteStore(AlertVerbs, MessageVerbs, NoticeVerbs, ExaminingVerbs):
@@ -66,7 +67,7 @@ class SQLiteStore(AlertVerbs, MessageVerbs, NoticeVerbs, ExaminingVerbs):
         line: Callable[..., Line] = Line,
         bell: Callable[[Path, Heard], Bell] = Bell,
     ) -> None:
-        self.abreast: int | None = 64
+        self.abreast: int | None = _ABREAST
         self._path = Path(path)
         self._clock = StoreClock(clock or SystemClock())
         self._poll = poll

@@ -127,7 +127,16 @@ def task_row(d: Draft, ready: int, now: float) -> tuple[tuple[str, ...], Row]:
     """Return which of the optional columns a task has, and its values for ``task_statement``."""
     begun = d.first is not None
     told = (None, None) if d.reply_to is None else (d.told, d.notified)
-    optional = (d.key, d.within, d.undo_within, d.correlation_id, d.trace, d.holder, _complete_by(d, now), *told)
+    optional = (
+        d.key,
+        d.within,
+        d.undo_within,
+        d.correlation_id,
+        d.trace,
+        d.holder,
+        _complete_by(d, now),
+        *told,
+    )
     given = tuple([name for name, value in zip(_OPTIONAL, optional, strict=True) if value is not None])
     return given, (
         d.id, d.app, d.workflow, blob(d.fingerprint), "processing" if begun else "pending", d.on_failure, d.priority, ready,

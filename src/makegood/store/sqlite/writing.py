@@ -28,7 +28,7 @@ where id in (select x.value from json_each(?1) x)
 _PROCESSED = f"""
 update makegood_task set state = 'processed', locked_by = null, result = {SPAN}, ended_at = ?3, lost = ?4
 from json_each(?1) x where makegood_task.id = cast(x.key as integer)
-"""
+"""  # noqa: S608 - our own text
 _TASK = """
 update makegood_task set state = ?, goal = ?, cause = ?, submission = ?, failure_count = failure_count + ?, lost = ?,
     result = ?, locked_by = ?, epoch = ?,
@@ -49,7 +49,7 @@ _DONE = f"""
 update makegood_step set state = 'done', attempt = ?4, result = {SPAN},
     round = 1, asked = 0, deaths = 0, flags = 0, late = null, error = null
 from json_each(?1) x where task = cast(x.key as integer) and idx = ?3
-"""
+"""  # noqa: S608 - our own text
 _STEP = """
 update makegood_step set state = ?, attempt = ?, round = ?, asked = ?, deaths = ?, flags = ?, result = ?, late = ?, error = ?,
     failure_count = case when ? then 0 else failure_count end + ?
@@ -229,7 +229,9 @@ class Writing:
             self.requests.append((*key, r.doing, agent, r.action, r.priority, isolate, now, r.within, body))
             self.agents.add(agent)
         elif r.doing == "do" and not isolate:
-            self.handed[r.idx, r.attempt, agent, r.action, r.priority, now, self.node, r.within].append(r.task)
+            self.handed[r.idx, r.attempt, agent, r.action, r.priority, now, self.node, r.within].append(
+                r.task
+            )
         else:
             self.local_others.append(
                 (

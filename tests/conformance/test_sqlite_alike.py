@@ -1,0 +1,38 @@
+"""What is handed to SQLite as one JSON text comes out as it went in."""
+
+import sqlite3
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from makegood.store.sqlite import alike
+
+IDS = st.integers(min_value=0, max_value=2**63 - 1)
+
+
+@given(st.lists(st.tuples(IDS, st.binary(min_size=1, max_size=40)), max_size=30))
+def test_each_task_gets_its_own_value(pairs: list[tuple[int, bytes]]) -> None:
+    """Also ids that no floating point number can tell apart, and zero bytes."""
+    connection = sqlite3.connect(":memory:")
+    found: list[tuple[int, bytes]] = []
+    for given_, data in alike.spans(pairs):
+        sql = f"select cast(x.key as integer), {alike.SPAN} from json_each(?1) x"
+        found += connection.execute(sql, (given_, data)).fetchall()
+    connection.close()
+    assert found == pairs
+
+
+@given(st.lists(IDS, max_size=30))
+def test_each_task_is_there(of: list[int]) -> None:
+    connection = sqlite3.connect(":memory:")
+    rows = connection.execute("select x.value from json_each(?1) x", (alike.tasks(of),)).fetchall()
+    connection.close()
+    assert [task for (task,) in rows] == of
+
+
+def test_what_is_large_goes_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """SQLite takes no value above a thousand million bytes; a value larger than a part goes alone."""
+    monkeypatch.setattr(alike, "_MOST_BYTES", 10)
+    parts = list(alike.spans([(1, b"12345"), (2, b"12345"), (3, b"1"), (4, b"x" * 30)]))
+    assert [data for _, data in parts] == [b"1234512345", b"1", b"x" * 30]
