@@ -18,7 +18,7 @@ from benchmarks.peers.template import Template, template
 from makegood.store.postgres import link
 from makegood.store.postgres import statement as pg
 from makegood.store.postgres import submit as pg_submit
-from makegood.store.sqlite import commit as lite_commit
+from makegood.store.sqlite import alike
 from makegood.store.sqlite import submit as lite_submit
 from makegood.store.sqlite import writing as lite
 
@@ -86,6 +86,7 @@ class SQLiteLane:
         )
         for pragma in _PRAGMAS:
             self._connection.execute(f"pragma {pragma}")
+        alike.install(self._connection, lite.CHANGES)
         self._model = model
 
     async def close(self) -> None:
@@ -101,67 +102,53 @@ class SQLiteLane:
     def _submit(self, ids: list[int]) -> None:
         model, now = self._model, time.time()
         task, run = model.task, self._connection
-        given = tuple(
-            name
-            for name in ("within", "undo_within", "complete_by", "locked_by")
-            if task.get(name) is not None or name == "locked_by"
-        )
-        rest = [model.node if name == "locked_by" else task[name] for name in given]
+        shared = (
+            task["app"], task["workflow"], len(task["fingerprint"]), "processing", task["on_failure"], 0, 1, now,
+            task.get("within"), task.get("undo_within"), model.node, task.get("complete_by"),
+        )  # fmt: skip
         run.execute("begin immediate")
         ready = run.execute(lite.READY, (len(ids), round(now * 1e6))).fetchall()[0][0]
-        run.executemany(
-            lite_submit.task_statement(given),
-            [
-                (
-                    id_, task["app"], task["workflow"], task["fingerprint"], "processing", task["on_failure"], 0, ready - n, 1,
-                    now, task["static"], *rest,
-                )
-                for n, id_ in enumerate(ids)
-            ],
-        )  # fmt: skip
-        steps = [
-            lite_submit._literal(not n, (s["idx"], s["kind"], s["name"], s["agent"], s["action"]), s["spec"])  # noqa: SLF001
+        same = task["fingerprint"] + task["static"]
+        of = [(id_, b"%019d%019d%b" % (id_, ready - n, same)) for n, id_ in enumerate(ids)]
+        for given, data in alike.spans(of):
+            run.execute(lite_submit._PLAIN, (given, data, *shared))  # noqa: SLF001 - the very statement
+        there = alike.tasks(ids)
+        steps: list[alike.Change] = [
+            (
+                "step", there, None, s["idx"], s["kind"], s["name"], s["agent"], s["action"],
+                "waiting" if n else "running", 0 if n else 1, s["spec"],
+            )
             for n, s in enumerate(model.steps)
-        ]
-        run.executemany(lite_submit._ALIKE.format(rows=", ".join(steps)), [(id_,) for id_ in ids])  # noqa: SLF001 - the very statement
-        self._dispatch(ids, 0, now)
+        ]  # fmt: skip
+        alike.write(run, [*steps, *self._dispatched(there, 0, now)])
         run.execute("commit")
 
-    def _dispatch(self, ids: list[int], idx: int, now: float) -> None:
-        run, node = self._connection, self._model.node
-        run.executemany(
-            lite._HANDED,  # noqa: SLF001 - the very statement
-            [(id_, idx, 1, _AGENT, _ACTION, 0, now, node, 300.0) for id_ in ids],
-        )
-        moves = bytearray(self._model.moves[idx])
-        run.executemany(lite._MOVED, [(id_, now, node, moves) for id_ in ids])  # noqa: SLF001
+    def _dispatched(self, there: str, idx: int, now: float) -> list[alike.Change]:
+        node = self._model.node
+        return [
+            ("handed", there, None, idx, 1, _AGENT, _ACTION, 0, now, node, 300.0),
+            ("moved", there, None, now, node, self._model.moves[idx]),
+        ]
 
     def _commit(self, ids: list[int], idx: int) -> None:
         model, now, run = self._model, time.time(), self._connection
-        last = idx + 1 == len(model.steps)
+        last, there = idx + 1 == len(model.steps), alike.tasks(ids)
+        changes: list[alike.Change] = [
+            ("held", there, None, model.node, 1, len(ids)),
+            ("consumed", there, None, idx, 1, len(ids)),
+        ]
+        if last:
+            changes.append(("rested", there))
+            for given, data in alike.spans([(id_, model.task["result"]) for id_ in ids]):
+                changes.append(("processed", given, data, now, 0))
+            changes.append(("moved", there, None, now, model.node, model.moves[idx + 1]))
+        else:
+            changes.append(("sent", there, None, idx + 1, 1))
+            changes += self._dispatched(there, idx + 1, now)
+        for given, data in alike.spans([(id_, model.steps[idx]["result"]) for id_ in ids]):
+            changes.append(("done", given, data, idx, 1))
         run.execute("begin immediate")
-        for start in range(0, len(ids), 512):
-            part = ids[start : start + 512]
-            marks = ",".join("?" * len(part))
-            run.execute(lite_commit._EPOCHS.format(marks=marks), (model.node, *part)).fetchall()  # noqa: SLF001
-        run.execute("savepoint makegood")
-        run.executemany(lite_commit._CONSUME, [(id_, idx, 1) for id_ in ids])  # noqa: SLF001
-        result = bytearray(model.steps[idx]["result"])
-        if last:
-            run.executemany(lite._CLEAR, [(id_,) for id_ in ids])  # noqa: SLF001
-            run.executemany(
-                lite._PROCESSED,  # noqa: SLF001
-                [(bytearray(model.task["result"]), now, 0, id_) for id_ in ids],
-            )
-        else:
-            run.executemany(lite._SENT, [(1, id_, idx + 1) for id_ in ids])  # noqa: SLF001
-        run.executemany(lite._DONE, [(1, result, id_, idx) for id_ in ids])  # noqa: SLF001
-        if last:
-            moves = bytearray(model.moves[idx + 1])
-            run.executemany(lite._MOVED, [(id_, now, model.node, moves) for id_ in ids])  # noqa: SLF001
-        else:
-            self._dispatch(ids, idx + 1, now)
-        run.execute("release makegood")
+        alike.write(run, changes)
         run.execute("commit")
 
 

@@ -16,20 +16,13 @@ from makegood.store import rows
 from makegood.store.ageing import Ageing
 from makegood.store.records import Batch, Committed
 from makegood.store.sqlite import alerts, claim, notices
-from makegood.store.sqlite.alike import tasks
+from makegood.store.sqlite.alike import Change, OvertakenError, tasks
 from makegood.store.sqlite.transaction import DATA_FAULTS, Transaction
 from makegood.store.sqlite.writing import EVENT, Writing
 from makegood.task import Held
 
 # The plus keeps SQLite from going through the index on holders, which is the longer way.
-_HELD = """
-select count(*) from makegood_task where +locked_by = ?2 and epoch = ?3 and id in (select x.value from json_each(?1) x)
-"""
 _EPOCHS = "select id, epoch from makegood_task where +locked_by = ? and id in ({marks})"
-_CONSUME = """
-delete from makegood_request
-where task in (select x.value from json_each(?1) x) and idx = ?2 and attempt = ?3 and kind <> 'timer'
-"""
 _THERE = "select task, idx, attempt from makegood_request where kind <> 'timer' and task in ({marks})"
 
 _STATE = "select state, locked_by from makegood_task where id = ?"
@@ -52,10 +45,6 @@ _CONSUMED = "delete from makegood_inbox where seq = ? and task = ?"
 _ALL_CONSUMED = "delete from makegood_inbox where task = ?"
 
 
-class _ShortError(Exception):
-    """Fewer request rows were there than the Decisions consume."""
-
-
 def commit(tx: Transaction, batch: Batch, ageing: Ageing) -> Committed:
     """Write Decisions, claim tasks and write what ``batch.decide`` makes of them."""
     return _Commit(tx, batch, ageing, Committed()).run()
@@ -72,9 +61,10 @@ class _Commit:
 
     def run(self) -> Committed:
         tx, batch, done = self.tx, self.batch, self.done
-        decisions = self._held(list(batch.decisions))
+        decisions = list(batch.decisions)
         decided: dict[int, tuple[Held, Decision]] = {}
         if batch.claim is not None:
+            decisions = self._held(decisions)
             self.claims = claims = claim.find(tx, batch.claim, self.ageing)
             done.more = claims.more
             for task, reason in claims.unreadable:
@@ -104,13 +94,7 @@ class _Commit:
 
     def _held(self, decisions: list[Decision]) -> list[Decision]:
         """Return the Decisions whose task is locked by this node under their epoch; the others are lost."""
-        under: defaultdict[int, list[int]] = defaultdict(list)
-        for d in decisions:
-            under[d.before.epoch].append(d.task.id)
-        if all(
-            self.tx.rows(_HELD, (tasks(of), self.batch.node, epoch))[0][0] == len(of)
-            for epoch, of in under.items()
-        ):
+        if not decisions:
             return decisions
         epochs: dict[int, int] = dict(self.tx.among(_EPOCHS, [d.task.id for d in decisions], self.batch.node))
         kept = [d for d in decisions if epochs.get(d.task.id) == d.before.epoch]
@@ -125,8 +109,9 @@ class _Commit:
         try:
             with self.tx.savepoint():
                 withdrawn = self._write(decisions)
-        except _ShortError:
-            losers = self._losers(decisions)
+        except OvertakenError:
+            held = self._held([d for d in decisions if d.task.id not in self.claimed])
+            losers = self.done.lost | self._losers(held)
             self.done.lost |= losers
             self.apply([d for d in decisions if d.task.id not in losers])
         except DATA_FAULTS as fault:
@@ -140,21 +125,28 @@ class _Commit:
             self.done.withdrawn += withdrawn
 
     def _write(self, decisions: Sequence[Decision]) -> list[tuple[int, int, int]]:
-        consumed: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
-        for d in decisions:
-            for place in d.consumed:
-                consumed[place].append(d.task.id)
-        for place, of in consumed.items():
-            if self.tx.run(_CONSUME, (tasks(of), *place)) != len(of):
-                raise _ShortError
         complete_by = self.claims.complete_by if self.claims is not None else {}
         writing = Writing(
             self.tx, self.batch.node, self.batch.local, self.claimed, complete_by, len(decisions)
         )
         for decision in decisions:
             writing.collect(decision)
-        writing.write()
+        writing.write(self._fences(decisions))
         return writing.withdrawn
+
+    def _fences(self, decisions: Sequence[Decision]) -> list[Change]:
+        """Return what has to be so: this node holds the tasks, and nobody has judged the requests that replies have used up."""
+        under: defaultdict[int, list[int]] = defaultdict(list)
+        consumed: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
+        for d in decisions:
+            if d.task.id not in self.claimed:
+                under[d.before.epoch].append(d.task.id)
+            for place in d.consumed:
+                consumed[place].append(d.task.id)
+        held: list[Change] = [
+            ("held", tasks(of), None, self.batch.node, epoch, len(of)) for epoch, of in under.items()
+        ]
+        return held + [("consumed", tasks(of), None, *place, len(of)) for place, of in consumed.items()]
 
     def _losers(self, decisions: Sequence[Decision]) -> set[int]:
         there = set(self.tx.among(_THERE, [d.task.id for d in decisions]))

@@ -12,7 +12,7 @@ from makegood.errors import StoreUnavailableError
 from makegood.messages import Act, Answer, Message
 from makegood.store import migrations, records
 from makegood.store.ageing import Ageing
-from makegood.store.sqlite import leases, load, pruning, queues, reads, supervision, upkeep
+from makegood.store.sqlite import alike, leases, load, pruning, queues, reads, supervision, upkeep
 from makegood.store.sqlite.alerts import AlertVerbs
 from makegood.store.sqlite.bell import Bell, Heard, kind_of
 from makegood.store.sqlite.commit import commit, put_to_error
@@ -37,6 +37,7 @@ from makegood.store.sqlite.submit import submit
 from makegood.store.sqlite.take import take
 from makegood.store.sqlite.threads import Line, StoreClock
 from makegood.store.sqlite.transaction import Action, Transaction
+from makegood.store.sqlite.writing import CHANGES
 from makegood.transactions import Caller
 
 T = TypeVar("T")
@@ -109,7 +110,7 @@ class SQLiteStore(AlertVerbs, MessageVerbs, NoticeVerbs, ExaminingVerbs):
         self._reader = self._line("reader", loop, busy=_BUSY, bell=None)
         self._bell = bell
         try:  # now, not when it is first needed; the writer would wait for the lock
-            await self._reader.ask(_nothing)
+            await self._reader.ask(_data_version)
         except BaseException:
             await self.close()
             raise
@@ -125,7 +126,7 @@ class SQLiteStore(AlertVerbs, MessageVerbs, NoticeVerbs, ExaminingVerbs):
         line = self._make_line(
             name,
             self._path,
-            partial(self._opened, busy=busy),
+            partial(self._opened, busy=busy, writes=bell is not None),
             self._clock,
             loop,
             committed=bell.ring if bell is not None else None,
@@ -136,10 +137,14 @@ class SQLiteStore(AlertVerbs, MessageVerbs, NoticeVerbs, ExaminingVerbs):
         line.start()
         return line
 
-    def _opened(self, *, busy: float = _BUSY, create: bool = False) -> sqlite3.Connection:
+    def _opened(
+        self, *, busy: float = _BUSY, create: bool = False, writes: bool = False
+    ) -> sqlite3.Connection:
         connection = self._connect(uri_of(self._path, create=create))
         try:
             set_up(connection, self._path, busy=_BUSY)
+            if writes:
+                alike.install(connection, CHANGES)
             connection.execute(f"pragma busy_timeout = {round(busy * 1000)}")
         except BaseException:
             connection.close()
@@ -223,11 +228,13 @@ class SQLiteStore(AlertVerbs, MessageVerbs, NoticeVerbs, ExaminingVerbs):
             raise StoreUnavailableError(f"{self._path}: the store is not open; `await store.open()` first")
         return line
 
-    async def _write(self, action: Action[T], weight: int = 1) -> T:
-        return cast("T", await self._open(self._writer).ask(action, weight=weight))
+    async def _write(self, action: Action[T], *, weight: int = 1, again: bool = False) -> T:
+        return cast("T", await self._open(self._writer).ask(action, weight=weight, again=again))
 
-    async def _together(self, action: Callable[..., list[T]], items: Sequence[object]) -> list[T]:
-        return cast("list[T]", await self._open(self._writer).ask(action, items))
+    async def _together(
+        self, action: Callable[..., list[T]], items: Sequence[object], *, again: bool = False
+    ) -> list[T]:
+        return cast("list[T]", await self._open(self._writer).ask(action, items, again=again))
 
     async def _read(self, action: Action[T]) -> T:
         return cast("T", await self._open(self._reader).ask(action))
@@ -285,7 +292,7 @@ class SQLiteStore(AlertVerbs, MessageVerbs, NoticeVerbs, ExaminingVerbs):
 
     async def submit(self, drafts: Sequence[records.Draft]) -> list[records.Submitted]:
         """Insert tasks with all their steps."""
-        return await self._together(submit, drafts)
+        return await self._together(submit, drafts, again=True)
 
     async def join(self, caller: Caller, drafts: Sequence[records.Draft]) -> list[records.Submitted]:
         """Insert tasks in a transaction of the caller's."""
@@ -301,7 +308,8 @@ class SQLiteStore(AlertVerbs, MessageVerbs, NoticeVerbs, ExaminingVerbs):
 
     async def commit(self, batch: records.Batch) -> records.Committed:
         """Write Decisions, claim tasks, and write what ``decide`` makes of them."""
-        return await self._write(partial(commit, batch=batch, ageing=self._ageing), len(batch.decisions))
+        act = partial(commit, batch=batch, ageing=self._ageing)
+        return await self._write(act, weight=len(batch.decisions), again=batch.claim is None)
 
     async def load(self, node: int, tasks: Sequence[int]) -> list[records.Loaded]:
         """Return tasks that ``node`` still holds."""
@@ -345,12 +353,13 @@ class SQLiteStore(AlertVerbs, MessageVerbs, NoticeVerbs, ExaminingVerbs):
 
     async def take(self, node: int, offers: Sequence[records.Offer], *, alone: bool = False) -> records.Taken:
         """Give waiting requests to ``node``."""
-        return await self._write(partial(take, node=node, offers=offers, ageing=self._ageing, alone=alone))
+        act = partial(take, node=node, offers=offers, ageing=self._ageing, alone=alone)
+        return await self._write(act, again=True)
 
     async def answer(self, node: int, replies: Sequence[tuple[int, Message]]) -> list[bool]:
         """Leave replies in the tasks' inboxes; True for each that came in time."""
         given = [queues.Reply(node, task, message) for task, message in replies]
-        return await self._together(queues.answer, given)
+        return await self._together(queues.answer, given, again=True)
 
     async def extend(self, node: int, task: int, idx: int, attempt: int, seconds: float) -> bool:
         """Move an attempt's complete-by."""
@@ -427,7 +436,7 @@ class SQLiteStore(AlertVerbs, MessageVerbs, NoticeVerbs, ExaminingVerbs):
 
     async def heartbeat(self, node: int, info: records.NodeInfo) -> bool:
         """Extend a node's life."""
-        return await self._write(partial(upkeep.heartbeat, node=node, info=info))
+        return await self._write(partial(upkeep.heartbeat, node=node, info=info), again=True)
 
     async def unregister(self, node: int) -> None:
         """Mark a node as stopped in good order."""
@@ -482,11 +491,6 @@ class SQLiteStore(AlertVerbs, MessageVerbs, NoticeVerbs, ExaminingVerbs):
                 connection.close()
 
         return await self._apart(look)
-
-
-def _nothing(tx: Transaction) -> None:
-    """Do nothing, on an open connection."""
-    assert tx.connection is not None
 
 
 def _data_version(tx: Transaction) -> int:

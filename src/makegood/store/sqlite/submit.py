@@ -9,7 +9,7 @@ from makegood.store import rows
 from makegood.store.notices import received
 from makegood.store.records import Draft, Submitted
 from makegood.store.sqlite import notices
-from makegood.store.sqlite.alike import spans, tasks
+from makegood.store.sqlite.alike import Change, spans, tasks
 from makegood.store.sqlite.transaction import DATA_FAULTS, Row, Transaction, blob
 from makegood.store.sqlite.writing import Writing, draw_ready
 
@@ -50,15 +50,7 @@ insert into makegood_step (task, idx, kind, name, agent, action, state, attempt,
     spec)
 values (?, ?, ?, ?, ?, ?, 'running', 1, 1, 0, 0, 0, 0, ?)
 """
-# Steps of many tasks of one shape: all but the task stands in the statement. "or fail": what a statement wrote before
-# it failed is undone with the whole submission, so SQLite need not keep copies of pages to undo that by itself.
-_ALIKE = """
-insert or fail into makegood_step (task, idx, kind, name, agent, action, state, attempt, round, failure_count, asked, deaths, flags,
-    spec)
-select x.value, s.* from json_each(?1) x cross join (values {rows}) s
-"""
 _ALIKE_FROM = 8
-_LONGEST_ALIKE = 20_000
 _OURS = "select id, ready_seq from makegood_task where id in ({marks})"
 BY_KEY = "select id, fingerprint from makegood_task where key = ? and workflow = ? and app = ?"
 
@@ -160,37 +152,29 @@ def _with_steps(tx: Transaction, drafts: Sequence[Draft]) -> None:
         writing.begin(decision, handed=draft.handed)
     waiting: list[Row] = []
     running: list[Row] = []
+    many: list[Change] = []
     for alike in shapes.values():
-        _steps(tx, alike, waiting, running)
+        _steps(alike, waiting, running, many)
     tx.many(STEP, waiting)
     tx.many(_BEGUN, running)
-    for writing in begun.values():
-        writing.write()
+    for writing in begun.values() or [Writing.of(tx, None)]:
+        writing.write(many)
+        many = []
 
 
-def _steps(tx: Transaction, alike: list[Draft], waiting: list[Row], running: list[Row]) -> None:
-    """Insert the steps of tasks of one shape if they are many, else add them to the rows to be inserted."""
+def _steps(alike: list[Draft], waiting: list[Row], running: list[Row], many: list[Change]) -> None:
+    """Add the steps of tasks of one shape to the rows to be inserted, or to the changes if they are many."""
     first = alike[0]
     dispatched = () if first.first is None else first.first.steps
-    encoded = [
-        (s.idx in dispatched, (s.idx, s.kind, s.name, s.agent, s.action), rows.spec(s)) for s in first.steps
-    ]
-    if len(alike) >= _ALIKE_FROM:
-        values = ", ".join([_literal(*step) for step in encoded])
-        if len(values) <= _LONGEST_ALIKE:
-            tx.run(_ALIKE.format(rows=values), (tasks([draft.id for draft in alike]),))
-            return
-    for begun, place, spec in encoded:
-        found = running if begun else waiting
-        found += [(draft.id, *place, blob(spec)) for draft in alike]
-
-
-def _literal(begun: bool, place: Row, spec: bytes) -> str:  # noqa: FBT001 - a column
-    """Return the values of a step but for its task as they stand in a statement."""
-    idx, *texts = place
-    names = ", ".join(["'" + text.replace("'", "''") + "'" for text in texts])
-    state = "'running', 1" if begun else "'waiting', 0"
-    return f"({idx}, {names}, {state}, 1, 0, 0, 0, 0, x'{spec.hex()}')"
+    together = tasks([draft.id for draft in alike]) if len(alike) >= _ALIKE_FROM else ""
+    for s in first.steps:
+        begun, spec = s.idx in dispatched, rows.spec(s)
+        if together:
+            state = ("running", 1) if begun else ("waiting", 0)
+            many.append(("step", together, None, s.idx, s.kind, s.name, s.agent, s.action, *state, spec))
+        else:
+            found = running if begun else waiting
+            found += [(draft.id, s.idx, s.kind, s.name, s.agent, s.action, blob(spec)) for draft in alike]
 
 
 @functools.lru_cache(maxsize=100)

@@ -28,7 +28,7 @@ from makegood.errors import StoreError, StoreUnavailableError
 from makegood.store.rows import Interner
 from makegood.store.sqlite.connection import is_broken, is_busy, translated
 from makegood.store.sqlite.place import Place
-from makegood.store.sqlite.transaction import DATA_FAULTS, Transaction
+from makegood.store.sqlite.transaction import CarefullyError, Transaction, is_environment
 
 _log = logging.getLogger(__name__)
 
@@ -63,12 +63,16 @@ class StoreClock:
 
 @dataclass(slots=True, eq=False)
 class Operation:
-    """One call of a method. With ``items`` the action takes all items of such calls together, and answers each."""
+    """One call of a method. With ``items`` the action takes all items of such calls together, and answers each.
+
+    ``weight``: about how many tasks it is about. ``again``: it can be done again after it was rolled back, and does the same.
+    """
 
     action: Callable[..., Any]
     future: asyncio.Future[Any]
     items: Sequence[Any] | None = None
     weight: int = 1
+    again: bool = False
     result: Any = None
     error: BaseException | None = None
 
@@ -101,16 +105,21 @@ class Line:
         self._thread.start()
 
     def ask(
-        self, action: Callable[..., Any], items: Sequence[Any] | None = None, *, weight: int = 1
+        self,
+        action: Callable[..., Any],
+        items: Sequence[Any] | None = None,
+        *,
+        weight: int = 1,
+        again: bool = False,
     ) -> asyncio.Future[Any]:
-        """Queue an operation and return the future of its result; ``weight``: about how many tasks it is about.
+        """Queue an operation and return the future of its result; see ``Operation``.
 
         Everything asked for in the same turn of the event loop reaches the thread together.
         """
         if self._over or self._thread is None:
             raise StoreUnavailableError(f"{self.path}: the store is not open; `await store.open()` first")
         future: asyncio.Future[Any] = self.loop.create_future()
-        self._asked.append(Operation(action, future, items, weight if items is None else len(items)))
+        self._asked.append(Operation(action, future, items, weight if items is None else len(items), again))
         if len(self._asked) == 1:
             self.loop.call_soon(self._hand_over)
         return future
@@ -179,8 +188,16 @@ class Line:
             self.announce(topics)
 
     def _write(self, operations: list[Operation]) -> set[str]:
+        if all(operation.again for operation in operations):
+            try:
+                return self._transaction(operations, careful=False)
+            except CarefullyError as failure:
+                _log.debug("%s: done again with savepoints: %s", self.path, failure.__cause__)
+        return self._transaction(operations, careful=True)
+
+    def _transaction(self, operations: list[Operation], *, careful: bool) -> set[str]:
         connection = self._begin()
-        tx = Transaction(connection, self.clock.now(), self._plans)
+        tx = Transaction(connection, self.clock.now(), self._plans, careful)
         before = connection.total_changes
         try:
             groups = _grouped(operations)
@@ -241,8 +258,11 @@ class Line:
             with tx.savepoint():
                 _act(tx, group)
         except Exception as failure:
-            environment = isinstance(failure, sqlite3.Error) and not isinstance(failure, DATA_FAULTS)
-            if environment or not tx.connection.in_transaction:
+            if (
+                isinstance(failure, CarefullyError)
+                or is_environment(failure)
+                or not tx.connection.in_transaction
+            ):
                 raise
             if len(group) == 1:
                 group[0].error = self._ours(failure)

@@ -4,6 +4,7 @@ What nearly all Decisions change, and that in few ways, is collected by what it 
 """
 
 from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -12,23 +13,65 @@ from makegood.messages import Request
 from makegood.notices import Notice
 from makegood.states import TaskState
 from makegood.store import rows
-from makegood.store.sqlite import alerts, notices
-from makegood.store.sqlite.alike import SPAN, spans, tasks
+from makegood.store.sqlite import alerts, alike, notices
+from makegood.store.sqlite.alike import OVERTAKEN, SPAN, Change, spans, tasks
 from makegood.store.sqlite.transaction import Row, Transaction, blob
 from makegood.task import Step
 
 ENDED: tuple[TaskState, ...] = ("processed", "undone")
 AT_REST: tuple[TaskState, ...] = ("processed", "undone", "error")
 
-# The two changes of a task that nearly all tasks see, and no others: naming fewer columns spares most of the indexes.
-_CLAIMED = """
-update makegood_task set state = 'processing', locked_by = ?2, epoch = ?3, lost = ?4, complete_by = coalesce(?5, complete_by)
+CHANGES = {
+    # Fences: the tasks that are held, and the requests that are used up.
+    "held": f"""
+select raise(fail, '{OVERTAKEN}') where ?5 <> (
+    select count(*) from makegood_task where +locked_by = ?3 and epoch = ?4 and id in (select x.value from json_each(?1) x)
+)
+""",  # noqa: S608
+    "consumed": f"""
+delete from makegood_request
+where task in (select x.value from json_each(?1) x) and idx = ?3 and attempt = ?4 and kind <> 'timer';
+select raise(fail, '{OVERTAKEN}') where changes() <> ?5
+""",  # noqa: S608
+    # The two changes of a task that nearly all tasks see, and no others: naming fewer columns spares most of the indexes.
+    "claimed": """
+update makegood_task set state = 'processing', locked_by = ?3, epoch = ?4, lost = ?5, complete_by = coalesce(?6, complete_by)
 where id in (select x.value from json_each(?1) x)
-"""
-_PROCESSED = f"""
+""",
+    "processed": f"""
 update makegood_task set state = 'processed', locked_by = null, result = {SPAN}, ended_at = ?3, lost = ?4
 from json_each(?1) x where makegood_task.id = cast(x.key as integer)
-"""  # noqa: S608 - our own text
+""",  # noqa: S608
+    "rested": "delete from makegood_request where task in (select x.value from json_each(?1) x)",
+    # Steps that were never in trouble, which are nearly all: sent, and done.
+    "sent": """
+update makegood_step set state = 'running', attempt = ?4, result = null,
+    round = 1, asked = 0, deaths = 0, flags = 0, late = null, error = null
+where task in (select x.value from json_each(?1) x) and idx = ?3
+""",
+    "done": f"""
+update makegood_step set state = 'done', attempt = ?4, result = {SPAN},
+    round = 1, asked = 0, deaths = 0, flags = 0, late = null, error = null
+from json_each(?1) x where task = cast(x.key as integer) and idx = ?3
+""",  # noqa: S608
+    # Handed over in memory: a do, which nearly all are.
+    "handed": """
+insert into makegood_request (task, idx, attempt, kind, agent, action, priority, isolate, starved, sent_at, taken_by, within,
+    complete_by, answered, body)
+select x.value, ?3, ?4, 'do', ?5, ?6, ?7, 0, 0, ?8, ?9, ?10, ?8 + ?10, 0, null from json_each(?1) x
+""",
+    "moved": """
+insert into makegood_event (task, at, node, moves, note) select x.value, ?3, ?4, ?5, '' from json_each(?1) x
+""",
+    # Steps of many tasks of one shape.
+    "step": """
+insert into makegood_step (task, idx, kind, name, agent, action, state, attempt, round, failure_count, asked, deaths, flags,
+    spec)
+select x.value, ?3, ?4, ?5, ?6, ?7, ?8, ?9, 1, 0, 0, 0, 0, ?10 from json_each(?1) x
+""",
+}
+"""What is handed over as ``alike`` says."""
+
 _TASK = """
 update makegood_task set state = ?, goal = ?, cause = ?, submission = ?, failure_count = failure_count + ?, lost = ?,
     result = ?, locked_by = ?, epoch = ?,
@@ -39,17 +82,7 @@ update makegood_task set state = ?, goal = ?, cause = ?, submission = ?, failure
     task_expired = case when ? then 0 else task_expired end
 where id = ?
 """
-# Steps that were never in trouble, which are nearly all: sent, and done.
-_SENT = """
-update makegood_step set state = 'running', attempt = ?3, result = null,
-    round = 1, asked = 0, deaths = 0, flags = 0, late = null, error = null
-where task in (select x.value from json_each(?1) x) and idx = ?2
-"""
-_DONE = f"""
-update makegood_step set state = 'done', attempt = ?4, result = {SPAN},
-    round = 1, asked = 0, deaths = 0, flags = 0, late = null, error = null
-from json_each(?1) x where task = cast(x.key as integer) and idx = ?3
-"""  # noqa: S608 - our own text
+
 _STEP = """
 update makegood_step set state = ?, attempt = ?, round = ?, asked = ?, deaths = ?, flags = ?, result = ?, late = ?, error = ?,
     failure_count = case when ? then 0 else failure_count end + ?
@@ -68,12 +101,7 @@ insert into makegood_request (task, idx, attempt, kind, agent, action, priority,
     complete_by, answered, body)
 values (?, ?, ?, ?, ?, ?, ?, ?, 0, ?, null, ?, null, 0, ?)
 """
-# Handed over in memory: a do, which nearly all are, and others.
-_HANDED = """
-insert into makegood_request (task, idx, attempt, kind, agent, action, priority, isolate, starved, sent_at, taken_by, within,
-    complete_by, answered, body)
-select x.value, ?2, ?3, 'do', ?4, ?5, ?6, 0, 0, ?7, ?8, ?9, ?7 + ?9, 0, null from json_each(?1) x
-"""
+# Handed over in memory, but for a do: see above.
 _LOCAL = """
 insert into makegood_request (task, idx, attempt, kind, agent, action, priority, isolate, starved, sent_at, taken_by, within,
     complete_by, answered, body)
@@ -91,15 +119,11 @@ _UNTAKEN = """
 select task, idx, attempt from makegood_request where task in ({marks}) and taken_by is null and kind <> 'timer'
 """
 _WITHDRAW = "delete from makegood_request where task = ? and idx = ? and attempt = ?"
-_CLEAR = "delete from makegood_request where task in (select x.value from json_each(?1) x)"
 _AUDIT = """
 insert into makegood_audit (act, task, kind, who, why, verdict, reason, state, change, at) values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 on conflict do nothing
 """
 EVENT = "insert into makegood_event (task, at, node, moves, note) values (?, ?, ?, ?, ?)"
-_MOVED = """
-insert into makegood_event (task, at, node, moves, note) select x.value, ?2, ?3, ?4, '' from json_each(?1) x
-"""
 _REWRITE = "update makegood_step set spec = ? where task = ? and idx = ?"
 _INPUTS = "update makegood_task set static = ? where id = ?"
 _CONSUME = "delete from makegood_inbox where seq = ? and task = ?"
@@ -177,7 +201,7 @@ class Writing:
             self.local.update((r.task, r.idx, r.attempt) for r in first.requests)
         for request in first.requests:
             self._request(request)
-        self.moved[encoded(*first.moves),].append(first.task.id)
+        self.moved[self.tx.now, self.node, encoded(*first.moves)].append(first.task.id)
 
     def collect(self, decision: Decision) -> None:
         """Turn one Decision into rows."""
@@ -200,7 +224,7 @@ class Writing:
             note = rows.note(d.stale, d.answers)
             self.events.append((id_, self.tx.now, self.node, encoded(*d.moves), note))
         elif d.moves:
-            self.moved[encoded(*d.moves),].append(id_)
+            self.moved[self.tx.now, self.node, encoded(*d.moves)].append(id_)
         if d.seqs:
             self.consumed += [(seq, id_) for seq in d.seqs if seq]
         if d.counted or d.added or d.dropped or d.withdraw or d.timers or d.alerts or d.answers or d.eased:
@@ -351,26 +375,27 @@ class Writing:
         self.ready_seq = self.ready_seq + 1 if self.ready_seq else draw_ready(self.tx, self.most)
         return self.ready_seq
 
-    def write(self) -> None:
-        """Write everything that was collected; deletions first, since a row may come again under the same key."""
+    def write(self, first: Sequence[Change] = ()) -> None:
+        """Make the changes ``first``, which may be fences, and write everything that was collected; deletions before all else, since a
+        row may come again under the same key.
+
+        Raises ``OvertakenError``.
+        """
         tx = self.tx
+        if first and (self.dropped or self.withdraw):
+            alike.write(tx.connection, first)
+            first = ()
         tx.many(_DROP_TIMER, self.dropped)
         if self.withdraw:
             untaken = set(tx.among(_UNTAKEN, sorted({task for task, _, _ in self.withdraw})))
             self.withdrawn = [key for key in self.withdraw if key in untaken]
             tx.many(_WITHDRAW, self.withdrawn)
-        if self.rested:
-            tx.run(_CLEAR, (tasks(self.rested),))
-        self._alike(_CLAIMED, self.claims)
-        self._different(_PROCESSED, self.processed)
+        alike.write(tx.connection, [*first, *self._changes()])
         tx.many(_TASK, self.tasks)
-        self._alike(_SENT, self.sent)
-        self._different(_DONE, self.done)
         tx.many(_STEP, self.steps)
         tx.many(_COUNT, self.counts)
         tx.many(_ADDED, self.added)
         tx.many(_REQUEST, self.requests)
-        self._alike(_HANDED, self.handed)
         tx.many(_LOCAL, self.local_others)
         tx.many(_TIMER, self.timers)
         tx.many(_REWRITE, self.rewritten)
@@ -378,8 +403,6 @@ class Writing:
         tx.many(alerts.EASE, self.eased)
         tx.many(alerts.RAISE, self.alerts)
         tx.many(_AUDIT, self.audits)
-        for (moves,), of in self.moved.items():
-            tx.run(_MOVED, (tasks(of), tx.now, self.node, moves))
         tx.many(EVENT, self.events)
         tx.many(_CONSUME, self.consumed)
         if self.notices:
@@ -388,13 +411,19 @@ class Writing:
             tx.topics.add("answers")
         tx.topics.update(f"agent:{agent}" for agent in self.agents)
 
-    def _alike(self, sql: str, found: defaultdict[Row, list[int]]) -> None:
-        """Execute a statement once for each of the ways in which rows are alike."""
-        for shared, of in found.items():
-            self.tx.run(sql, (tasks(of), *shared))
-
-    def _different(self, sql: str, found: defaultdict[Row, list[tuple[int, bytes]]]) -> None:
-        """The same for rows that differ in a value."""
-        for shared, of in found.items():
-            for given, data in spans(of):
-                self.tx.run(sql, (given, data, *shared))
+    def _changes(self) -> Iterator[Change]:
+        """Yield what is handed over at once."""
+        if self.rested:
+            yield "rested", tasks(self.rested)
+        for kind, some in (
+            ("claimed", self.claims),
+            ("sent", self.sent),
+            ("handed", self.handed),
+            ("moved", self.moved),
+        ):
+            for shared, of in some.items():
+                yield kind, tasks(of), None, *shared
+        for kind, several in (("processed", self.processed), ("done", self.done)):
+            for shared, pairs in several.items():
+                for given, data in spans(pairs):
+                    yield kind, given, data, *shared
