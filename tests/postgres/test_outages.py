@@ -54,11 +54,13 @@ async def without_standby(url: str, db: Any) -> AsyncIterator[None]:
         waiting = asyncio.create_task(probe.execute("update makegood.generation set generation = generation"))
         while not waiting.done() and not await db.fetchval(WAITING):  # noqa: ASYNC110 - the server has no event for it
             await asyncio.sleep(0)
-    yield
-    await db.execute("alter system reset synchronous_standby_names")
-    await db.execute("select pg_reload_conf()")
-    await waiting
-    await probe.close()
+    try:
+        yield
+    finally:
+        await db.execute("alter system reset synchronous_standby_names")
+        await db.execute("select pg_reload_conf()")
+        await waiting
+        await probe.close()
 
 
 class Submitting:

@@ -36,6 +36,8 @@ async def test_synchronous_nothing_acknowledged_is_lost(synchronous: ReplicaPair
         await asyncio.to_thread(pair.promote)
         before = [len(load.acknowledged) for load in loads]
         direct = await asyncpg.connect(pair.standby.url)
+        # When the test fails in the middle: a query that the end of the loop cancels would be all that is told.
+        stack.callback(direct.terminate)
         hangs = asyncio.create_task(direct.execute("create table scratch (x int)"))
         await until(
             lambda: asyncio.to_thread(_counted, pair, WAITING), "the first write to wait for a standby"

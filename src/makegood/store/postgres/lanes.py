@@ -25,7 +25,7 @@ from asyncpg import exceptions as pg
 
 from makegood.errors import MakegoodError, StoreError, StoreUnavailableError
 from makegood.store.postgres.faults import AWAY, LOST, PASSING, cause, is_lost, translated
-from makegood.store.postgres.link import STANDBY, WAITS, Dialer, Link
+from makegood.store.postgres.link import STANDBY, WAITS, Dialer, Link, bounded
 from makegood.store.postgres.transaction import LaneGoneError, Recover, Transaction, Work
 from makegood.store.rows import Interner
 
@@ -318,11 +318,18 @@ class Lanes:
         if self._free.qsize() == len(self._lanes):  # nothing is in doubt
             ids = [lane.id for lane in self._lanes if lane.id]
             if links and ids:
+                connection = links[0].connection
                 with contextlib.suppress(TimeoutError, *LOST, *PASSING, *AWAY):
-                    async with asyncio.timeout(1.0):
-                        await links[0].connection.execute(_CLOSE, ids)
+                    await bounded(connection, 1.0, connection.execute(_CLOSE, ids))
             await asyncio.gather(*(link.close(1.0) for link in links))
         for link in links:
             link.terminate()
-        await self.tasks.settle(1.0)
+
+    async def end(self, limit: float) -> None:
+        """Drop every connection, whoever uses it, and end what is under way: by itself within ``limit`` seconds, or by force.
+
+        The connections go first: to cancel a query has the driver ask the server to, in a task that it leaves to itself.
+        """
+        self._dialer.hang_up()
+        await self.tasks.settle(limit)
         await self.tasks.cancel()

@@ -13,7 +13,7 @@ from typing import TypeVar
 from makegood.errors import StoreUnavailableError
 from makegood.store.postgres.faults import PASSING, cause, is_lost, translated
 from makegood.store.postgres.lanes import Pauses, Tasks
-from makegood.store.postgres.link import Connection, Dialer, Link
+from makegood.store.postgres.link import Connection, Dialer, Link, bounded
 from makegood.store.postgres.transaction import CHANNEL
 
 log = logging.getLogger("makegood.store")
@@ -92,8 +92,7 @@ class Line:
                 heard(str(payload))
 
         try:
-            async with asyncio.timeout(self._patience):
-                await link.connection.add_listener(CHANNEL, notified)
+            await bounded(link.connection, self._patience, link.connection.add_listener(CHANNEL, notified))
         except Exception as fault:  # noqa: BLE001 - raised below, sorted
             link.terminate()
             raise translated(fault, self._dialer.address.where) from cause(fault)

@@ -140,6 +140,14 @@ class Dialer:
     warned: bool = False
     database: int = 0
     system: str = ""
+    living: set[Connection] = field(default_factory=set)
+    shut: bool = False
+
+    def hang_up(self) -> None:
+        """Drop every connection that was made here and lives, whoever uses it, and make no more until ``shut`` is taken back."""
+        self.shut = True
+        for connection in tuple(self.living):
+            connection.terminate()
 
     async def dial(self) -> Link:
         """Return a new link. Raises ``ConfigError``, ``StoreUnavailableError``."""
@@ -154,13 +162,18 @@ class Dialer:
             )
         except (OSError, ValueError, OverflowError, ssl.SSLError, *_GONE) as fault:
             raise self._refused(fault) from None  # a cause might show the URL
+        if self.shut:
+            connection.terminate()
+            raise StoreUnavailableError(f"{self.address.where}: the store is closed")
+        self.living.add(connection)
+        connection.add_termination_listener(self.living.discard)
         try:
-            link = await _bounded(connection, self.limit, self._ready(connection))
+            link = await bounded(connection, self.limit, self._ready(connection))
             if self.checked:
                 link.identity = self.identity = await self._compared(connection)
             return link
         except BaseException as fault:
-            connection.terminate()
+            await dropped(connection)
             if is_lost(fault) or isinstance(fault, TimeoutError | asyncpg.PostgresError):
                 raise self._refused(fault) from fault
             raise
@@ -206,7 +219,7 @@ class Dialer:
 
     async def _compared(self, connection: Connection) -> Identity:
         """Return the store's identity; raise its generation when the server shows another history than it did."""
-        known, seen = await _bounded(connection, self.limit, _histories(connection))
+        known, seen = await bounded(connection, self.limit, _histories(connection))
         if known is None:
             raise ConfigError(
                 f"{self.address.where}: the table makegood.generation is empty; restore a backup, this is not a makegood store"
@@ -236,7 +249,7 @@ class Dialer:
             text = await promotion.begin_anew(connection, known, seen)
 
         try:
-            await _bounded(connection, _ANEW, work())
+            await bounded(connection, _ANEW, work())
         except pg.LockNotAvailableError as held:
             await connection.execute("ROLLBACK")
             why = (
@@ -246,7 +259,7 @@ class Dialer:
             )
             raise StoreUnavailableError(f"{where} {why}") from held
         try:
-            await _bounded(connection, self.limit, connection.execute("COMMIT"))
+            await bounded(connection, self.limit, connection.execute("COMMIT"))
         except TimeoutError as hung:
             raise StoreUnavailableError(
                 f"{where} has a new generation, whose commit does not end; perhaps it {STANDBY}"
@@ -269,7 +282,13 @@ async def _histories(connection: Connection) -> tuple[asyncpg.Record | None, asy
     return await connection.fetchrow(_GENERATION), seen
 
 
-async def _bounded(connection: Connection, limit: float, ask: Awaitable[T]) -> T:
+async def dropped(connection: Connection) -> None:
+    """Drop a connection whose query was perhaps cancelled: the driver's task that asks the server to cancel it ends here too."""
+    connection.terminate()
+    await asyncio.sleep(0)
+
+
+async def bounded(connection: Connection, limit: float, ask: Awaitable[T]) -> T:
     """Return the answer; a connection that takes longer is dropped. Raises ``TimeoutError``. Nothing is cancelled at the server."""
     loop = asyncio.get_running_loop()
     alarm = loop.call_later(limit, connection.terminate)

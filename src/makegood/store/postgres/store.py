@@ -114,7 +114,7 @@ class PostgresStore(AlertVerbs, MessageVerbs, NoticeVerbs, ExaminingVerbs):
             return
         await self._alone(partial(self._prepared, migrate=migrate))
         dialer = self._dialer
-        dialer.checked = True
+        dialer.checked, dialer.shut = True, False
         lanes = Lanes(dialer, self._rng, self._announce, size=_WRITERS, patience=self._patience)
         line = partial(Line, dialer, self._rng, lanes.tasks)
         reader = line(patience=self._patience)
@@ -123,6 +123,7 @@ class PostgresStore(AlertVerbs, MessageVerbs, NoticeVerbs, ExaminingVerbs):
             await control.ask(lambda connection: connection.fetchval("select 1"))
         except BaseException:
             await control.close()
+            await lanes.end(0.0)
             raise
         self._lanes, self._reader, self._control = lanes, reader, control
         self._submits = Together(lanes.tasks, partial(_submit, lanes), _MOST_TOGETHER)
@@ -163,6 +164,8 @@ class PostgresStore(AlertVerbs, MessageVerbs, NoticeVerbs, ExaminingVerbs):
         for line in (reader, control):
             if line is not None:
                 await line.close()
+        if lanes is not None:
+            await lanes.end(1.0)
 
     def _not_open(self) -> StoreUnavailableError:
         return StoreUnavailableError(

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from makegood.errors import StoreUnavailableError, TransactionError
 from makegood.store.postgres.faults import cause, is_lost, translated
 from makegood.store.postgres.lanes import Tasks
-from makegood.store.postgres.link import Dialer, Link
+from makegood.store.postgres.link import Dialer, Link, dropped
 from makegood.transactions import Caller
 from makegood.transactions.drivers import Asyncpg
 
@@ -100,8 +100,10 @@ class Callers:
         link = await self._dialer.dial()
         try:
             await link.connection.execute(_AS_USUAL + _IDLE)
-        except Exception as fault:  # noqa: BLE001 - raised below, sorted
-            link.terminate()
+        except BaseException as fault:
+            await dropped(link.connection)
+            if not isinstance(fault, Exception):
+                raise
             raise translated(fault, self._where) from cause(fault)
         return link
 
