@@ -68,10 +68,19 @@ def leads(folder: Path, source: str) -> None:
         assert one.wait(60) == 0, one.communicate()[1]
 
 
-def test_ten_lines_elect_a_leader_and_the_next_one(tmp_path: Path) -> None:
+@pytest.mark.parametrize("has", ["elect.py", "# blocking.py"])
+def test_ctrl_c_ends_the_lines_without_a_word_and_gives_the_lease_back(tmp_path: Path, has: str) -> None:
+    with started(tmp_path, block(ELECT, has)) as one:
+        assert first_line(one) == "epoch 1: at work"
+        one.send_signal(signal.SIGINT)
+        assert (one.wait(60), one.communicate()[1]) == (0, "")
+    assert "given back" in typed(tmp_path, f"makegood leader reports --store {SQLITE} --past")
+
+
+def test_a_dozen_lines_elect_a_leader_and_the_next_one(tmp_path: Path) -> None:
     source = block(ELECT, "elect.py")
     code = [line for line in source.splitlines() if line.strip() and not line.startswith("#")]
-    assert len(code) <= 10, "ten lines, it says"
+    assert len(code) <= 12, "a dozen lines, it says"
     assert SQLITE in source
     source = source.replace('"15s"', '"3s"')
     with started(tmp_path, source) as before:
