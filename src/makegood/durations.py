@@ -12,6 +12,7 @@ Duration = float | int | str | timedelta
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _FORM = re.compile(r"\s*(\d+(?:\.\d+)?|\.\d+)\s*(ms|s|m|h|d)\s*", re.ASCII)
+_NUMBER = re.compile(r"\s*(\d+(?:\.\d+)?|\.\d+)\s*", re.ASCII)
 
 
 def seconds(value: Duration, *, name: str = "duration", least: float = 0.0) -> float:
@@ -35,6 +36,9 @@ def seconds(value: Duration, *, name: str = "duration", least: float = 0.0) -> f
         result = float(match[1]) * _UNITS[match[2]]
     elif isinstance(value, str) and _FORM.fullmatch(value.strip().removeprefix("-")):
         raise ConfigError(f"{name}={value!r} is negative: write a duration of at least {least:g} s")
+    elif isinstance(value, str) and _NUMBER.fullmatch(value):
+        number = value.strip()
+        raise ConfigError(f'{name}={value!r} has no unit: write "{number}s", or {number} without quotes')
     else:
         raise ConfigError(
             f'{name}={value!r} is not a duration: write seconds, a timedelta, or "200ms", "20s", "5m", "2h", "30d"'

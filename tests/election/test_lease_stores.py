@@ -7,6 +7,7 @@ import sys
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -166,3 +167,15 @@ async def test_a_folder_that_is_missing_is_named(tmp_path: Path) -> None:
     async with open_leases(f"sqlite:///{tmp_path / 'no' / 'leases.db'}") as leases:
         with pytest.raises(ConfigError, match="does not exist"):
             await leases.read("x")
+
+
+@pytest.mark.parametrize(
+    "url", ["memory:", "sqlite:///{}/leases.db", "postgresql://127.0.0.1:1/x", "redis://127.0.0.1:1/0"]
+)
+@pytest.mark.parametrize("ttl", ["15", "15s", None, True, 0, -1.0, float("nan"), float("inf")])
+async def test_a_ttl_that_is_no_number_of_seconds_is_refused_before_anything_is_asked(
+    tmp_path: Path, url: str, ttl: Any
+) -> None:
+    async with open_leases(url.format(tmp_path)) as leases:
+        with pytest.raises(ConfigError, match="is no length of a lease: write a number of seconds above 0"):
+            await leases.acquire("lead", "a", "nonce", ttl)

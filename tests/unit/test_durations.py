@@ -35,6 +35,13 @@ def test_what_is_no_duration_is_refused_by_name(wrong: Any) -> None:
         seconds(wrong, name="complete_within")
 
 
+@pytest.mark.parametrize(("wrong", "text"), [("15", "15"), (" .5 ", ".5")])
+def test_a_number_that_is_a_text_is_told_that_it_has_no_unit(wrong: str, text: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        seconds(wrong, name="ttl")
+    assert str(refused.value) == f'ttl={wrong!r} has no unit: write "{text}s", or {text} without quotes'
+
+
 @pytest.mark.parametrize("wrong", ["-5s", " -200ms", -1, -0.5, timedelta(seconds=-1)])
 def test_a_negative_duration_is_told_so(wrong: Any) -> None:
     with pytest.raises(ConfigError, match=r"every=.* is negative"):

@@ -1,7 +1,19 @@
-"""What every lease store has in common: it is closed at the end of ``async with``."""
+"""What every lease store has in common: it is closed at the end of ``async with``, and a ttl is a number of seconds."""
 
+import math
 from types import TracebackType
 from typing import Self
+
+from makegood.errors import ConfigError
+
+
+def lasting(ttl: object) -> None:
+    """Raise ``ConfigError`` for what is no length of a lease; an ``Election`` has made seconds of a duration by then."""
+    if isinstance(ttl, bool) or not isinstance(ttl, int | float) or not 0 < ttl < math.inf:
+        raise ConfigError(
+            f"ttl={ttl!r} is no length of a lease: write a number of seconds above 0, such as ttl=15 "
+            '(Election takes durations as well, such as "15s")'
+        )
 
 
 class Closing:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from makegood.clock import Clock, SystemClock
 from makegood.election.protocol import Grant, LeaseView, PastTerm
-from makegood.election.stores.closing import Closing
+from makegood.election.stores.closing import Closing, lasting
 
 KEPT = 1000
 """Terms remembered per lease."""
@@ -35,6 +35,7 @@ class MemoryLeases(Closing):
 
     async def acquire(self, name: str, holder: str, nonce: str, ttl: float) -> Grant | None:
         """Take a lease that is free, expired or ours already (the same nonce)."""
+        lasting(ttl)
         now, wall = self._clock.monotonic(), self._clock.wall()
         held = self._records.get(name)
         if held is None:

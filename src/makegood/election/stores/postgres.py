@@ -21,7 +21,7 @@ from asyncpg.connect_utils import SessionAttribute
 from makegood.clock import Clock
 from makegood.durations import Duration, seconds
 from makegood.election.protocol import Fence, Grant, LeaseView, PastTerm
-from makegood.election.stores.closing import Closing
+from makegood.election.stores.closing import Closing, lasting
 from makegood.election.stores.statements import statements
 from makegood.errors import ConfigError, StoreUnavailableError
 
@@ -74,6 +74,7 @@ class PostgresLeases(Closing):
 
     async def acquire(self, name: str, holder: str, nonce: str, ttl: float) -> Grant | None:
         """Take a lease that is free, expired or ours already. It waits for a transaction that guards the lease."""
+        lasting(ttl)
 
         async def take(connection: Connection) -> Grant | None:
             try:

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from makegood.clock import Clock
 from makegood.durations import Duration, seconds
 from makegood.election.protocol import Grant, LeaseView, PastTerm
-from makegood.election.stores.closing import Closing
+from makegood.election.stores.closing import Closing, lasting
 from makegood.errors import ConfigError, MakegoodError, StoreUnavailableError
 
 T = TypeVar("T")
@@ -35,6 +35,7 @@ class RemoteLeases(Closing, ABC):
 
     async def acquire(self, name: str, holder: str, nonce: str, ttl: float) -> Grant | None:
         """Take a lease that is free, expired or ours already (the same nonce)."""
+        lasting(ttl)
         self.check(name, ttl)
         going = self._begin(lambda: self.take(name, holder, nonce, ttl))
         self._taking[nonce] = going

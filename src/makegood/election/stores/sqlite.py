@@ -19,7 +19,7 @@ from typing import TypeVar
 from makegood.clock import Clock, SystemClock
 from makegood.durations import Duration, seconds
 from makegood.election.protocol import Fence, Grant, LeaseView, PastTerm
-from makegood.election.stores.closing import Closing
+from makegood.election.stores.closing import Closing, lasting
 from makegood.errors import ConfigError, StoreUnavailableError
 from makegood.folders import entered
 from makegood.threads import DaemonThreads
@@ -94,6 +94,7 @@ class SQLiteLeases(Closing):
 
     async def acquire(self, name: str, holder: str, nonce: str, ttl: float) -> Grant | None:
         """Take a lease that is free, expired or ours already (the same nonce)."""
+        lasting(ttl)
         return await self._do(
             lambda connection: self._acquire(connection, Grant(name, holder, nonce, 0, ttl))
         )
