@@ -10,9 +10,10 @@ import nats
 import pytest
 from azure.storage.blob.aio import ContainerClient
 from nats.js import api
+from nats.js import errors as failed
 from redis.asyncio import Redis
 
-from makegood.election import open_leases
+from makegood.election import Election, Grant, View, open_leases
 from makegood.election.stores import azure, zookeeper
 from makegood.election.stores.http import Http
 from makegood.election.stores.remote import RemoteLeases
@@ -96,6 +97,25 @@ async def test_a_nats_bucket_that_forgets_is_refused(
     await client.close()
 
 
+async def test_who_only_looks_makes_no_bucket(lease_server: Servers) -> None:
+    """A missing bucket says that nobody ever led; the first take makes it, and whoever looked before sees that."""
+    url = lease_server("nats").url
+    client = await nats.connect(url)
+    try:
+        async with open_leases(f"{url}/unseen") as onlooker, open_leases(f"{url}/unseen") as candidate:
+            watched = Election("lead", onlooker).watch(every=0.05)
+            assert await anext(watched) == View(None, 0, 0.0)
+            assert await onlooker.read("lead") is None
+            assert await onlooker.past_terms("lead") == []
+            await onlooker.release(Grant("lead", "a", "nonce", 0, 5.0))
+            with pytest.raises(failed.BucketNotFoundError):
+                await client.jetstream().key_value("unseen")
+            assert await candidate.acquire("lead", "a", "nonce", 5.0) == Grant("lead", "a", "nonce", 1, 5.0)
+            assert (await anext(watched)).leader == "a"
+    finally:
+        await client.close()
+
+
 async def test_a_nats_key_that_was_deleted_is_refused_since_its_epoch_is_lost(lease_server: Servers) -> None:
     url = lease_server("nats").url
     client = await nats.connect(url)
@@ -114,7 +134,7 @@ async def test_a_nats_key_that_was_deleted_is_refused_since_its_epoch_is_lost(le
 async def test_a_nats_key_that_serves_something_else_is_refused(lease_server: Servers) -> None:
     url = lease_server("nats").url
     async with open_leases(f"{url}/mine") as leases:
-        assert await leases.read("x") is None
+        assert await leases.acquire("other", "a", "n", 15) is not None
         client = await nats.connect(url)
         await (await client.jetstream().key_value("mine")).put("x", b'{"settings": 1}')
         with pytest.raises(ConfigError, match="used for something else"):

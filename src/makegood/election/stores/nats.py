@@ -1,8 +1,8 @@
 """Leases in a key-value bucket of NATS JetStream: one key per name, changed by compare-and-set on its revision.
 
-The bucket is made when it is missing, on disk, without an age limit; one with an age limit, or in memory, would forget epochs. A
-deleted key is refused: its epoch is lost, and must not begin again. Keys with a time to live are not used: they need a server of
-2.11, and leave no epoch; each observer judges expiry instead (``observed``).
+The bucket is made by the first take when it is missing, on disk, without an age limit; one with an age limit, or in memory, would
+forget epochs. A deleted key is refused: its epoch is lost, and must not begin again. Keys with a time to live are not used: they
+need a server of 2.11, and leave no epoch; each observer judges expiry instead (``observed``).
 
 **Best effort across crashes of the machine**: by default NATS writes to the disk in the background (``sync_interval``, two minutes),
 so that a power cut may take an epoch back. Replicate the bucket, or set ``sync_interval: always``.
@@ -55,8 +55,10 @@ class NatsLeases(ObservedLeases):
         self._turn = asyncio.Lock()
 
     async def get(self, name: str) -> tuple[Record, Version] | None:
-        """Read a key and its revision."""
-        kept = await self._connected()
+        """Read a key and its revision; where there is no bucket, nobody ever wrote one."""
+        kept = await self._connected(make=False)
+        if kept is None:
+            return None
         key = _key(name)
         try:
             entry = await kept.get(key)
@@ -73,7 +75,7 @@ class NatsLeases(ObservedLeases):
 
     async def put(self, name: str, record: Record, expect: Version | None) -> Version | None:
         """Write a key whose revision is known; 0: that never was."""
-        kept = await self._connected()
+        kept = await self._connected(make=True)
         try:
             return await kept.update(_key(name), record.encoded(), last=expect or 0)
         except refused.KeyWrongLastSequenceError:
@@ -104,32 +106,37 @@ class NatsLeases(ObservedLeases):
         if self._client is not None:
             self.later(self.disconnect())
 
-    async def _connected(self) -> Any:
+    async def _connected(self, *, make: bool) -> Any:
+        """Return the bucket; ``make`` it when it is missing, or return None: who only looks makes nothing."""
         async with self._turn:
-            if self._client is not None and self._client.is_connected and self._kept is not None:
-                return self._kept
-            await self.disconnect()
-            client = NATS()
+            if self._client is None or not self._client.is_connected:
+                await self.disconnect()
+            client = self._client or NATS()
             try:
-                # No reconnecting of its own: a call without an answer is tried again on a new connection.
-                await client.connect(
-                    self._servers, name="makegood election", allow_reconnect=False, max_reconnect_attempts=1,
-                    reconnect_time_wait=0, connect_timeout=max(1, round(self._timeout)),
-                    error_cb=_nothing, **self._options,
-                )  # fmt: skip
-                self._kept = await self._opened(client)
+                if self._client is None:
+                    # No reconnecting of its own: a call without an answer is tried again on a new connection.
+                    await client.connect(
+                        self._servers, name="makegood election", allow_reconnect=False, max_reconnect_attempts=1,
+                        reconnect_time_wait=0, connect_timeout=max(1, round(self._timeout)),
+                        error_cb=_nothing, **self._options,
+                    )  # fmt: skip
+                if self._kept is None:
+                    self._kept = await self._opened(client, make=make)
             except BaseException:
+                self._client = self._kept = None
                 self.later(_closed(client))
                 raise
             self._client = client
             return self._kept
 
-    async def _opened(self, client: NATS) -> Any:
-        """Return the bucket, made when it is missing."""
+    async def _opened(self, client: NATS, *, make: bool) -> Any:
+        """Return the bucket once it is known to keep what it is told; None: there is none."""
         stream = client.jetstream(timeout=self._timeout)
         try:
             kept = await stream.key_value(self._bucket)
         except refused.BucketNotFoundError:
+            if not make:
+                return None
             config = api.KeyValueConfig(
                 self._bucket, history=1, storage=api.StorageType.FILE, replicas=self._replicas
             )
