@@ -234,7 +234,7 @@ class Correspondent(ABC):
         remember: Duration = "7d",
     ) -> Sent:
         """Put a message into a queue: ``value`` as JSON. Returns its id once it is durable, and whether it was ``created``,
-        or is in ``conflict``: one of its id waits with another value, and stays; the log tells of it.
+        or is in ``conflict``: one of its id waits with another value, and stays.
 
         ``id``: a queue takes a message of the same id only once, and not again for ``remember`` after it was acknowledged; None
         draws one. ``reply_to``: where the sender wants to hear what becomes of it, "queue:NAME" or "https://…"; an inbox passes it
@@ -254,12 +254,6 @@ class Correspondent(ABC):
             remember=None if id is None else remember,  # nobody can say one again that was drawn
         )  # fmt: skip
         (sent,) = await self.store.send_messages([message], self._queue_limit)
-        if sent.conflict:
-            log.warning(
-                "queue %s has a message %s with another value: that one stays, this one was not sent",
-                queue,
-                sent.id,
-            )
         return sent
 
     def queue(self, name: str, *, lease: Duration = LEASE, tries: int = TRIES) -> Queue:

@@ -1,9 +1,7 @@
 """``makegood queue send | receive | ack | list | replay | drop`` and ``makegood notices list | retry | drop``."""
 
 import asyncio
-import logging
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
@@ -71,8 +69,7 @@ def send(cli: Cli, /, *, name: str, value: str, headers: tuple[str, ...], **opti
         async with connect(cli) as client:
             return await client.send(name, body, headers=heads, **options)
 
-    with _silent(logging.getLogger("makegood.queues")):  # it would tell of a conflict as well
-        sent = asyncio.run(put())
+    sent = asyncio.run(put())
     if not sent.created:
         other = ", with another value" if sent.conflict else ""
         cli.note(f"makegood: queue {name} knows a message {sent.id} already{other}: nothing was sent")
@@ -81,16 +78,6 @@ def send(cli: Cli, /, *, name: str, value: str, headers: tuple[str, ...], **opti
     elif not sent.conflict:
         cli.out.text(sent.id)
     click.get_current_context().exit(exits.REFUSED if sent.conflict else exits.DONE)
-
-
-@contextmanager
-def _silent(log: logging.Logger) -> Iterator[None]:
-    """Say nothing by ``log`` inside."""
-    before, log.disabled = log.disabled, True
-    try:
-        yield
-    finally:
-        log.disabled = before
 
 
 # -- receive, ack ------------------------------------------------------------------------------------------------------
