@@ -16,7 +16,7 @@ import asyncio
 import heapq
 import logging
 import random
-from collections.abc import Callable, KeysView, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from makegood import saga
@@ -28,7 +28,7 @@ from makegood.ids import show
 from makegood.messages import Message, Request
 from makegood.observing import Watch
 from makegood.store.protocol import Queues, Tasks
-from makegood.store.records import Batch, Claim, Committed, Draft, Inbox, Loaded
+from makegood.store.records import Batch, Claim, Committed, Draft, Loaded
 from makegood.store.rows import address
 from makegood.task import Held, Task
 from makegood.turns import Review, Turn, guilty, restored
@@ -109,7 +109,8 @@ class Scheduler:
         self._review = Review(clock.monotonic())
         self._births = Births(agents, clock)
         self._committing = 0
-        self._under_way: dict[asyncio.Task[None], KeysView[int]] = {}
+        self._under_way: dict[asyncio.Task[None], dict[int, list[Message]]] = {}
+        self._at_rest: list[int] = []
 
     # -- what others of the same process use -------------------------------------------------------------------------
 
@@ -243,22 +244,20 @@ class Scheduler:
         self._wake.clear()
         if self._poll is not None:
             self._reload.update(self._review.some(self._held, self._messages, self._clock.monotonic()))
+        if self._look_inbox and len(self._under_way) < _MOST_ABREAST:
+            await self._read_inbox()
         if self._under_way and not await self._may_begin():
             return True
         if self._reload:
             await self._read_again()
-        at_rest: list[int] = []
-        if self._look_inbox:
-            self._look_inbox = False
-            at_rest = self._merge(await self._store.inbox(self.node, 10_000))
         self._fire()
-        claim = self._wanted(at_rest)
+        claim = self._wanted()
         taken = self._take(plain=claim is None)
         if not taken and claim is None:
             return False
         working = self._carry_out(taken, claim)
         if self._abreast is not None and claim is None and len(taken) >= self._abreast:
-            self._under_way[asyncio.get_running_loop().create_task(working)] = taken.keys()
+            self._under_way[asyncio.get_running_loop().create_task(working)] = taken
         else:
             await working
         return True
@@ -266,7 +265,7 @@ class Scheduler:
     async def _may_begin(self) -> bool:
         """Return whether a turn may begin now; waits a moment when it may not, as others are under way.
 
-        Some may be at work abreast, each on tasks of its own, so that one is decided while the store writes others. What reads
+        Some may be at work abreast, each on tasks of its own, so that one is decided while the store writes others. What reads tasks
         from the store or claims is done when nothing is under way: else it would find what is just being changed.
         """
         for turn in [turn for turn in self._under_way if turn.done()]:
@@ -276,8 +275,8 @@ class Scheduler:
             return True
         due = bool(self._timers) and self._timers[0][0] <= self._clock.monotonic()
         most = len(self._under_way) >= _MOST_ABREAST
-        if not (due or self._reload or self._look_inbox or self._look_pending or most):
-            busy = sum(len(self._messages.keys() & turn) for turn in self._under_way.values())
+        if not (due or self._reload or self._at_rest or self._look_pending or most):
+            busy = sum(len(self._messages.keys() & turn.keys()) for turn in self._under_way.values())
             if self._abreast is not None and len(self._messages) - busy >= self._abreast:
                 return True
         await self._wake.wait()
@@ -327,7 +326,8 @@ class Scheduler:
         self._leave(taken, committed)
         self._give_back_slots(turn)
 
-    def _wanted(self, at_rest: Sequence[int]) -> Claim | None:
+    def _wanted(self) -> Claim | None:
+        at_rest, self._at_rest = self._at_rest, []
         if not self._claiming:
             return None
         room = min(self._claim, self._hold - len(self._held)) if self._look_pending else 0
@@ -335,16 +335,20 @@ class Scheduler:
             self._look_pending = False
         return Claim(max(0, room), tuple(at_rest)) if room > 0 or at_rest else None
 
-    def _merge(self, inbox: Inbox) -> list[int]:
+    async def _read_inbox(self) -> None:
+        """Read what has come, also while turns are under way: what they have taken is there until they are committed."""
+        self._look_inbox = False
+        taken = {m.seq for turn in self._under_way.values() for messages in turn.values() for m in messages}
+        inbox = await self._store.inbox(self.node, 10_000)
         for task, messages in inbox.messages.items():
+            fresh = [m for m in messages if m.seq not in taken]
             if task in self._held:
                 known = {m.seq for m in self._messages.get(task, ())}
-                self._messages.setdefault(task, []).extend(m for m in messages if m.seq not in known)
-            else:  # the store says that it is ours, memory does not: read it
+                if fresh := [m for m in fresh if m.seq not in known]:
+                    self._messages.setdefault(task, []).extend(fresh)
+            elif fresh:  # the store says that it is ours, memory does not: read it
                 self._reload.add(task)
-        if self._reload:
-            self._wake.set()
-        return inbox.at_rest
+        self._at_rest = inbox.at_rest
 
     def _fire(self) -> None:
         now = self._clock.monotonic()

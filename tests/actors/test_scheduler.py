@@ -81,6 +81,50 @@ async def test_commits_abreast_share_no_task_and_lose_nothing(
     assert 2 <= most <= 4
 
 
+async def test_what_agents_elsewhere_answer_is_read_while_commits_are_under_way(
+    store: Store, other: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is being committed is still in the inbox then: it is neither taken twice, nor is its task read again when it has ended."""
+    app, chain = chain_app(4)
+    store.abreast = 2
+    under_way = beside = loads = 0
+    commit, inbox, load = store.commit, store.inbox, store.load
+
+    async def committing(batch: Batch) -> Committed:
+        nonlocal under_way
+        under_way += 1
+        try:
+            return await commit(batch)
+        finally:
+            under_way -= 1
+
+    async def reading(node: int, limit: int) -> Inbox:
+        nonlocal beside
+        beside += under_way > 0
+        return await inbox(node, limit)
+
+    async def loading(node: int, tasks: Sequence[int]) -> list[Loaded]:
+        nonlocal loads
+        loads += 1
+        return await load(node, tasks)
+
+    monkeypatch.setattr(store, "commit", committing)
+    monkeypatch.setattr(store, "inbox", reading)
+    monkeypatch.setattr(store, "load", loading)
+    async with (
+        Node(app, store, roles=("scheduler",), options=QUIET) as node,
+        Node(app, other, roles=("agent",), options=QUIET),
+    ):
+        tasks = await asyncio.gather(*(node.client.submit(chain, f"order-{n}") for n in range(60)))
+        results = await asyncio.gather(*(task.result(timeout="50s") for task in tasks))
+        assert sorted(results) == sorted(f"order-{n}" for n in range(60))
+        for task in tasks:
+            said = [event.note async for event in task.events(follow=False)]
+            assert not any(said), "nothing came too late, or twice"
+    assert beside > 0
+    assert loads == 0
+
+
 async def test_a_node_that_stops_gives_its_tasks_back_and_another_goes_on(store: Store, other: Store) -> None:
     app = mg.App("shop")
     desk = app.agent("desk")
