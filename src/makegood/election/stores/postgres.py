@@ -11,7 +11,8 @@ server, which takes a second connection that a black hole swallows as well: the 
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
-from typing import TypeAlias, TypeVar
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 
 import asyncpg
@@ -60,15 +61,30 @@ create table if not exists {SCHEMA}.term (
 _GONE = (OSError, asyncpg.PostgresConnectionError, asyncpg.InterfaceError, pg.InternalClientError)
 
 
+@dataclass(slots=True, eq=False)
+class _Line:
+    """A connection, for one call at a time."""
+
+    connection: "Connection | None" = None
+    made: bool = False
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    def drop(self) -> None:
+        """Let go of the connection without a word; nothing is cancelled at the server."""
+        connection, self.connection = self.connection, None
+        if connection is not None:
+            connection.terminate()
+
+
 class PostgresLeases(Closing):
     """A lease store in the database that ``url`` names. ``timeout``: how long a call may take."""
 
     def __init__(self, url: str, *, timeout: Duration = 5) -> None:
         self._url = url
         self._timeout = seconds(timeout, name="timeout", least=0.01)
-        self._connection: Connection | None = None
-        self._made = False
-        self._turn = asyncio.Lock()
+        self._line = _Line()
+        self._taking: dict[str, asyncio.Task[Any]] = {}
+        self._leaving: dict[asyncio.Task[None], tuple[_Line, asyncio.Task[Any]]] = {}
         parts = urlsplit(url)
         self._where = f"the leases in PostgreSQL at {parts.hostname or 'localhost'}{parts.path}"
 
@@ -83,7 +99,7 @@ class PostgresLeases(Closing):
                 return None  # it is held: somebody's transaction stands guard
             return None if row is None else Grant(name, holder, nonce, row["epoch"], ttl)
 
-        return await self._do(take)
+        return await self._do(take, nonce=nonce)
 
     async def renew(self, grant: Grant) -> bool:
         """Extend a lease that is still held; False when the term is over."""
@@ -91,7 +107,10 @@ class PostgresLeases(Closing):
         return await self._do(lambda connection: connection.fetchrow(_SQL.renew, *values)) is not None
 
     async def release(self, grant: Grant) -> None:
-        """Free a lease that is still this grant's."""
+        """Free a lease that is still this grant's, after a take of it that is under way: or the take might come later."""
+        taking = self._taking.get(grant.nonce)
+        if taking is not None:
+            await asyncio.wait([taking], timeout=self._timeout)
         await self._do(lambda connection: connection.execute(_SQL.release, grant.name, grant.nonce))
 
     async def read(self, name: str) -> LeaseView | None:
@@ -128,37 +147,72 @@ class PostgresLeases(Closing):
         return Fence("postgresql", _FENCE, values)
 
     async def close(self) -> None:
-        """Close the connection."""
-        connection, self._connection = self._connection, None
-        if connection is not None:
+        """Close the connections."""
+        line, self._line = self._line, _Line()
+        for left, going in self._leaving.values():
+            left.drop()
+            going.cancel()
+        await asyncio.gather(*self._leaving)
+        if line.connection is not None:
             with contextlib.suppress(TimeoutError, asyncpg.PostgresError, *_GONE):
-                await connection.close(timeout=self._timeout)
+                await line.connection.close(timeout=self._timeout)
 
-    async def _do(self, work: Callable[[Connection], Awaitable[T]], *, make: bool = True) -> T:
-        """Run one call, the others waiting; ``make`` the tables, if they are missing: who only looks writes nothing. Its task is never cancelled: when nobody waits for it any more, its connection is dropped."""
-        going = asyncio.get_running_loop().create_task(self._call(work, make=make))
+    async def _do(
+        self, work: Callable[[Connection], Awaitable[T]], *, make: bool = True, nonce: str = ""
+    ) -> T:
+        """Run one call, the others waiting; ``make`` the tables, if they are missing: who only looks writes nothing. ``nonce``: of a take.
+
+        When nobody waits for it any more its connection is dropped; a take keeps it to its end, since ``release`` waits for it.
+        """
+        line = self._line
+        going = asyncio.get_running_loop().create_task(self._call(line, work, make=make))
+        if nonce:
+            self._taking[nonce] = going
+            going.add_done_callback(lambda done: self._taken(nonce, done))
         try:
             async with asyncio.timeout(self._timeout):
                 return await asyncio.shield(going)
         except TimeoutError as silent:
             if going.done() and not going.cancelled() and going.exception() is silent:
                 raise StoreUnavailableError(f"{self._where}: {silent}") from silent
+            await _ended(line, going)
             raise StoreUnavailableError(f"{self._where}: no answer within {self._timeout:g} s") from silent
         finally:
-            if not going.done():
-                self._drop()
-                going.cancel()
-                await asyncio.wait([going], timeout=1)
+            if not going.done() and nonce:
+                self._leave(line, going)
+            elif not going.done():
+                await _ended(line, going)
 
-    async def _call(self, work: Callable[[Connection], Awaitable[T]], *, make: bool) -> T:
-        async with self._turn:
+    def _leave(self, line: _Line, going: "asyncio.Task[Any]") -> None:
+        """Leave a call and its connection to themselves; the next one gets another connection."""
+        if self._line is line:
+            self._line = _Line()
+        leaving = asyncio.get_running_loop().create_task(self._left(line, going))
+        self._leaving[leaving] = line, going
+        leaving.add_done_callback(self._leaving.pop)
+
+    async def _left(self, line: _Line, going: "asyncio.Task[Any]") -> None:
+        """Let a call that nobody waits for any more come to its end, within its time-out, then those that wait for its connection."""
+        await asyncio.wait([going], timeout=self._timeout)
+        if not going.done():
+            await _ended(line, going)
+        async with line.turn:
+            line.drop()
+
+    def _taken(self, nonce: str, done: "asyncio.Task[Any]") -> None:
+        if self._taking.get(nonce) is done:
+            del self._taking[nonce]
+
+    async def _call(self, line: _Line, work: Callable[[Connection], Awaitable[T]], *, make: bool) -> T:
+        async with line.turn:
             try:
-                connection = await self._dialled()
-                if make and not self._made:
-                    await self._make(connection)
+                connection = await self._dialled(line)
+                if make and not line.made:
+                    await _make(connection)
+                    line.made = True
                 return await work(connection)
             except _GONE as lost:
-                self._drop()
+                line.drop()
                 raise StoreUnavailableError(f"{self._where}: {str(lost) or type(lost).__name__}") from lost
             except pg.InvalidAuthorizationSpecificationError as barred:
                 raise ConfigError(f"{self._where}: {barred}") from None
@@ -169,17 +223,12 @@ class PostgresLeases(Closing):
             ) as wrong:
                 raise ConfigError(f"{self._where}: {wrong}") from wrong
             except asyncpg.PostgresError as fault:
-                self._drop()
+                line.drop()
                 raise StoreUnavailableError(f"{self._where}: {fault}") from fault
 
-    def _drop(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.terminate()
-
-    async def _dialled(self) -> Connection:
-        if self._connection is not None and not self._connection.is_closed():
-            return self._connection
+    async def _dialled(self, line: _Line) -> Connection:
+        if line.connection is not None and not line.connection.is_closed():
+            return line.connection
         wait = f"{max(1, round(self._timeout * 500))}ms"
         settings: dict[str, str] = {
             "lock_timeout": wait,
@@ -202,14 +251,20 @@ class PostgresLeases(Closing):
         except BaseException:
             made.terminate()
             raise
-        self._connection = made
-        self._made = False
+        line.connection, line.made = made, False
         return made
 
-    async def _make(self, connection: Connection) -> None:
-        if not await connection.fetchval(_KNOWN):
-            await connection.execute(_TABLES)
-        self._made = True
+
+async def _make(connection: Connection) -> None:
+    if not await connection.fetchval(_KNOWN):
+        await connection.execute(_TABLES)
+
+
+async def _ended(line: _Line, going: "asyncio.Task[Any]") -> None:
+    """Drop a connection, and end the call on it. The connection goes first: a query is never cancelled."""
+    line.drop()
+    going.cancel()
+    await asyncio.wait([going], timeout=1)
 
 
 def from_url(url: str, *, clock: Clock, timeout: float) -> PostgresLeases:  # noqa: ARG001 - the server's clock judges
