@@ -244,6 +244,9 @@ class Scheduler:
         self._wake.clear()
         if self._poll is not None:
             self._reload.update(self._review.some(self._held, self._messages, self._clock.monotonic()))
+        for turn in [turn for turn in self._under_way if turn.done()]:
+            del self._under_way[turn]
+            turn.result()
         if self._look_inbox and len(self._under_way) < _MOST_ABREAST:
             await self._read_inbox()
         if self._under_way and not await self._may_begin():
@@ -268,11 +271,6 @@ class Scheduler:
         Some may be at work abreast, each on tasks of its own, so that one is decided while the store writes others. What reads tasks
         from the store or claims is done when nothing is under way: else it would find what is just being changed.
         """
-        for turn in [turn for turn in self._under_way if turn.done()]:
-            del self._under_way[turn]
-            turn.result()
-        if not self._under_way:
-            return True
         due = bool(self._timers) and self._timers[0][0] <= self._clock.monotonic()
         most = len(self._under_way) >= _MOST_ABREAST
         if not (due or self._reload or self._at_rest or self._look_pending or most):

@@ -125,6 +125,33 @@ async def test_what_agents_elsewhere_answer_is_read_while_commits_are_under_way(
     assert loads == 0
 
 
+async def test_the_inbox_is_read_once_turns_have_ended_that_left_no_room_for_it(store: Store) -> None:
+    """Four had just ended when the ring came; nothing was taken, and without a poll the Scheduler slept on it for ever."""
+    reads = 0
+    inbox = store.inbox
+
+    async def reading(node: int, limit: int) -> Inbox:
+        nonlocal reads
+        reads += 1
+        return await inbox(node, limit)
+
+    async with Node(None, store, roles=("scheduler",), options=QUIET) as node:
+        scheduler = node.scheduler
+        assert scheduler is not None
+        async with asyncio.timeout(20):
+            while scheduler._look_inbox or scheduler._look_pending:
+                await asyncio.sleep(0.01)
+        store.inbox = reading  # type: ignore[method-assign]
+        for _ in range(4):
+            ended: asyncio.Task[None] = asyncio.create_task(asyncio.sleep(0))
+            await ended
+            scheduler._under_way[ended] = {}
+        scheduler._ring_inbox()
+        async with asyncio.timeout(20):
+            while not reads:
+                await asyncio.sleep(0.01)
+
+
 async def test_a_node_that_stops_gives_its_tasks_back_and_another_goes_on(store: Store, other: Store) -> None:
     app = mg.App("shop")
     desk = app.agent("desk")
