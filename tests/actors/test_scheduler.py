@@ -10,6 +10,7 @@ import makegood as mg
 from makegood import saga, turns
 from makegood.client import Client
 from makegood.node import Node
+from makegood.scheduler import Scheduler
 from makegood.store.protocol import Store
 from makegood.store.records import Batch, Committed, Inbox, Loaded
 from tests.actors.benchapp import chain_app
@@ -87,21 +88,25 @@ async def test_what_agents_elsewhere_answer_is_read_while_commits_are_under_way(
     """What is being committed is still in the inbox then: it is neither taken twice, nor is its task read again when it has ended."""
     app, chain = chain_app(4)
     store.abreast = 2
-    under_way = beside = loads = 0
+    beside = loads = 0
+    held: set[int] = set()
+    read = asyncio.Event()
     commit, inbox, load = store.commit, store.inbox, store.load
 
     async def committing(batch: Batch) -> Committed:
-        nonlocal under_way
-        under_way += 1
-        try:
-            return await commit(batch)
-        finally:
-            under_way -= 1
+        if len(batch.decisions) >= 2 and batch.claim is None and not held:
+            held.add(id(batch))  # this one lasts until the inbox was read
+            async with asyncio.timeout(20):
+                await read.wait()
+        return await commit(batch)
 
     async def reading(node: int, limit: int) -> Inbox:
         nonlocal beside
-        beside += under_way > 0
-        return await inbox(node, limit)
+        found = await inbox(node, limit)
+        if held and not read.is_set():
+            beside += 1
+            read.set()
+        return found
 
     async def loading(node: int, tasks: Sequence[int]) -> list[Loaded]:
         nonlocal loads
@@ -125,31 +130,37 @@ async def test_what_agents_elsewhere_answer_is_read_while_commits_are_under_way(
     assert loads == 0
 
 
-async def test_the_inbox_is_read_once_turns_have_ended_that_left_no_room_for_it(store: Store) -> None:
+async def test_the_inbox_is_read_once_turns_have_ended_that_left_no_room_for_it(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Four had just ended when the ring came; nothing was taken, and without a poll the Scheduler slept on it for ever."""
-    reads = 0
     inbox = store.inbox
 
     async def reading(node: int, limit: int) -> Inbox:
-        nonlocal reads
-        reads += 1
+        read.set()
         return await inbox(node, limit)
 
+    rested, read = asyncio.Event(), asyncio.Event()
+    rest = Scheduler._rest
+
+    async def resting(scheduler: Scheduler) -> None:
+        rested.set()
+        await rest(scheduler)
+
+    monkeypatch.setattr(Scheduler, "_rest", resting)
     async with Node(None, store, roles=("scheduler",), options=QUIET) as node:
         scheduler = node.scheduler
         assert scheduler is not None
         async with asyncio.timeout(20):
-            while scheduler._look_inbox or scheduler._look_pending:  # noqa: ASYNC110 - nothing rings for it
-                await asyncio.sleep(0.01)
-        store.inbox = reading  # type: ignore[method-assign]
+            await rested.wait()
+        monkeypatch.setattr(store, "inbox", reading)
         for _ in range(4):
             ended: asyncio.Task[None] = asyncio.create_task(asyncio.sleep(0))
             await ended
             scheduler._under_way[ended] = {}
         scheduler._ring_inbox()
         async with asyncio.timeout(20):
-            while not reads:  # noqa: ASYNC110 - nothing rings for it
-                await asyncio.sleep(0.01)
+            await read.wait()
 
 
 async def test_a_node_that_stops_gives_its_tasks_back_and_another_goes_on(store: Store, other: Store) -> None:

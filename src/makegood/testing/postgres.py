@@ -34,6 +34,7 @@ from types import TracebackType
 from typing import Literal, Self
 
 from makegood.errors import ConfigError, StoreUnavailableError
+from makegood.testing.ports import free_port
 
 Mode = Literal["smart", "fast", "immediate"]
 
@@ -288,7 +289,7 @@ class PrivateServer:
             os.chown(self.data / "standby.signal", self._user.uid, self._user.gid)
         password.unlink()
         for left in reversed(range(_TRIES)):
-            self.port = _free_port()
+            self.port = free_port()
             try:
                 self._launch(0.0)
             except StoreUnavailableError:
@@ -434,13 +435,6 @@ def _texts(body: bytes) -> tuple[str | None, ...]:
         found.append(None if length < 0 else body[place : place + length].decode())
         place += max(0, length)
     return tuple(found)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def main(arguments: list[str] | None = None) -> int:

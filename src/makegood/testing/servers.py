@@ -24,6 +24,7 @@ from types import TracebackType
 from typing import Literal, Self
 
 from makegood.errors import ConfigError, StoreUnavailableError
+from makegood.testing.ports import free_port
 
 ServerKind = Literal["redis", "nats", "etcd", "azurite", "zookeeper"]
 
@@ -102,7 +103,7 @@ def _nats(folder: Path, port: int) -> list[str]:
 
 
 def _etcd(folder: Path, port: int) -> list[str]:
-    here, peers = f"http://127.0.0.1:{port}", f"http://127.0.0.1:{_free_port()}"
+    here, peers = f"http://127.0.0.1:{port}", f"http://127.0.0.1:{free_port()}"
     return [
         program("etcd", "etcd-server"), "--name", "one", "--data-dir", str(folder / "data"),
         "--listen-client-urls", here, "--advertise-client-urls", here,
@@ -142,13 +143,6 @@ RECIPES: dict[ServerKind, _Recipe] = {
 """The servers that can be started here."""
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port
-
-
 class LeaseServer:
     """A private server of a kind. Raises ``ConfigError`` when its programs are not installed."""
 
@@ -172,7 +166,7 @@ class LeaseServer:
         atexit.register(self.close)
         try:
             for left in reversed(range(_TRIES)):
-                self.port = _free_port()
+                self.port = free_port()
                 try:
                     self.start()
                 except StoreUnavailableError:  # the port was snatched away
