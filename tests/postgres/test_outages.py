@@ -155,12 +155,27 @@ async def test_a_connection_dropped_between_preparing_and_running_a_statement_is
     assert torn
 
 
+async def noticed(store: PostgresStore) -> None:
+    """Wait until the driver has seen that its connections are gone.
+
+    The server's end is known here a moment earlier, and what is written in that moment is sent: of a commit that was sent the store asks
+    until it knows what became of it, and so reports nothing at once.
+    """
+    for connection in tuple(store._dialer.living):
+        gone = asyncio.Event()
+        connection.add_termination_listener(lambda _, gone=gone: gone.set())
+        if not connection.is_closed():
+            async with asyncio.timeout(20):
+                await gone.wait()
+
+
 async def test_a_stopped_server_is_reported_at_once_by_every_slice(
     store: PostgresStore, server: PrivateServer
 ) -> None:
     scheduler = await running(store, 1)
     grant = await term(store)
     await asyncio.to_thread(server.stop, "immediate")
+    await noticed(store)
     asking: list[Coroutine[Any, Any, Any]] = [
         store.submit([draft(2)]),
         store.find(Filter()),
