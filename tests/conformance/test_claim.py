@@ -11,7 +11,19 @@ from makegood.messages import Act, Message
 from makegood.store.protocol import Store
 from makegood.store.records import Batch, Claim, Filter, Loaded, TaskView
 from makegood.task import Held
-from tests.conformance.builders import Memory, agent, begin, draft, hand, info, offer, running, term, to_state
+from tests.conformance.builders import (
+    Memory,
+    agent,
+    begin,
+    done,
+    draft,
+    hand,
+    info,
+    offer,
+    running,
+    term,
+    to_state,
+)
 from tests.conformance.worlds import World
 
 
@@ -312,3 +324,19 @@ async def test_ten_thousand_tasks_are_taken_over_in_batches(store: Store, world:
     assert len(await new.claim(700, lambda memory: to_state(memory, "processing"))) == 300
     assert all(loaded.steps[0].doing == "do" for loaded in new.seen)
     assert replace(new.seen[0].task).epoch == 2
+
+
+async def test_a_claim_that_uses_up_a_request_that_is_gone_is_lost_and_the_rest_is_written(
+    store: Store,
+) -> None:
+    """The fence holds for what is claimed in this very transaction, too; the task waits as before."""
+    await store.submit([draft(1), draft(2)])
+    scheduler = await hand(store)
+
+    def mistaken(memory: Memory) -> Decision:
+        return done(memory, 0) if memory.task.id == 1 else begin(memory)
+
+    assert await scheduler.claim(10, mistaken) == [2]
+    assert scheduler.committed.lost == {1}
+    assert (await view(store, 1)).state == "pending"
+    assert await scheduler.claim(10) == [1]

@@ -110,10 +110,9 @@ class _Commit:
             with self.tx.savepoint():
                 withdrawn = self._write(decisions)
         except OvertakenError:
-            held = self._held([d for d in decisions if d.task.id not in self.claimed])
-            losers = self.done.lost | self._losers(held)
-            self.done.lost |= losers
-            self.apply([d for d in decisions if d.task.id not in losers])
+            self._held([d for d in decisions if d.task.id not in self.claimed])
+            self.done.lost |= self._losers(decisions)
+            self.apply([d for d in decisions if d.task.id not in self.done.lost])
         except DATA_FAULTS as fault:
             if len(decisions) > 1:
                 middle = len(decisions) // 2
