@@ -137,6 +137,9 @@ async def test_the_inbox_is_read_once_turns_have_ended_that_left_no_room_for_it(
         read.set()
         return await inbox(node, limit)
 
+    async def turn() -> None:
+        """Have nothing to do."""
+
     rested, read = asyncio.Event(), asyncio.Event()
     rest = Scheduler._rest
 
@@ -152,7 +155,7 @@ async def test_the_inbox_is_read_once_turns_have_ended_that_left_no_room_for_it(
             await rested.wait()
         monkeypatch.setattr(store, "inbox", reading)
         for _ in range(4):
-            ended: asyncio.Task[None] = asyncio.create_task(asyncio.sleep(0))
+            ended = asyncio.create_task(turn())
             await ended
             scheduler._under_way[ended] = {}
         scheduler._ring_inbox()
