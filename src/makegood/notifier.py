@@ -64,7 +64,7 @@ class Patience:
 class Notifier:
     """Sends notices. ``node``: the process's number, as registered; set it before ``run``.
 
-    ``hosts``, ``poster``: whom to, and by what. ``timeout``: of one post, in seconds. ``poll``: seconds between looks at the store
+    ``hosts``, ``poster``: whom to, and by what; ``patience``: how often. ``timeout``: of one post, in seconds. ``poll``: seconds between looks at the store
     behind the wake-ups, None = never.
     """
 
@@ -86,7 +86,7 @@ class Notifier:
         self.hosts = hosts
         self._clock = clock
         self._rng = rng
-        self._patience = patience or Patience()
+        self.patience = patience or Patience()
         self._timeout = timeout
         self._lease = 3 * timeout
         self._poll = poll
@@ -245,9 +245,9 @@ class Notifier:
         refused = isinstance(fault, RefusedTargetError)
         if not refused:
             self._fails[notice.host] = self._fails.get(notice.host, 0) + 1
-        if refused or tries >= self._patience.tries:
+        if refused or tries >= self.patience.tries:
             return Sending(notice.task, notice.sequence, "dead", error=str(fault))
-        wait = self._patience.after(tries, _asked(fault, self._clock.wall()), self._rng)
+        wait = self.patience.after(tries, _asked(fault, self._clock.wall()), self._rng)
         task = show(notice.task)
         text = "notice %d of task %s, once more in %.0f s: %s"
         log.info(text, notice.sequence, task, wait, fault, extra={"task": task})

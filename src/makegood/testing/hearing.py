@@ -8,6 +8,7 @@ import msgspec
 
 from makegood.errors import DeliveryError
 from makegood.ids import parse
+from makegood.notifier import Patience
 from makegood.posting import Hosts
 from makegood.testing.around import RECEIVERS, RECEIVING
 from makegood.testing.history import History
@@ -17,6 +18,13 @@ TIMEOUT = 2.0
 """Seconds that a Notifier waits for a receiver."""
 TRIES = 4
 """Posts of a notice before it is given up."""
+
+
+def patience(keep: float | None) -> Patience:
+    """Return how often a Notifier tries: soon, as all of a world waits for it, but where a janitor keeps things shortly, who has to
+    leave what was not told yet.
+    """
+    return Patience(TRIES) if keep is not None else Patience(TRIES, wait=1.0, factor=2.0)
 
 
 def note(history: History, node: str, by: str, body: bytes) -> None:

@@ -12,7 +12,7 @@ A storm takes thousands of steps, so what happens in each is said without detour
 lie in the heap behind their times, which are compared without a call.
 
 It relies on few private names of asyncio: ``_run_once``, ``_ready``, ``_scheduled``, ``_stopping``, ``_timer_cancelled_count``, and
-``_context``, ``_callback``, ``_args``, ``_cancelled``, ``_when`` and ``_scheduled`` of handles: the same in Python 3.11 to 3.13.
+all that handles have: the same in Python 3.11 to 3.13.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ import heapq
 import random
 from asyncio import base_events
 from collections.abc import Callable, Coroutine
-from contextvars import Context, ContextVar
+from contextvars import Context, ContextVar, copy_context
 from functools import partial
 from typing import Any, TypeVar
 
@@ -67,6 +67,45 @@ def current_process() -> Process | None:
     return PROCESS.get()
 
 
+Callback = Callable[..., object]
+
+
+class _Handle(asyncio.Handle):
+    """Asyncio's, made without asking for its debug mode."""
+
+    __slots__ = ()
+
+    def __init__(
+        self, callback: Callback, args: tuple[Any, ...], loop: "Loop", context: Context | None
+    ) -> None:
+        self._callback: Any = callback
+        self._args: Any = args
+        self._loop = loop
+        self._context = copy_context() if context is None else context
+        self._cancelled = False
+        self._repr = None
+        self._source_traceback = None
+
+
+class _Timer(asyncio.TimerHandle):
+    """The same for one that is in the heap from the beginning."""
+
+    __slots__ = ()
+
+    def __init__(
+        self, when: float, callback: Callback, args: tuple[Any, ...], loop: "Loop", context: Context | None
+    ) -> None:
+        self._callback: Any = callback
+        self._args: Any = args
+        self._loop = loop
+        self._context = copy_context() if context is None else context
+        self._cancelled = False
+        self._repr = None
+        self._source_traceback = None
+        self._when = when
+        self._scheduled = True
+
+
 class Loop(base_events.BaseEventLoop):
     """The event loop of a world. ``rng`` decides between processes; ``now`` is the world's true time, in seconds;
     ``broken``: what was raised in callbacks of the world's own, where nobody else would hear of it; ``resuming``: called before each
@@ -101,7 +140,7 @@ class Loop(base_events.BaseEventLoop):
         self, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> asyncio.Handle:
         """Run a callback soon."""
-        handle = asyncio.Handle(callback, args, self, context)
+        handle = _Handle(callback, args, self, context)
         self._ready.append(handle)  # type: ignore[attr-defined]
         return handle
 
@@ -109,16 +148,18 @@ class Loop(base_events.BaseEventLoop):
         self, delay: float, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> asyncio.TimerHandle:
         """Run a callback after so many virtual seconds."""
-        return self.call_at(self.now + delay, callback, *args, context=context)
+        when = self.now + delay
+        timer = _Timer(when, callback, args, self, context)
+        heapq.heappush(self._scheduled, (when, timer))  # type: ignore[attr-defined]
+        return timer
 
     def call_at(  # type: ignore[override]  # the same, told more simply
         self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> asyncio.TimerHandle:
         """Run a callback at a virtual time."""
-        timer: Any = asyncio.TimerHandle(when, callback, args, self, context)
-        timer._scheduled = True
+        timer = _Timer(when, callback, args, self, context)
         heapq.heappush(self._scheduled, (when, timer))  # type: ignore[attr-defined]
-        return timer  # type: ignore[no-any-return]
+        return timer
 
     def call_soon_threadsafe(  # type: ignore[override]  # the same, told more simply
         self, callback: Callable[..., object], *args: Any, context: Context | None = None

@@ -19,7 +19,7 @@ from makegood.store import Store
 from makegood.store.sqlite import SQLiteStore
 from makegood.testing.around import SWEEP
 from makegood.testing.clocks import SimulatedClock
-from makegood.testing.hearing import TIMEOUT, TRIES, Post, hosts
+from makegood.testing.hearing import TIMEOUT, Post, hosts, patience
 from makegood.testing.history import History
 from makegood.testing.loop import Process
 from makegood.testing.recorder import Recorder
@@ -168,7 +168,7 @@ class Member:
         engine = replace(self.world.swarm.engine, tell=None, leaderless=None)
         if self.world.swarm.around is None:
             return engine
-        engine = replace(engine, webhook_timeout=TIMEOUT, webhook_tries=TRIES)
+        engine = replace(engine, webhook_timeout=TIMEOUT)
         keep = self.world.swarm.around.keep
         return engine if keep is None else replace(engine, keep=keep, sweep=SWEEP)
 
@@ -177,8 +177,10 @@ class Member:
         for slots in node.agents.slots.values() if node.agents is not None else ():
             if slots.circuit is not None:
                 self._watch(slots.address, slots.circuit)
-        if self.world.swarm.around is not None and node.notifier is not None:
+        around = self.world.swarm.around
+        if around is not None and node.notifier is not None:
             node.notifier.hosts, node.notifier.poster = hosts(), Post(self.world)
+            node.notifier.patience = patience(around.keep)
             node.client.only_to(node.notifier.hosts)
 
     def _watch(self, address: str, circuit: Circuit) -> None:

@@ -90,7 +90,7 @@ class _Told:
 class Recorder:
     """Turns logged changes into history. ``store_id``: of the world's store.
 
-    ``heard``: replies that schedulers took in memory; ``came``: when others were left in the store, by its clock. ``names`` of
+    ``changes``: rows that the connection had changed in all when the transaction began. ``heard``: replies that schedulers took in memory; ``came``: when others were left in the store, by its clock. ``names`` of
     processes by node number; ``steps``: name, attempt and round of each step as last committed.
     """
 
@@ -98,6 +98,7 @@ class Recorder:
     store_id: str
     outcome: str = "rolled back"
     process: str = ""
+    changes: int = -1
     names: dict[int, str] = field(default_factory=dict)
     heard: dict[tuple[int, int, int], str] = field(default_factory=dict)
     steps: dict[tuple[int, int], tuple[str, int, int]] = field(default_factory=dict)
@@ -123,6 +124,8 @@ class Recorder:
 
     def done(self, tx: Transaction, verb: str, fields: Mapping[str, Any]) -> None:
         """One kind of operation has done its work within the transaction."""
+        if tx.connection.total_changes == self.changes:
+            return  # nothing was changed, so nothing was logged
         logged = tx.connection.execute("select * from makegood_log order by n").fetchall()
         if not logged:
             return

@@ -30,6 +30,7 @@ from makegood.testing.swarm import Swarm
 _ASKED, _ANSWERED = ("kill", "stop", "store down"), ("kill", "stop")
 _AT_COMMIT = ("kill", "ambiguous committed", "ambiguous not committed", "slow commit", "stop")
 _LONGEST_COMMIT = 3.0
+_ONCE = ("pragma fullfsync =", "pragma checkpoint_fullfsync =", "create temp ")
 
 
 class Surroundings(Protocol):
@@ -93,7 +94,23 @@ class WatchedConnection(sqlite3.Connection):
 
 
 class SharedConnection(WatchedConnection):
-    """One that outlives the processes which use it: to close it is to undo what is open."""
+    """One that outlives the processes which use it: to close it is to undo what is open.
+
+    Each process that starts sets it up. Flags that are set again, and triggers that are there, would change nothing, but for a flag
+    SQLite compiles all its statements anew, a fifteenth of a world's work: so what was said before is not said again.
+    """
+
+    said: set[str]
+    """What has prepared it."""
+
+    def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
+        """Execute a statement, one that prepares the connection only once."""
+        if sql[0] in "pc":  # pragma, create, commit
+            if sql in self.said:
+                return self.cursor()
+            if sql.startswith(_ONCE):
+                self.said.add(sql)
+        return super().execute(sql, parameters)
 
     def close(self) -> None:
         """Undo what was not committed, as the system does for whoever lets go of a file."""
@@ -121,7 +138,10 @@ class Files:
         """Return the connection that reads, or the one that writes."""
         if self.reading not in self._open:
             alone = f"{uri}&vfs=unix-excl" if os.name == "posix" else uri
-            self._open[self.reading] = connect(alone, factory=SharedConnection)  # type: ignore[assignment]
+            made = connect(alone, factory=SharedConnection)
+            assert isinstance(made, SharedConnection)
+            made.said = set()
+            self._open[self.reading] = made
         return self._open[self.reading]
 
     def close(self) -> None:
@@ -209,6 +229,11 @@ class InlineLine(Line):
         finally:
             if self._watching is not None:
                 self._watching.watched = None  # another process may write next
+
+    def _begin(self) -> sqlite3.Connection:
+        connection = super()._begin()
+        self._world.recorder.changes = connection.total_changes
+        return connection
 
     def _stands(self, failure: sqlite3.Error) -> bool:
         self._looking = True
