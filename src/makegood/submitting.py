@@ -1,5 +1,6 @@
 """What submitting one task and submitting many have in common, and with or without a connection of the caller's."""
 
+import asyncio
 import warnings
 from collections.abc import (
     AsyncIterable,
@@ -33,6 +34,7 @@ BATCH = 500
 MOST_KEY = 500
 """Characters of a key: PostgreSQL's index takes no longer one, whatever they are."""
 _MOST_BYTES = 4 * 1024 * 1024
+_SLICE = 50  # inputs planned without a pause: a millisecond
 
 
 def plan_of(workflow: Any, inputs: tuple[Any, ...]) -> Plan[Any]:
@@ -173,6 +175,15 @@ class Many:
         if rest := self.rest():
             yield rest
 
+    async def next(self, items: Iterator[Any]) -> list[Plan[Any]]:
+        """Return the next batch of an iterator, empty after the last, and let others run meanwhile."""
+        for n, item in enumerate(items):
+            if n % _SLICE == 0:
+                await asyncio.sleep(0)
+            if full := self.add(item):
+                return full
+        return self.rest()
+
 
 class _Begun:
     """Says so when nobody has begun."""
@@ -191,7 +202,7 @@ class _Begun:
 class Submissions(_Begun, Generic[R_co]):
     """Tasks that are being submitted, batch after batch, while one goes through their handles.
 
-    ``async for task in submissions`` keeps one batch in memory; ``await submissions`` returns the handles of all. Before either
+    ``async for task in submissions`` keeps a batch or two in memory; ``await submissions`` returns the handles of all. Before either
     nothing is submitted. A ``KeyConflict`` is raised in the turn of its task; the rest of its batch is submitted.
     """
 
@@ -283,7 +294,8 @@ class Submitter(Waiting):
         batch: int = BATCH,
         connection: Any = None,
     ) -> Submissions[Any]:
-        """Submit a task for each input, or each Plan, ``batch`` of them in one commit, in bounded memory.
+        """Submit a task for each input, or each Plan, ``batch`` of them in one commit, in bounded memory: of an iterable that is not
+        asynchronous two batches, as the next one is planned while one is written.
 
         ``async for task in client.submit_many(...)`` yields the handles in order, ``await client.submit_many(...)`` returns them
         all; nothing is submitted before. ``inputs`` may be any iterable, or an asynchronous one. ``key`` and
@@ -304,15 +316,35 @@ class Submitter(Waiting):
             batch=batch,
         )
         caller = None if connection is None else recognise(connection)
-        return Submissions(self._handles(many.batches_async(workflow if inputs is None else inputs), caller))
+        items = workflow if inputs is None else inputs
+        if caller is None and not hasattr(items, "__aiter__"):
+            return Submissions(self._ahead(many, iter(items)))
+        return Submissions(self._handles(many.batches_async(items), caller))
 
     async def _handles(
         self, batches: AsyncIterator[list[Plan[Any]]], caller: Caller | None
     ) -> AsyncIterator[TaskHandle[Any]]:
+        """Submit each batch as soon as it has come: nobody knows how long the next one takes, or if it needs the caller's connection."""
         async for plans in batches:
             self.may_tell(plans)
             for plan, answer in zip(plans, await self.submit_plans(plans, caller), strict=True):
                 yield self.handle(plan, answer, known=caller is None)
+
+    async def _ahead(self, many: Many, items: Iterator[Any]) -> AsyncIterator[TaskHandle[Any]]:
+        """Plan a batch while the one before is written. What is wrong with it is raised in its turn, after the handles of that one."""
+        plans = await many.next(items)
+        while plans:
+            self.may_tell(plans)
+            answers, following = await asyncio.gather(
+                self.submit_plans(plans), many.next(items), return_exceptions=True
+            )
+            if isinstance(answers, BaseException):
+                raise answers
+            for plan, answer in zip(plans, answers, strict=True):
+                yield self.handle(plan, answer, known=True)
+            if isinstance(following, BaseException):
+                raise following
+            plans = following
 
     def handle(self, plan: Plan[Any], answer: Submitted, *, known: bool) -> TaskHandle[Any]:
         """Return the handle of what became of a plan. Raises ``KeyConflict``."""
