@@ -78,6 +78,7 @@ class Agents:
         self._replies = _Replies()
         self._draining = False
         self._alone = False
+        self._isolated = beside_scheduler  # requests that must run alone may wait in the store
         self._taking = False
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_at = 0.0
@@ -118,6 +119,7 @@ class Agents:
         """Take back slots that ``budget`` gave and the commit did not use."""
         for address, n in unused.items():
             self.slots[address].free += n
+            self._freed(self.slots[address])
 
     def knows(self, address: str, action: str) -> bool:
         """Return whether this process runs that action."""
@@ -165,6 +167,12 @@ class Agents:
                     attempt.work.cancel()
             self._threads.shutdown(wait=False, cancel_futures=True)
 
+    def renamed(self, node: int) -> None:
+        """Go on as ``node``, and look at once: as a process declared dead it was given nothing, whatever there was."""
+        self.node = node
+        for slots in self.slots.values():
+            self._rung(slots)
+
     async def drain(self, limit: float) -> None:
         """Take nothing more; wait up to ``limit`` seconds for what runs and for the replies to be accepted."""
         self._draining = True
@@ -199,7 +207,13 @@ class Agents:
 
     def _rung(self, slots: Slots) -> None:
         slots.rung = True
+        self._isolated = self._beside
         self._wake.set()
+
+    def _freed(self, slots: Slots) -> None:
+        """Look at the store again if something may wait there for just this: a slot, or that nothing runs here any more."""
+        if slots.backlog or slots.rung or (self._isolated and not self._running):
+            self._wake.set()
 
     async def _pull(self) -> None:
         pause = 0.05
@@ -233,9 +247,11 @@ class Agents:
         node, began = self.node, self._clock.monotonic()
         taken = Taken()
         self._taking = True
+        isolated, self._isolated = self._isolated, self._isolated and not alone
         used: dict[str, int] = {}
         try:
             taken = await self._channel.take(node, offers, alone=alone)
+            isolated = isolated and bool(taken)
             kept = await self._kept(node, taken)
             for request in kept:
                 address = f"{request.app}/{request.agent}"
@@ -247,6 +263,7 @@ class Agents:
                 )
         finally:
             self._taking = False
+            self._isolated |= isolated
             for address, free in aside.items():
                 self.slots[address].free += free - used.get(address, 0)
         for request in kept:
@@ -338,8 +355,7 @@ class Agents:
                 message = replace(message, excused=True)
             if self._alone and not self._running:
                 self._alone = False
-            if slots.backlog or slots.rung:
-                self._wake.set()
+            self._freed(slots)
         if message is not None:
             in_time = now <= attempt.deadline and attempt.node == self.node
             if not (in_time and self.deliver(request.task, message, attempt.node)):

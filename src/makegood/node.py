@@ -112,6 +112,7 @@ class Node:
         self.relay: Relay | None = None
         self._declared = tuple(app.inboxes.values()) if "inbox" in self.roles and app is not None else ()
         self._tasks: list[asyncio.Task[None]] = []
+        self._first: asyncio.Task[None] | None = None  # to die
         self._stop = asyncio.Event()
         self._failure: BaseException | None = None
         self._phase = "starting"
@@ -233,7 +234,11 @@ class Node:
 
     def dead(self) -> str:
         """Return what of this process has died, "" when all of it lives. That the store is away is no death."""
-        ended = [task.get_name() for task in self._tasks if task.done() and not task.cancelled()]
+        ended = [
+            task.get_name()
+            for task in self._tasks
+            if task.done() and (task is self._first or not task.cancelled())
+        ]
         return f"{', '.join(ended)} has ended" if ended else ""
 
     def unready(self) -> str:
@@ -340,9 +345,17 @@ class Node:
 
     def _died(self, task: asyncio.Task[None]) -> None:
         """An actor that ends by itself takes the node with it: half a node would look alive and do nothing."""
-        if task.cancelled() or task.exception() is None or self._failure is not None:
+        if self._failure is not None:
             return
-        self._failure = task.exception()
+        if task.cancelled():
+            if self._phase in ("draining", "stopped"):
+                return
+            self._failure = RuntimeError(f"{task.get_name()} was cancelled, and not by its node")
+        elif (failure := task.exception()) is not None:
+            self._failure = failure
+        else:
+            return
+        self._first = task
         log.critical("%s died; the node stops and others take over", task.get_name(), exc_info=self._failure)
         for other in self._tasks:
             other.cancel()
@@ -365,7 +378,7 @@ class Node:
         self.number = await self.store.register(self._info())
         self._reached = self._clock.monotonic()
         if self.agents is not None:
-            self.agents.node = self.number
+            self.agents.renamed(self.number)
         if self.scheduler is not None:
             self.scheduler.renamed(self.number)
         if self.notifier is not None:

@@ -49,6 +49,19 @@ async def test_an_actor_that_dies_takes_the_node_with_it_and_its_error_is_raised
         await use()
 
 
+async def test_an_actor_that_is_cancelled_by_something_else_takes_the_node_with_it_too(store: Store) -> None:
+    """What a process runs may cancel its own task by mistake; nobody would notice that the Supervisor is gone."""
+    app, _ = chain_app(1)
+    node = Node(app, store, roles=("scheduler", "supervisor"), options=QUIET)
+
+    def strike() -> None:
+        asyncio.get_running_loop().call_soon(node._tasks[-1].cancel)
+
+    with pytest.raises(RuntimeError, match="was cancelled, and not by its node"):
+        await node.run(strike)
+    assert node._first is not None
+
+
 async def test_a_store_that_cannot_be_opened_stops_the_node_before_anything_runs(tmp_path: Path) -> None:
     app, _ = chain_app(1)
     with pytest.raises(mg.ConfigError, match="does not exist"):

@@ -95,6 +95,29 @@ async def test_a_black_hole_ends_the_work_before_the_lease_can_be_taken() -> Non
 
 
 @virtual
+async def test_the_lease_is_given_back_by_a_task_that_is_not_to_be_cancelled_any_more() -> None:
+    """Up to Python 3.11.2 a timeout in a task that is still to be cancelled ends as a cancellation: nobody would contend again."""
+    pending: list[int] = []
+
+    class Watched(Leases):
+        async def release(self, grant: Grant) -> None:
+            task = asyncio.current_task()
+            assert task is not None
+            pending.append(task.cancelling())
+            await super().release(grant)
+
+    leases = Watched()
+    async for term in election(leases).terms():
+        async with term:
+            leases.away = True
+            await forever()
+        if term.epoch == 2:
+            break
+        leases.away = False
+    assert pending == [0, 0]
+
+
+@virtual
 async def test_a_renewal_answered_after_the_deadline_revives_nothing() -> None:
     """The machine slept while the answer was under way: timers stood still, the clock did not."""
     leases, mine = Leases(), clock()

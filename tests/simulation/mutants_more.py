@@ -68,7 +68,12 @@ def rest_in_flight(m: pytest.MonkeyPatch) -> None:
     m.setattr(deciding, "rest_when_undone", early)
 
 
-@mutant(replace(UNDOING, tasks=10, pace=2.0, storm=25.0), "hasty", twist=obstinate, within=48)
+@mutant(
+    replace(UNDOING, tasks=10, pace=2.0, storm=25.0, services={"service refuses": 0.4}),
+    "hasty",
+    twist=obstinate,
+    within=48,
+)
 def stuck_stops_others(m: pytest.MonkeyPatch) -> None:
     """An undo that is stuck stops those that do not depend on it."""
     true = undo.barred

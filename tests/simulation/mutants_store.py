@@ -185,7 +185,7 @@ def wall_clock(m: pytest.MonkeyPatch) -> None:
 # -- born held ---------------------------------------------------------------------------------------------------------------
 
 
-@mutant(replace(WEATHER, tasks=12), "place_order", twist=impatient)
+@mutant(replace(WEATHER, tasks=12), "place_order", twist=impatient, within=36)
 def born_held_not_adopted(m: pytest.MonkeyPatch) -> None:
     """A task that was submitted beside a Scheduler is not taken over when its caller was cancelled meanwhile."""
     true = client.Client._answered

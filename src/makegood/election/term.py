@@ -161,8 +161,9 @@ class Term:
             if not self._cancelled:  # the caller's, not the end of the term arriving late
                 await self._leave()
                 raise
-        await self._leave()
+        # Taken back before the lease is: up to Python 3.11.2 no timeout works in a task that is still to be cancelled.
         ours = self._cancelled and body.uncancel() <= 0 and kind in (None, asyncio.CancelledError)
+        await self._leave()
         ours = ours or told
         defect = None if self._keeper.cancelled() else self._keeper.exception()
         if defect is not None and (ours or kind is None):

@@ -5,7 +5,7 @@ no fault hides another for ever. Everything stays within what must be survivable
 """
 
 import random
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from makegood.options import Options
@@ -46,6 +46,8 @@ SERVICES = (
 """What a remote service can do to a call."""
 SPELLS = (*SERVICES[1:], "service late", "service late")
 """What a remote service can do to every call for a while."""
+_UNWATCHED = 0.3
+"""How many of the worlds in which no ring is lost have no poll behind the rings: a wake-up that is forgotten is never made good."""
 DRIVEN = ("kill", "stop", "outage", "clock jump", "orderly stop", "operator", "spell")
 """What simply happens now and then."""
 
@@ -118,7 +120,7 @@ def draw(rng: random.Random) -> Swarm:
         hold=rng.choice((10_000, 10_000, 2)),
         claim=rng.choice((500, 500, 1)),
     )
-    return Swarm(
+    swarm = Swarm(
         layout=rng.choice(LAYOUTS),
         tasks=rng.randint(2, 7),
         storm=rng.choice((10.0, 20.0, 40.0)),
@@ -144,6 +146,9 @@ def draw(rng: random.Random) -> Swarm:
         abreast=apart.choice((None, 1, 2)),
         engine=engine,
     )  # fmt: skip
+    if not swarm.bell_loss and apart.random() < _UNWATCHED:
+        return replace(swarm, engine=replace(engine, poll=None))
+    return swarm
 
 
 def _some(rng: random.Random, most: dict[str, float]) -> dict[str, float]:

@@ -1,0 +1,137 @@
+"""When agents look into the store without a poll: whenever something that waits there may be for them now, and else not."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from random import Random
+
+from makegood.agent import Agents
+from makegood.clock import SystemClock
+from makegood.messages import Message, Request
+from makegood.slots import Slots
+from makegood.store.records import Identity, Offer, Taken
+from makegood.workflow import App
+from tests.conformance.worlds import eventually
+
+BANK = "shop/bank"
+
+
+def request(task: int, *, isolate: bool = False) -> Request:
+    """Return a request for the agent of these tests."""
+    return Request(task, 0, "do", 1, "shop", "bank", "charge", "charge", 1, 60.0, b"{}", isolate=isolate)
+
+
+class Waiting:
+    """A channel by hand: ``waiting`` in the store, the ``looks`` made there, the ``alive`` node that is given something."""
+
+    def __init__(self) -> None:
+        self.waiting: list[Request] = []
+        self.looks = 0
+        self.alive = 1
+        self.answered: list[int] = []
+        self.ring: Callable[[], None] = lambda: None
+
+    async def take(self, node: int, offers: Sequence[Offer], *, alone: bool = False) -> Taken:
+        """Give what waits; isolated requests one by one, to whom runs nothing else."""
+        self.looks += 1
+        if node != self.alive:
+            return Taken()
+        free = sum(offer.slots for offer in offers)
+        given = [r for r in self.waiting if not r.isolate][:free]
+        if alone and not given:
+            given = [r for r in self.waiting if r.isolate][:1]
+        self.waiting = [r for r in self.waiting if r not in given]
+        return Taken(given)
+
+    async def answer(self, node: int, replies: Sequence[tuple[int, Message]]) -> list[bool]:
+        """Note who has answered."""
+        self.answered += [task for task, _ in replies]
+        return [True] * len(replies)
+
+    async def extend(self, node: int, task: int, idx: int, attempt: int, seconds: float) -> bool:
+        """Nothing is extended here."""
+        raise NotImplementedError
+
+    async def give_back(self, node: int, requests: Sequence[tuple[int, int, int]]) -> None:
+        """Nothing is given back here."""
+        raise NotImplementedError
+
+    async def excuse(self, node: int, requests: Sequence[tuple[int, int, int]]) -> None:
+        """Nothing is excused here."""
+        raise NotImplementedError
+
+    def subscribe(self, agent: str, ring: Callable[[], None]) -> Callable[[], None]:
+        """Keep the ring."""
+        self.ring = ring
+        return lambda: None
+
+
+@asynccontextmanager
+async def running(channel: Waiting, size: int = 2) -> AsyncIterator[tuple[Agents, asyncio.Event]]:
+    """Run an agent beside a Scheduler, without a poll, whose action waits for the event."""
+    app, go = App("shop"), asyncio.Event()
+    bank = app.agent("bank")
+
+    @bank.action(complete_within="1m", no_return=True)
+    async def charge() -> None:
+        await go.wait()
+
+    agents = Agents(
+        channel,
+        {BANK: Slots(BANK, dict(app.agents["bank"].actions), size)},
+        lambda: Identity("0" * 16, 1),
+        clock=SystemClock(),
+        rng=Random(1),
+        poll=None,
+        beside_scheduler=True,
+    )
+    agents.node = 1
+    life = asyncio.ensure_future(agents.run())
+    try:
+        await eventually(lambda: channel.looks > 0, "the first look")
+        yield agents, go
+    finally:
+        life.cancel()
+        await asyncio.gather(life, return_exceptions=True)
+
+
+async def test_an_agent_that_was_declared_dead_looks_again_under_its_new_number() -> None:
+    """What it was not given as a dead process, no ring tells it of."""
+    channel = Waiting()
+    async with running(channel) as (agents, go):
+        go.set()
+        channel.alive, looks = 2, channel.looks
+        channel.waiting = [request(7)]
+        channel.ring()
+        await eventually(lambda: channel.looks > looks, "a look as a dead process")
+        agents.renamed(2)
+        await eventually(lambda: channel.answered == [7], "the answer")
+
+
+async def test_a_slot_that_a_commit_did_not_use_is_offered_to_what_was_rung_for_meanwhile() -> None:
+    channel = Waiting()
+    async with running(channel) as (agents, go):
+        go.set()
+        lent = agents.budget()
+        assert lent == {BANK: 2}
+        channel.waiting = [request(7)]
+        channel.ring()
+        await eventually(
+            lambda: not agents._wake.is_set(), "the ring to be heard"
+        )  # it has heard, and has nothing to offer
+        agents.restore(lent)
+        await eventually(lambda: channel.answered == [7], "the answer")
+
+
+async def test_what_must_run_alone_is_looked_for_when_nothing_runs_any_more_one_after_another() -> None:
+    """Each of them when the one before has ended, and once more to see that there are no others."""
+    channel = Waiting()
+    async with running(channel) as (agents, go):
+        channel.waiting = [request(7), request(8, isolate=True), request(9, isolate=True)]
+        channel.ring()
+        await eventually(lambda: agents.tasks() == {7}, "the first to run")
+        go.set()
+        await eventually(lambda: channel.answered == [7, 8, 9], "all answers")
+        await eventually(lambda: channel.looks == 6, "a last look that finds nothing")
+        agents.restore({BANK: 0})
+        assert not agents._wake.is_set(), "nothing is looked for that nobody has rung for"
