@@ -276,7 +276,8 @@ def test_a_forked_child_opens_its_own_connection(tmp_path: Path) -> None:
 def test_threads_that_come_first_at_the_same_time_share_one_client(tmp_path: Path) -> None:
     """Each would open a client of its own, and all but one be lost with its threads and files."""
     url = f"sqlite:///{tmp_path / 'a.db'}"
-    SyncClient(url, migrate=True).open()
+    with SyncClient(url, migrate=True) as first:
+        first.open()
     before = {thread.name for thread in threading.enumerate()}
     with SyncClient(url) as client, ThreadPoolExecutor(10) as pool:
         together = threading.Barrier(10)

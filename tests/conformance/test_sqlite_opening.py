@@ -2,6 +2,7 @@
 
 import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -211,7 +212,7 @@ def test_a_network_file_system_is_refused(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 async def test_a_users_tables_live_beside_ours(place: SQLiteWorld) -> None:
-    with sqlite3.connect(place.path) as connection:
+    with closing(sqlite3.connect(place.path)) as connection, connection:
         connection.execute("create table orders (id integer primary key)")
     made = place.store()
     assert (await made.schema()).version == 0

@@ -2,6 +2,8 @@
 
 import re
 import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -50,12 +52,12 @@ MAY_SORT = {
 
 
 @pytest.fixture
-def database(tmp_path: Path) -> sqlite3.Connection:
+def database(tmp_path: Path) -> Iterator[sqlite3.Connection]:
     """An empty database with the schema."""
-    connection = sqlite3.connect(tmp_path / "s.db")
-    for migration in migrations("sqlite"):
-        connection.executescript(migration.sql)
-    return connection
+    with closing(sqlite3.connect(tmp_path / "s.db")) as connection:
+        for migration in migrations("sqlite"):
+            connection.executescript(migration.sql)
+        yield connection
 
 
 @pytest.mark.parametrize("name", STATEMENTS)

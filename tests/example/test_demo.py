@@ -21,12 +21,13 @@ pytestmark = pytest.mark.timeout(240)
 DEMO = (sys.executable, "-m", "makegood", "demo")
 FALSIFIED = f"""
 import sqlite3, sys
+from contextlib import closing
 from {PACKAGE} import demo
 
 honest = demo.audit
 
 def falsified(books, told):
-    with sqlite3.connect(books) as db:
+    with closing(sqlite3.connect(books)) as db, db:
         names = "service, operation, effect, change, key, asked_by, scope, token, order_id, sku, cents, at"
         other = names.replace(" key,", " 'another key',")
         db.execute(

@@ -1,6 +1,7 @@
 """The list of migrations, their text, and which stores are refused."""
 
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -19,9 +20,9 @@ def test_the_plan_lists_what_a_store_lacks() -> None:
 
 
 def test_the_script_makes_a_store_that_is_up_to_date() -> None:
-    connection = sqlite3.connect(":memory:", isolation_level=None)
-    connection.executescript(migrations.script("sqlite"))
-    assert upkeep.version(connection) == migrations.needed("sqlite")
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+        connection.executescript(migrations.script("sqlite"))
+        assert upkeep.version(connection) == migrations.needed("sqlite")
     assert migrations.script("sqlite", migrations.needed("sqlite")) == ""
 
 
