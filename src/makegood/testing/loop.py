@@ -345,6 +345,12 @@ class Loop(base_events.BaseEventLoop):
             asyncio._set_running_loop(None)
         self._processes.clear()
         self._parked.clear()
+        for handle in self._ready:  # type: ignore[attr-defined]
+            for given in handle._args or ():
+                if asyncio.iscoroutine(
+                    given
+                ):  # the end of a generator that was collected: nobody will await it
+                    given.close()
         self._ready.clear()  # type: ignore[attr-defined]
         self._scheduled.clear()  # type: ignore[attr-defined]
         self.close()
