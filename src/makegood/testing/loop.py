@@ -67,24 +67,13 @@ def current_process() -> Process | None:
     return PROCESS.get()
 
 
-Callback = Callable[..., object]
-
-
 class _Handle(asyncio.Handle):
     """Asyncio's, made without asking for its debug mode."""
 
     __slots__ = ()
 
-    def __init__(
-        self, callback: Callback, args: tuple[Any, ...], loop: "Loop", context: Context | None
-    ) -> None:
-        self._callback: Any = callback
-        self._args: Any = args
-        self._loop = loop
-        self._context = copy_context() if context is None else context
-        self._cancelled = False
-        self._repr = None
-        self._source_traceback = None
+    def __init__(self, *made_of: Any) -> None:
+        _fill(self, *made_of)
 
 
 class _Timer(asyncio.TimerHandle):
@@ -92,18 +81,21 @@ class _Timer(asyncio.TimerHandle):
 
     __slots__ = ()
 
-    def __init__(
-        self, when: float, callback: Callback, args: tuple[Any, ...], loop: "Loop", context: Context | None
-    ) -> None:
-        self._callback: Any = callback
-        self._args: Any = args
-        self._loop = loop
-        self._context = copy_context() if context is None else context
-        self._cancelled = False
-        self._repr = None
-        self._source_traceback = None
+    def __init__(self, when: float, *made_of: Any) -> None:
+        _fill(self, *made_of)
         self._when = when
         self._scheduled = True
+
+
+def _fill(
+    handle: Any, callback: Callable[..., object], args: tuple[Any, ...], loop: "Loop", context: Context | None
+) -> None:
+    handle._callback = callback
+    handle._args = args
+    handle._loop = loop
+    handle._context = copy_context() if context is None else context
+    handle._cancelled = False
+    handle._repr = handle._source_traceback = None
 
 
 class Loop(base_events.BaseEventLoop):
@@ -148,10 +140,7 @@ class Loop(base_events.BaseEventLoop):
         self, delay: float, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> asyncio.TimerHandle:
         """Run a callback after so many virtual seconds."""
-        when = self.now + delay
-        timer = _Timer(when, callback, args, self, context)
-        heapq.heappush(self._scheduled, (when, timer))  # type: ignore[attr-defined]
-        return timer
+        return self.call_at(self.now + delay, callback, *args, context=context)
 
     def call_at(  # type: ignore[override]  # the same, told more simply
         self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
@@ -346,10 +335,10 @@ class Loop(base_events.BaseEventLoop):
         self._processes.clear()
         self._parked.clear()
         for handle in self._ready:  # type: ignore[attr-defined]
-            for given in handle._args or ():
-                if asyncio.iscoroutine(
-                    given
-                ):  # the end of a generator that was collected: nobody will await it
+            for given in (
+                handle._args or ()
+            ):  # the end of a generator that was collected: nobody will await it
+                if asyncio.iscoroutine(given):
                     given.close()
         self._ready.clear()  # type: ignore[attr-defined]
         self._scheduled.clear()  # type: ignore[attr-defined]

@@ -90,7 +90,8 @@ class _Told:
 class Recorder:
     """Turns logged changes into history. ``store_id``: of the world's store.
 
-    ``changes``: rows that the connection had changed in all when the transaction began. ``heard``: replies that schedulers took in memory; ``came``: when others were left in the store, by its clock. ``names`` of
+    ``changes``: rows that the connection had changed in all when the transaction began. ``heard``: replies that schedulers took
+    in memory; ``came``: when others were left in the store, by its clock. ``names`` of
     processes by node number; ``steps``: name, attempt and round of each step as last committed.
     """
 
