@@ -35,6 +35,8 @@ log = logging.getLogger("makegood.agent")
 EXTEND_MOST = 10
 """``call.extend()`` may stretch an attempt to at most this many times its complete-by."""
 
+_IDLE = 0.1  # seconds
+
 
 @dataclass(slots=True)
 class _Replies:
@@ -79,6 +81,7 @@ class Agents:
         self._draining = False
         self._alone = False
         self._isolated = beside_scheduler  # requests that must run alone may wait in the store
+        self._idle: asyncio.TimerHandle | None = None
         self._taking = False
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_at = 0.0
@@ -159,7 +162,7 @@ class Agents:
         finally:
             for stop in stops:
                 stop()
-            for timer in (self._alarm, self._again):
+            for timer in (self._alarm, self._again, self._idle):
                 if timer is not None:
                     timer.cancel()
             for attempt in list(self._running):
@@ -211,8 +214,19 @@ class Agents:
         self._wake.set()
 
     def _freed(self, slots: Slots) -> None:
-        """Look at the store again if something may wait there for just this: a slot, or that nothing runs here any more."""
-        if slots.backlog or slots.rung or (self._isolated and not self._running):
+        """Look at the store again if something may wait there for just this: a slot, or that nothing runs here any more.
+
+        For the latter not at once: while a look is under way the Scheduler beside has no slots, and its next step goes through the store.
+        """
+        if slots.backlog or slots.rung:
+            self._wake.set()
+        elif self._isolated and not self._running and self._idle is None:
+            self._idle = asyncio.get_running_loop().call_later(_IDLE, self._rests)
+
+    def _rests(self) -> None:
+        """Look for what must run alone, unless something runs again by now."""
+        self._idle = None
+        if not self._running:
             self._wake.set()
 
     async def _pull(self) -> None:

@@ -12,8 +12,8 @@ import pytest
 from makegood.store.sqlite.connection import connect, uri_of
 from makegood.testing import stores
 from makegood.testing.faults import Point
+from makegood.testing.files import Files
 from makegood.testing.seeds import Storms, several
-from makegood.testing.stores import Files
 from makegood.testing.swarm import LAYOUTS, Swarm, calm, kills
 
 SEEDS = Path(__file__).with_name("seeds.txt")

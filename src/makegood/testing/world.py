@@ -27,6 +27,7 @@ from makegood.testing.checker import Report, check
 from makegood.testing.clocks import SimulatedClock
 from makegood.testing.consumers import Consumer
 from makegood.testing.faults import Faults, Plan
+from makegood.testing.files import Files
 from makegood.testing.history import History
 from makegood.testing.loop import DeadlockError, Loop, Process, current_process
 from makegood.testing.members import Member
@@ -34,7 +35,7 @@ from makegood.testing.operating import Operator
 from makegood.testing.recorder import Recorder
 from makegood.testing.rest import Eye, Found, Seen
 from makegood.testing.services import Kind, Service
-from makegood.testing.stores import Files, InlineLine, WorldBell
+from makegood.testing.stores import InlineLine, WorldBell
 from makegood.testing.storm import Order
 from makegood.testing.submitting import Customers
 from makegood.testing.swarm import SPELLS, Swarm, draw

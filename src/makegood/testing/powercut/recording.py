@@ -20,6 +20,7 @@ from makegood.store.sqlite.connection import connect
 from makegood.store.sqlite.threads import Operation
 from makegood.testing.checker import Report
 from makegood.testing.clocks import SimulatedClock
+from makegood.testing.files import Files, WatchedConnection
 from makegood.testing.history import History
 from makegood.testing.powercut.disk import Image, Point, Tape
 from makegood.testing.powercut.examining import Found, digest, write_files, wrong
@@ -27,7 +28,7 @@ from makegood.testing.powercut.listening import listening
 from makegood.testing.recorder import Recorder
 from makegood.testing.rest import Eye
 from makegood.testing.services import Entry, Service
-from makegood.testing.stores import Files, InlineLine, Surroundings, WatchedConnection
+from makegood.testing.stores import InlineLine, Surroundings
 from makegood.testing.storm import ONCE, SERVICES_OF_STORM, orders, storm_app
 from makegood.testing.swarm import LAYOUTS, Swarm
 from makegood.testing.world import Outcome, World
