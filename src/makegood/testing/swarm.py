@@ -46,8 +46,10 @@ SERVICES = (
 """What a remote service can do to a call."""
 SPELLS = (*SERVICES[1:], "service late", "service late")
 """What a remote service can do to every call for a while."""
-_UNWATCHED = 0.3
-"""How many of the worlds in which no ring is lost have no poll behind the rings: a wake-up that is forgotten is never made good."""
+_UNWATCHED = 0.6
+"""How many of the worlds in which no ring is lost, not even with the process that was to send it, have no poll behind the rings: a wake-up
+that is forgotten is never made good there.
+"""
 DRIVEN = ("kill", "stop", "outage", "clock jump", "orderly stop", "operator", "spell")
 """What simply happens now and then."""
 
@@ -146,7 +148,8 @@ def draw(rng: random.Random) -> Swarm:
         abreast=apart.choice((None, 1, 2)),
         engine=engine,
     )  # fmt: skip
-    if not swarm.bell_loss and apart.random() < _UNWATCHED:
+    rung = not swarm.bell_loss and "kill" not in swarm.points and "kill" not in swarm.driven
+    if rung and apart.random() < _UNWATCHED:
         return replace(swarm, engine=replace(engine, poll=None))
     return swarm
 
