@@ -35,8 +35,6 @@ log = logging.getLogger("makegood.agent")
 EXTEND_MOST = 10
 """``call.extend()`` may stretch an attempt to at most this many times its complete-by."""
 
-_IDLE = 0.1  # seconds
-
 
 @dataclass(slots=True)
 class _Replies:
@@ -80,8 +78,6 @@ class Agents:
         self._replies = _Replies()
         self._draining = False
         self._alone = False
-        self._isolated = beside_scheduler  # requests that must run alone may wait in the store
-        self._idle: asyncio.TimerHandle | None = None
         self._taking = False
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_at = 0.0
@@ -162,7 +158,7 @@ class Agents:
         finally:
             for stop in stops:
                 stop()
-            for timer in (self._alarm, self._again, self._idle):
+            for timer in (self._alarm, self._again):
                 if timer is not None:
                     timer.cancel()
             for attempt in list(self._running):
@@ -210,23 +206,11 @@ class Agents:
 
     def _rung(self, slots: Slots) -> None:
         slots.rung = True
-        self._isolated = self._beside
         self._wake.set()
 
     def _freed(self, slots: Slots) -> None:
-        """Look at the store again if something may wait there for just this: a slot, or that nothing runs here any more.
-
-        For the latter not at once: while a look is under way the Scheduler beside has no slots, and its next step goes through the store.
-        """
+        """Look at the store again if something may wait there for this slot."""
         if slots.backlog or slots.rung:
-            self._wake.set()
-        elif self._isolated and not self._running and self._idle is None:
-            self._idle = asyncio.get_running_loop().call_later(_IDLE, self._rests)
-
-    def _rests(self) -> None:
-        """Look for what must run alone, unless something runs again by now."""
-        self._idle = None
-        if not self._running:
             self._wake.set()
 
     async def _pull(self) -> None:
@@ -261,11 +245,9 @@ class Agents:
         node, began = self.node, self._clock.monotonic()
         taken = Taken()
         self._taking = True
-        isolated, self._isolated = self._isolated, self._isolated and not alone
         used: dict[str, int] = {}
         try:
             taken = await self._channel.take(node, offers, alone=alone)
-            isolated = isolated and bool(taken)
             kept = await self._kept(node, taken)
             for request in kept:
                 address = f"{request.app}/{request.agent}"
@@ -277,7 +259,6 @@ class Agents:
                 )
         finally:
             self._taking = False
-            self._isolated |= isolated
             for address, free in aside.items():
                 self.slots[address].free += free - used.get(address, 0)
         for request in kept:

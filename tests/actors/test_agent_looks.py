@@ -121,17 +121,3 @@ async def test_a_slot_that_a_commit_did_not_use_is_offered_to_what_was_rung_for_
         )  # it has heard, and has nothing to offer
         agents.restore(lent)
         await eventually(lambda: channel.answered == [7], "the answer")
-
-
-async def test_what_must_run_alone_is_looked_for_when_nothing_runs_any_more_one_after_another() -> None:
-    """Each of them when the one before has ended, and once more to see that there are no others."""
-    channel = Waiting()
-    async with running(channel) as (agents, go):
-        channel.waiting = [request(7), request(8, isolate=True), request(9, isolate=True)]
-        channel.ring()
-        await eventually(lambda: agents.tasks() == {7}, "the first to run")
-        go.set()
-        await eventually(lambda: channel.answered == [7, 8, 9], "all answers")
-        await eventually(lambda: channel.looks == 6, "a last look that finds nothing")
-        agents.restore({BANK: 0})
-        assert not agents._wake.is_set(), "nothing is looked for that nobody has rung for"

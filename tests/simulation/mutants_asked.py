@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from makegood.agent import Agents
 from makegood.messages import Message
 from makegood.saga import forward, rules
 from makegood.scheduler import Scheduler
@@ -14,7 +13,7 @@ from makegood.testing.services import Service
 from makegood.trying import Running, Trying
 from tests.simulation.mutants_making import mutant
 from tests.simulation.mutants_rules import also_lawful
-from tests.simulation.mutants_weather import APART, EVERY, QUICK, WEATHER, resubmitting, wavering
+from tests.simulation.mutants_weather import APART, QUICK, WEATHER, resubmitting, wavering
 
 # -- services without keys ---------------------------------------------------------------------------------------------
 
@@ -68,21 +67,6 @@ def never_resubmitted_in_doubt(m: pytest.MonkeyPatch) -> None:
 def hold_no_withdraw(m: pytest.MonkeyPatch) -> None:
     """A held task neither drops its timers nor withdraws its requests."""
     m.setattr(forward, "clear", lambda _work: None)
-
-
-# -- nobody looks without being rung for ----------------------------------------------------------------------------------
-
-_UNWATCHED = replace(QUICK, poll=None)
-
-
-@mutant(
-    replace(
-        WEATHER, layout=EVERY[:1], tasks=6, storm=30.0, points={}, driven={"kill": 0.5}, engine=_UNWATCHED
-    )
-)
-def freed_without_a_look(m: pytest.MonkeyPatch) -> None:
-    """An agent whose slot is free again, or which runs nothing any more, does not look whether something waits in the store for that."""
-    m.setattr(Agents, "_freed", lambda _agents, _slots: None)
 
 
 # -- undo ----------------------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from makegood.store.sqlite.connection import connect, uri_of
-from makegood.testing import stores
+from makegood.testing import files as world_files
 from makegood.testing.faults import Point
 from makegood.testing.files import Files
 from makegood.testing.seeds import Storms, several
@@ -176,7 +176,7 @@ def test_a_storm_opens_its_file_twice_however_often_processes_start(
         opened.append(uri)
         return connect(uri, **how)
 
-    monkeypatch.setattr(stores, "connect", noted)
+    monkeypatch.setattr(world_files, "connect", noted)
     outcome = order.run(4, kills(strength=2.0))
     assert outcome.findings == []
     assert outcome.faults["restart"] > 5
