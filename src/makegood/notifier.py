@@ -64,8 +64,8 @@ class Patience:
 class Notifier:
     """Sends notices. ``node``: the process's number, as registered; set it before ``run``.
 
-    ``hosts``, ``poster``: whom to, and by what; ``patience``: how often. ``timeout``: of one post, in seconds. ``poll``: seconds between looks at the store
-    behind the wake-ups, None = never.
+    ``hosts``, ``poster``: whom to, and by what; ``patience``: how often. ``timeout``: of one post, in seconds. ``poll``: seconds
+    between looks at the store behind the wake-ups, None = never.
     """
 
     def __init__(

@@ -165,24 +165,19 @@ class Many:
 
     async def batches_async(self, items: Any) -> AsyncIterator[list[Plan[Any]]]:
         """Yield the batches of an iterable, or of an asynchronous one."""
-        if not hasattr(items, "__aiter__"):
-            for batch in self.batches(items):
-                yield batch
-            return
-        async for item in items:
+        async for item in items if hasattr(items, "__aiter__") else _with_pauses(items):
             if full := self.add(item):
                 yield full
         if rest := self.rest():
             yield rest
 
-    async def next(self, items: Iterator[Any]) -> list[Plan[Any]]:
-        """Return the next batch of an iterator, empty after the last, and let others run meanwhile."""
-        for n, item in enumerate(items):
-            if n % _SLICE == 0:
-                await asyncio.sleep(0)
-            if full := self.add(item):
-                return full
-        return self.rest()
+
+async def _with_pauses(items: Iterable[Any]) -> AsyncIterator[Any]:
+    """Yield what an iterable yields, and let others run now and then."""
+    for n, item in enumerate(items):
+        if n % _SLICE == 0:
+            await asyncio.sleep(0)
+        yield item
 
 
 class _Begun:
@@ -317,9 +312,10 @@ class Submitter(Waiting):
         )
         caller = None if connection is None else recognise(connection)
         items = workflow if inputs is None else inputs
+        batches = many.batches_async(items)
         if caller is None and not hasattr(items, "__aiter__"):
-            return Submissions(self._ahead(many, iter(items)))
-        return Submissions(self._handles(many.batches_async(items), caller))
+            return Submissions(self._ahead(batches))
+        return Submissions(self._handles(batches, caller))
 
     async def _handles(
         self, batches: AsyncIterator[list[Plan[Any]]], caller: Caller | None
@@ -330,13 +326,13 @@ class Submitter(Waiting):
             for plan, answer in zip(plans, await self.submit_plans(plans, caller), strict=True):
                 yield self.handle(plan, answer, known=caller is None)
 
-    async def _ahead(self, many: Many, items: Iterator[Any]) -> AsyncIterator[TaskHandle[Any]]:
+    async def _ahead(self, batches: AsyncIterator[list[Plan[Any]]]) -> AsyncIterator[TaskHandle[Any]]:
         """Plan a batch while the one before is written. What is wrong with it is raised in its turn, after the handles of that one."""
-        plans = await many.next(items)
+        plans: list[Plan[Any]] = await anext(batches, [])
         while plans:
             self.may_tell(plans)
             answers, following = await asyncio.gather(
-                self.submit_plans(plans), many.next(items), return_exceptions=True
+                self.submit_plans(plans), anext(batches, []), return_exceptions=True
             )
             if isinstance(answers, BaseException):
                 raise answers

@@ -16,9 +16,9 @@ from tests.conformance.worlds import eventually
 BANK = "shop/bank"
 
 
-def request(task: int, *, isolate: bool = False) -> Request:
+def request(task: int) -> Request:
     """Return a request for the agent of these tests."""
-    return Request(task, 0, "do", 1, "shop", "bank", "charge", "charge", 1, 60.0, b"{}", isolate=isolate)
+    return Request(task, 0, "do", 1, "shop", "bank", "charge", "charge", 1, 60.0, b"{}")
 
 
 class Waiting:
@@ -32,15 +32,12 @@ class Waiting:
         self.ring: Callable[[], None] = lambda: None
 
     async def take(self, node: int, offers: Sequence[Offer], *, alone: bool = False) -> Taken:
-        """Give what waits; isolated requests one by one, to whom runs nothing else."""
+        """Give what waits."""
         self.looks += 1
         if node != self.alive:
             return Taken()
         free = sum(offer.slots for offer in offers)
-        given = [r for r in self.waiting if not r.isolate][:free]
-        if alone and not given:
-            given = [r for r in self.waiting if r.isolate][:1]
-        self.waiting = [r for r in self.waiting if r not in given]
+        given, self.waiting = self.waiting[:free], self.waiting[free:]
         return Taken(given)
 
     async def answer(self, node: int, replies: Sequence[tuple[int, Message]]) -> list[bool]:
@@ -67,18 +64,18 @@ class Waiting:
 
 
 @asynccontextmanager
-async def running(channel: Waiting, size: int = 2) -> AsyncIterator[tuple[Agents, asyncio.Event]]:
-    """Run an agent beside a Scheduler, without a poll, whose action waits for the event."""
-    app, go = App("shop"), asyncio.Event()
+async def running(channel: Waiting) -> AsyncIterator[Agents]:
+    """Run an agent with two slots beside a Scheduler, without a poll."""
+    app = App("shop")
     bank = app.agent("bank")
 
     @bank.action(complete_within="1m", no_return=True)
     async def charge() -> None:
-        await go.wait()
+        pass
 
     agents = Agents(
         channel,
-        {BANK: Slots(BANK, dict(app.agents["bank"].actions), size)},
+        {BANK: Slots(BANK, dict(app.agents["bank"].actions), 2)},
         lambda: Identity("0" * 16, 1),
         clock=SystemClock(),
         rng=Random(1),
@@ -89,7 +86,7 @@ async def running(channel: Waiting, size: int = 2) -> AsyncIterator[tuple[Agents
     life = asyncio.ensure_future(agents.run())
     try:
         await eventually(lambda: channel.looks > 0, "the first look")
-        yield agents, go
+        yield agents
     finally:
         life.cancel()
         await asyncio.gather(life, return_exceptions=True)
@@ -98,8 +95,7 @@ async def running(channel: Waiting, size: int = 2) -> AsyncIterator[tuple[Agents
 async def test_an_agent_that_was_declared_dead_looks_again_under_its_new_number() -> None:
     """What it was not given as a dead process, no ring tells it of."""
     channel = Waiting()
-    async with running(channel) as (agents, go):
-        go.set()
+    async with running(channel) as agents:
         channel.alive, looks = 2, channel.looks
         channel.waiting = [request(7)]
         channel.ring()
@@ -110,8 +106,7 @@ async def test_an_agent_that_was_declared_dead_looks_again_under_its_new_number(
 
 async def test_a_slot_that_a_commit_did_not_use_is_offered_to_what_was_rung_for_meanwhile() -> None:
     channel = Waiting()
-    async with running(channel) as (agents, go):
-        go.set()
+    async with running(channel) as agents:
         lent = agents.budget()
         assert lent == {BANK: 2}
         channel.waiting = [request(7)]
