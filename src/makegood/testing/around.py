@@ -62,7 +62,7 @@ def draw(seed: int) -> Around | None:
         consumers=rng.choice((1, 2)),
         sent=rng.choice((0.0, 0.5, 1.0)),
         inboxes=rng.choice((1, 2)),
-        keep=rng.choice((None, 60.0)),
+        keep=rng.choice((None, 30.0)),
         guarded=rng.random() < 0.5,
         faults=faults,
     )

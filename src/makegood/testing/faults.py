@@ -67,9 +67,9 @@ class Faults:
         met = self.met[name] = self.met.get(name, 0) + 1
         if self.plan is not None:
             return self.plan(Point(self.number, name, process, able))
-        nth = self._come(name, process)
         if not self.on:
             return None
+        nth = self._come(name, process)
         if self.only is not None:
             return next((kind for kind in able if Blow(name, process, nth, kind) in self.only), None)
         if not self.strengths:

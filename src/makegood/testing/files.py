@@ -44,7 +44,10 @@ class SharedConnection(WatchedConnection):
                 return self.cursor()
             if sql.startswith(_ONCE):
                 self.said.add(sql)
-        return super().execute(sql, parameters)
+            elif sql == "commit" and self.watched is not None:
+                self.watched(self)
+                return self.cursor()
+        return sqlite3.Connection.execute(self, sql, parameters)  # straight: a world executes thousands
 
     def close(self) -> None:
         """Undo what was not committed, as the system does for whoever lets go of a file."""

@@ -24,7 +24,7 @@ def patience(keep: float | None) -> Patience:
     """Return how often a Notifier tries: soon, as all of a world waits for it, but where a janitor keeps things shortly, who has to
     leave what was not told yet.
     """
-    return Patience(TRIES) if keep is not None else Patience(TRIES, wait=1.0, factor=2.0)
+    return Patience(TRIES, wait=2.0) if keep is not None else Patience(TRIES, wait=1.0, factor=2.0)
 
 
 def note(history: History, node: str, by: str, body: bytes) -> None:

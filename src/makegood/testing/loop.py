@@ -67,26 +67,6 @@ def current_process() -> Process | None:
     return PROCESS.get()
 
 
-class _Handle(asyncio.Handle):
-    """Asyncio's, made without asking for its debug mode."""
-
-    __slots__ = ()
-
-    def __init__(self, *made_of: Any) -> None:
-        _fill(self, *made_of)
-
-
-class _Timer(asyncio.TimerHandle):
-    """The same for one that is in the heap from the beginning."""
-
-    __slots__ = ()
-
-    def __init__(self, when: float, *made_of: Any) -> None:
-        _fill(self, *made_of)
-        self._when = when
-        self._scheduled = True
-
-
 def _fill(
     handle: Any, callback: Callable[..., object], args: tuple[Any, ...], loop: "Loop", context: Context | None
 ) -> None:
@@ -96,6 +76,20 @@ def _fill(
     handle._context = copy_context() if context is None else context
     handle._cancelled = False
     handle._repr = handle._source_traceback = None
+
+
+class _Handle(asyncio.Handle):
+    """Asyncio's, made without asking for its debug mode."""
+
+    __slots__ = ()
+    __init__ = _fill
+
+
+class _Timer(asyncio.TimerHandle):
+    """The same for one that is in the heap from the beginning."""
+
+    __slots__ = ()
+    __init__ = _fill
 
 
 class Loop(base_events.BaseEventLoop):
@@ -132,7 +126,7 @@ class Loop(base_events.BaseEventLoop):
         self, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> asyncio.Handle:
         """Run a callback soon."""
-        handle = _Handle(callback, args, self, context)
+        handle: asyncio.Handle = _Handle(callback, args, self, context)
         self._ready.append(handle)  # type: ignore[attr-defined]
         return handle
 
@@ -146,9 +140,11 @@ class Loop(base_events.BaseEventLoop):
         self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> asyncio.TimerHandle:
         """Run a callback at a virtual time."""
-        timer = _Timer(when, callback, args, self, context)
+        timer: Any = _Timer(callback, args, self, context)
+        timer._when = when
+        timer._scheduled = True
         heapq.heappush(self._scheduled, (when, timer))  # type: ignore[attr-defined]
-        return timer
+        return timer  # type: ignore[no-any-return]
 
     def call_soon_threadsafe(  # type: ignore[override]  # the same, told more simply
         self, callback: Callable[..., object], *args: Any, context: Context | None = None

@@ -73,6 +73,11 @@ class Member:
         """Whether its process lives, stopped or not."""
         return self.incarnation > 0 and not self.process.dead
 
+    @property
+    def tells(self) -> bool:
+        """Whether it has a part in notices: it has a Notifier, or is a submitter."""
+        return not self.roles or "scheduler" in self.roles
+
     def start(self) -> None:
         """Start the process anew: it remembers nothing."""
         self.incarnation += 1

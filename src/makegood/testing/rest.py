@@ -18,10 +18,13 @@ from makegood.testing.services import Service
 _BUSY = """
 select (select count(*) from makegood_task where state not in ('processed', 'undone', 'error') or locked_by is not null)
     + (select count(*) from makegood_inbox) + (select count(*) from makegood_request)
+    + (select count(*) from makegood_message where state = 'waiting' and task is null)
 """
 _UNTOLD = """
-select (select count(*) from makegood_message where state = 'waiting') + (select count(*) from makegood_listener where not dead)
+select (select count(*) from makegood_message where state = 'waiting' and task is not null)
+    + (select count(*) from makegood_listener where not dead)
 """
+_IN_ERROR = "select exists (select 1 from makegood_task where state = 'error')"
 _OVERDUE = """
 select id from makegood_task t where state in ('processed', 'undone') and locked_by is null
     and not exists (select 1 from makegood_listener where task = t.id) and not exists (select 1 from makegood_inbox where task = t.id)
@@ -65,9 +68,21 @@ class Eye:
     def _rows(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
         return self._connection.execute(sql, values).fetchall()
 
+    def busy(self) -> bool:
+        """Whether a task has not ended, or a request or what may become a task is in flight."""
+        return bool(self._rows(_BUSY)[0][0])
+
+    def in_error(self) -> bool:
+        """Whether a task waits for an operator."""
+        return bool(self._rows(_IN_ERROR)[0][0])
+
+    def all_are_told(self) -> bool:
+        """Whether no notice is in flight."""
+        return self._around is None or not self._rows(_UNTOLD)[0][0]
+
     def at_rest(self) -> bool:
         """Whether every task has ended and nothing is in flight, neither requests nor notices."""
-        return not self._rows(_BUSY)[0][0] and (self._around is None or not self._rows(_UNTOLD)[0][0])
+        return not self.busy() and self.all_are_told()
 
     def tasks(self) -> dict[int, Found]:
         """Return all tasks with their steps."""

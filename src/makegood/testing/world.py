@@ -223,29 +223,41 @@ class World:
             driver.cancel()
         await asyncio.gather(*drivers, return_exceptions=True)
         self.heal()
-        tidied = 0
-        end = self.loop.now + self.swarm.calm_down
-        while self.loop.now < end:
-            await asyncio.sleep(_LOOK)
-            if customers.done() and self.operator.idle and self._calls_have_landed() and eye.at_rest():
-                if tidied == self.swarm.tidying:
-                    break
-                tidied += 1
-                self.operator.tidy()
+        await self._come_to_rest(eye, customers)
         customers.cancel()
         self.history.note("rest", **eye.rest())
         if self.swarm.around is not None and self.swarm.around.keep is not None:
             self._seen = Seen.by(eye, self)
-            self._leave_to(eye.leader())
+            if leader := eye.leader():  # the janitor is beside it
+                self._leave_to({leader})
             await asyncio.sleep(self.swarm.around.keep + 3 * around.SWEEP)
             self.history.note("swept", overdue=eye.overdue())
 
-    def _leave_to(self, leader: str) -> None:
-        """Let all rest but the process beside whose leading Supervisor the janitor is: to wait for it with all the others costs more than
-        the storm did, and shows nothing.
-        """
+    async def _come_to_rest(self, eye: Eye, customers: asyncio.Task[None]) -> None:
+        """Wait until nothing is to be done any more, for so long as a world may take; the operator goes through what is in error."""
+        tidied = 0
+        end = self.loop.now + self.swarm.calm_down
+        while self.loop.now < end:
+            await asyncio.sleep(_LOOK)
+            if not (customers.done() and self.operator.idle) or eye.busy():
+                continue
+            landed, told = self._calls_have_landed(), eye.all_are_told()
+            if tidied < self.swarm.tidying and eye.in_error():
+                if landed:  # what a service says stands can change no more
+                    tidied += 1
+                    self.operator.tidy()
+            elif landed and told:
+                return
+            elif self.swarm.around is None:
+                self._leave_to(set())
+            elif leader := eye.leader():
+                tell = () if told else (name for name, member in self.members.items() if member.tells)
+                self._leave_to({leader, *tell})
+
+    def _leave_to(self, names: set[str]) -> None:
+        """Let all rest but these: to wait with all the others for what only these do costs more than the storm did, and shows nothing."""
         for member in self.members.values():
-            if leader and member.name != leader:
+            if member.name not in names:
                 member.process.stopped = True
 
     def heal(self) -> None:

@@ -16,7 +16,7 @@ are ``?3`` and so on.
 import re
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 SPAN = "substr(?2, (x.value >> 32) + 1, x.value & 4294967295)"
@@ -30,7 +30,7 @@ _MOST_BYTES = 64 * 1024 * 1024
 
 _SHARED = "abcdefgh"
 _COLUMNS = ("kind", "given", "data", *_SHARED)
-_MOST_CHANGES = 32  # in one call; there is a statement for each number of them
+_MOST_CHANGES = 32  # in one call; there is a statement for each power of two up to it
 
 Pairs = Sequence[tuple[int, bytes]]
 Change = tuple[Any, ...]
@@ -46,22 +46,28 @@ def install(connection: sqlite3.Connection, statements: Mapping[str, str]) -> No
     nothing = ", ".join(f"null as {name}" for name in _COLUMNS)
     connection.execute(f"create temp view if not exists makegood_change as select {nothing}")
     for kind, text in statements.items():
-        body = re.sub(r"\?(\d+)", lambda found: f"new.{_COLUMNS[int(found[1])]}", text)
-        connection.execute(
-            f"create temp trigger if not exists makegood_{kind} instead of insert on makegood_change when new.kind = '{kind}' begin {body}; end"
-        )
+        connection.execute(_trigger(kind, text))
+
+
+@cache
+def _trigger(kind: str, text: str) -> str:
+    """Return the statement that makes the trigger for a kind of change."""
+    body = re.sub(r"\?(\d+)", lambda found: f"new.{_COLUMNS[int(found[1])]}", text)
+    return f"create temp trigger if not exists makegood_{kind} instead of insert on makegood_change when new.kind = '{kind}' begin {body}; end"
 
 
 def write(connection: sqlite3.Connection, changes: Sequence[Change]) -> None:
     """Make changes, in their order. Raises ``OvertakenError``; then, as after any failure, the transaction has to be rolled back."""
     for start in range(0, len(changes), _MOST_CHANGES):
         part = changes[start : start + _MOST_CHANGES]
+        size = 1 << (len(part) - 1).bit_length()  # few sizes: each statement is long, and compiled once
         values: list[Any] = []
         for change in part:
             values += change
             values += [None] * (len(_COLUMNS) - len(change))
+        values += [None] * (len(_COLUMNS) * (size - len(part)))  # of no kind: nothing is done
         try:
-            connection.execute(_insert(len(part)), values)
+            connection.execute(_insert(size), values)
         except sqlite3.IntegrityError as fault:
             if str(fault) == OVERTAKEN:
                 raise OvertakenError from fault

@@ -161,26 +161,20 @@ class SQLiteStore(AlertVerbs, MessageVerbs, NoticeVerbs, ExaminingVerbs):
     def _prepare(self, *, migrate: bool, looking: bool) -> None:
         """Verify that the file can be what we need; create it when we may."""
         examine(self._path)
-        if migrate and not self._is_current():
+        if not self._path.exists():
+            if not migrate:
+                migrations.verify("sqlite", 0, f"{self._path} (no such file yet)")
             self._migrate()
-        elif not self._path.exists():
-            migrations.verify("sqlite", 0, f"{self._path} (no such file yet)")
         connection = self._opened()
         try:
-            migrations.verify("sqlite", upkeep.version(connection, str(self._path)), str(self._path))
+            version = upkeep.version(connection, str(self._path))
+            if migrate and version != migrations.needed("sqlite"):  # looked at without asking for the lock
+                self._migrate()
+                version = upkeep.version(connection, str(self._path))
+            migrations.verify("sqlite", version, str(self._path))
             self._clock.shift = upkeep.agreed_clock(connection, self._clock.clock, looking=looking)
             self._identity = upkeep.identity(connection)
             self._main = number_of(str(self._path))
-        finally:
-            connection.close()
-
-    def _is_current(self) -> bool:
-        """Return whether there is nothing to migrate, without asking for the lock."""
-        if not self._path.exists():
-            return False
-        connection = self._opened()
-        try:
-            return upkeep.version(connection, str(self._path)) == migrations.needed("sqlite")
         finally:
             connection.close()
 
