@@ -253,8 +253,12 @@ async def measure(subject: Subject, traffic: Traffic) -> dict[str, Any]:
     return {**answer, "version": subject.version(), "durable": subject.durable}
 
 
+Runner = Callable[[Coroutine[Any, Any, dict[str, Any]]], dict[str, Any]]
+"""Runs a measurement on an event loop."""
+
+
 def run(main: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine on uvloop where that is installed, as makegood's own processes do; else on asyncio's loop."""
+    """Run a coroutine on uvloop where that is installed, else on asyncio's loop."""
     try:
         import uvloop  # noqa: PLC0415 - an extra of most environments
     except ImportError:
@@ -262,16 +266,19 @@ def run(main: Coroutine[Any, Any, T]) -> T:
     return uvloop.run(main)
 
 
-def main(subject: Callable[[Cell], Subject]) -> None:
-    """Read a cell from the first argument, measure, print the answer as the last line; what cannot be measured says why."""
+def main(subject: Callable[[Cell], Subject], within: Runner = run) -> None:
+    """Read a cell from the first argument, measure, print the answer as the last line; what cannot be measured says why.
+
+    ``within``: what else runs it, as the programs of the one that is measured do.
+    """
     cell = given()
     traffic = Traffic()
     try:
         if cell.count and cell.store.startswith("sqlite"):
             with counting_sqlite(traffic):
-                answer = run(measure(subject(cell), traffic))
+                answer = within(measure(subject(cell), traffic))
         else:
-            answer = run(measure(subject(cell), traffic))
+            answer = within(measure(subject(cell), traffic))
     except UnableError as why:
         answer = {"unable": str(why)}
     sys.stdout.flush()
