@@ -26,13 +26,13 @@ from makegood.errors import (
     StoreUnavailableError,
     WaitExpiredError,
 )
-from makegood.handle import AT_REST, TaskHandle, missing
+from makegood.handle import AT_REST, Rested, TaskHandle, missing
 from makegood.messages import Act, Answer, Message
 from makegood.observing import Observer
 from makegood.operators import Operators
 from makegood.queues import LIMIT, Correspondent
 from makegood.store import Store, open_store, store_given
-from makegood.store.records import Draft, Filter, Submitted, TaskView
+from makegood.store.records import Draft, Filter, StepView, Submitted, TaskView
 from makegood.submitting import Submitter, conflict, draft_of, plan_of, with_options
 from makegood.task import Plan
 from makegood.transactions import recognise
@@ -105,11 +105,11 @@ class Client(Submitter, Operators, Correspondent):
         self._migrate = migrate
         self._queue_limit = queue_limit
         self._ids = ids.TaskIds(self._clock, self._rng)
-        self._waiting: dict[int, list[asyncio.Future[TaskView | None]]] = {}
+        self._waiting: dict[int, list[asyncio.Future[Rested | None]]] = {}
         self._near: Beside | None = None
         self._inserting: set[asyncio.Task[list[Submitted | Exception]]] = set()
         self._gathered: list[_Asked] = []
-        self._recent: OrderedDict[int, TaskView | None] = OrderedDict()
+        self._recent: OrderedDict[int, Rested | None] = OrderedDict()
         self._look = asyncio.Event()
         self._watcher: asyncio.Task[None] | None = None
         self._stops: list[Callable[[], None]] = []
@@ -317,14 +317,14 @@ class Client(Submitter, Operators, Correspondent):
 
     # -- waiting --------------------------------------------------------------------------------------------------------
 
-    def ended(self, view: TaskView) -> None:
-        """Tell the waiters of a task that it came to rest: called by a Scheduler of the same process."""
-        waiting = self._waiting.pop(view.id, None)
+    def ended(self, view: TaskView, steps: Sequence[StepView] | None = None) -> None:
+        """Tell the waiters of a task that it came to rest: called by a Scheduler of the same process, which knows its steps."""
+        rested, waiting = Rested(view, steps), self._waiting.pop(view.id, None)
         if waiting is None and view.id in self._recent:
-            self._recent[view.id] = view
+            self._recent[view.id] = rested
         for waiter in waiting or ():
             if not waiter.done():
-                waiter.set_result(view)
+                waiter.set_result(rested)
 
     def _lost(self, task: int) -> None:
         """Tell the waiters of a task that the store has it no more: nobody will ever end it."""
@@ -340,14 +340,14 @@ class Client(Submitter, Operators, Correspondent):
         """Say that a Scheduler of the same process takes tasks submitted here, and tells of the end of those that it holds."""
         self._near = scheduler
 
-    async def rested(self, task: int, limit: float | None = None) -> TaskView | None:
+    async def rested(self, task: int, limit: float | None = None) -> Rested | None:
         """Return the task once it is at rest (processed, undone, error), None when it is not within ``limit`` seconds."""
         self.ready()
         submitted_here = task in self._recent
         if (ended := self._recent.pop(task, None)) is not None:
             return ended
         loop = asyncio.get_running_loop()
-        waiter: asyncio.Future[TaskView | None] = loop.create_future()
+        waiter: asyncio.Future[Rested | None] = loop.create_future()
         self._waiting.setdefault(task, []).append(waiter)
         if self._watcher is None or self._watcher.done():
             self._watcher = loop.create_task(self._watch(), name="client watch")
@@ -466,7 +466,7 @@ class Client(Submitter, Operators, Correspondent):
         return Act(str(uuid.UUID(int=self._rng.getrandbits(128), version=4)), who or _who(), why)
 
 
-def _give_up(waiter: "asyncio.Future[TaskView | None]") -> None:
+def _give_up(waiter: "asyncio.Future[Rested | None]") -> None:
     if not waiter.done():
         waiter.set_result(None)
 

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
@@ -19,11 +19,18 @@ from makegood.errors import (
 )
 from makegood.messages import Act, Answer, Message, MessageKind
 from makegood.store import Store
-from makegood.store.records import EventView, TaskDetail, TaskView
+from makegood.store.records import EventView, StepView, TaskDetail, TaskView
 
 R_co = TypeVar("R_co", covariant=True)
 
 AT_REST = frozenset({"processed", "undone", "error"})
+
+
+class Rested(NamedTuple):
+    """A task at rest. ``steps``: as they are then, None when nobody has looked."""
+
+    view: TaskView
+    steps: Sequence[StepView] | None = None
 
 
 class Waiting(Protocol):
@@ -35,7 +42,7 @@ class Waiting(Protocol):
         """Raise ``ClosedError`` unless the client is open."""
         ...
 
-    async def rested(self, task: int, limit: float | None = None) -> TaskView | None:
+    async def rested(self, task: int, limit: float | None = None) -> "Rested | None":
         """Return the task once it is at rest, None when it is not within ``limit`` seconds."""
         ...
 
@@ -88,7 +95,7 @@ class TaskHandle(Generic[R_co]):
 
     async def wait(self, timeout: Duration | None = None) -> TaskView:
         """Wait until the task is at rest (processed, undone, error). Raises ``WaitExpiredError``, ``TaskNotFoundError``."""
-        return await self._rested(timeout)
+        return (await self._rested(timeout)).view
 
     async def result(self, timeout: Duration | None = None) -> R_co:
         """Wait for the task's end and return its result, decoded to the workflow's return type.
@@ -96,16 +103,19 @@ class TaskHandle(Generic[R_co]):
         ``timeout``: seconds or a duration, None = for ever. Raises ``TaskUndone`` (cause, undone, standing),
         ``TaskInError`` (cause, standing: an operator is needed) or ``WaitExpiredError`` (the task goes on).
         """
-        view = await self._rested(timeout)
-        if view.state == "processed":
-            return self._decoded(view.result or b"null")
-        raise await self._outcome(view)
+        rested = await self._rested(timeout)
+        if rested.view.state == "processed":
+            return self._decoded(rested.view.result or b"null")
+        raise await self._outcome(rested)
 
-    async def _outcome(self, view: TaskView) -> TaskUndone | TaskInError:
+    async def _outcome(self, rested: Rested) -> TaskUndone | TaskInError:
         """Return what to raise for a task that came to rest without a result."""
-        detail = await self.status()
-        steps = [s for s in detail.steps if s.kind == "action"]
-        cause = detail.task.cause or view.cause
+        view, seen = rested
+        cause = view.cause
+        if seen is None:
+            detail = await self.status()
+            seen, cause = detail.steps, detail.task.cause or cause
+        steps = [s for s in seen if s.kind == "action"]
         standing = tuple(s.name for s in steps if s.stands)
         if view.state == "undone":
             undone = tuple(s.name for s in steps if s.state == "undone")
@@ -135,21 +145,19 @@ class TaskHandle(Generic[R_co]):
             value = decode(data, self.returns, f"the result of task {self.id}")  # raises, and names the task
         return value
 
-    async def _rested(self, timeout: Duration | None) -> TaskView:
+    async def _rested(self, timeout: Duration | None) -> Rested:
         limit = seconds(timeout, name="timeout") if timeout is not None else None
         if not self._known:
-            found = (
-                await self.status()
-            ).task  # raises for a task that is not there: nobody would ever end it
+            found = await self.status()  # raises for a task that is not there: nobody would ever end it
             self._known = True
-            if found.state in AT_REST:
-                return found
-        view = await self._client.rested(self.number, limit)
-        if view is None:
+            if found.task.state in AT_REST:
+                return Rested(found.task, found.steps)
+        rested = await self._client.rested(self.number, limit)
+        if rested is None:
             raise WaitExpiredError(
                 f"task {self.id} did not end within {limit:g} s; it goes on, ask again later", task_id=self.id
             )
-        return view
+        return rested
 
     async def events(self, *, follow: bool = True) -> AsyncIterator[EventView]:
         """Yield the task's history in order; with ``follow`` go on until the task is at rest."""

@@ -38,9 +38,9 @@ from makegood.scheduler import Scheduler
 from makegood.slots import Slots
 from makegood.stopping import Signals
 from makegood.store import Store, open_store, store_given
-from makegood.store.records import AgentInfo, NodeInfo, TaskView
+from makegood.store.records import AgentInfo, NodeInfo, StepView, TaskView
 from makegood.supervisor import LEASE, Pass, Supervisor
-from makegood.task import Task
+from makegood.task import Held, Step
 from makegood.telling import LeaderWatch, Teller
 from makegood.webhook import Webhook
 from makegood.workflow import App
@@ -405,14 +405,23 @@ class Node:
     async def _publish(self) -> bool:
         return await self.store.heartbeat(self.number, self._info())
 
-    def _ended(self, task: Task) -> None:
+    def _ended(self, held: Held) -> None:
+        task = held.task
         if self.client.waits_for(task.id):
-            self.client.ended(
-                TaskView(
-                    task.id, task.app, task.workflow, task.key, task.state, task.goal, task.submission, task.priority, task.cause,
-                    task.failure_count, None, task.epoch, None, 0.0, None, None, task.result,
-                )
+            view = TaskView(
+                task.id, task.app, task.workflow, task.key, task.state, task.goal, task.submission, task.priority, task.cause,
+                task.failure_count, None, task.epoch, None, 0.0, None, None, task.result,
             )  # fmt: skip
+            self.client.ended(view, None if task.state == "processed" else [_shown(s) for s in held.steps])
+
+
+def _shown(step: Step) -> StepView:
+    """Return a step that rests as one who waits for its task's end is told of it."""
+    plan, policy = step.plan, step.plan.policy
+    return StepView(
+        plan.idx, plan.kind, plan.name, plan.agent, plan.action, step.state, step.attempt, step.round, step.failures, step.doubt,
+        policy is not None and policy.undoable, error=step.error, plan=plan, stood=step.stood,
+    )  # fmt: skip
 
 
 def _roles(roles: Iterable[str] | None, app: App | None, *, relays: bool) -> tuple[str, ...]:

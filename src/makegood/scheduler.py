@@ -30,7 +30,7 @@ from makegood.observing import Watch
 from makegood.store.protocol import Queues, Tasks
 from makegood.store.records import Batch, Claim, Committed, Draft, Loaded
 from makegood.store.rows import address
-from makegood.task import Held, Task
+from makegood.task import Held
 from makegood.turns import Review, Turn, guilty, restored
 
 log = logging.getLogger("makegood.scheduler")
@@ -83,7 +83,7 @@ class Scheduler:
         hold: int = 10_000,
         claim: int = 500,
         poll: float | None = 1.0,
-        ended: Callable[[Task], None] | None = None,
+        ended: Callable[[Held], None] | None = None,
         watch: Watch | None = None,
     ) -> None:
         self.node = 0
@@ -95,7 +95,7 @@ class Scheduler:
         self._claim = claim
         self._abreast = store.abreast
         self._poll = poll
-        self._ended = ended or (lambda _task: None)
+        self._ended = ended or (lambda _held: None)
         self._watch = watch
         self._held: dict[int, Held] = {}
         self._messages: dict[int, list[Message]] = {}
@@ -480,7 +480,7 @@ class Scheduler:
         if decision.timers and turn.batch.node == self.node:
             self._arm(task.id, decision.timers)
         if task.state in _AT_REST:
-            self._ended(task)
+            self._ended(held)
         if decision.release:
             self._forget(task.id)
 

@@ -6,6 +6,7 @@ import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -14,7 +15,7 @@ from makegood.client import Client
 from makegood.handle import TaskHandle
 from makegood.node import Node
 from makegood.store.protocol import Store
-from makegood.store.records import Filter, TaskView
+from makegood.store.records import Filter, TaskDetail, TaskView
 from makegood.sync import SyncClient, SyncNode, SyncTaskHandle
 from tests.actors.benchapp import chain_app
 from tests.actors.conftest import QUIET
@@ -105,6 +106,67 @@ async def test_cancel_undoes_and_says_who_won_when_it_comes_too_late(store: Stor
         seen = [event async for event in task.events()]
         assert any(move[:3] == ("task", "undoing", "undone") for event in seen for move in event.moves)
     assert undone == ["paid o"]
+
+
+@pytest.mark.parametrize("then", ["undo", "hold"])
+async def test_who_waits_beside_the_scheduler_hears_how_a_task_ended_without_a_look_into_the_store(
+    store: Store, then: Literal["undo", "hold"], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The Scheduler has the steps in its hands. What is raised is the same as from the store, to the letter."""
+    app = mg.App("shop")
+    shop = app.agent("shop")
+
+    @shop.action(complete_within="1m", undo=mg.NOTHING)
+    async def look(order: str) -> str:
+        return order
+
+    @shop.action(complete_within="1m")
+    async def reserve(order: str) -> str:
+        return order
+
+    @reserve.undo
+    async def release(order: str, *, result: str | None) -> None:
+        raise mg.Permanent("the shelf is gone")
+
+    @shop.action(complete_within="1m")
+    async def charge(order: str) -> str:
+        return order
+
+    @charge.undo
+    async def refund(order: str, *, result: str | None) -> None: ...
+
+    @shop.action(complete_within="1m", undo=mg.NOTHING)
+    async def ship(order: str) -> str:
+        raise mg.Permanent("no such street")
+
+    @app.workflow(on_failure=then)
+    def gone(order: str) -> str:
+        return ship(charge(look(order)))
+
+    @app.workflow(on_failure=then)
+    def stuck(order: str) -> str:
+        return ship(reserve(order))
+
+    looks: list[int] = []
+    detail = store.detail
+
+    async def counted(task: int) -> TaskDetail | None:
+        looks.append(task)
+        return await detail(task)
+
+    async with Node(app, store, roles=("scheduler", "agent"), options=QUIET) as node:
+        for workflow in (gone, stuck):
+            task = await node.client.submit(workflow, "o")
+            with monkeypatch.context() as m:
+                m.setattr(store, "detail", counted)
+                with pytest.raises(mg.TaskOutcome) as heard:
+                    await task.result(timeout="20s")
+            with pytest.raises(mg.TaskOutcome) as read:
+                await node.client.task(task.id).result()
+            assert looks == []
+            assert type(heard.value) is type(read.value)
+            assert str(heard.value) == str(read.value)
+            assert vars(heard.value) == vars(read.value)
 
 
 async def test_an_operator_settles_resubmits_and_undoes(store: Store) -> None:

@@ -130,9 +130,9 @@ async def unreadable(store: Store, world: World) -> None:
     async with world.raw() as raw:
         await raw.run("update {step} set spec = ? where idx = 1", b"not JSON")
     async with Node(None, store, roles=("scheduler",), options=QUIET) as node:
-        view = await node.client.rested(1, 30.0)
-        assert view is not None
-        assert view.state == "error"
+        rested = await node.client.rested(1, 30.0)
+        assert rested is not None
+        assert rested.view.state == "error"
 
 
 async def leaderless(store: Store, _world: World) -> None:

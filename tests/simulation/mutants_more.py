@@ -27,6 +27,7 @@ from tests.simulation.mutants_weather import (
     distant_carrier,
     gated,
     obstinate,
+    too_late,
 )
 
 # -- the turn to undo --------------------------------------------------------------------------------------------------
@@ -39,7 +40,7 @@ def withdraw_cas(m: pytest.MonkeyPatch) -> None:
     m.setattr(writing, "_UNTAKEN", untaken)
 
 
-@mutant(UNDOING, "place_order")
+@mutant(replace(UNDOING, tasks=10, pace=2.0, services={"service refuses": 0.3}), "place_order")
 def answer_after_the_turn(m: pytest.MonkeyPatch) -> None:
     """An answer that comes after the turn to undo is thrown away: the step counts as not done."""
     answers = replies._ANSWERS["do"]
@@ -90,7 +91,7 @@ def cancelled_in_flight(m: pytest.MonkeyPatch) -> None:
     m.setattr(acts, "_untouched", lambda _work: True)
 
 
-@mutant(replace(UNDOING, services={}), "place_order", within=48)
+@mutant(replace(UNDOING, services={"service refuses": 0.1}), "place_order", twist=too_late)
 def cancelled_after_the_end(m: pytest.MonkeyPatch) -> None:
     """A cancel changes a task that has ended."""
     m.setattr(acts, "_ENDED", ())

@@ -174,6 +174,11 @@ def resubmitting(world: World) -> None:
     _do_nothing_but(world, {"error": "resubmit"})
 
 
+def too_late(world: World) -> None:
+    """Let the operator do nothing but cancel what has ended."""
+    _do_nothing_but(world, {"processed": "cancel", "undone": "cancel"})
+
+
 def _do_nothing_but(world: World, acts: Mapping[TaskState, str]) -> None:
     """Let the operator do the same to every task in one of these states."""
     operator = world.operator

@@ -222,10 +222,15 @@ def doubtful() -> Case:
 @pytest.mark.parametrize(
     ("idx", "settled", "verdict", "reason"),
     [
-        (0, "done", "applied", "s0 is done"),
-        (0, "failed", "applied", "s0 is failed"),
+        (0, "done", "applied", "s0 is done; the task is still in error: resubmit it to go on, or undo it"),
+        (
+            0,
+            "failed",
+            "applied",
+            "s0 is failed; the task is still in error: resubmit it to go on, or undo it",
+        ),
         (0, "undone", "refused", "it can be settled as done or failed"),
-        (1, "done", "applied", "s1 is done"),
+        (1, "done", "applied", "s1 is done; the task is still in error: s0 can be settled too"),
         (1, "failed", "noop", "failed already"),
         (1, "undone", "refused", "it can be settled as done"),
         (9, "done", "refused", "no such step"),
@@ -256,6 +261,17 @@ def test_the_last_one_settled_by_hand_ends_an_undo() -> None:
     assert case.act("settle", 1, "done")[0] == "refused"
     assert case.act("settle", 0, "undone") == ("applied", "s0 is undone")
     assert case.task.state == "undone"
+
+
+def test_who_settles_the_step_on_which_an_undo_was_stuck_is_told_to_undo_again() -> None:
+    """What came before it waits in error until somebody says so, and then goes on."""
+    case = failing(action(0), action(1, 0), action(2, 1))
+    case.answer(1, "permanent")
+    said = case.act("settle", 1, "undone")
+    rest = "undo it again to have the rest undone, or resubmit it to go forward"
+    assert said == ("applied", f"s1 is undone; the task is still in error: {rest}")
+    assert case.act("undo")[0] == "applied"
+    assert case.asked == [(0, "undo")]
 
 
 def test_a_step_that_is_done_keeps_its_result_and_the_operator_is_told() -> None:

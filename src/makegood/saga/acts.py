@@ -212,12 +212,22 @@ def _only(step: Step, allowed: tuple[StepState, ...]) -> str:
 
 
 def _rest_settled(work: Work, name: str, settled: str) -> Said:
-    """End the task when that was the last one."""
-    task = work.task
+    """End the task when that was the last one; otherwise say what is left to do, as nothing goes on by itself."""
+    task, said = work.task, f"{name} is {settled}"
     if task.goal == "hold" and work.left == 0:
         finish(work)
     elif task.goal == "undo" and all(s.state in rules.SETTLED for s in work.steps()):
         work.move_task("undone", "the last one settled by hand")
     else:
         work.ease(name)
-    return "applied", f"{name} is {settled}"
+        said += f"; the task is still in error: {_left_to_do(work)}"
+    return "applied", said
+
+
+def _left_to_do(work: Work) -> str:
+    unsettled = ", ".join(s.name for s in work.steps() if s.state in ("in_doubt", "undo_failed"))
+    if unsettled:
+        return f"{unsettled} can be settled too"
+    if work.task.goal == "undo":
+        return "undo it again to have the rest undone, or resubmit it to go forward"
+    return "resubmit it to go on, or undo it"
