@@ -46,6 +46,20 @@ def test_a_dead_receiver_ends_with_an_alert_and_holds_up_only_its_own_tasks(stor
     assert {event.task for event in outcome.history.of("notified")} == set(to) - dead
 
 
+def test_while_only_a_notice_is_missing_whoever_has_no_part_in_it_rests(storms: Storms) -> None:
+    """The Scheduler's process goes on and tries the dead receiver again, the leader's too; the agents' costs the world nothing."""
+    layout = (("scheduler",), ("agent",), ("supervisor",))
+    outcome = storms.run(
+        1, replace(calm(tasks=8, layout=layout), around=Around(told=1.0, hooks=1.0, keep=30.0))
+    )
+    assert outcome.findings == []
+    ended = max(event.at for event in outcome.history.of("ended"))
+    (rest,) = (event.at for event in outcome.history.of("rest"))
+    assert rest > ended + 20.0
+    busy = {event.node for event in outcome.history.of("store") if ended + 5.0 < event.at < rest}
+    assert busy == {"n1", "n3"}
+
+
 def test_a_storm_brings_notices_twice_and_every_trouble_of_a_receiver(storms: Storms) -> None:
     """Otherwise the rule about what submitters are told would have nothing to look at."""
     swarm = replace(
