@@ -56,6 +56,20 @@ def test_when_nothing_can_happen_any_more_that_is_said(world: Loop) -> None:
         world.run_until_complete(world.create_future())
 
 
+def test_a_process_that_goes_round_without_waiting_is_named_and_holds_nobody_up_for_ever(
+    world: Loop,
+) -> None:
+    """Time stands still for it: on a true loop it would burn a processor, here nothing else would ever happen."""
+
+    async def spins() -> None:
+        while True:  # noqa: ASYNC110 - that is what it must not do
+            await asyncio.sleep(0)
+
+    start(world, Process("n1"), spins())
+    with pytest.raises(DeadlockError, match=r"200,000 steps, and no time has passed; .*sleep\(0\)"):
+        world.run_until_complete(world.create_future())
+
+
 def test_what_breaks_in_the_worlds_own_callbacks_is_not_lost(world: Loop) -> None:
     """A simulated service that raises is a fault of the simulator, not silence on the wire; a process's own errors are its affair."""
 

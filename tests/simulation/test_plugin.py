@@ -278,7 +278,14 @@ def test_an_option_that_cannot_be_meant_is_refused(folder: pytest.Pytester) -> N
 
 
 @pytest.mark.parametrize(
-    "option", ["--makegood-seed=0/7", "--makegood-seed=0/x/kill", "--makegood-faults=rain"]
+    "option",
+    [
+        "--makegood-seed=0/7",
+        "--makegood-seed=0/x/kill",
+        "--makegood-faults=rain",
+        "--makegood-faults=",
+        "--makegood-seeds=0",
+    ],
 )
 def test_options_name_themselves_when_refused(pytester: pytest.Pytester, option: str) -> None:
     config = pytester.parseconfig(option)
@@ -305,8 +312,14 @@ def test_a_decorator_that_cannot_be_meant_is_refused() -> None:
             crashing.simulate(faults=wrong)
     with pytest.raises(ConfigError, match="at least 1"):
         crash_everywhere(at_most=0)
-    with pytest.raises(ConfigError, match="at least 1"):
-        crashing.simulate(seeds=0)
+    with pytest.raises(ConfigError, match="'rain' is not one of kill"):
+        crash_everywhere(kinds=("kill", "rain"))
+    wrong_numbers: list[Any] = [0, "50", 1.5]
+    for number in wrong_numbers:
+        with pytest.raises(ConfigError, match="at least 1"):
+            crash_everywhere(at_most=number)
+        with pytest.raises(ConfigError, match="at least 1"):
+            crashing.simulate(seeds=number)
 
 
 def test_no_module_takes_the_place_of_a_public_name() -> None:

@@ -59,8 +59,10 @@ def crash_everywhere(
     Raises ``ConfigError`` for what cannot be meant; the test fails with ``UnprovedError``.
     """
     chosen = _words(kinds, KINDS, "kinds")
-    if at_most is not None and at_most < 1:
-        raise ConfigError(f"crash_everywhere(at_most={at_most}): at least 1, or None for every point")
+    if at_most is not None and (not isinstance(at_most, int) or at_most < 1):
+        raise ConfigError(
+            f"crash_everywhere(at_most={at_most!r}): a whole number, at least 1, or None for every point"
+        )
 
     def prove(proof: Proof, settings: Settings) -> None:
         started = seed if settings.seed is None else settings.seed
@@ -97,8 +99,8 @@ def simulate(test: Any = None, /, *, seeds: int = 100, faults: str | Sequence[st
     """
     words = tuple(FAULTS) if faults == "all" else (faults,) if isinstance(faults, str) else tuple(faults)
     chosen = _words(words, FAULTS, "faults")
-    if seeds < 1:
-        raise ConfigError(f"simulate(seeds={seeds}): at least 1")
+    if not isinstance(seeds, int) or seeds < 1:
+        raise ConfigError(f"simulate(seeds={seeds!r}): a whole number, at least 1")
 
     def prove(proof: Proof, settings: Settings) -> None:
         asked = tuple(FAULTS) if "all" in settings.faults else settings.faults
@@ -118,7 +120,8 @@ def _words(given: Sequence[str], known: Any, name: str) -> tuple[str, ...]:
     words = (given,) if isinstance(given, str) else tuple(given)
     unknown = [word for word in words if word not in known]
     if unknown or not words:
-        raise ConfigError(f"{name}={given!r}: of {', '.join(known)}")
+        what = f"{', '.join(map(repr, unknown))} is not one" if unknown else "name at least one"
+        raise ConfigError(f"{name}={given!r}: {what} of {', '.join(known)}")
     return words
 
 
@@ -176,10 +179,13 @@ def _settings(config: Any) -> Settings:
     told = config.getoption("makegood_seed", None)
     seeds = config.getoption("makegood_seeds", None)
     faults = config.getoption("makegood_faults", None)
-    named = tuple(word.strip() for word in faults.split(",")) if faults else ()
+    if seeds is not None and seeds < 1:
+        raise ConfigError(f"--makegood-seeds={seeds}: at least 1")
+    named = tuple(word.strip() for word in faults.split(",")) if faults is not None else ()
     unknown = [word for word in named if word not in ("all", *KINDS, *FAULTS)]
     if unknown:
-        raise ConfigError(f"--makegood-faults={faults}: of all, {', '.join(FAULTS)}")
+        what = f"{', '.join(map(repr, unknown))} is not one"
+        raise ConfigError(f"--makegood-faults={faults}: {what} of all, {', '.join(FAULTS)}")
     if told is None:
         return Settings(seeds=seeds, faults=named)
     seed, *rest = str(told).split("/")

@@ -29,10 +29,11 @@ T = TypeVar("T")
 _MOST_CANCELLED = 100
 _MOST_KEPT = 200
 _THREAD_DELAY = 0.002
+_MOST_STEPS = 200_000  # at one moment: more is somebody who waits in a circle, for whom time stands still
 
 
 class DeadlockError(RuntimeError):
-    """Nothing is ready, no timer is set, and the world has not come to its end."""
+    """Nothing is ready, no timer is set, and the world has not come to its end; or something goes on for ever at one moment."""
 
 
 class KilledError(BaseException):
@@ -101,7 +102,7 @@ class Loop(base_events.BaseEventLoop):
     def __init__(self, rng: random.Random) -> None:
         super().__init__()
         self.now = 0.0
-        self.steps = 0
+        self.steps = self._moved = 0
         self._rng = rng
         self._parked: list[asyncio.Handle] = []
         self._processes: dict[Process, None] = {}
@@ -250,6 +251,11 @@ class Loop(base_events.BaseEventLoop):
                 self._parked.append(handle)
                 return
         self.steps += 1
+        if self.steps - self._moved > _MOST_STEPS:
+            raise DeadlockError(
+                f"at {self.now:.3f} s: {_MOST_STEPS:,} steps, and no time has passed; {handle._callback!r} goes round without "
+                "waiting: does it poll with `await asyncio.sleep(0)`? Wait for something, or for some milliseconds"
+            )
         try:
             context.run(handle._callback, *handle._args)
         except (SystemExit, KeyboardInterrupt):
@@ -271,7 +277,8 @@ class Loop(base_events.BaseEventLoop):
             self._timer_cancelled_count -= 1
             heapq.heappop(timers)[1]._scheduled = False
         if timers:
-            self.now = max(self.now, timers[0][0])
+            if timers[0][0] > self.now:
+                self.now, self._moved = timers[0][0], self.steps
         elif not self._stopping:  # type: ignore[attr-defined]
             raise DeadlockError(
                 f"at {self.now:.3f} s: nothing is ready, no timer is set, and nobody has ended the world"

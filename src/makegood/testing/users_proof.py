@@ -146,6 +146,11 @@ class Proof:
         """Play the one world in which this strikes at the point of this number."""
         points: list[Point] = []
         _, swarm = self.calm(seed, _Listing(points, every=True))
+        able = sorted({each for point in points for each in point.able})
+        if what not in able:
+            raise UnprovedError(
+                f"--makegood-seed: nothing called {what!r} can strike in {self.name}: one of {', '.join(able)}"
+            )
         found = next((point for point in points if point.number == number), None)
         if found is None or what not in found.able:
             raise UnprovedError(
