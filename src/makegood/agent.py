@@ -265,6 +265,8 @@ class Agents:
             if self._beside and request.isolate:
                 self._alone = True
             self._begin(request, node, began)
+        if not kept and taken.again:
+            self._offers()  # a rate lets nothing begin yet: be woken when it does
         return bool(kept)
 
     def _offers(self) -> list[Offer]:

@@ -30,12 +30,15 @@ class Waiting:
         self.alive = 1
         self.answered: list[int] = []
         self.ring: Callable[[], None] = lambda: None
+        self.again: list[float] = []
 
     async def take(self, node: int, offers: Sequence[Offer], *, alone: bool = False) -> Taken:
         """Give what waits."""
         self.looks += 1
         if node != self.alive:
             return Taken()
+        if self.again:
+            return Taken(again={BANK: self.again.pop()})
         free = sum(offer.slots for offer in offers)
         given, self.waiting = self.waiting[:free], self.waiting[free:]
         return Taken(given)
@@ -116,3 +119,12 @@ async def test_a_slot_that_a_commit_did_not_use_is_offered_to_what_was_rung_for_
         )  # it has heard, and has nothing to offer
         agents.restore(lent)
         await eventually(lambda: channel.answered == [7], "the answer")
+
+
+async def test_a_rate_that_lets_nothing_begin_yet_is_asked_again_when_it_does() -> None:
+    """Nothing was given, so nothing ends: without a timer of its own nobody would look again. Seed 17935 found it."""
+    channel = Waiting()
+    async with running(channel):
+        channel.waiting, channel.again = [request(1)], [0.02]
+        channel.ring()
+        await eventually(lambda: channel.answered == [1], "the answer")
