@@ -6,7 +6,7 @@ the same through all worlds. The plugin only adds the options ``--makegood-seed`
 
 import functools
 import inspect
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from importlib import import_module
 from typing import Any, Final, NamedTuple, TypeVar, overload
 
@@ -120,9 +120,14 @@ def _words(given: Sequence[str], known: Any, name: str) -> tuple[str, ...]:
     words = (given,) if isinstance(given, str) else tuple(given)
     unknown = [word for word in words if word not in known]
     if unknown or not words:
-        what = f"{', '.join(map(repr, unknown))} is not one" if unknown else "name at least one"
-        raise ConfigError(f"{name}={given!r}: {what} of {', '.join(known)}")
+        raise _unknown(f"{name}={given!r}", unknown, known)
     return words
+
+
+def _unknown(told: str, words: Sequence[str], known: Iterable[str]) -> ConfigError:
+    """Return the refusal of words that are not known, or of none at all."""
+    what = f"{', '.join(map(repr, words))} is not one" if words else "name at least one"
+    return ConfigError(f"{told}: {what} of {', '.join(known)}")
 
 
 def _decorated(
@@ -184,8 +189,7 @@ def _settings(config: Any) -> Settings:
     named = tuple(word.strip() for word in faults.split(",")) if faults is not None else ()
     unknown = [word for word in named if word not in ("all", *KINDS, *FAULTS)]
     if unknown:
-        what = f"{', '.join(map(repr, unknown))} is not one"
-        raise ConfigError(f"--makegood-faults={faults}: {what} of all, {', '.join(FAULTS)}")
+        raise _unknown(f"--makegood-faults={faults}", unknown, ("all", *FAULTS))
     if told is None:
         return Settings(seeds=seeds, faults=named)
     seed, *rest = str(told).split("/")

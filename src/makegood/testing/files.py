@@ -44,10 +44,10 @@ class SharedConnection(WatchedConnection):
                 return self.cursor()
             if sql.startswith(_ONCE):
                 self.said.add(sql)
-            elif sql == "commit" and self.watched is not None:
-                self.watched(self)
-                return self.cursor()
-        return sqlite3.Connection.execute(self, sql, parameters)  # straight: a world executes thousands
+            return super().execute(sql, parameters)
+        return sqlite3.Connection.execute(
+            self, sql, parameters
+        )  # no commit: straight, as a world executes thousands
 
     def close(self) -> None:
         """Undo what was not committed, as the system does for whoever lets go of a file."""
