@@ -234,6 +234,7 @@ class Agents:
 
     async def _take(self) -> bool:
         offers = self._offers()
+        self._look_when_due()
         if not offers:
             return False
         # Alone: nothing runs, and no slot is lent to the Scheduler for a commit under way.
@@ -266,24 +267,22 @@ class Agents:
                 self._alone = True
             self._begin(request, node, began)
         if not kept and taken.again:
-            self._offers()  # a rate lets nothing begin yet: be woken when it does
+            self._look_when_due()  # a rate lets nothing begin yet
         return bool(kept)
 
     def _offers(self) -> list[Offer]:
-        """Return what may be taken now; sees to it that what time alone allows is offered when its time has come."""
-        now, wait = self._clock.monotonic(), 0.0
-        offers: list[Offer] = []
-        for slots in self.slots.values():
-            offer = slots.offer(now)
-            if offer is not None:
-                offers.append(offer)
-            elif rest := slots.waits(now):
-                wait = min(wait or rest, rest)
-        if wait:
+        """Return what may be taken now."""
+        now = self._clock.monotonic()
+        return [offer for slots in self.slots.values() if (offer := slots.offer(now)) is not None]
+
+    def _look_when_due(self) -> None:
+        """See to it that what time alone allows is offered when its time has come."""
+        now = self._clock.monotonic()
+        waits = [wait for slots in self.slots.values() if (wait := slots.waits(now))]
+        if waits:
             if self._again is not None:
                 self._again.cancel()
-            self._again = asyncio.get_running_loop().call_later(wait, self._wake.set)
-        return offers
+            self._again = asyncio.get_running_loop().call_later(min(waits), self._wake.set)
 
     async def _kept(self, node: int, taken: Sequence[Request]) -> Sequence[Request]:
         """Give back what must not begin any more: this process was told to stop meanwhile, or a circuit has opened."""
