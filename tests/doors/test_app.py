@@ -1,6 +1,7 @@
 """The tree of commands: quick help, flags anywhere, and every exit code from a real process."""
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -9,7 +10,7 @@ import click
 import pytest
 
 from makegood.cli import main
-from makegood.cli.app import Lazy
+from makegood.cli.app import MEANT, Lazy, every
 from tests.doors.conftest import BARE, Shop
 
 # What `makegood --help` may load besides the standard library: no rich, no database driver, nothing of a store.
@@ -95,6 +96,44 @@ def test_a_slip_of_the_pen_names_the_command_that_was_meant(shop: Shop) -> None:
         result = shop.call(*words)
         assert result.exit_code == 2
         assert meant in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        (("settle", "--step", "x"), ["makegood task settle"]),
+        (("undo", "0000000000000"), ["makegood task undo"]),
+        (("retry",), ["makegood task resubmit", "makegood task undo", "makegood notices retry"]),
+        (("list",), ["makegood task list", "makegood queue list", "makegood notices list"]),
+        (("setlte",), ["makegood task settle"]),
+        (("migrat",), ["makegood store migrate"]),
+        (("tasks", "list"), ["makegood task"]),
+        (("task", "alerts"), ["makegood alerts"]),
+        (("task", "lst"), ["makegood task list"]),
+        (("queue", "show"), ["makegood task show"]),
+        (("notices", "ack"), ["makegood alerts --ack", "makegood queue ack"]),
+        (("Task", "list"), ["makegood task"]),
+        (("xyzzy",), []),
+    ],
+)
+def test_an_unknown_command_names_those_that_may_be_meant_in_full(
+    shop: Shop, words: tuple[str, ...], meant: list[str]
+) -> None:
+    """The group's word forgotten, one too many, misspelt, or what other tools call it."""
+    result = shop.call(*words)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert re.findall("`(.+?)`", result.stderr)[:-1] == meant, "the last one is the help"
+
+
+def test_every_suggestion_for_other_tools_words_is_a_command_and_no_such_word_is_one() -> None:
+    """The table keeps up with the tree."""
+    assert isinstance(main, Lazy)
+    known = {" ".join(path) for path, _, _ in commands(main)}
+    assert {" ".join(path) for path in every(main, click.Context(main))} == known
+    for word, meant in MEANT.items():
+        assert word not in known
+        for command in meant:
+            assert command.partition(" --")[0] in known
 
 
 def test_version(shop: Shop) -> None:

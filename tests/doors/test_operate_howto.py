@@ -59,6 +59,11 @@ def test_everything_on_the_page_can_be_typed(tmp_path: Path, request: pytest.Fix
         "the card terminal was down",
     ):
         assert told in said, told
+    (shown,) = re.findall(r"^what can be done:\n((?:  makegood .*\n)+)", PAGE, re.MULTILINE)
+    for command in shown.splitlines():
+        assert command in re.sub(r"0[0-9a-z]{12}", "0akz99zvq27k6", said), (
+            "what the page shows is what is said"
+        )
     assert "was acknowledged by ann (I call the customer) before" in complained
     assert "the last act on it: settle by" in complained
     (tmp_path / "operate_page.py").write_text("\n".join(PYTHON[1:]), encoding="utf-8")

@@ -119,7 +119,11 @@ def test_the_ending_of_a_task_is_told_in_one_sentence(open_shop: Shop) -> None:
     assert "was undone: " in undone.stderr
     error = open_shop.call("task", "submit", "kiosk:buy", '{"id": "e", "card": "stuck"}', "--wait")
     assert error.exit_code == 6
-    assert "standing or in doubt: reserve; see `makegood task show" in error.stderr
+    assert (
+        "the undo of reserve failed: the stock room is locked; standing or in doubt: reserve\n"
+        in error.stderr
+    )
+    assert "\nwhat can be done:\n  makegood task undo " in error.stderr
 
 
 def test_list_filters_and_pages(open_shop: Shop) -> None:

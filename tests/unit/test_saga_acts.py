@@ -2,6 +2,7 @@
 
 import pytest
 
+from makegood import saga
 from makegood.messages import Message
 from makegood.task import Condition, StepPlan, standing
 from tests.unit.saga_case import Case, action, failing, template
@@ -300,3 +301,35 @@ def test_control_steps_cannot_be_settled() -> None:
     case = Case(when, action(1, 0), on_failure="hold")
     case.answer(1, "permanent")
     assert case.act("settle", 0, "failed") == ("refused", "w is no action: it has no effect to settle")
+
+
+# -- what is lawful ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "made",
+    [pending, processing, draining, past_return, undoing, processed, undone, held, incomplete, doubtful],
+)
+def test_the_lawful_acts_are_those_that_are_applied_when_asked_for(made: object) -> None:
+    """All of them and no other, tried one by one; a cancel that would do what an undo does is not named, and nothing moves."""
+
+    def fresh() -> Case:
+        case: Case = made()  # type: ignore[operator]
+        return case
+
+    case = fresh()
+    before = (case.task, list(case.held.steps))
+    named = {(message.kind, message.idx, message.settled) for message in saga.lawful(case.held)}
+    assert (case.task, case.held.steps) == before
+    asked = [(kind, -1, "") for kind in ("cancel", "undo", "resubmit")]
+    asked += [
+        ("settle", idx, settled) for idx in range(len(before[1])) for settled in ("done", "failed", "undone")
+    ]
+    applied = {
+        (kind, idx, settled)
+        for kind, idx, settled in asked
+        if fresh().act(kind, idx, settled)[0] == "applied"
+    }
+    if ("undo", -1, "") in applied:
+        applied.discard(("cancel", -1, ""))
+    assert named == applied

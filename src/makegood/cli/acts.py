@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from makegood import ids
-from makegood.cli import bulk, corrections, exits, shapes
+from makegood.cli import bulk, corrections, exits, remedies, shapes
 from makegood.cli.context import Cli, Seconds, common, pass_cli
 from makegood.cli.filters import filter_options
 from makegood.cli.loading import load_app
@@ -22,11 +22,11 @@ from makegood.cli.output import counted
 from makegood.cli.preview import listed
 from makegood.cli.tasks import connect, looking, read
 from makegood.client import Client
-from makegood.errors import MakegoodError
+from makegood.errors import MakegoodError, WaitExpiredError
 from makegood.handle import TaskHandle
 from makegood.messages import Answer
 from makegood.operators import BulkKind
-from makegood.store.records import Filter
+from makegood.store.records import Filter, TaskDetail
 
 Act = Callable[[TaskHandle[Any]], Awaitable[Answer]]
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -262,8 +262,9 @@ async def _each(cli: Cli, task_ids: Sequence[str], act: Act, wait: float | None,
     shown: list[dict[str, Any]] = []
     async with connect(cli) as client:
         for task_id in task_ids:
+            found: TaskDetail | None = None
             try:
-                code, shape = await _one(client, task_id, act, wait, wanted)
+                code, shape, found = await _one(cli, client, task_id, act, wait=wait, wanted=wanted)
             except MakegoodError as error:
                 code = exits.code_of(error)
                 if len(task_ids) == 1 and not cli.json:
@@ -279,14 +280,19 @@ async def _each(cli: Cli, task_ids: Sequence[str], act: Act, wait: float | None,
             shown.append({**shape, "code": code})
             if not cli.json:
                 cli.out.text(_sentence(shape))
+            if not cli.json and found is not None:
+                remedies.tell(cli, found)
     if cli.json:
         cli.out.document(shown)
     return exits.of_many(codes)
 
 
 async def _one(
-    client: Client, task_id: str, act: Act, wait: float | None, wanted: str
-) -> tuple[int, dict[str, Any]]:
+    cli: Cli, client: Client, task_id: str, act: Act, *, wait: float | None, wanted: str
+) -> tuple[int, dict[str, Any], TaskDetail | None]:
+    """Do an act on one task. Returns the exit code, what came of it, and the task where more is to be said of it: it did not
+    come to the end that was wanted, or waits for an operator.
+    """
     task = client.task(task_id)
     await task.status()  # raises when there is no such task
     answer = await act(task)
@@ -294,10 +300,16 @@ async def _one(
         "task": task.id, "act": answer.kind, "verdict": answer.verdict, "reason": answer.reason, "state": answer.state,
     }  # fmt: skip
     if wait is None:
-        return exits.DONE, shape
-    view = await task.wait(wait)
-    code = exits.DONE if view.state == wanted else exits.outcome(view.state)
-    return code, {**shape, "state": view.state, "cause": view.cause}
+        return exits.DONE, shape, await task.status() if answer.state == "error" else None
+    try:
+        state = (await task.wait(wait)).state
+        code = exits.DONE if state == wanted else exits.outcome(state)
+    except WaitExpiredError as expired:
+        cli.note(f"makegood: {expired}")
+        code = exits.TIMED_OUT
+    found = await task.status()
+    shape |= {"state": found.task.state, "cause": found.task.cause, **remedies.outcome(cli, found)}
+    return code, shape, None if code == exits.DONE else found
 
 
 def _sentence(shape: dict[str, Any]) -> str:

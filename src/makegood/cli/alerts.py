@@ -79,7 +79,10 @@ def alerts(
 
     async def look() -> list[AlertView]:
         async with looking(cli) as client:
-            return await client.alerts(task_id, ended=everything, limit=limit)
+            found = await client.alerts(task_id, ended=everything, limit=limit)
+            if task_id is not None and not found:
+                await client.task(task_id).status()  # raises when there is no such task
+            return found
 
     found = asyncio.run(look())
     if cli.json:
@@ -91,6 +94,10 @@ def alerts(
     ]
     heads = ("id", "at", "kind", "task", "step", "state", "what")
     cli.out.table(heads, rows, empty="no alerts")
+    if any(view.task and view.ended is None for view in found):
+        cli.note(
+            "`makegood task show ID` says what can be done about a task, `makegood alerts --ack ID` that you do it"
+        )
 
 
 def state_of(view: AlertView) -> str:
@@ -191,7 +198,10 @@ def audit(cli: Cli, /, *, task_id: str | None, limit: int) -> None:
 
     async def look() -> list[AuditView]:
         async with looking(cli) as client:
-            return await client.audit(task_id, limit=limit)
+            found = await client.audit(task_id, limit=limit)
+            if task_id is not None and not found:
+                await client.task(task_id).status()  # raises when there is no such task
+            return found
 
     found = asyncio.run(look())
     if cli.json:

@@ -7,7 +7,8 @@ Groups here only *name* their commands and what each does; the module that holds
 import os
 import sys
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from difflib import SequenceMatcher
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn
@@ -102,9 +103,12 @@ class Lazy(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command; the message for an unknown one names those that are near."""
-        if args[0] not in self.places and not args[0].startswith("-") and not ctx.resilient_parsing:
-            raise click.NoSuchCommand(args[0], possibilities=self.places, ctx=ctx)
+        """Find the command; the message for an unknown one names those that may be meant, of any group, in full."""
+        name = args[0]
+        if name not in self.places and not name.startswith("-") and not ctx.resilient_parsing:
+            near = suggestions(name, ctx)
+            said = f": did you mean {either([f'`{command}`' for command in near])}?" if near else ""
+            raise click.NoSuchCommand(name, f"no such command {name!r}{said}", ctx=ctx)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's
@@ -113,6 +117,76 @@ class Lazy(click.Group):
         for title, commands in self.sections.items():
             with formatter.section(title):
                 formatter.write_dl([(f"{name:<{width}}", place[1]) for name, place in commands.items()])
+
+
+MEANT: Mapping[str, tuple[str, ...]] = {
+    "retry": ("task resubmit", "task undo"),
+    "rerun": ("task resubmit",),
+    "restart": ("task resubmit",),
+    "rollback": ("task undo",),
+    "compensate": ("task undo",),
+    "abort": ("task cancel",),
+    "stop": ("task cancel",),
+    "ack": ("alerts --ack",),
+    "acknowledge": ("alerts --ack",),
+    "events": ("task history",),
+    "log": ("task history",),
+    "ps": ("agents",),
+    "nodes": ("agents",),
+    "serve": ("run",),
+    "upgrade": ("store migrate",),
+    "init": ("store migrate",),
+}
+"""What other tools call it: commands to suggest to who types one of these words."""
+
+MOST = 5
+"""So many commands at most are suggested."""
+
+_NEAR, _NEAR_ELSEWHERE, _MUCH = 0.6, 0.75, 0.2
+"""How alike two words are to be taken for one that was misspelt, within a group and across; by how much the best must be better."""
+
+
+def every(group: Lazy, ctx: click.Context, *path: str) -> Iterator[tuple[str, ...]]:
+    """Yield the path of each command of a group, those of a group in it after that one; loads no other module."""
+    for name, (place, _) in group.places.items():
+        yield (*path, name)
+        inner = group.get_command(ctx, name) if place.startswith("app:") else None
+        if isinstance(inner, Lazy):
+            yield from every(inner, ctx, *path, name)
+
+
+def suggestions(name: str, ctx: click.Context) -> list[str]:
+    """Return the commands, in full, that ``name`` may mean: what other tools call so and what is called so in any group, else
+    what is spelt nearly so. Those of the group where it was typed come first, and are enough when misspelt.
+    """
+    root = ctx.find_root()
+    if not isinstance(root.command, Lazy):
+        return []
+    typed, here = name.lower().replace("_", "-"), tuple(ctx.command_path.split()[1:])
+    known = [*every(root.command, ctx)]
+    found = [tuple(meant.split()) for meant in MEANT.get(typed, ())]
+    found += [path for path in known if path[-1] == typed]
+    found.sort(key=lambda path: path[:-1] != here)
+    if not found:
+        alike = {path: SequenceMatcher(None, typed, path[-1]).ratio() for path in known}
+        near = {
+            path: ratio
+            for path, ratio in alike.items()
+            if ratio >= (_NEAR if path[:-1] == here else _NEAR_ELSEWHERE)
+        }
+        best = max(near.values(), default=0.0)
+        found = sorted((path for path in near if near[path] > best - _MUCH), key=lambda path: -near[path])
+        found = [path for path in found if path[:-1] == here] or found
+    return [" ".join((root.info_name or "makegood", *path)) for path in dict.fromkeys(found)][:MOST]
+
+
+def either(names: Sequence[str]) -> str:
+    """Return names as a choice.
+
+    >>> either(["a"]), either(["a", "b", "c"])
+    ('a', 'a, b or c')
+    """
+    return " or ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else names[0]
 
 
 class Root(Lazy):

@@ -10,7 +10,7 @@ import click
 from msgspec.structs import replace
 
 from makegood import ids
-from makegood.cli import exits, shapes
+from makegood.cli import exits, remedies, shapes
 from makegood.cli.context import Cli
 from makegood.cli.output import counted, date_time
 from makegood.cli.tasks import connect, looking
@@ -98,9 +98,15 @@ async def carry_out(cli: Cli, bulk: Bulk, count: int) -> int:
         )
         if bulk.wait:
             for n, acted in enumerate(done):
-                codes[n], shown[n] = await _ended(client, bulk, acted, codes[n], shown[n])
+                codes[n], shown[n], why = await _ended(
+                    cli, client, bulk, acted, code=codes[n], shape=shown[n]
+                )
                 if not cli.json:
-                    cli.out.text(f"{_line(bulk.kind, acted)}, then {shown[n]['state']}")
+                    cli.out.text(f"{_line(bulk.kind, acted)}, then {shown[n]['state']}{why}")
+            if exits.IN_ERROR in codes:
+                cli.note(
+                    "makegood: some are in error: `makegood task show ID` says what can be done about one"
+                )
     if cli.json:
         cli.out.document(shown)
     progress.end(done)
@@ -108,16 +114,21 @@ async def carry_out(cli: Cli, bulk: Bulk, count: int) -> int:
 
 
 async def _ended(
-    client: Client, bulk: Bulk, acted: Acted, code: int, shape: dict[str, Any]
-) -> tuple[int, dict[str, Any]]:
+    cli: Cli, client: Client, bulk: Bulk, acted: Acted, *, code: int, shape: dict[str, Any]
+) -> tuple[int, dict[str, Any], str]:
+    """Wait for the end of one task. Returns the exit code, what came of it, and why it is not the end that was hoped for."""
     if acted.verdict not in ("applied", "noop"):
-        return code, shape
+        return code, shape, ""
+    task = client.task(acted.task)
     try:
-        view = await client.task(acted.task).wait(bulk.timeout)
+        state = (await task.wait(bulk.timeout)).state
     except WaitExpiredError:
-        return exits.TIMED_OUT, {**shape, "code": exits.TIMED_OUT}
-    code = exits.DONE if view.state == bulk.end else exits.outcome(view.state)
-    return code, {**shape, "state": view.state, "cause": view.cause, "code": code}
+        return exits.TIMED_OUT, {**shape, "code": exits.TIMED_OUT}, ""
+    code = exits.DONE if state == bulk.end else exits.outcome(state)
+    found = await task.status()
+    why = "; ".join(text for text in (found.task.cause, *remedies.trouble(found)) if text) if code else ""
+    ended = {"state": state, "cause": found.task.cause, **remedies.outcome(cli, found), "code": code}
+    return code, shape | ended, f": {why}" if why else ""
 
 
 def _shape(kind: str, acted: Acted) -> dict[str, Any]:

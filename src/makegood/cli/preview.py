@@ -8,13 +8,16 @@ from makegood import saga
 from makegood.errors import StoreError
 from makegood.policy import Policy
 from makegood.store.records import StepView, TaskDetail
-from makegood.task import Step, Task
+from makegood.task import Doing, Held, Step, Task
 
 TOUCHED = ("done", "in_doubt", "running", "undoing", "undo_failed")
 """States of steps with an effect that stands or may stand; ``kept`` is settled, whatever stands of it stays."""
 
 STUCK = "stuck"
 """Stands in what is said of a step whose undo needs an operator."""
+
+
+_DOING: Mapping[str, Doing] = {"do": "do", "probe": "probe", "undo": "undo"}
 
 
 class Preview(NamedTuple):
@@ -94,16 +97,40 @@ def _no_return(view: StepView) -> bool:
 
 def _followers(found: TaskDetail) -> dict[int, set[int]]:
     """Return who follows whom, as the rules see it."""
-    task = Task(found.task.id, found.task.app, found.task.workflow)
+    return {idx: set(after) for idx, after in enumerate(held(found).followers)}
+
+
+def held(found: TaskDetail) -> Held:
+    """Return a task as the rules are asked about it. Raises ``StoreError`` for one whose rows do not read."""
+    view = found.task
+    task = Task(
+        view.id,
+        view.app,
+        view.workflow,
+        view.key,
+        view.state,
+        view.goal,
+        submission=view.submission,
+        cause=view.cause,
+    )
     steps: list[Step] = []
-    for view in sorted(found.steps, key=lambda view: view.idx):
-        if view.plan is None:
+    for step in sorted(found.steps, key=lambda step: step.idx):
+        if step.plan is None:
             raise StoreError(
-                f"what an undo would do cannot be known: {'; '.join(found.unreadable) or f'step {view.name} has no plan'}"
+                f"what an undo would do cannot be known: {'; '.join(found.unreadable) or f'step {step.name} has no plan'}"
             )
-        steps.append(Step(view.plan, view.state))
-    held = saga.hold(task, steps)
-    return {idx: set(after) for idx, after in enumerate(held.followers)}
+        steps.append(
+            Step(
+                step.plan, step.state, _DOING.get(step.doing or ""), step.waiting, step.attempt, step.round, step.failures,
+                doubt=step.doubt, result=step.result, error=step.error, stood=step.stood,
+            )
+        )  # fmt: skip
+    return saga.hold(task, steps)
+
+
+def needs_settling(found: TaskDetail) -> list[str]:
+    """Return the steps whose undo waits until an operator has settled them."""
+    return [view.name for view in found.steps if _touched(view) and STUCK in what_happens(view)]
 
 
 def what_happens(view: StepView) -> str:

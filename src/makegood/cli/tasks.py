@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from makegood import ids, notices
-from makegood.cli import exits, shapes
+from makegood.cli import exits, remedies, shapes
 from makegood.cli.context import Cli, Seconds, common, pass_cli
 from makegood.cli.corrections import told
 from makegood.cli.filters import filter_options
@@ -155,35 +155,12 @@ async def _outcome(cli: Cli, task: TaskHandle[Any], limit: float | None, made: M
         return exits.TIMED_OUT
     found = await task.status()
     if cli.json:
-        names = {
-            "undone": [s.name for s in found.steps if s.kind == "action" and s.state == "undone"],
-            "standing": [s.name for s in found.steps if s.stands],
-        }
-        cli.out.document({**made, **shapes.task(found.task), **names})
+        cli.out.document({**made, **shapes.task(found.task), **remedies.outcome(cli, found)})
     elif view.state == "processed":
         cli.out.text((found.task.result or b"null").decode())
     else:
-        cli.note(f"makegood: {_ending(found)}")
+        remedies.tell(cli, found)
     return exits.outcome(view.state)
-
-
-def _ending(found: TaskDetail) -> str:
-    """Say in one sentence how a task that was not processed ended, and what to do."""
-    task = ids.show(found.task.id)
-    stands = [s for s in found.steps if s.stands]
-    if found.task.state == "undone":
-        final = ", ".join(s.name for s in stands if s.no_return)
-        harmless = ", ".join(s.name for s in stands if not s.no_return)
-        return (
-            f"task {task} was undone: {found.task.cause}"
-            + (f"; {final} cannot be undone and stands" if final else "")
-            + (f"; harmless effects stand: {harmless}" if harmless else "")
-        )
-    standing = ", ".join(s.name for s in stands)
-    return (
-        f"task {task} is in error: {found.task.cause}; standing or in doubt: {standing or 'nothing'}; "
-        f"see `makegood task show {task}`, then resubmit, undo or settle"
-    )
 
 
 def read_inputs(workflow: Workflow[..., Any], texts: Sequence[str], *, named: bool) -> dict[str, Any]:
@@ -267,11 +244,18 @@ def list_(cli: Cli, /, *, chosen: Filter | None, before: str | None, limit: int)
     """List tasks, newest first."""
     wanted = replace(chosen or Filter(), before=None if before is None else ids.parse(before), limit=limit)
 
-    async def find() -> tuple[list[TaskView], float]:
+    async def find() -> tuple[list[TaskView], dict[int, TaskDetail], float]:
         async with looking(cli) as client:
-            return await client.find(wanted), await client.store.now()
+            views = await client.find(wanted)
+            backward = [view.id for view in views if view.state in ("error", "undoing") and not cli.json]
+            seen = [(task, await client.store.detail(task)) for task in backward]
+            return (
+                views,
+                {task: detail for task, detail in seen if detail is not None},
+                await client.store.now(),
+            )
 
-    found, now = asyncio.run(find())
+    found, details, now = asyncio.run(find())
     if cli.json:
         cli.out.document([shapes.task(view) for view in found])
         return
@@ -280,12 +264,24 @@ def list_(cli: Cli, /, *, chosen: Filter | None, before: str | None, limit: int)
             ids.show(view.id), f"{view.app}.{view.workflow}", view.state,
             recent(view.created, now) if cli.out.fancy else date_time(view.created),
             shown((now if view.ended is None else view.ended) - view.created),
-            view.key, view.failure_count or None, view.cause,
+            view.key, *_what_failed(view, details.get(view.id)),
         )
         for view in found
     ]  # fmt: skip
     heads = ("id", "workflow", "state", "created", "for", "key", "failures", "cause")
-    cli.out.table(heads, rows, empty="no task matches")
+    some = chosen is not None or before is not None
+    cli.out.table(
+        heads, rows, empty="no task matches" if some else "no tasks yet: `makegood task submit` makes one"
+    )
+
+
+def _what_failed(view: TaskView, found: TaskDetail | None) -> tuple[int | None, str]:
+    """Return failures and cause as the list shows them; of a task that goes, or went, backward with what is wrong with its undo."""
+    if found is None:
+        return view.failure_count or None, view.cause
+    return remedies.failures(found) or None, "; ".join(
+        text for text in (view.cause, *remedies.trouble(found)) if text
+    )
 
 
 @click.command()
@@ -306,7 +302,7 @@ def show(cli: Cli, /, *, task_id: str) -> None:
                     "corrected": [shapes.audit(act) for act in corrected],
                     "alerts": [*map(shapes.alert, alerts)],
                 }
-                cli.out.document({**shapes.detail(found), **more})
+                cli.out.document({**shapes.detail(found), **more, **remedies.shape(cli, found)})
                 return
             nodes = {view.id: view.info.name for view in await client.store.nodes()}
             now = await client.store.now()
@@ -321,6 +317,8 @@ def show(cli: Cli, /, *, task_id: str) -> None:
             over = "" if alert.open else f"({'ended' if alert.ended is not None else 'acknowledged'})"
             words = (date_time(alert.at), alert.kind, alert.step, over, alert.text)
             cli.out.text(f"{'alert':<14}{'  '.join(word for word in words if word)}")
+        for line in remedies.lines(cli, found):
+            cli.out.text(line)
 
     asyncio.run(look())
 
@@ -335,7 +333,7 @@ def _facts(found: TaskDetail) -> list[tuple[str, str]]:
         ("correlation", task.correlation_id),
         ("reply to", notices.shown(found.reply_to) if found.reply_to is not None else ""),
         ("priority", task.priority or ""),
-        ("failures", task.failure_count or ""),
+        ("failures", remedies.failures(found) or ""),
         ("created", date_time(task.created)),
         ("ended", date_time(task.ended) if task.ended is not None else ""),
         ("complete by", date_time(task.complete_by) if task.complete_by is not None else ""),
@@ -405,7 +403,7 @@ async def _watch(cli: Cli, task_id: str, limit: float | None) -> int:
     elif found.task.state == "processed":
         cli.out.text(f"result  {(found.task.result or b'null').decode()}")
     else:
-        cli.note(f"makegood: {_ending(found)}")
+        remedies.tell(cli, found)
     return exits.outcome(found.task.state)
 
 

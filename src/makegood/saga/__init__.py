@@ -17,8 +17,9 @@ left it. Requests are made last, when it is known in which direction the task go
   decides on a task that is only being submitted.
 """
 
+from makegood.saga.acts import lawful
 from makegood.saga.birth import Beginnings
 from makegood.saga.deciding import decide, progressed, put_to_error
 from makegood.saga.held import apply, hold, repair
 
-__all__ = ["Beginnings", "apply", "decide", "hold", "progressed", "put_to_error", "repair"]
+__all__ = ["Beginnings", "apply", "decide", "hold", "lawful", "progressed", "put_to_error", "repair"]

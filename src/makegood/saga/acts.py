@@ -11,13 +11,16 @@ from makegood.saga.correcting import correct
 from makegood.saga.forward import finish
 from makegood.saga.undo import begin_undo
 from makegood.saga.work import NULL, Work
-from makegood.states import StepState
-from makegood.task import Step
+from makegood.task import Held, Step, Task
 
 Said = tuple[Literal["applied", "noop", "refused"], str]
 """What became of an act, and why."""
 
+Stated = Literal["done", "failed", "undone"]
+"""What an operator may state of a step."""
+
 _ENDED = ("processed", "undone")
+_AS_A_WHOLE: tuple[Literal["undo", "cancel", "resubmit"], ...] = ("undo", "cancel", "resubmit")
 
 
 def act(work: Work, message: Message) -> Said:
@@ -28,6 +31,22 @@ def act(work: Work, message: Message) -> Said:
     if said[0] == "applied" and before != work.task.state and before in rules.AT_REST:
         work.ease()  # somebody has seen them, and the task goes on
     return said
+
+
+def lawful(held: Held) -> list[Message]:
+    """Return the acts that would be carried out now, each as its message: tried on a Decision that nobody commits.
+
+    A cancel that would do what an undo does is left out.
+    """
+    found = [kind for kind in _AS_A_WHOLE if act(Work(held), Message(kind))[0] == "applied"]
+    if "undo" in found and "cancel" in found:
+        found.remove("cancel")
+    settled = [
+        Message("settle", step.plan.idx, settled=outcome)
+        for step in held.steps
+        for outcome in may_settle(held.task, step)
+    ]
+    return [*map(Message, found), *settled]
 
 
 def _by(message: Message, what: str) -> str:
@@ -174,7 +193,7 @@ def _settle(work: Work, message: Message) -> Said:
         return "noop", f"{step.name} is {settled} already"
     if task.state != "error":
         return "refused", f"the task is {task.state}: only in error may a step be settled by hand"
-    allowed = _may_become(step, held=task.goal == "hold")
+    allowed = may_settle(task, step)
     if settled not in allowed:
         return "refused", _only(step, allowed)
     result = (message.value or NULL) if settled == "done" else None
@@ -196,16 +215,18 @@ def _same(one: bytes | None, other: bytes | None) -> bool:
     return bool(json.decode(one or NULL) == json.decode(other or NULL))
 
 
-def _may_become(step: Step, *, held: bool) -> tuple[StepState, ...]:
-    """*failed* is the operator's word that nothing of the step can still arrive."""
+def may_settle(task: Task, step: Step) -> tuple[Stated, ...]:
+    """Return what may be stated of a step: *failed* is the operator's word that nothing of it can still arrive."""
+    if task.state != "error" or rules.is_control(step.plan):
+        return ()
     if step.state == "in_doubt":
         return ("done", "failed")
-    if step.state == "failed" and held:
+    if step.state == "failed" and task.goal == "hold":
         return ("done",)
     return ("undone",) if step.state == "undo_failed" else ()
 
 
-def _only(step: Step, allowed: tuple[StepState, ...]) -> str:
+def _only(step: Step, allowed: tuple[Stated, ...]) -> str:
     if not allowed:
         return f"{step.name} is {step.state}: there is nothing to settle"
     return f"{step.name} is {step.state}: it can be settled as {' or '.join(allowed)}"
