@@ -220,6 +220,7 @@ class Client(Submitter, Operators, Correspondent):
         asyncpg, psycopg, SQLAlchemy, Django): it is there when that is committed, and never was when it is rolled back. Raises
         ``TransactionError`` for a connection that cannot carry it, and whatever its driver raises.
         """
+        __tracebackhide__ = True  # pytest shows the line that submitted
         self.ready()
         plan = with_options(plan_of(workflow, inputs), key, priority, correlation_id, reply_to)
         self.may_tell([plan])

@@ -138,12 +138,13 @@ def _said(wrong: msgspec.MsgspecError) -> str:
 
 def check_fits(data: bytes, annotation: Any, value: object, what: str) -> None:
     """Raise ``PayloadError`` when ``data``, the JSON of ``value``, cannot be decoded as its annotation says."""
+    __tracebackhide__ = True
     try:
         decoder(annotation, what)(data)
     except msgspec.MsgspecError as wrong:
         raise PayloadError(
             f"{what} is {type(value).__name__}, its annotation says {shown(annotation)}: {_said(wrong)}"
-        ) from wrong
+        ) from None
 
 
 def decoder(annotation: Any, what: str) -> Callable[[bytes], Any]:

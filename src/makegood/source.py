@@ -11,11 +11,13 @@ import builtins
 import inspect
 import textwrap
 from collections.abc import Callable, Mapping
+from types import FrameType
 from typing import Any
 
 from makegood.declaration import Action
 from makegood.errors import PromiseError
 
+_OURS = __name__.partition(".")[0]
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 REMEDY = (
     "decide with mg.when(promise == x, then=..., otherwise=...), or do it in an action, which gets the value"
@@ -43,6 +45,25 @@ def check_source(fn: Callable[..., object], makers: Mapping[object, str], where:
             f"{where} ({file}, line {first + line - 1}): {what} asks about a promise, not about the result, which is not known yet: "
             f"{REMEDY}"
         )
+
+
+def say_where(wrong: BaseException, fn: Callable[..., object], where: str) -> None:
+    """Add to an error about a call of ``fn`` where it is declared, and the line that called it: the traceback ends in makegood's own.
+
+    ``where`` names the function. Who awaits a task of its own is not to be seen from here: then the traceback alone shows the line.
+    """
+    code = getattr(inspect.unwrap(fn), "__code__", None)
+    told = [] if code is None else [f"{where} is declared in {code.co_filename}, line {code.co_firstlineno}"]
+    frame = inspect.currentframe()
+    while frame is not None and _package(frame) == _OURS:
+        frame = frame.f_back
+    if frame is not None and _package(frame) != "asyncio":
+        told.append(f"it was called in {frame.f_code.co_filename}, line {frame.f_lineno}")
+    wrong.add_note("; ".join(told))
+
+
+def _package(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__")).partition(".")[0]
 
 
 def _names_seen(fn: Callable[..., object]) -> dict[str, object]:

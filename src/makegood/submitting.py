@@ -39,6 +39,7 @@ _SLICE = 50  # inputs planned without a pause: a millisecond
 
 def plan_of(workflow: Any, inputs: tuple[Any, ...]) -> Plan[Any]:
     """Return the plan of a workflow with its inputs, or the Plan that was given. Raises ``DefinitionError``."""
+    __tracebackhide__ = True
     if isinstance(workflow, Plan):
         if inputs:
             raise DefinitionError("a Plan has its inputs already: submit(plan), or submit(workflow, *inputs)")

@@ -16,7 +16,14 @@ from makegood.breaker import Breaker
 from makegood.codec import PAYLOAD_LIMIT, canonical, check_fits, encode
 from makegood.declaration import RECORDER, Action, Agent, Shared
 from makegood.durations import Duration, seconds
-from makegood.errors import ConfigError, DefinitionError, DuplicateNameError, PromiseError, UnknownActionError
+from makegood.errors import (
+    ConfigError,
+    DefinitionError,
+    DuplicateNameError,
+    PayloadError,
+    PromiseError,
+    UnknownActionError,
+)
 from makegood.following import NO_TRAIL
 from makegood.ids import checked_name
 from makegood.parameters import hints, names_around, signature, takes
@@ -24,7 +31,7 @@ from makegood.policy import Retry
 from makegood.promise import Promise, all_of, any_of, not_
 from makegood.receiving import TRIES, Accepts, Inbox
 from makegood.recording import Recording
-from makegood.source import check_source
+from makegood.source import check_source, say_where
 from makegood.task import OnFailure, Plan
 from makegood.terms import LEAST_WITHIN, former_names
 
@@ -197,11 +204,16 @@ class Workflow(Generic[P, R]):
         Raises ``DefinitionError`` or ``PromiseError`` for what a plan cannot hold, ``PayloadError`` for inputs that cannot be kept
         or are too large, and whatever the function itself raises.
         """
+        __tracebackhide__ = True  # pytest shows the line that called it, which is the one to mend
         by_name: dict[str, Any] = {}
-        if kwargs or len(args) != self._plain:
-            args, by_name = self._bound(args, kwargs)  # type: ignore[assignment]  # as its function takes them
-        inputs = [*args, *by_name.values()]
-        encoded = tuple([self._encoded(n, value) for n, value in enumerate(inputs)])
+        try:
+            if kwargs or len(args) != self._plain:
+                args, by_name = self._bound(args, kwargs)  # type: ignore[assignment]  # as its function takes them
+            inputs = [*args, *by_name.values()]
+            encoded = tuple(map(self._encoded, range(len(inputs)), inputs))
+        except (DefinitionError, PayloadError) as wrong:
+            say_where(wrong, self._fn, self.address)
+            raise
         fingerprint = self._fingerprint(inputs, encoded)
         recording = Recording(self._shared, self.address, inputs, self._trail)
         reset = RECORDER.set(recording)
@@ -234,6 +246,7 @@ class Workflow(Generic[P, R]):
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return the inputs by position and by name, defaults filled in."""
+        __tracebackhide__ = True
         try:
             bound = self._signature.bind(*args, **kwargs)
         except TypeError as wrong:
@@ -242,6 +255,7 @@ class Workflow(Generic[P, R]):
         return bound.args, bound.kwargs
 
     def _encoded(self, n: int, value: object) -> bytes:
+        __tracebackhide__ = True
         if isinstance(value, Promise):
             raise PromiseError(
                 f"{self._input(n)[1]} is a promise: call {self.name}(...) itself to make its steps part of this plan"

@@ -274,7 +274,7 @@ def test_an_option_that_cannot_be_meant_is_refused(folder: pytest.Pytester) -> N
         folder, "@crash_everywhere" + ORDER.format(how="", workflow="place_order"), "--makegood-seed=x"
     )
     found.assert_outcomes(failed=1)
-    found.stdout.fnmatch_lines(["*ConfigError: --makegood-seed=x: a seed such as 7*"])
+    found.stdout.fnmatch_lines(["*ConfigError: --makegood-seed=x: a seed, a whole number from 0 such as 7*"])
 
 
 @pytest.mark.parametrize(

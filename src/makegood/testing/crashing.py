@@ -12,35 +12,49 @@ from typing import Any, Final, NamedTuple, TypeVar, overload
 
 from makegood.errors import ConfigError
 from makegood.testing.users import World
+from makegood.testing.users_progress import on_terminal
 from makegood.testing.users_proof import KINDS, USUAL, Proof, UnprovedError
-from makegood.testing.users_stage import Stage
+from makegood.testing.users_stage import ATTEMPTS, Stage
 from makegood.testing.users_storms import FAULTS
 
 Test = TypeVar("Test", bound=Callable[..., Awaitable[object]])
 Decorated = Callable[..., None]
 
 _WORLD: Final = "world"
+_PROOF: Final = "__makegood_proof__"
 _REQUEST: Final = "request"
 
 
 class Settings(NamedTuple):
-    """What was asked for on pytest's command line. ``point`` and ``what``: the one world to be played again."""
+    """What was asked for on pytest's command line. ``point`` and ``what``: the one world to be played again; ``told``: its words."""
 
     seed: int | None = None
     point: int | None = None
     what: str = ""
     seeds: int | None = None
     faults: tuple[str, ...] = ()
+    told: str = ""
+
+    @property
+    def narrows(self) -> bool:
+        """Whether less is played than the test asks for, so that what it does not meet says nothing."""
+        return self.seed is not None or self.seeds is not None or bool(self.faults)
 
 
 @overload
 def crash_everywhere(test: Test, /) -> Decorated: ...
 @overload
 def crash_everywhere(
-    *, kinds: Sequence[str] = ..., at_most: int | None = ..., seed: int = ...
+    *, kinds: Sequence[str] = ..., at_most: int | None = ..., seed: int = ..., attempts: int = ...
 ) -> Callable[[Test], Decorated]: ...
 def crash_everywhere(
-    test: Any = None, /, *, kinds: Sequence[str] = USUAL, at_most: int | None = None, seed: int = 0
+    test: Any = None,
+    /,
+    *,
+    kinds: Sequence[str] = USUAL,
+    at_most: int | None = None,
+    seed: int = 0,
+    attempts: int = ATTEMPTS,
 ) -> Any:
     """Play an ``async def`` test once calm, and then once per fault point and kind of fault, each time in a world of its own.
 
@@ -53,24 +67,30 @@ def crash_everywhere(
 
     - ``kinds``: of "kill", "stop", "ambiguous" (a commit whose answer is lost), "duplicate" (a message or a call comes twice),
       "late" (a reply or a call comes late); also "lost", "outage", "fails", "refuses".
-    - ``at_most``: so many worlds, spread evenly over all; None: all of them.
+    - ``at_most``: so many worlds, spread evenly over all; None: all of them, if that does not take many hours.
     - ``seed``: decides what chance is left, such as which process comes first.
+    - ``attempts``: of one step in one world; a step that was asked so often is taken for one that never ends, and the test fails.
 
     Raises ``ConfigError`` for what cannot be meant; the test fails with ``UnprovedError``.
     """
     chosen = _words(kinds, KINDS, "kinds")
-    if at_most is not None and (not isinstance(at_most, int) or at_most < 1):
-        raise ConfigError(
-            f"crash_everywhere(at_most={at_most!r}): a whole number, at least 1, or None for every point"
-        )
+    if at_most is not None:
+        _counted(at_most, "crash_everywhere(at_most", ", or None for every point")
+    _counted(attempts, "crash_everywhere(attempts")
 
     def prove(proof: Proof, settings: Settings) -> None:
         started = seed if settings.seed is None else settings.seed
+        proof.attempts = attempts
         if settings.point is not None:
             proof.again(started, settings.point, settings.what)
+            proof.say(f"it held in the one world of --makegood-seed={settings.told}; no other was played")
             return
         asked = tuple(name for name in settings.faults if name in KINDS)
         proof.everywhere(started, asked or chosen, at_most)
+        if not settings.narrows:
+            proof.all_were_called()
+        if settings.seed is not None:
+            proof.say(f"it held at every point under seed {started}, with {proof.played:,} worlds")
 
     def decorate(test: Callable[..., Awaitable[object]]) -> Decorated:
         return _decorated(test, prove, "crash_everywhere")
@@ -81,8 +101,17 @@ def crash_everywhere(
 @overload
 def simulate(test: Test, /) -> Decorated: ...
 @overload
-def simulate(*, seeds: int = ..., faults: str | Sequence[str] = ...) -> Callable[[Test], Decorated]: ...
-def simulate(test: Any = None, /, *, seeds: int = 100, faults: str | Sequence[str] = "all") -> Any:
+def simulate(
+    *, seeds: int = ..., faults: str | Sequence[str] = ..., attempts: int = ...
+) -> Callable[[Test], Decorated]: ...
+def simulate(
+    test: Any = None,
+    /,
+    *,
+    seeds: int = 100,
+    faults: str | Sequence[str] = "all",
+    attempts: int = ATTEMPTS,
+) -> Any:
     """Play an ``async def`` test once per seed, each time in a storm that the seed draws.
 
         @simulate(seeds=500, faults=("kill", "late"))
@@ -93,27 +122,45 @@ def simulate(test: Any = None, /, *, seeds: int = 100, faults: str | Sequence[st
 
     - ``seeds``: how many, from 0 on.
     - ``faults``: "all", or of "kill", "stop", "ambiguous", "duplicate", "late", "lost", "outage", "fails", "refuses", "clock".
+    - ``attempts``: see ``crash_everywhere``.
 
     In a storm many things fail at once, so even a good workflow may end in an operator's hands: ``task.assert_whole()`` allows it.
     Raises ``ConfigError`` for what cannot be meant; the test fails with ``UnprovedError``.
     """
     words = tuple(FAULTS) if faults == "all" else (faults,) if isinstance(faults, str) else tuple(faults)
     chosen = _words(words, FAULTS, "faults")
-    if not isinstance(seeds, int) or seeds < 1:
-        raise ConfigError(f"simulate(seeds={seeds!r}): a whole number, at least 1")
+    _counted(seeds, "simulate(seeds")
+    _counted(attempts, "simulate(attempts")
 
     def prove(proof: Proof, settings: Settings) -> None:
+        if settings.point is not None:
+            raise ConfigError(
+                f"--makegood-seed={settings.told}: this names a fault in a test under @crash_everywhere; {proof.name} is under @simulate, "
+                f"where a seed is a whole number, such as --makegood-seed={settings.seed}"
+            )
         asked = tuple(FAULTS) if "all" in settings.faults else settings.faults
         wanted = tuple(name for name in asked if name in FAULTS) or chosen
         if settings.faults:
             proof.options = f" --makegood-faults={','.join(settings.faults)}"
+        proof.attempts = attempts
         numbers = range(settings.seeds or seeds) if settings.seed is None else (settings.seed,)
         proof.storms(numbers, wanted)
+        if not settings.narrows:
+            proof.all_were_called()
+        if settings.seed is not None:
+            proof.say(
+                f"it held in a calm world and in the storm of seed {settings.seed}; no other was played"
+            )
 
     def decorate(test: Callable[..., Awaitable[object]]) -> Decorated:
         return _decorated(test, prove, "simulate")
 
     return decorate if test is None else decorate(test)
+
+
+def _counted(number: Any, told: str, otherwise: str = "") -> None:
+    if not isinstance(number, int) or isinstance(number, bool) or number < 1:
+        raise ConfigError(f"{told}={number!r}): a whole number, at least 1{otherwise}")
 
 
 def _words(given: Sequence[str], known: Any, name: str) -> tuple[str, ...]:
@@ -134,6 +181,12 @@ def _decorated(
     test: Callable[..., Awaitable[object]], prove: Callable[[Proof, Settings], None], name: str
 ) -> Decorated:
     """Return a plain test function without the parameter ``world``, which asks pytest for ``request`` to learn its options."""
+    known = getattr(test, _PROOF, None)
+    if known is not None:
+        raise ConfigError(
+            f"@{name} above @{known} on {test.__name__!r}: each plays the test in worlds of its own, so one test has one of them. Write what "
+            f"both share as an `async def play(world)`, and two tests that `await play(world)`"
+        )
     signature = inspect.signature(test)
     if not inspect.iscoroutinefunction(test) or _WORLD not in signature.parameters:
         raise ConfigError(
@@ -148,16 +201,22 @@ def _decorated(
     def proved(*args: Any, **kwargs: Any) -> None:
         request = kwargs.get(_REQUEST) if asks else kwargs.pop(_REQUEST, None)
         script = functools.partial(_script, test, signature, args, kwargs)
-        nodeid = test.__qualname__ if request is None else request.node.nodeid
+        if request is None:
+            prove(Proof(script, test.__qualname__), Settings())
+            return
+        progress = on_terminal(request.config, request.node.name)
+        proof = Proof(script, request.node.nodeid, progress=progress)
         try:
-            prove(Proof(script, nodeid), Settings() if request is None else _settings(request.config))
+            progress.begin()
+            prove(proof, _settings(request.config))
             return
         except UnprovedError as unproved:
-            if request is None:
-                raise
             said = str(unproved)
+        finally:
+            progress.end()
         import_module("pytest").fail(said, pytrace=False)
 
+    setattr(proved, _PROOF, name)
     proved.__signature__ = signature.replace(parameters=kept)  # type: ignore[attr-defined]  # what pytest reads
     return proved
 
@@ -192,13 +251,15 @@ def _settings(config: Any) -> Settings:
         raise _unknown(f"--makegood-faults={faults}", unknown, ("all", *FAULTS))
     if told is None:
         return Settings(seeds=seeds, faults=named)
-    seed, *rest = str(told).split("/")
-    try:
-        if not rest:
-            return Settings(int(seed), seeds=seeds, faults=named)
-        point, what = rest
-        return Settings(int(seed), int(point), what.replace("-", " "), seeds, named)
-    except ValueError:
+    if seeds is not None:
         raise ConfigError(
-            f"--makegood-seed={told}: a seed such as 7, or what a failure printed, such as 0/118/kill"
-        ) from None
+            f"--makegood-seed={told} plays one seed, --makegood-seeds={seeds} the first {seeds}: give one of them"
+        )
+    seed, *rest = str(told).split("/")
+    if not seed.isdecimal() or (rest and not (len(rest) == 2 and rest[0].isdecimal() and rest[1])):
+        raise ConfigError(
+            f"--makegood-seed={told}: a seed, a whole number from 0 such as 7, or what a failure printed, such as 0/118/kill"
+        )
+    if not rest:
+        return Settings(int(seed), faults=named, told=told)
+    return Settings(int(seed), int(rest[0]), rest[1].replace("-", " "), faults=named, told=told)

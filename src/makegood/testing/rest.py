@@ -3,7 +3,7 @@
 import sqlite3
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, NamedTuple, Protocol, Self
 
 from makegood import ids
 from makegood.store.rows import Interner
@@ -31,6 +31,10 @@ select id from makegood_task t where state in ('processed', 'undone') and locked
     and not exists (select 1 from makegood_alert where task = t.id)
 """
 _LEADER = "select holder from makegood_lease where name = 'makegood/supervisor'"
+_MOST_ASKED = """
+select task, name, state, attempt, coalesce(error, '') from makegood_step where kind = 'action' and attempt > 0
+order by attempt desc, task, idx limit 1
+"""
 _NET = {"done": (1,), "undone": (0,), "waiting": (0,), "skipped": (0,), "failed": (0,)}
 
 
@@ -50,6 +54,16 @@ class Found:
     state: str
     cause: str
     steps: list[tuple[str, str, int, str]] = field(default_factory=list)
+
+
+class Asked(NamedTuple):
+    """A step, and how often it was asked. ``said``: what its last attempt that was not done answered, "" for nothing."""
+
+    task: int
+    step: str
+    state: str
+    attempts: int
+    said: str
 
 
 class Eye:
@@ -95,6 +109,11 @@ class Eye:
         ):
             found[task].steps.append((name, state, round_, kind))
         return found
+
+    def most_asked(self) -> Asked | None:
+        """Return the step that was asked most often, None before any was."""
+        found = self._rows(_MOST_ASKED)
+        return Asked(*found[0]) if found else None
 
     def leader(self) -> str:
         """Return the process whose Supervisor leads, "" when none does."""

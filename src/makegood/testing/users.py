@@ -1,7 +1,7 @@
 """The world that a user's test lives in: ``world.submit``, ``world.service``, ``world.settle``, ``world.kill`` and the rest."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -9,10 +9,11 @@ from typing import Any
 from makegood import ids
 from makegood.client import Client
 from makegood.durations import Duration, seconds
-from makegood.errors import ConfigError
+from makegood.errors import ConfigError, TaskNotFoundError
 from makegood.handle import AT_REST, TaskHandle
 from makegood.messages import Answer
 from makegood.testing.checker import timeline
+from makegood.testing.near import meant
 from makegood.testing.storm import Order
 from makegood.testing.users_services import FakeService
 from makegood.testing.users_stage import DAY, NotAtRestError, Stage
@@ -50,10 +51,9 @@ class Task:
 
     @property
     def steps(self) -> dict[str, str]:
-        """The states of its steps, by name."""
-        return {
-            name: state for name, state, _, kind in self._stage.found(self.number).steps if kind == "action"
-        }
+        """The states of its steps, by name; an unknown name raises ``TaskNotFoundError``, which lists those that there are."""
+        found = self._stage.found(self.number).steps
+        return Steps(self.id, {name: state for name, state, _, kind in found if kind == "action"})
 
     async def result(self) -> Any:
         """Wait for its end and return its result. Raises ``mg.TaskUndone`` or ``mg.TaskInError``."""
@@ -94,6 +94,21 @@ class Task:
             raise AssertionError(
                 f"task {self.id} is {found.state}{said}, not {' or '.join(states)}; its steps: {steps}"
             )
+
+
+class Steps(dict[str, str]):
+    """The states of a task's steps, by name."""
+
+    def __init__(self, task: str, states: Mapping[str, str]) -> None:
+        super().__init__(states)
+        self._task = task
+
+    def __missing__(self, name: str) -> str:
+        """Say which names there are."""
+        raise TaskNotFoundError(
+            f"task {self._task} has no step {name!r}; it has {', '.join(self) or 'none'}: {meant(name, self) or 'name one of them'}",
+            task_id=self._task,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,12 +216,14 @@ class World:
         *,
         keys: bool = True,
         token: bool = True,
+        needed: bool = True,
     ) -> FakeService:
         """Return a remote service for the actions to call instead of the real one.
 
         ``do``, ``undo``: plain functions of your fake; ``undo`` gets what ``do`` returned. Without them it answers "NAME-1" and
         keeps its books all the same. ``keys``: whether it honours idempotency keys; ``token``: whether it refuses tokens that are
-        older than the highest it has seen. Both, keys alone, or neither. Raises ``ConfigError`` for a token without keys.
+        older than the highest it has seen. Both, keys alone, or neither. ``needed``: the test fails when nothing called it in any
+        world, for then it proves nothing about it. Raises ``ConfigError`` for a token without keys.
 
             bank = world.service("payments", do=fake.charge, undo=fake.refund, keys=True, token=False)
         """
@@ -217,7 +234,9 @@ class World:
         if name in self._stage.services:
             raise ConfigError(f"this world has a service {name!r} already: give each its own name")
         kind: Any = "fenced" if token else "keyed" if keys else "bare"
-        made = FakeService(self._stage, name, kind, keys=keys, tokens=token, does=do, undoes=undo)
+        made = FakeService(
+            self._stage, name, kind, keys=keys, tokens=token, does=do, undoes=undo, needed=needed
+        )
         self._stage.services[name] = self._stage.fakes[name] = made
         return made
 

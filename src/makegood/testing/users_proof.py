@@ -15,7 +15,9 @@ from typing import Any, Final, NamedTuple
 from makegood.options import Options
 from makegood.testing.faults import Point
 from makegood.testing.swarm import Swarm
-from makegood.testing.users_stage import Script, Stage
+from makegood.testing.users_limits import never_called, often, too_long
+from makegood.testing.users_progress import Progress
+from makegood.testing.users_stage import ATTEMPTS, Script, Stage
 from makegood.testing.users_storms import stormy
 from makegood.testing.users_why import shown, what_is_wrong
 from makegood.testing.world import Outcome, empty_store
@@ -69,7 +71,9 @@ class Played:
 
 @dataclass(slots=True)
 class Proof:
-    """The worlds of one test. ``script``: the test; ``name``: as pytest knows it, for the command that replays it."""
+    """The worlds of one test. ``script``: the test; ``name``: as pytest knows it, for the command that replays it; ``attempts``: of one
+    step in one world, before that is given up; ``progress``: tells people who wait; ``called``: whether its services were, or need not be.
+    """
 
     script: Script
     name: str = "YOUR_TEST"
@@ -77,6 +81,9 @@ class Proof:
     template: bytes = field(default_factory=empty_store)
     apps: dict[Workflow[..., Any], App] = field(default_factory=dict)
     played: int = 0
+    attempts: int = ATTEMPTS
+    progress: Progress = field(default_factory=Progress)
+    called: dict[str, bool] = field(default_factory=dict)
 
     def play(
         self, seed: int, swarm: Swarm, plan: Callable[[Stage, Point], str | None] | None = None
@@ -84,14 +91,18 @@ class Proof:
         """Play the test in one world."""
         stage = Stage(seed, self.script, swarm=swarm, template=self.template)
         stage.apps = self.apps
+        stage.attempts = self.attempts
         stage.faults.plan = None if plan is None else partial(plan, stage)
         with _quiet():
             outcome = stage.run()
         self.played += 1
+        for fake in stage.fakes.values():
+            self.called[fake.name] = self.called.get(fake.name, not fake.needed) or bool(fake.heard)
         raised = stage.raised
         if raised is not None and not isinstance(raised, Exception) and type(raised).__name__ != "Failed":
             raise raised  # pytest.skip; but pytest.fail is a verdict like any other
-        return Played(stage, outcome, what_is_wrong(stage, outcome) if raised or outcome.findings else [])
+        bad = raised or outcome.findings or stage.piled
+        return Played(stage, outcome, what_is_wrong(stage, outcome) if bad else [])
 
     def calm(
         self, seed: int, plan: Callable[[Stage, Point], str | None] | None = None
@@ -114,6 +125,11 @@ class Proof:
         lasted = first.stage.over - (first.stage.began or 0.0)
         return min(_LAZIEST, max(_LIVELIEST, lasted / 100.0))
 
+    def say(self, text: str) -> None:
+        """Tell people who look at the terminal."""
+        if self.progress.say is not None:
+            self.progress.say(text)
+
     def failure(self, played: Played, again: str, where: str) -> UnprovedError:
         """Return the error for a world in which something was wrong."""
         wrong = "\n".join(f"- {text}" for text in played.wrong)
@@ -123,21 +139,32 @@ class Proof:
             f"What is wrong:\n{wrong}\n\nWhat happened (virtual seconds; !! a fault, >> a double effect):\n{shown(played.stage)}"
         )
 
+    def all_were_called(self) -> None:
+        """Raise ``UnprovedError`` for a service that nothing has called in any world: about it nothing was proved."""
+        idle = [name for name, called in self.called.items() if not called]
+        if idle:
+            agents = {name for app in self.apps.values() for name in app.agents}
+            raise UnprovedError(never_called(self.name, idle, set(self.called) - set(idle), agents))
+
     # -- every point -------------------------------------------------------------------------------------------------------
 
     def everywhere(self, seed: int, kinds: Sequence[str], at_most: int | None) -> int:
         """Play it once per fault point and thing that can strike; returns how many worlds that took. Raises ``UnprovedError``."""
         points: list[Point] = []
-        _, swarm = self.calm(seed, _Listing(points))
+        calm_one, swarm = self.calm(seed, _Listing(points))
         strikes = [Strike(point, what) for point in points for what in _things(kinds) if what in point.able]
         if not strikes:
             raise UnprovedError(
                 f"{self.name} reaches no fault point at which one of {', '.join(kinds)} could strike"
             )
+        if at_most is None and (said := too_long(self.name, len(strikes), calm_one.stage)):
+            raise UnprovedError(said)
         chosen = sorted(
             _spread(len(strikes), at_most), key=lambda n: not strikes[n].point.name.startswith(_CALLS)
         )
-        for n in chosen:  # those around the calls first: there most is found
+        why = often(calm_one.stage) + ("; at_most=... plays fewer" if at_most is None else "")
+        for done, n in enumerate(chosen):  # those around the calls first: there most is found
+            self.progress.tell(done, len(chosen), why)
             strike = strikes[n]
             self._strike(seed, swarm, strike, f"fault {n + 1} of {len(strikes)}: {strike}")
         return self.played
@@ -189,7 +216,9 @@ class Proof:
         chosen = list(seeds)
         calm_one, _ = self.calm(chosen[0] if chosen else 0)
         lasted = calm_one.stage.over - (calm_one.stage.began or 0.0)
-        for seed in chosen:
+        why = often(calm_one.stage)
+        for done, seed in enumerate(chosen):
+            self.progress.tell(done, len(chosen), why)
             played = self.play(seed, stormy(seed, faults, lasted))
             if played.wrong:
                 struck = (

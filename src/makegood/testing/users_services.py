@@ -101,6 +101,7 @@ class FakeService(Service):
     tokens: bool = True
     does: Callable[..., Any] | None = None
     undoes: Callable[..., Any] | None = None
+    needed: bool = True
     effects: list[Effect] = field(default_factory=list)
     heard: list[Heard] = field(default_factory=list)
     said: dict[str, Any] = field(default_factory=dict)

@@ -15,8 +15,9 @@ from makegood.errors import ConfigError, DefinitionError, StoreUnavailableError
 from makegood.handle import TaskHandle
 from makegood.testing import world as simulated
 from makegood.testing.faults import Plan
+from makegood.testing.loop import Process
 from makegood.testing.members import Member
-from makegood.testing.rest import Eye, Found
+from makegood.testing.rest import Asked, Eye, Found
 from makegood.testing.storm import Order
 from makegood.testing.submitting import Customers
 from makegood.testing.swarm import Swarm
@@ -27,6 +28,8 @@ Script = Callable[["Stage"], Awaitable[object]]
 """A user's test, ready to be played on a stage."""
 
 DAY: Final = 86_400.0
+ATTEMPTS: Final = 10_000
+"""Attempts of one step in one world, after which the world is given up: ``attempts=`` of the decorators."""
 _HOUR: Final = 3_600.0
 _MOMENT: Final = 0.05
 _UNKNOWN: Final = Found("unknown", "")
@@ -81,7 +84,8 @@ class Shoppers(Customers):
 class Stage(simulated.World):
     """A simulated world in which a script is played. ``raised``: what the script ended with; ``exposed``: whether faults may strike.
 
-    ``began``: when the first task was submitted; ``over``: when the script had ended.
+    ``began``: when the first task was submitted; ``over``: when the script had ended; ``asked``: the step that was asked most often;
+    ``piled``: the same, when the world was given up because of it: after so many ``attempts`` it does not come to an end.
     """
 
     def __init__(
@@ -105,6 +109,11 @@ class Stage(simulated.World):
         self.eye: Eye | None = None
         self.fakes: dict[str, FakeService] = {}
         self.longest = _HOUR
+        self.attempts = ATTEMPTS
+        self.piled: Asked | None = None
+        self.asked: Asked | None = None
+        self._looked = 0
+        self._given_up: asyncio.Future[None] | None = None
         self._script = script
         self._storm: asyncio.Task[None] | None = None
 
@@ -121,6 +130,30 @@ class Stage(simulated.World):
 
     async def _live(self, eye: Eye) -> None:
         self.eye = eye
+        self._given_up = self.loop.create_future()
+        life = self.loop.create_task(self._whole())
+        await asyncio.wait({life, self._given_up}, return_when=asyncio.FIRST_COMPLETED)
+        self.asked = eye.most_asked()
+        if life.done():
+            life.result()
+        else:
+            life.cancel()
+            self.exposed, self.piled = False, self.asked
+        self.history.note("rest", **eye.rest())
+
+    def strike(self, name: str, able: tuple[str, ...], process: Process | None = None) -> str | None:
+        """See ``World``; and give the world up when the attempts of a step have piled up."""
+        events = self.history.events
+        if len(events) > self._looked:
+            new, self._looked = events[self._looked :], len(events)
+            if any(event.kind == "sent" and event["attempt"] >= self.attempts for event in new):
+                assert self._given_up is not None
+                if not self._given_up.done():
+                    self._given_up.set_result(None)
+        return super().strike(name, able, process)
+
+    async def _whole(self) -> None:
+        """Play the script, and wait until what it began is at rest."""
         played = self.loop.create_task(self._play())
         await asyncio.wait({played}, timeout=2 * DAY)
         if not played.done():
@@ -139,7 +172,6 @@ class Stage(simulated.World):
                 await self.to_rest()
             except NotAtRestError as stuck:
                 self.raised = self.raised or stuck
-        self.history.note("rest", **eye.rest())
 
     async def _play(self) -> None:
         try:

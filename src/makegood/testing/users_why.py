@@ -4,6 +4,7 @@ The services' own books say what is wrong; what each of them was told says why.
 """
 
 import re
+import sysconfig
 import traceback
 from collections.abc import Iterable
 from pathlib import Path
@@ -11,12 +12,15 @@ from pathlib import Path
 from makegood.ids import show
 from makegood.testing.checker import INVARIANTS, timeline
 from makegood.testing.history import History
+from makegood.testing.users_limits import piled
 from makegood.testing.users_services import FakeService, Heard
 from makegood.testing.users_stage import Stage
 from makegood.testing.world import Outcome
 
 _HEADERS = "pass headers=mg.current_call().headers with every call"
 _GUARANTEES = 'see docs/concepts/guarantees.md, "Your service: what to write"'
+_MAKEGOOD = Path(__file__).resolve().parents[1]
+_PYTHON = Path(sysconfig.get_path("stdlib"))
 _DULL = frozenset({"lease", "answered", "told"})
 _MOST_LINES = 80
 _MOST_RAW = 6
@@ -25,6 +29,8 @@ _TWICE = re.compile(r"stands (?!0 |1 )\d+ times")
 
 def what_is_wrong(stage: Stage, outcome: Outcome) -> list[str]:
     """Return what is wrong with a world, the plainest first; empty when all is well."""
+    if stage.piled is not None:
+        return [piled(stage, stage.piled)]  # it was stopped in its middle: nothing else in it means anything
     told: list[str] = []
     found_out = False
     for service in stage.fakes.values():
@@ -50,9 +56,10 @@ def what_is_wrong(stage: Stage, outcome: Outcome) -> list[str]:
 
 
 def _of_test(raised: BaseException) -> str:
-    """Return what the test itself said, and where."""
+    """Return what the test itself said, and the last line of its own that led to it: not one of makegood's, or of Python's."""
     frames = traceback.extract_tb(raised.__traceback__)
-    theirs = [frame for frame in frames if Path(frame.filename).parent != Path(__file__).parent]
+    theirs = [frame for frame in frames if not Path(frame.filename).resolve().is_relative_to(_MAKEGOOD)]
+    theirs = [frame for frame in theirs if not Path(frame.filename).is_relative_to(_PYTHON)] or theirs
     where = f", {Path(theirs[-1].filename).name}:{theirs[-1].lineno}: {theirs[-1].line}" if theirs else ""
     name = type(raised).__name__
     text = (str(raised).strip() or "no word").replace("\n", "\n    ")
