@@ -101,7 +101,7 @@ def test_a_step_that_never_succeeds_stops_the_calm_world_and_is_named(pytester: 
 
 def test_a_step_that_waits_long_for_its_end_is_let(pytester: pytest.Pytester) -> None:
     """Sixty attempts that end by the workflow's complete-by are what the workflow says."""
-    text = HOTEL + "@crash_everywhere(at_most=2)" + order(workflow="trip_of_a_minute")
+    text = HOTEL + "@crash_everywhere(at_most=2, fails=True)" + order(workflow="trip_of_a_minute")
     assert "1 passed" in run(pytester, text)
 
 
@@ -109,8 +109,8 @@ def test_a_proof_of_many_hours_is_not_begun_and_says_why(pytester: pytest.Pytest
     """Worlds times their length, both of which are counted: at_most= is the way to mean it all the same."""
     pytester.makeconftest("from makegood.testing import users_limits\nusers_limits.MOST_STEPS = 1_000_000")
     text = HOTEL + "".join(
-        f"@crash_everywhere({how})" + order(f"test_{n}", "trip_of_a_minute")
-        for n, how in enumerate(("", "at_most=2"))
+        f"@crash_everywhere({how}fails=True)" + order(f"test_{n}", "trip_of_a_minute")
+        for n, how in enumerate(("", "at_most=2, "))
     )
     told = run(pytester, text)
     assert "1 failed, 1 passed" in told or "1 passed, 1 failed" in told
@@ -258,7 +258,7 @@ def test_a_service_that_need_not_be_called_is_let() -> None:
 
 
 def test_a_service_named_like_nothing_else_is_told_without_a_question() -> None:
-    told = users_limits.never_called("test_x", ["post"], {"bank"}, {"stock"})
+    told = users_limits.never_called("test_x", ["post"], {"bank"}, {"stock"}, "there is no task")
     assert "- service 'post' was never called\n" in told
 
 

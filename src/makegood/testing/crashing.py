@@ -45,7 +45,12 @@ class Settings(NamedTuple):
 def crash_everywhere(test: Test, /) -> Decorated: ...
 @overload
 def crash_everywhere(
-    *, kinds: Sequence[str] = ..., at_most: int | None = ..., seed: int = ..., attempts: int = ...
+    *,
+    kinds: Sequence[str] = ...,
+    at_most: int | None = ...,
+    seed: int = ...,
+    attempts: int = ...,
+    fails: bool = ...,
 ) -> Callable[[Test], Decorated]: ...
 def crash_everywhere(
     test: Any = None,
@@ -55,6 +60,7 @@ def crash_everywhere(
     at_most: int | None = None,
     seed: int = 0,
     attempts: int = ATTEMPTS,
+    fails: bool = False,
 ) -> Any:
     """Play an ``async def`` test once calm, and then once per fault point and kind of fault, each time in a world of its own.
 
@@ -70,6 +76,8 @@ def crash_everywhere(
     - ``at_most``: so many worlds, spread evenly over all; None: all of them, if that does not take many hours.
     - ``seed``: decides what chance is left, such as which process comes first.
     - ``attempts``: of one step in one world; a step that was asked so often is taken for one that never ends, and the test fails.
+    - ``fails``: a task may fail in the calm world, other than for good (``mg.Permanent``); by default that fails the test, for then it
+      proves nothing about how the workflow succeeds.
 
     Raises ``ConfigError`` for what cannot be meant; the test fails with ``UnprovedError``.
     """
@@ -80,7 +88,7 @@ def crash_everywhere(
 
     def prove(proof: Proof, settings: Settings) -> None:
         started = seed if settings.seed is None else settings.seed
-        proof.attempts = attempts
+        proof.attempts, proof.fails = attempts, fails
         if settings.point is not None:
             proof.again(started, settings.point, settings.what)
             proof.say(f"it held in the one world of --makegood-seed={settings.told}; no other was played")
@@ -102,7 +110,7 @@ def crash_everywhere(
 def simulate(test: Test, /) -> Decorated: ...
 @overload
 def simulate(
-    *, seeds: int = ..., faults: str | Sequence[str] = ..., attempts: int = ...
+    *, seeds: int = ..., faults: str | Sequence[str] = ..., attempts: int = ..., fails: bool = ...
 ) -> Callable[[Test], Decorated]: ...
 def simulate(
     test: Any = None,
@@ -111,6 +119,7 @@ def simulate(
     seeds: int = 100,
     faults: str | Sequence[str] = "all",
     attempts: int = ATTEMPTS,
+    fails: bool = False,
 ) -> Any:
     """Play an ``async def`` test once per seed, each time in a storm that the seed draws.
 
@@ -122,7 +131,7 @@ def simulate(
 
     - ``seeds``: how many, from 0 on.
     - ``faults``: "all", or of "kill", "stop", "ambiguous", "duplicate", "late", "lost", "outage", "fails", "refuses", "clock".
-    - ``attempts``: see ``crash_everywhere``.
+    - ``attempts``, ``fails``: see ``crash_everywhere``.
 
     In a storm many things fail at once, so even a good workflow may end in an operator's hands: ``task.assert_whole()`` allows it.
     Raises ``ConfigError`` for what cannot be meant; the test fails with ``UnprovedError``.
@@ -142,7 +151,7 @@ def simulate(
         wanted = tuple(name for name in asked if name in FAULTS) or chosen
         if settings.faults:
             proof.options = f" --makegood-faults={','.join(settings.faults)}"
-        proof.attempts = attempts
+        proof.attempts, proof.fails = attempts, fails
         numbers = range(settings.seeds or seeds) if settings.seed is None else (settings.seed,)
         proof.storms(numbers, wanted)
         if not settings.narrows:
@@ -214,11 +223,21 @@ def _decorated(
             said = str(unproved)
         finally:
             progress.end()
+            _remember(request.config, proof)
         import_module("pytest").fail(said, pytrace=False)
 
     setattr(proved, _PROOF, name)
     proved.__signature__ = signature.replace(parameters=kept)  # type: ignore[attr-defined]  # what pytest reads
     return proved
+
+
+def _remember(config: Any, proof: Proof) -> None:
+    """Leave with the plugin what undos ran in the worlds of this test: at its end it tells of those that ran in none of any test."""
+    plugin = config.pluginmanager.get_plugin("makegood")
+    if plugin is not None:
+        known = config.stash.setdefault(plugin.UNDOS, {})
+        for action, ran in proof.undone.items():
+            known[action] = known.get(action, False) or ran
 
 
 def _script(

@@ -35,6 +35,13 @@ _MOST_ASKED = """
 select task, name, state, attempt, coalesce(error, '') from makegood_step where kind = 'action' and attempt > 0
 order by attempt desc, task, idx limit 1
 """
+_FAILED = """
+select id, state, cause from makegood_task
+where state in ('undone', 'error') and (failure_count > 0 or cause = 'complete-by passed') order by id limit 1
+"""
+_ACTIONS = """
+select distinct agent, action, state in ('undone', 'undoing', 'undo_failed') from makegood_step where kind = 'action' and attempt > 0
+"""
 _NET = {"done": (1,), "undone": (0,), "waiting": (0,), "skipped": (0,), "failed": (0,)}
 
 
@@ -64,6 +71,14 @@ class Asked(NamedTuple):
     state: str
     attempts: int
     said: str
+
+
+class Failed(NamedTuple):
+    """A task that did not succeed because an action failed otherwise than for good, or came to no end in time."""
+
+    task: int
+    state: str
+    cause: str
 
 
 class Eye:
@@ -114,6 +129,18 @@ class Eye:
         """Return the step that was asked most often, None before any was."""
         found = self._rows(_MOST_ASKED)
         return Asked(*found[0]) if found else None
+
+    def failed(self) -> Failed | None:
+        """Return the first task that was undone, or is in error, because an action failed, None when there is none."""
+        found = self._rows(_FAILED)
+        return Failed(*found[0]) if found else None
+
+    def undone(self) -> dict[tuple[str, str], bool]:
+        """Return whether the undo was asked for, by agent and name of the actions that were."""
+        found: dict[tuple[str, str], bool] = {}
+        for agent, action, undone in self._rows(_ACTIONS):
+            found[agent, action] = found.get((agent, action), False) or bool(undone)
+        return found
 
     def leader(self) -> str:
         """Return the process whose Supervisor leads, "" when none does."""

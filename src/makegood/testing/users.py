@@ -9,9 +9,10 @@ from typing import Any
 from makegood import ids
 from makegood.client import Client
 from makegood.durations import Duration, seconds
-from makegood.errors import ConfigError, TaskNotFoundError
+from makegood.errors import ConfigError, KeyConflict, TaskNotFoundError
 from makegood.handle import AT_REST, TaskHandle
 from makegood.messages import Answer
+from makegood.task import Plan
 from makegood.testing.checker import timeline
 from makegood.testing.near import meant
 from makegood.testing.storm import Order
@@ -193,6 +194,7 @@ class World:
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
         self._submitted = 0
+        self._plans: dict[str, Plan[Any]] = {}
         self.operator = Operator(stage)
         self.scheduler = Role("scheduler", stage)
         self.agent = Role("agent", stage)
@@ -251,6 +253,12 @@ class World:
         self._submitted += 1
         named = key or f"test-{self._submitted}"
         plan = workflow.plan(*inputs)
+        known = self._plans.setdefault(named, plan)
+        if known.fingerprint != plan.fingerprint:
+            raise KeyConflict(
+                f"a task of {known.app}.{known.workflow} has the key {named!r} with other inputs: use another key, or submit the same inputs",
+                key=named,
+            )
         self._stage.longest = max(self._stage.longest, 4 * (workflow.within or DAY / 4))
         number = await self._stage.shoppers.place(Order(workflow, inputs, named))
         return Task(number, named, plan.returns_type, self._stage)
@@ -271,7 +279,7 @@ class World:
         while not condition():
             if self.now >= end:
                 raise NotAtRestError(
-                    f"world.until(...): it was not so within {seconds(within):g} virtual seconds"
+                    f"world.until(...): it was not so within {seconds(within):g} virtual seconds; {self._stage.said_of_tasks()}"
                 )
             await asyncio.sleep(pause)
             pause = min(pause * 1.05, self._stage.look)

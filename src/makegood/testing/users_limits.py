@@ -8,13 +8,15 @@ from typing import Final
 
 from makegood.ids import show
 from makegood.testing.near import meant
-from makegood.testing.rest import Asked
+from makegood.testing.rest import Asked, Failed
 from makegood.testing.users_stage import Stage
 
-MOST_STEPS: Final = 1_000_000_000
-"""Steps of the loop in all worlds of a proof together, as its calm world foretells them: some hours."""
-_SECOND: Final = 100_000
+MOST_STEPS: Final = 200_000_000
+"""Steps of the loop in all worlds of a proof together, as its calm world foretells them: about an hour."""
+_SECOND: Final = 50_000
 """Steps of the loop that a machine takes in about a second."""
+_SLOW: Final = 2.0
+"""Seconds by the wall's clock after which a world is slow, if its steps do not account for them."""
 _SEVERAL: Final = 3
 _REMEDY: Final = (
     "Let its fake succeed or refuse for good (raise mg.Permanent) at some point; or let the workflow give up earlier: "
@@ -51,8 +53,30 @@ def too_long(name: str, worlds: int, calm: Stage) -> str | None:
     )
 
 
-def never_called(name: str, idle: Sequence[str], called: Collection[str], agents: Collection[str]) -> str:
-    """Return what is said of services that were called in no world. ``agents``: of the app, after which services are often named."""
+def failed(task: Failed) -> str:
+    """Return what is said of a task that did not succeed in a calm world."""
+    return (
+        f"task {show(task.task)} is {task.state} although nothing struck: {task.cause}\n"
+        f"    Why that is wrong: a workflow that fails by itself proves nothing about how it succeeds.\n"
+        f"    What to do: mend the action, or its fake. An action that fails for good says so (raise mg.Permanent), and so does a fake. If this "
+        f"test is about a step that goes on failing, or a task that runs out of time, write fails=True in the decorator."
+    )
+
+
+def never_undone(actions: Sequence[str]) -> list[str]:
+    """Return the lines about actions whose undo was asked for in no world of any test."""
+    return [
+        f"the undo of {', '.join(actions)} ran in no world of these tests: nothing shows that it works.",
+        "Let it run: await world.operator.cancel(task), or kinds=(..., 'refuses'), or a storm.",
+    ]
+
+
+def never_called(
+    name: str, idle: Sequence[str], called: Collection[str], agents: Collection[str], ends: str
+) -> str:
+    """Return what is said of services that were called in no world. ``agents``: of the app, after which services are often named;
+    ``ends``: how the tasks of the calm world ended.
+    """
     lines: list[str] = []
     for service in idle:
         question = meant(service, {*called, *agents} - {service})
@@ -64,12 +88,19 @@ def never_called(name: str, idle: Sequence[str], called: Collection[str], agents
         )
     others = ", ".join(sorted(called)) or "none"
     told = "\n".join(lines)
-    return f"{name} held, but proves nothing about what it never met.\n\nWhat is wrong:\n{told}\n\nServices that were called: {others}"
+    return (
+        f"{name} held, but proves nothing about what it never met.\n\nWhat is wrong:\n{told}\n\n"
+        f"Services that were called: {others}\nIn the calm world: {ends}"
+    )
 
 
-def often(stage: Stage) -> str:
-    """Return what makes each world long, for people who wait; "" for nothing out of the ordinary."""
+def often(stage: Stage, took: float) -> str:
+    """Return what makes each world long, for people who wait; "" for nothing out of the ordinary. ``took``: seconds by the wall's clock."""
     asked = stage.asked
+    if took > _SLOW + 2 * stage.loop.steps / _SECOND:
+        return (
+            f"; the calm one took {took:.1f} s of real time: time.sleep and real services do not belong here"
+        )
     if asked is None or asked.attempts <= _SEVERAL:
         return ""
     return f"; in the calm one step {asked.step} was asked {asked.attempts:,} times{_last(asked)}"

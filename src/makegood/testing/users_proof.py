@@ -12,10 +12,11 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
+from makegood.clock import Clock, SystemClock
 from makegood.options import Options
 from makegood.testing.faults import Point
 from makegood.testing.swarm import Swarm
-from makegood.testing.users_limits import never_called, often, too_long
+from makegood.testing.users_limits import failed, never_called, often, too_long
 from makegood.testing.users_progress import Progress
 from makegood.testing.users_stage import ATTEMPTS, Script, Stage
 from makegood.testing.users_storms import stormy
@@ -62,17 +63,19 @@ class Strike(NamedTuple):
 
 @dataclass(slots=True)
 class Played:
-    """A world after the test: ``stage`` itself, how it ended, and what is wrong."""
+    """A world after the test: ``stage`` itself, how it ended, what is wrong, and how many seconds it took by the wall's clock."""
 
     stage: Stage
     outcome: Outcome
     wrong: list[str]
+    took: float = 0.0
 
 
 @dataclass(slots=True)
 class Proof:
     """The worlds of one test. ``script``: the test; ``name``: as pytest knows it, for the command that replays it; ``attempts``: of one
-    step in one world, before that is given up; ``progress``: tells people who wait; ``called``: whether its services were, or need not be.
+    step in one world, before that is given up; ``progress``: tells people who wait; ``called``: whether its services were, or need not be; ``fails``: an action may go on
+    failing in a calm world; ``undone``: whether the undo of each action that has one was asked for; ``ends``: of the tasks in the calm world.
     """
 
     script: Script
@@ -84,6 +87,10 @@ class Proof:
     attempts: int = ATTEMPTS
     progress: Progress = field(default_factory=Progress)
     called: dict[str, bool] = field(default_factory=dict)
+    fails: bool = False
+    undone: dict[str, bool] = field(default_factory=dict)
+    ends: str = ""
+    clock: Clock = field(default_factory=SystemClock)
 
     def play(
         self, seed: int, swarm: Swarm, plan: Callable[[Stage, Point], str | None] | None = None
@@ -93,16 +100,26 @@ class Proof:
         stage.apps = self.apps
         stage.attempts = self.attempts
         stage.faults.plan = None if plan is None else partial(plan, stage)
+        began = self.clock.monotonic()
         with _quiet():
             outcome = stage.run()
+        took = self.clock.monotonic() - began
         self.played += 1
-        for fake in stage.fakes.values():
-            self.called[fake.name] = self.called.get(fake.name, not fake.needed) or bool(fake.heard)
+        self._count(stage)
         raised = stage.raised
         if raised is not None and not isinstance(raised, Exception) and type(raised).__name__ != "Failed":
             raise raised  # pytest.skip; but pytest.fail is a verdict like any other
         bad = raised or outcome.findings or stage.piled
-        return Played(stage, outcome, what_is_wrong(stage, outcome) if bad else [])
+        return Played(stage, outcome, what_is_wrong(stage, outcome) if bad else [], took)
+
+    def _count(self, stage: Stage) -> None:
+        """Note what this world has met: services that were called, undos that were asked for."""
+        for fake in stage.fakes.values():
+            self.called[fake.name] = self.called.get(fake.name, not fake.needed) or bool(fake.heard)
+        for (agent, action), undone in stage.undone.items():
+            known = stage.app.agents[agent].actions.get(action)
+            if known is not None and known.undoable:
+                self.undone[known.address] = self.undone.get(known.address, False) or undone
 
     def calm(
         self, seed: int, plan: Callable[[Stage, Point], str | None] | None = None
@@ -119,6 +136,11 @@ class Proof:
             raise self.failure(calm_one, f"{seed}", _CALM)
         if calm_one.stage.began is None:
             raise UnprovedError(f"{self.name} submitted no task: `task = await world.submit(workflow, ...)`")
+        self.ends = calm_one.stage.ends
+        task = calm_one.stage.failed
+        if task is not None and not self.fails and not calm_one.outcome.faults:  # the test itself may kill
+            calm_one.wrong.append(failed(task))
+            raise self.failure(calm_one, f"{seed}", _CALM)
         return calm_one, swarm
 
     def _pace(self, first: Played) -> float:
@@ -144,7 +166,9 @@ class Proof:
         idle = [name for name, called in self.called.items() if not called]
         if idle:
             agents = {name for app in self.apps.values() for name in app.agents}
-            raise UnprovedError(never_called(self.name, idle, set(self.called) - set(idle), agents))
+            raise UnprovedError(
+                never_called(self.name, idle, set(self.called) - set(idle), agents, self.ends)
+            )
 
     # -- every point -------------------------------------------------------------------------------------------------------
 
@@ -162,7 +186,7 @@ class Proof:
         chosen = sorted(
             _spread(len(strikes), at_most), key=lambda n: not strikes[n].point.name.startswith(_CALLS)
         )
-        why = often(calm_one.stage) + ("; at_most=... plays fewer" if at_most is None else "")
+        why = often(calm_one.stage, calm_one.took) + ("; at_most=... plays fewer" if at_most is None else "")
         for done, n in enumerate(chosen):  # those around the calls first: there most is found
             self.progress.tell(done, len(chosen), why)
             strike = strikes[n]
@@ -207,7 +231,18 @@ class Proof:
             )
         if played.wrong:
             again = f"{seed}/{point.number}/{strike.what.replace(' ', '-')}"
-            raise self.failure(played, again, where)
+            raise self.failure(played, again, where + self._once_more(seed, swarm, plan))
+
+    def _once_more(
+        self, seed: int, swarm: Swarm, plan: Callable[[Stage, Point], str | None] | None = None
+    ) -> str:
+        """Play a world that has failed again; returns what is said when it holds then: chance had a part in it that no seed decides."""
+        if self.play(seed, swarm, plan).wrong:
+            return ""
+        return (
+            ". PLAYED AGAIN IT HELD: the test or its workflow does not take the same way twice. Chance (uuid4, random), the time of day, or "
+            "state that outlives a run does that: make your fake inside the test, and use random.Random(world.seed)"
+        )
 
     # -- storms ------------------------------------------------------------------------------------------------------------
 
@@ -216,16 +251,17 @@ class Proof:
         chosen = list(seeds)
         calm_one, _ = self.calm(chosen[0] if chosen else 0)
         lasted = calm_one.stage.over - (calm_one.stage.began or 0.0)
-        why = often(calm_one.stage)
+        why = often(calm_one.stage, calm_one.took)
         for done, seed in enumerate(chosen):
             self.progress.tell(done, len(chosen), why)
-            played = self.play(seed, stormy(seed, faults, lasted))
+            storm = stormy(seed, faults, lasted)
+            played = self.play(seed, storm)
             if played.wrong:
                 struck = (
                     ", ".join(f"{what} {n}" for what, n in sorted(played.outcome.faults.items()))
                     or "no fault"
                 )
-                raise self.failure(played, f"{seed}", f"a storm ({struck})")
+                raise self.failure(played, f"{seed}", f"a storm ({struck}){self._once_more(seed, storm)}")
         return self.played
 
 

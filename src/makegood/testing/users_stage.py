@@ -13,11 +13,12 @@ from typing import Any, Final
 from makegood.client import Client
 from makegood.errors import ConfigError, DefinitionError, StoreUnavailableError
 from makegood.handle import TaskHandle
+from makegood.ids import show
 from makegood.testing import world as simulated
 from makegood.testing.faults import Plan
 from makegood.testing.loop import Process
 from makegood.testing.members import Member
-from makegood.testing.rest import Asked, Eye, Found
+from makegood.testing.rest import Asked, Eye, Failed, Found
 from makegood.testing.storm import Order
 from makegood.testing.submitting import Customers
 from makegood.testing.swarm import Swarm
@@ -85,7 +86,9 @@ class Stage(simulated.World):
     """A simulated world in which a script is played. ``raised``: what the script ended with; ``exposed``: whether faults may strike.
 
     ``began``: when the first task was submitted; ``over``: when the script had ended; ``asked``: the step that was asked most often;
-    ``piled``: the same, when the world was given up because of it: after so many ``attempts`` it does not come to an end.
+    ``failed``: a task that did not succeed because of an action; ``undone``: whether the undo of each action was asked for; ``ends``: how all tasks
+    are in the end, in words.
+    ``piled``: the step that was asked most often, when the world was given up because of it: after so many ``attempts`` it does not come to an end.
     """
 
     def __init__(
@@ -112,6 +115,9 @@ class Stage(simulated.World):
         self.attempts = ATTEMPTS
         self.piled: Asked | None = None
         self.asked: Asked | None = None
+        self.failed: Failed | None = None
+        self.undone: dict[tuple[str, str], bool] = {}
+        self.ends = ""
         self._looked = 0
         self._given_up: asyncio.Future[None] | None = None
         self._script = script
@@ -133,7 +139,8 @@ class Stage(simulated.World):
         self._given_up = self.loop.create_future()
         life = self.loop.create_task(self._whole())
         await asyncio.wait({life, self._given_up}, return_when=asyncio.FIRST_COMPLETED)
-        self.asked = eye.most_asked()
+        self.asked, self.failed, self.undone = eye.most_asked(), eye.failed(), eye.undone()
+        self.ends = self.said_of_tasks()
         if life.done():
             life.result()
         else:
@@ -242,8 +249,7 @@ class Stage(simulated.World):
         while not self._rests(self.eye):
             if self.loop.now >= end:
                 raise NotAtRestError(
-                    f"not at rest {self.longest:.0f} virtual seconds after the last fault: {self.eye.rest()}, tasks "
-                    f"{[found.state for found in self.eye.tasks().values()]}"
+                    f"not at rest {self.longest:.0f} virtual seconds after the last fault: {self.eye.rest()}; {self.said_of_tasks()}"
                 )
             await asyncio.sleep(self.look)
 
@@ -253,6 +259,15 @@ class Stage(simulated.World):
             and self._calls_have_landed()
             and eye.at_rest()
         )
+
+    def said_of_tasks(self) -> str:
+        """Return how all tasks are now."""
+        tasks = self.eye.tasks().items() if self.eye is not None else ()
+        told = [
+            f"task {show(task)} is {found.state}{found.cause and f' ({found.cause})'}"
+            for task, found in tasks
+        ]
+        return "; ".join(told) or "there is no task"
 
     def found(self, task: int) -> Found:
         """Return a task as the store has it now."""
