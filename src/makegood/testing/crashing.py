@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import Any, Final, NamedTuple, TypeVar, overload
 
 from makegood.errors import ConfigError
+from makegood.testing.interrupting import held_back
 from makegood.testing.users import World
 from makegood.testing.users_progress import on_terminal
 from makegood.testing.users_proof import KINDS, USUAL, Proof, UnprovedError
@@ -202,13 +203,15 @@ def _decorated(
         request = kwargs.get(_REQUEST) if asks else kwargs.pop(_REQUEST, None)
         script = functools.partial(_script, test, signature, args, kwargs)
         if request is None:
-            prove(Proof(script, test.__qualname__), Settings())
+            with held_back():
+                prove(Proof(script, test.__qualname__), Settings())
             return
         progress = on_terminal(request.config, request.node.name)
         proof = Proof(script, request.node.nodeid, progress=progress)
         try:
-            progress.begin()
-            prove(proof, _settings(request.config))
+            with held_back():
+                progress.begin()
+                prove(proof, _settings(request.config))
             return
         except UnprovedError as unproved:
             said = str(unproved)
