@@ -6,6 +6,8 @@ are in ``makegood.testing``; they work without this plugin too (``-p no:makegood
 
 import pytest
 
+_OPTIONS = ("makegood_seed", "makegood_seeds", "makegood_faults")
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options."""
@@ -26,3 +28,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="NAMES",
         help="only these faults, such as kill,stop,ambiguous,duplicate,late; or all",
     )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Refuse what cannot be meant once, before any test."""
+    if all(config.getoption(name) is None for name in _OPTIONS):
+        return
+    from makegood import ConfigError  # noqa: PLC0415 - whoever uses none of the options does not import it
+    from makegood.testing.crashing import settings_of  # noqa: PLC0415 - as above
+
+    try:
+        settings_of(config)
+    except ConfigError as refused:
+        raise pytest.UsageError(str(refused)) from None

@@ -1,4 +1,7 @@
-"""What ends a proof before it has proved anything: Ctrl-C, the true world outside, code that goes round."""
+"""What ends a proof before it has proved anything: Ctrl-C, the true world outside, code that goes round, options that mean nothing.
+
+And what a green test says that played less than it could.
+"""
 
 import asyncio
 import os
@@ -288,6 +291,87 @@ def test_what_goes_round_is_named_with_its_step_and_its_line(pytester: pytest.Py
         r"; test_spins \(test_it\.py:\d+\) goes round without waiting", section(told, "test_spins")
     )
     assert "object at 0x" not in told
+
+
+# -- options ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--makegood-seed=abc"], "a seed, a whole number from 0"),
+        (["--makegood-seed=0/62/"], "a seed, a whole number from 0"),
+        (["--makegood-seeds=0"], "at least 1"),
+        (["--makegood-faults=kil"], "'kil' is not one of all, kill, .*: did you mean 'kill'?"),
+        (["--makegood-seed=3", "--makegood-seeds=5"], "plays one seed"),
+    ],
+)
+def test_an_option_that_cannot_be_meant_is_refused_once_before_any_test(
+    pytester: pytest.Pytester, options: list[str], said: str
+) -> None:
+    pytester.makepyfile(test_it="def test_one(): pass\ndef test_two(): pass")
+    found = pytester.runpytest_subprocess("-p", "no:cacheprovider", *options)
+    assert found.ret == pytest.ExitCode.USAGE_ERROR
+    (line,) = [line for line in found.errlines if line]
+    assert re.match(rf"ERROR: {re.escape(options[0])}.*{said}", line)
+    assert not any("test_it" in line for line in found.outlines)
+
+
+def test_options_that_mean_something_begin_the_tests(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(test_it="def test_one(): pass")
+    for option in ("--makegood-seed=0/62/kill", "--makegood-seeds=3", "--makegood-faults=kill, late"):
+        pytester.runpytest_inprocess("-p", "no:cacheprovider", option).assert_outcomes(passed=1)
+
+
+def test_an_option_that_one_test_cannot_mean_is_told_without_makegoods_lines(
+    pytester: pytest.Pytester,
+) -> None:
+    told = section(run(pytester, "@simulate" + order(), "--makegood-seed=4/118/kill"), "test_order")
+    lines = [line for line in told.splitlines()[1:] if line and not line.startswith("=")]
+    assert lines[0].startswith("ConfigError: --makegood-seed=4/118/kill: this names a fault in a test under")
+    assert "crashing.py" not in told
+
+
+# -- what a green test has not played --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("faults", "crash", "storm"),
+    [
+        (
+            "late",
+            "it held under late alone; kill was not played",
+            "it held under late alone; kill, stop were not played",
+        ),
+        (
+            "clock",
+            "it held under kill, late, as its decorator says; @crash_everywhere has no fault clock: @simulate has",
+            "it held under clock alone; kill, stop, late were not played",
+        ),
+        (
+            "kill,clock",
+            "it held under kill alone; late was not played; @crash_everywhere has no fault clock: @simulate has",
+            "it held under kill, clock alone; stop, late were not played",
+        ),
+        (
+            "all",
+            "it held under kill, late, as its decorator says; `all` is for @simulate: name the faults",
+            "",
+        ),
+        ("kill,stop,late", "", ""),
+    ],
+)
+def test_a_test_that_held_under_fewer_faults_says_so(
+    pytester: pytest.Pytester, faults: str, crash: str, storm: str
+) -> None:
+    text = "@crash_everywhere(kinds=('kill', 'late'), at_most=2)" + order("test_crash")
+    text += "@simulate(seeds=1, faults=('kill', 'stop', 'late'))" + order("test_storm")
+    told = run(pytester, text, f"--makegood-faults={faults}")
+    assert "2 passed" in told
+    for name, said in (("test_crash", crash), ("test_storm", storm)):
+        lines = [line for line in told.splitlines() if line.startswith(f"{name}: ")]
+        assert [line[: len(f"{name}: {said}")] for line in lines] == ([f"{name}: {said}"] if said else [])
+        assert all(line.endswith(f"(--makegood-faults={faults})") for line in lines)
 
 
 def test_a_misspelt_role_is_told_with_the_one_that_was_meant() -> None:
