@@ -5,11 +5,11 @@ It stands beside the package, so that a run of pytest which uses none of it does
 are in ``makegood.testing``; they work without this plugin too (``-p no:makegood``), with their own settings.
 """
 
-from importlib import import_module
 from typing import Any
 
 import pytest
 
+_OPTIONS = ("makegood_seed", "makegood_seeds", "makegood_faults")
 UNDOS = pytest.StashKey[dict[str, bool]]()
 """Whether the undo of an action, by its address, ran in any world of any test: of those that were done in one."""
 _UNDOS = "makegood_undos"
@@ -36,6 +36,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Refuse what cannot be meant once, before any test."""
+    if all(config.getoption(name) is None for name in _OPTIONS):
+        return
+    from makegood import ConfigError  # noqa: PLC0415 - whoever uses none of the options does not import it
+    from makegood.testing.crashing import settings_of  # noqa: PLC0415 - as above
+
+    try:
+        settings_of(config)
+    except ConfigError as refused:
+        raise pytest.UsageError(str(refused)) from None
+
+
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Send what a process of pytest-xdist has seen to the one that tells."""
     output: dict[str, Any] | None = getattr(session.config, "workeroutput", None)
@@ -54,9 +67,9 @@ def pytest_testnodedown(node: Any) -> None:
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
     """Tell of undos that ran in no world."""
     idle = sorted(action for action, ran in config.stash.get(UNDOS, {}).items() if not ran)
-    if idle and not any(
-        config.getoption(name) for name in ("makegood_seed", "makegood_seeds", "makegood_faults")
-    ):
+    if idle and all(config.getoption(name) is None for name in _OPTIONS):
         terminalreporter.section("makegood: not proved")
-        for line in import_module("makegood.testing.users_limits").never_undone(idle):
+        from makegood.testing.users_limits import never_undone  # noqa: PLC0415 - as above
+
+        for line in never_undone(idle):
             terminalreporter.write_line(line)

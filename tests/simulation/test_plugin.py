@@ -269,14 +269,6 @@ def test_what_cannot_be_meant_in_a_world_is_refused_with_what_to_write(folder: p
         assert said in section
 
 
-def test_an_option_that_cannot_be_meant_is_refused(folder: pytest.Pytester) -> None:
-    found = run(
-        folder, "@crash_everywhere" + ORDER.format(how="", workflow="place_order"), "--makegood-seed=x"
-    )
-    found.assert_outcomes(failed=1)
-    found.stdout.fnmatch_lines(["*ConfigError: --makegood-seed=x: a seed, a whole number from 0 such as 7*"])
-
-
 @pytest.mark.parametrize(
     "option",
     [
@@ -290,7 +282,7 @@ def test_an_option_that_cannot_be_meant_is_refused(folder: pytest.Pytester) -> N
 def test_options_name_themselves_when_refused(pytester: pytest.Pytester, option: str) -> None:
     config = pytester.parseconfig(option)
     with pytest.raises(ConfigError, match=option):
-        crashing._settings(config)
+        crashing.settings_of(config)
 
 
 def test_a_decorator_that_cannot_be_meant_is_refused() -> None:

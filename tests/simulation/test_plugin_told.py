@@ -304,7 +304,7 @@ def test_a_seed_that_is_none_is_refused(pytester: pytest.Pytester, seed: str) ->
     with pytest.raises(
         mg.ConfigError, match=f"--makegood-seed={seed}: a seed, a whole number from 0 such as 7, or"
     ):
-        crashing._settings(config)
+        crashing.settings_of(config)
 
 
 def test_a_seed_and_a_number_of_seeds_contradict_each_other(pytester: pytest.Pytester) -> None:
@@ -312,7 +312,7 @@ def test_a_seed_and_a_number_of_seeds_contradict_each_other(pytester: pytest.Pyt
     with pytest.raises(
         mg.ConfigError, match="--makegood-seed=3 plays one seed, --makegood-seeds=5 the first 5"
     ):
-        crashing._settings(config)
+        crashing.settings_of(config)
 
 
 def test_a_fault_point_means_nothing_in_a_storm(pytester: pytest.Pytester) -> None:

@@ -6,11 +6,13 @@ the same through all worlds. The plugin only adds the options ``--makegood-seed`
 
 import functools
 import inspect
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from importlib import import_module
 from typing import Any, Final, NamedTuple, TypeVar, overload
 
 from makegood.errors import ConfigError
+from makegood.testing.interrupting import held_back
+from makegood.testing.near import meant
 from makegood.testing.users import World
 from makegood.testing.users_progress import on_terminal
 from makegood.testing.users_proof import KINDS, USUAL, Proof, UnprovedError
@@ -39,6 +41,11 @@ class Settings(NamedTuple):
     def narrows(self) -> bool:
         """Whether less is played than the test asks for, so that what it does not meet says nothing."""
         return self.seed is not None or self.seeds is not None or bool(self.faults)
+
+    def of(self, known: Iterable[str]) -> tuple[str, ...]:
+        """Return the faults asked for that a decorator knows."""
+        words = set(known)
+        return tuple(name for name in self.faults if name in words)
 
 
 @overload
@@ -93,12 +100,13 @@ def crash_everywhere(
             proof.again(started, settings.point, settings.what)
             proof.say(f"it held in the one world of --makegood-seed={settings.told}; no other was played")
             return
-        asked = tuple(name for name in settings.faults if name in KINDS)
+        asked = settings.of(KINDS)
         proof.everywhere(started, asked or chosen, at_most)
         if not settings.narrows:
             proof.all_were_called()
         if settings.seed is not None:
             proof.say(f"it held at every point under seed {started}, with {proof.played:,} worlds")
+        _say_what_struck(proof, settings, asked, chosen)
 
     def decorate(test: Callable[..., Awaitable[object]]) -> Decorated:
         return _decorated(test, prove, "crash_everywhere")
@@ -147,24 +155,52 @@ def simulate(
                 f"--makegood-seed={settings.told}: this names a fault in a test under @crash_everywhere; {proof.name} is under @simulate, "
                 f"where a seed is a whole number, such as --makegood-seed={settings.seed}"
             )
-        asked = tuple(FAULTS) if "all" in settings.faults else settings.faults
-        wanted = tuple(name for name in asked if name in FAULTS) or chosen
+        asked = tuple(FAULTS) if "all" in settings.faults else settings.of(FAULTS)
         if settings.faults:
             proof.options = f" --makegood-faults={','.join(settings.faults)}"
         proof.attempts, proof.fails = attempts, fails
         numbers = range(settings.seeds or seeds) if settings.seed is None else (settings.seed,)
-        proof.storms(numbers, wanted)
+        proof.storms(numbers, asked or chosen)
         if not settings.narrows:
             proof.all_were_called()
         if settings.seed is not None:
             proof.say(
                 f"it held in a calm world and in the storm of seed {settings.seed}; no other was played"
             )
+        _say_what_struck(proof, settings, asked, chosen)
 
     def decorate(test: Callable[..., Awaitable[object]]) -> Decorated:
         return _decorated(test, prove, "simulate")
 
     return decorate if test is None else decorate(test)
+
+
+def _say_what_struck(proof: Proof, settings: Settings, asked: Sequence[str], chosen: Sequence[str]) -> None:
+    """Say of a test that held what of --makegood-faults it was played under, where that is not what its decorator names.
+
+    ``asked``: those faults of the option that the decorator knows; ``chosen``: its own.
+    """
+    strange = [name for name in settings.faults if name not in (*asked, "all")]
+    without = [name for name in chosen if name not in asked]
+    said: list[str] = []
+    if settings.faults and not asked:
+        said.append(f"it held under {_listed(chosen)}, as its decorator says")
+    elif settings.faults and without:
+        said.append(f"it held under {_listed(asked)} alone; {_listed(without)} {_was(without)} not played")
+    if strange:
+        said.append(f"@crash_everywhere has no fault {_listed(strange)}: @simulate has")
+    elif "all" in settings.faults and not asked:
+        said.append("`all` is for @simulate: name the faults that @crash_everywhere shall play")
+    if said:
+        proof.say(f"{'; '.join(said)} (--makegood-faults={','.join(settings.faults)})")
+
+
+def _listed(words: Sequence[str]) -> str:
+    return ", ".join(words)
+
+
+def _was(words: Sequence[str]) -> str:
+    return "were" if len(words) > 1 else "was"
 
 
 def _counted(number: Any, told: str, otherwise: str = "") -> None:
@@ -180,10 +216,11 @@ def _words(given: Sequence[str], known: Any, name: str) -> tuple[str, ...]:
     return words
 
 
-def _unknown(told: str, words: Sequence[str], known: Iterable[str]) -> ConfigError:
+def _unknown(told: str, words: Sequence[str], known: Collection[str]) -> ConfigError:
     """Return the refusal of words that are not known, or of none at all."""
     what = f"{', '.join(map(repr, words))} is not one" if words else "name at least one"
-    return ConfigError(f"{told}: {what} of {', '.join(known)}")
+    question = meant(words[0], known) if words else ""
+    return ConfigError(f"{told}: {what} of {', '.join(known)}{question and ': '}{question}")
 
 
 def _decorated(
@@ -211,16 +248,20 @@ def _decorated(
         request = kwargs.get(_REQUEST) if asks else kwargs.pop(_REQUEST, None)
         script = functools.partial(_script, test, signature, args, kwargs)
         if request is None:
-            prove(Proof(script, test.__qualname__), Settings())
+            with held_back():
+                prove(Proof(script, test.__qualname__), Settings())
             return
         progress = on_terminal(request.config, request.node.name)
         proof = Proof(script, request.node.nodeid, progress=progress)
         try:
-            progress.begin()
-            prove(proof, _settings(request.config))
+            with held_back():
+                progress.begin()
+                prove(proof, settings_of(request.config))
             return
         except UnprovedError as unproved:
             said = str(unproved)
+        except ConfigError as refused:
+            said = f"ConfigError: {refused}"
         finally:
             progress.end()
             _remember(request.config, proof)
@@ -257,8 +298,8 @@ def _script(
     return test(*given, **kwargs, world=world)
 
 
-def _settings(config: Any) -> Settings:
-    """Return what the command line asks for; without the plugin nothing."""
+def settings_of(config: Any) -> Settings:
+    """Return what pytest's command line asks for; without the plugin nothing. Raises ``ConfigError`` for what cannot be meant."""
     told = config.getoption("makegood_seed", None)
     seeds = config.getoption("makegood_seeds", None)
     faults = config.getoption("makegood_faults", None)

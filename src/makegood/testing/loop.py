@@ -2,7 +2,8 @@
 
 It is asyncio's own ``BaseEventLoop`` with another heart. There is no selector, no thread and no wall clock: when nothing is
 ready, time jumps to the next timer; when nothing can ever happen again, ``DeadlockError`` says so. Of several processes with
-something ready, the seed picks one; within a process callbacks run in their order, as asyncio promises.
+something ready, the seed picks one; within a process callbacks run in their order, as asyncio promises. What else a loop can do
+is refused (``lacking``), and Ctrl-C comes between two callbacks, if somebody holds it back so long (``interrupting``).
 
 A process is a value in each task's context. Before a callback runs, the loop looks whose it is: of a *killed* process it is
 dropped, so that no ``finally`` and no ``except`` runs, as with SIGKILL; of a *stopped* one it is parked until the process is
@@ -18,11 +19,14 @@ all that handles have: the same in Python 3.11 to 3.13.
 import asyncio
 import heapq
 import random
-from asyncio import base_events
 from collections.abc import Callable, Coroutine
 from contextvars import Context, ContextVar, copy_context
 from functools import partial
 from typing import Any, TypeVar
+
+from makegood.testing import interrupting
+from makegood.testing.lacking import LackingLoop
+from makegood.testing.whose import whose
 
 T = TypeVar("T")
 
@@ -93,7 +97,7 @@ class _Timer(asyncio.TimerHandle):
     __init__ = _fill
 
 
-class Loop(base_events.BaseEventLoop):
+class Loop(LackingLoop):
     """The event loop of a world. ``rng`` decides between processes; ``now`` is the world's true time, in seconds;
     ``broken``: what was raised in callbacks of the world's own, where nobody else would hear of it; ``resuming``: called before each
     step of a process, that is wherever it goes on after an await: it may stop the process there.
@@ -153,6 +157,12 @@ class Loop(base_events.BaseEventLoop):
         """Run a callback soon: there is no other thread to wake this one from."""
         return self.call_soon(callback, *args, context=context)
 
+    def run_forever(self) -> None:
+        """Run until the loop is stopped; a Ctrl-C that was held back meanwhile is raised here."""
+        interrupting.give_in()
+        super().run_forever()
+        interrupting.give_in()
+
     def run_in_executor(self, executor: Any, func: Callable[..., T], *args: Any) -> "asyncio.Future[T]":  # type: ignore[override]  # noqa: ARG002
         """Run ``func`` here, after a short virtual while; it belongs to the calling process."""
         future: asyncio.Future[T] = self.create_future()
@@ -186,13 +196,6 @@ class Loop(base_events.BaseEventLoop):
         if len(process.tasks) > _MOST_KEPT:
             process.tasks = [kept for kept in process.tasks if not kept.done()]
         return task
-
-    def add_reader(self, *_: Any) -> None:  # type: ignore[override]  # takes anything
-        """Nothing can be read from: there are no files in this world."""
-
-    def remove_reader(self, *_: Any) -> bool:  # takes anything
-        """See ``add_reader``."""
-        return False
 
     def add_signal_handler(self, sig: int, callback: Callable[..., object], *args: Any) -> None:  # type: ignore[override]  # the same, told more simply
         """Let the calling process be told of a signal: the world sends it with ``signal``."""
@@ -253,7 +256,7 @@ class Loop(base_events.BaseEventLoop):
         self.steps += 1
         if self.steps - self._moved > _MOST_STEPS:
             raise DeadlockError(
-                f"at {self.now:.3f} s: {_MOST_STEPS:,} steps, and no time has passed; {handle._callback!r} goes round without "
+                f"at {self.now:.3f} s: {_MOST_STEPS:,} steps, and no time has passed; {whose(handle)} goes round without "
                 "waiting: does it poll with `await asyncio.sleep(0)`? Wait for something, or for some milliseconds"
             )
         try:
@@ -337,6 +340,7 @@ class Loop(base_events.BaseEventLoop):
             asyncio._set_running_loop(None)
         self._processes.clear()
         self._parked.clear()
+        self.refused.clear()
         for handle in self._ready:  # type: ignore[attr-defined]
             for given in (
                 handle._args or ()

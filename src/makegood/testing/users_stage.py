@@ -8,6 +8,7 @@ import asyncio
 import gc
 import random
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 from makegood.client import Client
@@ -18,6 +19,7 @@ from makegood.testing import world as simulated
 from makegood.testing.faults import Plan
 from makegood.testing.loop import Process
 from makegood.testing.members import Member
+from makegood.testing.near import meant
 from makegood.testing.rest import Asked, Eye, Failed, Found
 from makegood.testing.storm import Order
 from makegood.testing.submitting import Customers
@@ -34,6 +36,7 @@ ATTEMPTS: Final = 10_000
 _HOUR: Final = 3_600.0
 _MOMENT: Final = 0.05
 _UNKNOWN: Final = Found("unknown", "")
+_MAKEGOOD: Final = Path(__file__).resolve().parents[1]
 
 
 class NotAtRestError(AssertionError):
@@ -143,6 +146,7 @@ class Stage(simulated.World):
         self.ends = self.said_of_tasks()
         if life.done():
             life.result()
+            self._look_outside()
         else:
             life.cancel()
             self.exposed, self.piled = False, self.asked
@@ -189,6 +193,11 @@ class Stage(simulated.World):
             if isinstance(raised, asyncio.CancelledError | GeneratorExit):
                 raise
             self.raised = raised
+
+    def _look_outside(self) -> None:
+        """Let the test fail whose code asked for what no world has and let that through: whatever the workflow made of it, it proves nothing."""
+        if self.raised is None or isinstance(self.raised, Exception):
+            self.raised = next(filter(_let_through, self.loop.refused), self.raised)
 
     async def begin(self, workflow: Workflow[..., Any]) -> None:
         """Start the processes, with the app that the first task is of; in a world without a storm, wait until they are ready."""
@@ -279,7 +288,10 @@ class Stage(simulated.World):
         found = [m for m in self.members.values() if role in m.roles or m.name == role]
         if not found:
             roles = sorted({r for m in self.members.values() for r in m.roles})
-            raise ConfigError(f"there is no {role!r} in this world: its roles are {', '.join(roles)}")
+            question = meant(role, [*roles, *self.members])
+            raise ConfigError(
+                f"there is no {role!r} in this world: its roles are {', '.join(roles)}{question and ': '}{question}"
+            )
         if self.began is None:
             raise ConfigError(f"no {role} runs yet: the processes start with the first world.submit(...)")
         return found
@@ -321,15 +333,26 @@ class Stage(simulated.World):
                 await asyncio.sleep(_MOMENT * 10)
 
 
+def _let_through(refused: Exception) -> bool:
+    """Return whether makegood itself was the last to catch this: none of the user's code did."""
+    caught = refused.__traceback__
+    return caught is not None and Path(caught.tb_frame.f_code.co_filename).resolve().is_relative_to(_MAKEGOOD)
+
+
 def _no_orders(_app: App, _rng: random.Random, _count: int) -> Sequence[Order]:
     return ()
 
 
 def app_of(workflow: Workflow[..., Any]) -> App:
-    """Return the app that a workflow was declared on. A workflow does not know it, so it is looked for among all living apps."""
+    """Return the app that a workflow was declared on. A workflow does not know it, so it is looked for among all living apps.
+
+    Every object is looked at, so none is asked what it is: `isinstance` wakes the lazy ones, such as Django's settings.
+    """
     for one in gc.get_objects():
-        if isinstance(one, App) and one.workflows.get(workflow.name) is workflow:
-            return one
+        if issubclass(type(one), App):
+            app: App = one
+            if app.workflows.get(workflow.name) is workflow:
+                return app
     raise DefinitionError(
         f"the app of {workflow!r} is gone: keep it in a variable for as long as the test runs"
     )
