@@ -54,30 +54,38 @@ def services(world):
 """
 
 
-@pytest.mark.parametrize(
-    ("workflow", "cause"),
-    [
-        ("misspelt_order", "misspelt: NameError: name 'ordre' is not defined"),
-        ("wrong_order", "returns_another: the result cannot be kept"),
-        ("forgetful_order", "forgets_await: "),
-        ("sleepy_order", "sleeps: no answer by its complete-by"),
-        ("late_order", "complete-by passed"),
-    ],
-)
-def test_a_workflow_that_fails_in_a_calm_world_fails_the_test(
-    pytester: pytest.Pytester, workflow: str, cause: str
-) -> None:
+FAILING = {
+    "misspelt_order": "misspelt: NameError: name 'ordre' is not defined",
+    "wrong_order": "returns_another: the result cannot be kept",
+    "forgetful_order": "forgets_await: ",
+    "sleepy_order": "sleeps: no answer by its complete-by",
+    "late_order": "complete-by passed",
+}
+
+
+def test_a_workflow_that_fails_in_a_calm_world_fails_the_test(pytester: pytest.Pytester) -> None:
     """Undone is whole, but if nothing ever succeeds the test shows nothing. ``fails=True`` says that it is meant."""
-    text = WRONG + "".join(
-        f"@{decorator}" + order(f"test_{n}", workflow)
-        for n, decorator in enumerate(
-            ("crash_everywhere", "simulate(seeds=2)", "crash_everywhere(at_most=2, fails=True)")
-        )
+    decorators = {
+        "points": "crash_everywhere",
+        "storms": "simulate(seeds=2)",
+        "meant": "crash_everywhere(at_most=2, fails=True)",
+    }
+    told = run(
+        pytester,
+        WRONG
+        + "".join(
+            f"@{decorator}" + order(f"test_{workflow}_{how}", workflow)
+            for workflow in FAILING
+            for how, decorator in decorators.items()
+        ),
+        "--tb=short",
     )
-    told = run(pytester, text, "--tb=short")
-    assert "2 failed, 1 passed" in told
-    assert told.count(f"is undone although nothing struck: {cause}") == 2
-    assert told.count("fails=True") >= 2
+    assert "10 failed, 5 passed" in told
+    for workflow, cause in FAILING.items():
+        for how in ("points", "storms"):
+            section = told.split(f"_ test_{workflow}_{how} _")[1].split("\n____")[0]
+            assert f"is undone although nothing struck: {cause}" in section
+            assert "fails=True" in section
 
 
 def test_what_fails_for_good_in_a_calm_world_may_be_what_is_tested(pytester: pytest.Pytester) -> None:
