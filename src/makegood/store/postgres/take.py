@@ -99,9 +99,9 @@ update makegood.request r set complete_by = $4::float8 + x.delay + r.within
 from unnest($1::bigint[], $2::int[], $3::int[], $5::float8[]) as x (task, idx, attempt, delay)
 where (r.task, r.idx, r.attempt) between (x.task, x.idx, x.attempt) and (x.task, x.idx, x.attempt)
 """
+# All its seconds, not those that are left: an agent counts them from the moment at which it asked, long before now perhaps.
 _TAKEN = """
-select task, idx, attempt, agent, priority, sent_at, extract(epoch from clock_timestamp())::float8 - sent_at as waited,
-    greatest(0, complete_by - extract(epoch from clock_timestamp())::float8) as within, body
+select task, idx, attempt, agent, priority, sent_at, extract(epoch from clock_timestamp())::float8 - sent_at as waited, within, body
 from makegood.request where taken_by = $1 and taken_writer = $2 and taken_number = $3
 """
 
