@@ -318,6 +318,9 @@ class Agents:
             if request.delay:
                 await asyncio.sleep(max(0.0, attempt.began + request.delay - self._clock.monotonic()))
                 attempt.began = self._clock.monotonic()
+            if self._clock.monotonic() >= attempt.deadline:  # the process stood still, or the store was away
+                log.info("step %s of task %s is not begun any more", request.step, show(request.task))
+                return
             action = slots.actions[request.action]
             identity = self._identity()
             enter(

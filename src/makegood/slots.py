@@ -111,7 +111,7 @@ def judge(slots: Slots, attempt: Running, message: Message | None, clock: Clock,
     now = clock.monotonic()
     outcome: Outcome = "neither"
     if message is None or now > attempt.deadline:
-        outcome = "failed" if now >= attempt.deadline else "neither"
+        outcome = "failed" if attempt.reached and now >= attempt.deadline else "neither"
     elif attempt.reached and not message.final:
         outcome = _SAYS[message.kind]
     return circuit.ended(ticket, outcome, now, rng.random()) or outcome != "failed"
