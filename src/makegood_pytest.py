@@ -5,6 +5,7 @@ It stands beside the package, so that a run of pytest which uses none of it does
 are in ``makegood.testing``; they work without this plugin too (``-p no:makegood``), with their own settings.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -13,6 +14,13 @@ _OPTIONS = ("makegood_seed", "makegood_seeds", "makegood_faults")
 UNDOS = pytest.StashKey[dict[str, bool]]()
 """Whether the undo of an action, by its address, ran in any world of any test: of those that were done in one."""
 _UNDOS = "makegood_undos"
+
+
+def remember(config: Any, seen: Mapping[str, bool]) -> None:
+    """Add what undos ran, by the address of their action, in some worlds or in a process to what is known of all worlds."""
+    known = config.stash.setdefault(UNDOS, {})
+    for action, ran in seen.items():
+        known[action] = known.get(action, False) or ran
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -59,9 +67,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
     """Take in what a process of pytest-xdist has seen."""
-    known = node.config.stash.setdefault(UNDOS, {})
-    for action, ran in getattr(node, "workeroutput", {}).get(_UNDOS, {}).items():
-        known[action] = known.get(action, False) or ran
+    remember(node.config, getattr(node, "workeroutput", {}).get(_UNDOS, {}))
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:

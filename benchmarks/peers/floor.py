@@ -109,13 +109,13 @@ class SQLiteLane:
         run.execute("begin immediate")
         ready = run.execute(lite.READY, (len(ids), round(now * 1e6))).fetchall()[0][0]
         same = task["fingerprint"] + task["static"]
-        of = [(id_, b"%019d%019d%b" % (id_, ready - n, same)) for n, id_ in enumerate(ids)]
-        for given, data in alike.spans(of):
-            run.execute(lite_submit._PLAIN, (given, data, *shared))  # noqa: SLF001 - the very statement
+        first, values = ready - len(ids) + 1, [b"%09d%b" % (n, same) for n in range(len(ids))]
+        for given, data in alike.spans(ids, values):
+            run.execute(lite_submit._PLAIN, (given, data, first, *shared))  # noqa: SLF001 - the very statement
         there = alike.tasks(ids)
         steps: list[alike.Change] = [
             (
-                "step", there, None, s["idx"], s["kind"], s["name"], s["agent"], s["action"],
+                "step", there, alike.UNUSED, s["idx"], s["kind"], s["name"], s["agent"], s["action"],
                 "waiting" if n else "running", 0 if n else 1, s["spec"],
             )
             for n, s in enumerate(model.steps)
@@ -126,26 +126,26 @@ class SQLiteLane:
     def _dispatched(self, there: str, idx: int, now: float) -> list[alike.Change]:
         node = self._model.node
         return [
-            ("handed", there, None, idx, 1, _AGENT, _ACTION, 0, now, node, 300.0),
-            ("moved", there, None, now, node, self._model.moves[idx]),
+            ("handed", there, alike.UNUSED, idx, 1, _AGENT, _ACTION, 0, now, node, 300.0),
+            ("moved", there, alike.UNUSED, now, node, self._model.moves[idx]),
         ]
 
     def _commit(self, ids: list[int], idx: int) -> None:
         model, now, run = self._model, time.time(), self._connection
         last, there = idx + 1 == len(model.steps), alike.tasks(ids)
         changes: list[alike.Change] = [
-            ("held", there, None, model.node, 1, len(ids)),
-            ("consumed", there, None, idx, 1, len(ids)),
+            ("held", there, alike.UNUSED, model.node, 1, len(ids)),
+            ("consumed", there, alike.UNUSED, idx, 1, len(ids)),
         ]
         if last:
             changes.append(("rested", there))
-            for given, data in alike.spans([(id_, model.task["result"]) for id_ in ids]):
+            for given, data in alike.spans(ids, [model.task["result"]] * len(ids)):
                 changes.append(("processed", given, data, now, 0))
-            changes.append(("moved", there, None, now, model.node, model.moves[idx + 1]))
+            changes.append(("moved", there, alike.UNUSED, now, model.node, model.moves[idx + 1]))
         else:
-            changes.append(("sent", there, None, idx + 1, 1))
+            changes.append(("sent", there, alike.UNUSED, idx + 1, 1))
             changes += self._dispatched(there, idx + 1, now)
-        for given, data in alike.spans([(id_, model.steps[idx]["result"]) for id_ in ids]):
+        for given, data in alike.spans(ids, [model.steps[idx]["result"]] * len(ids)):
             changes.append(("done", given, data, idx, 1))
         run.execute("begin immediate")
         alike.write(run, changes)
@@ -210,7 +210,7 @@ class PostgresLane:
         names = tuple(name for name in pg.PARTS if name in wanted)
         kinds = () if last else (["do"], [_AGENT], [_ACTION], [0], [False], [300.0])
         row = await self._connection.fetchrow(
-            pg.statement(names), *self._numbers(), [], model.node, True, count, count,
+            pg.statement(names, looks=False), *self._numbers(), [], model.node, True, count, count,
             tasks, ones, tasks, _numbers([pg.place(idx, 1)] * count), *kinds, [model.moves[idx + 1]],
             *itertools.chain.from_iterable(rows[name] for name in names),
         )  # fmt: skip

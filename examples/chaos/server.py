@@ -8,7 +8,7 @@ import asyncio
 import shutil
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final
 
@@ -21,6 +21,11 @@ SETTINGS: Final = {
     "recovery_init_sync_method": "syncfs",
 }
 """``syncfs``: after a crash PostgreSQL would else sync some thousand files one by one, which takes seconds that prove nothing."""
+
+
+Hear = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+_TOLD: Final = (signal.SIGTERM, signal.SIGINT)
 
 
 class ServerError(Exception):
@@ -38,6 +43,14 @@ async def tell(socket: Path, word: str) -> str:
     if said != "ok":
         raise ServerError(f"PostgreSQL, told to {word}: {rest or 'no answer'}")
     return rest
+
+
+async def listening(hear: Hear, socket: Path) -> asyncio.Server:
+    """Listen at ``socket``, which is there only once somebody listens: between its bind and its listen it would refuse."""
+    early = socket.with_suffix(".new")
+    server = await asyncio.start_unix_server(hear, str(early))
+    early.rename(socket)
+    return server
 
 
 async def _keep(server: PrivateServer, socket: Path) -> None:
@@ -60,10 +73,13 @@ async def _keep(server: PrivateServer, socket: Path) -> None:
         writer.close()
 
     over = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in _TOLD:
         asyncio.get_running_loop().add_signal_handler(number, over.set)
-    async with await asyncio.start_unix_server(hear, str(socket)):
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _TOLD)
+    async with await listening(hear, socket):
         await over.wait()
+    # The kernel and the tether both tell us when our starter is gone: the later one must not end us before our server.
+    signal.pthread_sigmask(signal.SIG_BLOCK, _TOLD)
     async with turn:
         return
 
@@ -71,6 +87,7 @@ async def _keep(server: PrivateServer, socket: Path) -> None:
 def main() -> None:
     """Keep a server until SIGTERM."""
     socket, folder = map(Path, sys.argv[1:])
+    signal.pthread_sigmask(signal.SIG_BLOCK, _TOLD)  # heard while the server is kept: it must be ended first
     with PrivateServer(settings=SETTINGS, folder=folder) as server:
         try:
             asyncio.run(_keep(server, socket))

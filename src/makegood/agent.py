@@ -17,6 +17,7 @@ from functools import partial
 
 from msgspec.structs import replace
 
+from makegood.alarm import Alarm
 from makegood.breaker import SHUT
 from makegood.call import Call, enter
 from makegood.channels.protocol import Channel
@@ -26,6 +27,7 @@ from makegood.ids import show
 from makegood.messages import Message, Request
 from makegood.observing import Answering
 from makegood.slots import Slots, excused, judge
+from makegood.store import rows
 from makegood.store.records import AgentInfo, Identity, Offer, Taken
 from makegood.threads import DaemonThreads
 from makegood.trying import Running, Trying
@@ -79,12 +81,13 @@ class Agents:
         self._draining = False
         self._alone = False
         self._taking = False
-        self._alarm: asyncio.TimerHandle | None = None
-        self._alarm_at = 0.0
+        self._alarm = Alarm(clock, self._halt)
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._again: asyncio.TimerHandle | None = None
         self._excused: list[Running] = []
         self._threads = DaemonThreads(max(1, sum(s.size for s in slots.values())), "action")
-        trying = Trying(clock, rng, self._threads, self._arm)
+        trying = Trying(clock, rng, self._threads, self._alarm.set)
+        self._extending = self._extend  # one for all attempts
         self._trying: Answering = trying if watched is None else watched(trying)
         for each in slots.values():
             each.free = each.size
@@ -147,6 +150,7 @@ class Agents:
 
     async def run(self) -> None:
         """Take requests and answer them until cancelled; call ``drain`` first for an orderly end."""
+        self._loop = asyncio.get_running_loop()  # to ask for it costs a call of the system each time
         stops = [
             self._channel.subscribe(address, partial(self._rung, slots))
             for address, slots in self.slots.items()
@@ -158,9 +162,9 @@ class Agents:
         finally:
             for stop in stops:
                 stop()
-            for timer in (self._alarm, self._again):
-                if timer is not None:
-                    timer.cancel()
+            self._alarm.stop()
+            if self._again is not None:
+                self._again.cancel()
             for attempt in list(self._running):
                 if attempt.work is not None:
                     attempt.work.cancel()
@@ -251,7 +255,7 @@ class Agents:
             taken = await self._channel.take(node, offers, alone=alone)
             kept = await self._kept(node, taken)
             for request in kept:
-                address = f"{request.app}/{request.agent}"
+                address = rows.address(request.app, request.agent)
                 used[address] = used.get(address, 0) + 1
             now = self._clock.monotonic()
             for offer in offers:
@@ -286,7 +290,7 @@ class Agents:
 
     async def _kept(self, node: int, taken: Sequence[Request]) -> Sequence[Request]:
         """Give back what must not begin any more: this process was told to stop meanwhile, or a circuit has opened."""
-        kept = [] if self._draining else [r for r in taken if not self._shut(f"{r.app}/{r.agent}")]
+        kept = [] if self._draining else [r for r in taken if not self._shut(rows.address(r.app, r.agent))]
         if len(kept) < len(taken):
             here = {id(request) for request in kept}
             given = [(r.task, r.idx, r.attempt) for r in taken if id(r) not in here]
@@ -301,14 +305,15 @@ class Agents:
 
     def _begin(self, request: Request, node: int, began: float) -> None:
         within = request.within
-        attempt = Running(request, node, began + within, began + within * EXTEND_MOST, began, self._extend)
+        deadline, last = began + within, began + within * EXTEND_MOST
+        attempt = Running(request, node, deadline, last, began, self._extending)
         self._running[attempt] = None
-        slots = self.slots[f"{request.app}/{request.agent}"]
+        slots = self.slots[rows.address(request.app, request.agent)]
         slots.running += 1
         if slots.circuit is not None:
             attempt.ticket = slots.circuit.began(self._clock.monotonic())
-            self._arm(attempt.deadline)
-        loop = asyncio.get_running_loop()
+            self._alarm.set(deadline)
+        loop = self._loop or asyncio.get_running_loop()
         attempt.work = loop.create_task(self._attempt(attempt, slots, loop))
 
     async def _attempt(self, attempt: Running, slots: Slots, loop: asyncio.AbstractEventLoop) -> None:
@@ -341,9 +346,7 @@ class Agents:
             log.debug("step %s of task %s: halted at complete-by", request.step, task, extra=about)
         finally:
             self._running.pop(attempt, None)
-            attempt.work = (
-                None  # its context knows the call, which knows the attempt: no circle for the collector
-            )
+            attempt.work = None  # its context knows the call, which knows the attempt: no circle
             now = self._clock.monotonic()
             slots.ended(attempt, message, now)
             if (
@@ -360,31 +363,23 @@ class Agents:
             if not (in_time and self.deliver(request.task, message, attempt.node)):
                 self.resend(attempt.node, request.task, message)
 
-    def _arm(self, deadline: float) -> None:
-        """See to it that ``_halt`` runs at the earliest deadline: one timer for all attempts, as most end long before theirs."""
-        if self._alarm is None or deadline < self._alarm_at:
-            if self._alarm is not None:
-                self._alarm.cancel()
-            self._alarm_at = deadline
-            left = max(0.0, deadline - self._clock.monotonic())
-            self._alarm = asyncio.get_running_loop().call_later(left, self._halt)
-
     def _halt(self) -> None:
         """Cancel the attempts whose complete-by has passed; a ``def`` action cannot be stopped and keeps its slot."""
-        self._alarm = None
         now = self._clock.monotonic()
         for attempt in list(self._running):
             if attempt.deadline > now:
                 continue
             if attempt.ticket is not None:  # silence tells at once, also of a call that cannot be stopped
-                self._judged(self.slots[f"{attempt.request.app}/{attempt.request.agent}"], attempt, None)
+                self._judged(
+                    self.slots[rows.address(attempt.request.app, attempt.request.agent)], attempt, None
+                )
             if attempt.halts:
                 attempt.halts = False
                 if attempt.work is not None:
                     attempt.work.cancel()
         waiting = [a.deadline for a in self._running if a.halts or a.ticket is not None]
         if waiting:
-            self._arm(min(waiting))
+            self._alarm.set(min(waiting))
 
     def _judged(self, slots: Slots, attempt: Running, message: Message | None) -> bool:
         """Tell the agent's circuit how a call ended; returns whether a failure counts for the step as well."""

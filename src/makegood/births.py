@@ -4,7 +4,7 @@ Such a task never waits to be claimed. Its first Decision is made before it is w
 steps, task, steps, first requests and history are one commit, and the requests are handed over in memory when it is done.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -42,6 +42,13 @@ class Lender(Protocol):
     def backlogged(self, address: str) -> None:
         """Note that a request for this agent went to the store."""
         ...
+
+
+def give_back(agents: Lender | None, unused: Iterable[Request]) -> None:
+    """Give slots back that were set aside for requests that do not come."""
+    if agents is not None:
+        for request in unused:
+            agents.restore({address(request.app, request.agent): 1})
 
 
 @dataclass(slots=True)
@@ -133,6 +140,5 @@ class Births:
     def lose(self, draft: Draft) -> None:
         """Give back what was set aside for a task that does not come, or belongs to others."""
         del self._expected[draft.id]
-        if draft.handed and draft.first is not None and self._agents is not None:
-            for request in draft.first.requests:
-                self._agents.restore({address(request.app, request.agent): 1})
+        if draft.handed and draft.first is not None:
+            give_back(self._agents, draft.first.requests)

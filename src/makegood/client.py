@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar, TypeVarTuple, Unpack, overload
 
 from makegood import ids
+from makegood.alarm import Alarm
 from makegood.clock import Clock, SystemClock
 from makegood.durations import Duration, seconds, shown
 from makegood.errors import (
@@ -102,10 +103,13 @@ class Client(Submitter, Operators, Correspondent):
         self._telemetry = telemetry
         self._poll = seconds(poll, name="poll", least=0.001)
         self._open = False
+        self._loop: asyncio.AbstractEventLoop
         self._migrate = migrate
         self._queue_limit = queue_limit
         self._ids = ids.TaskIds(self._clock, self._rng)
         self._waiting: dict[int, list[asyncio.Future[Rested | None]]] = {}
+        self._limits: dict[asyncio.Future[Rested | None], float] = {}
+        self._alarm = Alarm(self._clock, self._give_up)
         self._near: Beside | None = None
         self._inserting: set[asyncio.Task[list[Submitted | Exception]]] = set()
         self._gathered: list[_Asked] = []
@@ -123,6 +127,7 @@ class Client(Submitter, Operators, Correspondent):
         if self._owned:
             await self.store.open(migrate=self._migrate, looking=looking)
         self._stops = [self.store.subscribe(topic, self._ring) for topic in ("ended", "answers")]
+        self._loop = asyncio.get_running_loop()  # to ask for it costs a call of the system each time
         self._open = True
 
     @property
@@ -146,6 +151,7 @@ class Client(Submitter, Operators, Correspondent):
             self._watcher.cancel()
             await asyncio.gather(self._watcher, return_exceptions=True)
             self._watcher = None
+        self._alarm.stop()
         for waiters in self._waiting.values():
             for waiter in waiters:
                 if not waiter.done():
@@ -249,11 +255,10 @@ class Client(Submitter, Operators, Correspondent):
             return answer
         # Whatever becomes of the caller, the Scheduler must hear of a task that it holds: hence an asyncio task of its own, one for
         # all that comes before it begins.
-        loop = asyncio.get_running_loop()
-        answered: asyncio.Future[Submitted] = loop.create_future()
+        answered: asyncio.Future[Submitted] = self._loop.create_future()
         if not 0 < len(self._gathered) < _TOGETHER:
             batch = self._gathered = []
-            work = loop.create_task(self._write(batch))
+            work = self._loop.create_task(self._write(batch))
             self._inserting.add(work)
             work.add_done_callback(partial(self._inserted, near, batch))
         self._gathered.append((expected, answered))
@@ -347,24 +352,35 @@ class Client(Submitter, Operators, Correspondent):
         submitted_here = task in self._recent
         if (ended := self._recent.pop(task, None)) is not None:
             return ended
-        loop = asyncio.get_running_loop()
-        waiter: asyncio.Future[Rested | None] = loop.create_future()
+        waiter: asyncio.Future[Rested | None] = self._loop.create_future()
         self._waiting.setdefault(task, []).append(waiter)
         if self._watcher is None or self._watcher.done():
-            self._watcher = loop.create_task(self._watch(), name="client watch")
+            self._watcher = self._loop.create_task(self._watch(), name="client watch")
         if not submitted_here:  # it may have ended before anybody here waited for it
             self._look.set()
-        alarm = None if limit is None else loop.call_later(limit, _give_up, waiter)
+        if limit is not None:
+            moment = self._limits[waiter] = self._clock.monotonic() + limit
+            self._alarm.set(moment)
         try:
             return await waiter
         finally:
-            if alarm is not None:
-                alarm.cancel()
+            if limit is not None:
+                del self._limits[waiter]
             if (left := self._waiting.get(task)) is not None:
                 if waiter in left:
                     left.remove(waiter)
                 if not left:
                     del self._waiting[task]
+
+    def _give_up(self) -> None:
+        """Tell those whose time has passed that their task has not come to rest."""
+        now = self._clock.monotonic()
+        for waiter, moment in self._limits.items():
+            if moment <= now and not waiter.done():
+                waiter.set_result(None)
+        later = [moment for moment in self._limits.values() if moment > now]
+        if later:
+            self._alarm.set(min(later))
 
     def _ring(self) -> None:
         if self._waiting:
@@ -465,11 +481,6 @@ class Client(Submitter, Operators, Correspondent):
     def new_act(self, who: str | None, why: str) -> Act:
         """Return an act's identity; ``who`` defaults to the user and host of this process."""
         return Act(str(uuid.UUID(int=self._rng.getrandbits(128), version=4)), who or _who(), why)
-
-
-def _give_up(waiter: "asyncio.Future[Rested | None]") -> None:
-    if not waiter.done():
-        waiter.set_result(None)
 
 
 def _who() -> str:

@@ -6,6 +6,8 @@ per boot, and showing dates to people. No process compares its wall clock with a
 """
 
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -34,7 +36,10 @@ class SystemClock:
     """
 
     def __init__(self) -> None:
-        self._id = getattr(time, "CLOCK_BOOTTIME", None)
+        boot_time = getattr(time, "CLOCK_BOOTTIME", None)
+        self._read: Callable[[], float] = (
+            time.monotonic if boot_time is None else partial(time.clock_gettime, boot_time)
+        )
         boot_file = Path("/proc/sys/kernel/random/boot_id")
         self._boot = (
             boot_file.read_text().strip()
@@ -44,7 +49,7 @@ class SystemClock:
 
     def monotonic(self) -> float:
         """Seconds since boot, suspend included where the system offers it."""
-        return time.monotonic() if self._id is None else time.clock_gettime(self._id)
+        return self._read()
 
     def wall(self) -> float:
         """Seconds since 1970."""

@@ -12,7 +12,7 @@ the path down to it is decoded; what is found there is passed on as it was writt
 import functools
 import math
 import re
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
 import msgspec
@@ -153,7 +153,8 @@ def decoder(annotation: Any, what: str) -> Callable[[bytes], Any]:
     Raises ``DefinitionError`` for an annotation that no JSON can be decoded to; ``what`` names it.
     """
     try:
-        return _decoder(annotation) if isinstance(annotation, Hashable) else _decoder.__wrapped__(annotation)
+        hashable = type(annotation).__hash__ is not None
+        return _decoder(annotation) if hashable else _decoder.__wrapped__(annotation)
     except Exception as wrong:  # msgspec looks into the user's classes, whose annotations may raise anything
         raise DefinitionError(f"{what}: JSON cannot be decoded to {shown(annotation)}: {wrong}") from wrong
 

@@ -4,18 +4,25 @@ A Decision is data. The store writes it whole or not at all, under the fence of 
 request row that it consumes.
 """
 
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Final
+
 import msgspec
 
 from makegood.messages import Alert, Answer, Message, Request
 from makegood.notices import Notice
-from makegood.task import Step, Task
+from makegood.task import Step, Stride, Task
 
 Move = tuple[str, str, str, str]
 """("task" or a step's name, from, to, why): one lawful transition."""
 
 
+_NONE: Final[Mapping[int, Any]] = MappingProxyType({})
+
+
 class Decision(msgspec.Struct):
-    """The change of one task.
+    """The change of one task. (Most change little: what is empty is shared, and costs nothing. The rules build an ``OpenDecision``.)
 
     ``task`` and ``steps`` are the records after the change (``steps``: only those that changed, by index);
     ``before`` is the task as the rules found it. ``added``: new rows of an ``each``, in order of idx, starting at the number
@@ -33,10 +40,38 @@ class Decision(msgspec.Struct):
     so has he the task's inputs when they are others than before. ``release``: the task is at rest or given back, its lock is cleared.
     ``notices``: what the task's submitter is told, in order; only of tasks with a ``reply``.
     ``clear_complete_by``: a resubmission starts the task's time anew (it is set at claim whenever it is null).
+    ``handed``: its Scheduler hands over in memory all that it asks for, and the rows are born taken (some of it: ``Batch.local``; of a task that is being
+    submitted: ``Draft.handed``).
+    ``stride``: what it is, but for task, result, arguments and ``seqs``, like those of other tasks that have the very same one.
     """
 
     before: Task
     task: Task
+    steps: Mapping[int, Step] = _NONE
+    added: Sequence[Step] = ()
+    consumed: Sequence[tuple[int, int]] = ()
+    requests: Sequence[Request] = ()
+    timers: Mapping[int, float] = _NONE
+    dropped: Sequence[int] = ()
+    withdraw: Sequence[tuple[int, int]] = ()
+    counted: Mapping[int, tuple[bool, int]] = _NONE
+    alerts: Sequence[Alert] = ()
+    answers: Sequence[Answer] = ()
+    moves: Sequence[Move] = ()
+    seqs: Sequence[int] = ()
+    stale: Sequence[Message] = ()
+    eased: Sequence[str] = ()
+    rewritten: Sequence[int] = ()
+    notices: Sequence[Notice] = ()
+    release: bool = False
+    clear_complete_by: bool = False
+    handed: bool = False
+    stride: Stride | None = None
+
+
+class OpenDecision(Decision):
+    """One that is still being added to: what it changes stands in lists of its own."""
+
     steps: dict[int, Step] = {}
     added: list[Step] = []
     consumed: list[tuple[int, int]] = []
@@ -53,5 +88,3 @@ class Decision(msgspec.Struct):
     eased: list[str] = []
     rewritten: list[int] = []
     notices: list[Notice] = []
-    release: bool = False
-    clear_complete_by: bool = False

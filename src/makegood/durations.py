@@ -4,6 +4,7 @@ import math
 import re
 from datetime import timedelta
 from email.utils import parsedate_to_datetime
+from functools import lru_cache
 
 from makegood.errors import ConfigError
 
@@ -15,6 +16,13 @@ _FORM = re.compile(r"\s*(\d+(?:\.\d+)?|\.\d+)\s*(ms|s|m|h|d)\s*", re.ASCII)
 _NUMBER = re.compile(r"\s*(\d+(?:\.\d+)?|\.\d+)\s*", re.ASCII)
 
 
+@lru_cache(maxsize=100)  # a program has few, and uses some of them for each task
+def _read(text: str) -> float | None:
+    """Return what a number with a unit means, None when it is no such text."""
+    match = _FORM.fullmatch(text)
+    return None if match is None else float(match[1]) * _UNITS[match[2]]
+
+
 def seconds(value: Duration, *, name: str = "duration", least: float = 0.0) -> float:
     """Return ``value`` as seconds.
 
@@ -24,7 +32,9 @@ def seconds(value: Duration, *, name: str = "duration", least: float = 0.0) -> f
     >>> seconds("200ms"), seconds("2h"), seconds(3)
     (0.2, 7200.0, 3.0)
     """
-    if isinstance(value, timedelta):
+    if isinstance(value, str) and (read := _read(value)) is not None:
+        result = read
+    elif isinstance(value, timedelta):
         result = value.total_seconds()
     elif isinstance(value, bool):
         raise ConfigError(
@@ -32,8 +42,6 @@ def seconds(value: Duration, *, name: str = "duration", least: float = 0.0) -> f
         )
     elif isinstance(value, int | float):
         result = float(value)
-    elif isinstance(value, str) and (match := _FORM.fullmatch(value)):
-        result = float(match[1]) * _UNITS[match[2]]
     elif isinstance(value, str) and _FORM.fullmatch(value.strip().removeprefix("-")):
         raise ConfigError(f"{name}={value!r} is negative: write a duration of at least {least:g} s")
     elif isinstance(value, str) and _NUMBER.fullmatch(value):

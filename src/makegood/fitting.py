@@ -21,7 +21,7 @@ Arguments = Callable[[bytes], dict[str, Any]]
 @dataclass(frozen=True, slots=True)
 class Fitted:
     """What an action needs to run. ``returns`` is the result's annotation, ``Any`` without one; ``annotations`` are all of them,
-    by parameter and "return".
+    by parameter and "return"; ``returned``: the types of results that surely fit, as far as they have been seen.
     """
 
     annotations: Mapping[str, Any]
@@ -30,6 +30,7 @@ class Fitted:
     args: Arguments
     undo: Arguments | None
     probe: Arguments | None
+    returned: set[type] = field(default_factory=set)
     _sure: dict[tuple[str, type], bool] = field(default_factory=dict)
 
     def surely(self, name: str, given: type) -> bool:

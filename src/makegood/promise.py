@@ -6,7 +6,7 @@ Type checkers see the result's type; what is really there is a ``Promise``, whic
 """
 
 from collections.abc import Callable
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal, NoReturn, Protocol
 
 import msgspec
 
@@ -68,16 +68,29 @@ class Promised(msgspec.Struct, eq=False):
         return Promise(Promised(self.origin, member.annotation, self.scope, path=path, item=self.item))
 
 
+class Source(Protocol):
+    """Gives promises that nearly always nobody asks what they stand for; ``number``: which of them."""
+
+    def promised(self, number: int) -> Promised:
+        """Return what that promise stands for."""
+        ...
+
+
 class Promise:
     """Stands for a result inside a workflow function. See ``promised`` for what it stands for."""
 
-    __slots__ = ("_promised",)
+    __slots__ = ("_promised", "_promised_as", "_promised_by")
     _promised: Promised
+    _promised_as: int
+    _promised_by: Source | None
 
     def __init__(self, what: Promised) -> None:
         _set_promised(self, what)
+        _set_by(self, None)
 
     def __getattr__(self, name: str) -> Any:
+        if name == "_promised" and self._promised_by is not None:  # not set yet
+            return self._promised_by.promised(self._promised_as)
         if name.startswith("__"):  # what Python and libraries ask of any object
             raise AttributeError(name)
         mine = self._promised
@@ -106,7 +119,28 @@ class Promise:
         _refuse(self, "used as a key or in a set", "a dict by name or a list can hold promises")
 
 
+_new = object.__new__
 _set_promised = Promise.__dict__["_promised"].__set__  # past the refusal to be changed
+_set_as, _set_by = Promise.__dict__["_promised_as"].__set__, Promise.__dict__["_promised_by"].__set__
+
+
+def given_by(source: Source, number: int) -> Promise:
+    """Return a promise whose ``source`` says what it stands for when somebody asks."""
+    promise = _new(Promise)
+    _set_by(promise, source)
+    _set_as(promise, number)
+    return promise
+
+
+def number_of(promise: Promise, source: Source) -> int:
+    """Return which of the promises of ``source`` this is; -1 when it is none."""
+    return promise._promised_as if promise._promised_by is source else -1  # noqa: SLF001 - as below
+
+
+def settle(promise: Promise, what: Promised) -> None:
+    """Say once and for all what a promise stands for."""
+    _set_promised(promise, what)
+
 
 Operator = Literal["eq", "ne", "true", "all", "any", "not"]
 

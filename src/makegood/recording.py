@@ -9,7 +9,6 @@ sequence is remembered as *units* (an action; a ``when`` with all that is in it;
 frontier before it (``heads``), the frontier after it (``ends``) and the steps whose results it uses (``needs``).
 """
 
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -19,28 +18,19 @@ from makegood.codec import objects_in
 from makegood.declaration import Action, Shared
 from makegood.drafts import Draft, Flow, Unit, annotation_of, check_part, either, is_plan_of, step_plan
 from makegood.errors import DefinitionError, PromiseError
-from makegood.following import NO_TRAIL, NOTHING, Called, Together, Trail, are_together, given, is_called
-from makegood.promise import Origin, Promise, Promised, Scope, as_condition, promised
+from makegood.following import NOTHING, Called, Together, Trail, places
+from makegood.promise import Origin, Promise, Promised, Scope, as_condition, promised, settle
 from makegood.task import Kind, Ref, Template
 from makegood.templates import Templates
 
 
 class Recording(Templates):
-    """The plan that one run of a workflow function makes. ``where`` names the workflow, ``inputs`` are its inputs in order;
-    ``trail``: what an earlier run recorded, see ``following``.
-    """
+    """The plan that one run of a workflow function makes. ``where`` names the workflow, ``inputs`` are its inputs in order."""
 
-    def __init__(self, shared: Shared, where: str, inputs: Sequence[object], trail: Trail = NO_TRAIL) -> None:
+    def __init__(self, shared: Shared, where: str, inputs: Sequence[object]) -> None:
         super().__init__(shared, where, inputs)
-        self.closed = False
-        self._given = inputs
-        self._thread = threading.get_ident()
-        self._trail = trail
-        self._ahead = trail.calls
-        self._passed: list[Draft] = []
-        self._met = 0
+        self._kinds = tuple(map(type, inputs))
         self._calls: list[Called | Together] | None = []
-        self._strays: list[str] = []
         self._count = 0
         self._end = -1
         self._names: dict[str, int] = {}
@@ -51,10 +41,6 @@ class Recording(Templates):
         self, action: Action[..., Any], args: tuple[object, ...], kwargs: Mapping[str, object]
     ) -> Promise:
         """Record a step; return the promise of its result. Raises ``DefinitionError`` and its kind, ``PayloadError``."""
-        if self._thread != threading.get_ident() or self.closed:
-            self.enter(action.address)
-        if self._ahead and (known := self._followed(action, args, kwargs)) is not None:
-            return known
         if action.agent.shared is not self.shared:
             raise DefinitionError(
                 f"{self.where} calls {action.address}, an action of another app: a task is of one app; submit a task of that app "
@@ -65,7 +51,7 @@ class Recording(Templates):
                 f"{action.address} does not say how it is made good: add @{action.name}.undo, or undo=mg.NOTHING (a read, a harmless "
                 f"effect) or no_return=True to its declaration"
             )
-        needs = len(self._needs)
+        needs, calls, self._calls = len(self._needs), self._calls, None  # a call that fails leaves no trail
         name = self._name(action.name)
         fitted = action.fitted()
         values = action.parameters.bind(args, kwargs)
@@ -78,6 +64,7 @@ class Recording(Templates):
                 self._check_fits(
                     value, fitted.annotations[parameter], f"{parameter} in step {name} of {self.where}"
                 )
+                calls = None  # another value of this type may not fit
             if (ref := self._input(value)) is not None:
                 refs.append(ref)
         whole = len(refs) == len(values)
@@ -85,66 +72,37 @@ class Recording(Templates):
         draft = self._draft("action", name)
         draft.action, draft.args = action, self._limited(template, name)
         self._unit(draft, self._count - 1, needs)
-        if self._calls is not None:
-            seen = given(self, self._inputs, args, kwargs) if whole else None
-            if seen is None:
-                self._calls = None
-            else:
-                self._calls.append(
-                    Called(
-                        action,
-                        seen,
-                        tuple(kwargs),
-                        name,
-                        template,
-                        fitted.returns,
-                        tuple(self._needs[needs:]),
-                    )
-                )
+        seen = (
+            places(self, self._inputs, len(self._kinds), args, kwargs)
+            if whole and calls is not None
+            else None
+        )
+        if calls is not None and seen is not None:
+            needed = tuple(self._needs[needs:])
+            calls.append(Called(action, seen, tuple(kwargs), name, template, fitted.returns, needed))
+            self._calls = calls
         return Promise(Promised(draft, fitted.returns, self._flow.scope))
 
-    def _followed(
-        self, action: Action[..., Any], args: tuple[object, ...], kwargs: Mapping[str, object]
-    ) -> Promise | None:
-        """Return the promise of a step that the trail has here; None when it has not, and is left."""
-        call = self._ahead[self._met] if self._met < len(self._ahead) else None
-        if (
-            type(call) is Called
-            and call.action is action
-            and is_called(call, self, self._given, args, kwargs)
-        ):
-            draft = Draft(self, call.step, 0, self._count, self._count)
-            self._met += 1
-            self._count += 1
-            self._passed.append(draft)
-            return Promise(Promised(draft, call.returns, self._flow.scope))
-        self._leave_trail()
-        return None
-
-    def _leave_trail(self) -> None:
-        """Put down what was only compared so far, as if it had been recorded call by call."""
-        calls, drafts = self._ahead[: self._met], iter(self._passed)
-        self._ahead, self._passed, self._count = (), [], 0
-        made: list[Draft] = []
+    def replay(self, calls: Sequence[Called | Together], promises: Sequence[Promise]) -> None:
+        """Put down what was only followed so far, as if it had been recorded call by call; ``promises`` are those given out for it."""
         for call in calls:
             if isinstance(call, Together):
-                self._put_together([Promise(Promised(made[n], Any, self._flow.scope)) for n in call.serials])
+                self._put_together([promises[serial] for serial in call.serials])
                 continue
-            draft = next(drafts)
-            needs = len(self._needs)
+            needs, serial = len(self._needs), self._count
             self._name(call.action.name)
+            draft = Draft(self, call.step, 0, serial, serial)
             self._add(draft, "action")
             draft.action, draft.args = call.action, self._limited(call.template, call.step)
             self._needs += call.needs
-            self.referred.update(call.inputs())
-            self._unit(draft, self._count - 1, needs)
-            made.append(draft)
+            self.referred.update(place for place in call.places if place < len(self._kinds))
+            self._unit(draft, serial, needs)
+            settle(promises[serial], Promised(draft, call.returns, self._flow.scope))
         self._calls = list(calls)
 
     def when(self, condition: object, then: Callable[[], Any], otherwise: Callable[[], Any] | None) -> object:
         """Record a decision and both its sides; return the promise of what the side that is taken returns."""
-        self.enter("mg.when")
-        self._off_trail()
+        self._calls = None
         for fn in (then, otherwise):
             if fn is not None:
                 _check_function(fn, "mg.when(condition, then=..., otherwise=...)")
@@ -178,8 +136,7 @@ class Recording(Templates):
         """Record a body for every item of a list; return the promise of the list of what it returns, or the list itself when
         the items are known now.
         """
-        self.enter("mg.each")
-        self._off_trail()
+        self._calls = None
         for name, value in (("limit", limit), ("at_once", 1 if at_once is None else at_once)):
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise DefinitionError(f"mg.each({name}={value!r}): a whole number from 1")
@@ -217,8 +174,7 @@ class Recording(Templates):
 
     def branches(self, functions: Sequence[Callable[[], Any]]) -> tuple[Any, ...]:
         """Record each function as a sequence of its own, side by side; return what they return."""
-        self.enter("mg.branches")
-        self._off_trail()
+        self._calls = None
         for fn in functions:
             _check_function(fn, "mg.branches(fn, fn, ...)")
         calls = [(f"branch {n} of mg.branches", fn) for n, fn in enumerate(functions, 1)]
@@ -261,18 +217,12 @@ class Recording(Templates):
 
         Raises ``PromiseError`` when that cannot be done without changing what the workflow function says.
         """
-        self.enter("mg.parallel")
-        call = self._ahead[self._met] if self._met < len(self._ahead) else None
-        if type(call) is Together and are_together(call, self, steps):
-            self._met += 1
-            return
-        if self._ahead:
-            self._leave_trail()
+        calls, self._calls = self._calls, None
         self._put_together(steps)
-        if self._calls is not None:
+        if calls is not None:
             whole = [step for step in steps if type(step) is Promise]
             serials = tuple(promised(step).origin.serial for step in whole)
-            self._calls = [*self._calls, Together(serials)] if len(whole) == len(steps) else None
+            self._calls = [*calls, Together(serials)] if len(whole) == len(steps) else None
 
     def _put_together(self, steps: Sequence[object]) -> None:
         units = self._flow.units
@@ -317,27 +267,7 @@ class Recording(Templates):
             )
         return True
 
-    def _off_trail(self) -> None:
-        """There is no trail through what comes now."""
-        if self._ahead:
-            self._leave_trail()
-        self._calls = None
-
     # -- the parts of a step -------------------------------------------------------------------------------------------------
-
-    def enter(self, what: str) -> None:
-        """Check that ``what`` is called by the workflow function itself, while it runs."""
-        if self._thread == threading.get_ident() and not self.closed:
-            return
-        self.stray(what)
-        raise PromiseError(
-            f"{what} was called outside of {self.where}, in another thread or after its end: a plan is made by the workflow function "
-            f"alone; steps that need not wait for each other are written mg.parallel(...) or mg.branches(...)"
-        )
-
-    def stray(self, name: str) -> None:
-        """See ``Recorder.stray``."""
-        self._strays.append(name)
 
     def _name(self, base: str) -> str:
         """Return a step name that is unique in the plan: charge, charge-2, ..."""
@@ -400,39 +330,25 @@ class Recording(Templates):
     def returned(self, value: object) -> Template:
         """Return the template of what the workflow function returned."""
         self._end = _whole(value, self)
-        if self._ahead:
-            if self._met == len(self._ahead) and self._end != -1 and self._end == self._trail.end:
-                return self._trail.returns
-            self._leave_trail()
         return self._limited(self._template(value, f"what {self.where} returns"), "")
 
     def close(self) -> None:
-        """End the recording and let go of what was recorded: promises that the workflow function left somewhere name their
-        step and their plan still, and keep nothing else alive.
+        """Let go of what was recorded: promises that the workflow function left somewhere name their step and their plan still, and
+        keep nothing else alive.
         """
-        self.closed = True
         flow = self._flow
         flow.body, flow.units, flow.frontier = [], [], ()
-        self._passed, self._ahead, self._calls, self._given = [], (), None, ()
+        self._calls = None
 
-    def steps(self, returns: Template) -> Trail:
-        """Return the steps recorded, as the trail of further runs; ``returns``: what ``returned`` said. Tasks of one shape share them.
-
-        Raises ``DefinitionError`` when an action was called outside meanwhile: it may be missing.
+    def trail(self, returns: Template, before: Trail) -> Trail:
+        """Return the steps recorded, as the trail of further runs; ``returns``: what ``returned`` said. Tasks of one shape share
+        them: if they are those of the trail ``before``, these very ones.
         """
-        if self._strays:
-            raise DefinitionError(
-                f"while {self.where} was run, {self._strays[0]} was called in another thread: such a call records no step. Call "
-                f"actions in the workflow function itself; mg.parallel(...) lets steps run at the same time"
-            )
-        if self._ahead:
-            self.referred.update(self._trail.referred)
-            return self._trail
-        body, known = self._flow.body, self._trail.steps
+        body, known = self._flow.body, before.steps
         alike = len(body) == len(known) and all(map(is_plan_of, known, body))
-        calls = tuple(self._calls or ()) if self._end != -1 else ()
         return Trail(
-            calls,
+            self._kinds,
+            tuple(self._calls or ()) if self._end != -1 else (),
             known if alike else tuple(map(step_plan, body)),
             frozenset(self.referred),
             self._end,

@@ -20,12 +20,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from makegood import saga
-from makegood.births import Births, Lender
+from makegood.births import Births, Lender, give_back
 from makegood.clock import Clock
 from makegood.decision import Decision
 from makegood.errors import StoreUnavailableError
 from makegood.ids import show
-from makegood.messages import Message, Request
+from makegood.messages import Message
 from makegood.observing import Watch
 from makegood.store.protocol import Queues, Tasks
 from makegood.store.records import Batch, Claim, Committed, Draft, Loaded
@@ -108,6 +108,7 @@ class Scheduler:
         self._reload: set[int] = set()
         self._review = Review(clock.monotonic())
         self._births = Births(agents, clock)
+        self._shapes = saga.Shapes()
         self._committing = 0
         self._under_way: dict[asyncio.Task[None], dict[int, list[Message]]] = {}
         self._at_rest: list[int] = []
@@ -310,6 +311,8 @@ class Scheduler:
             committed = await self._store.commit(turn.batch)
         except StoreUnavailableError:
             self._give_back_slots(turn)
+            for decision in turn.batch.decisions:
+                give_back(self._agents, turn.placed(decision))
             for task, messages in taken.items():
                 self._messages[task] = messages + self._messages.get(task, [])
             self._look_pending = True
@@ -321,7 +324,7 @@ class Scheduler:
         if self._watch is not None:
             self._watch.decided(taken | turn.heard, decided, committed)
         self._settle(decided, committed, turn)
-        self._leave(taken, committed)
+        self._resend({task: taken.get(task, ()) for task in committed.lost})
         self._give_back_slots(turn)
 
     def _wanted(self) -> Claim | None:
@@ -368,22 +371,9 @@ class Scheduler:
             decision = guilty(held, messages, defect)
         if held.task.lost and decision.consumed:
             decision.task = saga.progressed(decision.task)
-        if turn.budget:
-            for request in decision.requests:
-                self._place(request, turn)
+        if decision.requests and turn.budget and self._agents is not None:
+            turn.place(decision, self._agents.knows)
         return decision
-
-    def _place(self, request: Request, turn: Turn) -> None:
-        """Mark a request for handing over in memory if a slot was set aside for its agent."""
-        where, row = address(request.app, request.agent), (request.task, request.idx, request.attempt)
-        assert self._agents is not None
-        if row in turn.placed:  # the store tried its transaction again
-            return
-        free = turn.budget.get(where, 0)
-        if free > 0 and not request.isolate and self._agents.knows(where, request.action):
-            turn.budget[where] = free - 1
-            turn.placed[row] = where
-            turn.batch.local.add(row)
 
     def _first(self, loaded: Loaded, turn: Turn) -> tuple[Held, Decision]:
         """Decide what a claim leads to; runs inside the store's transaction, perhaps on its thread."""
@@ -391,7 +381,9 @@ class Scheduler:
         turn.dues[loaded.task.id] = loaded.due
         if self._watch is not None:
             turn.heard[loaded.task.id] = waiting
-        return held, self._decide(held, waiting, turn)
+        turn.forget(loaded.task.id)
+        decision = turn.claimed[loaded.task.id] = self._decide(held, waiting, turn)
+        return held, decision
 
     async def _read_again(self) -> None:
         """Read tasks again whose Decision was lost, or that were quiet for long; those that are no longer ours are let go."""
@@ -430,9 +422,13 @@ class Scheduler:
         for held, decision in decided:
             if held.task.id not in gone:
                 self._accept(held, decision, turn)
+            else:
+                give_back(self._agents, turn.placed(decision))
         for held, decision in committed.claimed:
+            turn.claimed.pop(held.task.id, None)
             # Otherwise declared dead meanwhile: they are freed with all that the old node held.
             if turn.batch.node == self.node:
+                self._shapes.share(held)
                 self._held[held.task.id] = held
                 self._arm(held.task.id, turn.dues[held.task.id])
             self._accept(held, decision, turn)
@@ -446,20 +442,14 @@ class Scheduler:
             self._ring_pending()
 
     def _give_back_slots(self, turn: Turn) -> None:
-        """Give slots back that were set aside: not used, or placed by a Decision that was lost."""
+        """Give slots back that were set aside and not used, or by Decisions on claimed tasks that were lost."""
         if self._agents is not None:
             self._agents.restore(turn.budget)
-            for where in turn.placed.values():
-                self._agents.restore({where: 1})
-
-    def _leave(self, taken: Mapping[int, Sequence[Message]], committed: Committed) -> None:
-        """Leave in the store the replies from memory whose Decision was lost: the task's next owner finds them there, or
-        they are recorded as late.
-        """
-        self._resend({task: taken.get(task, ()) for task in committed.lost})
+        for decision in turn.claimed.values():
+            give_back(self._agents, turn.placed(decision))
 
     def _resend(self, taken: Mapping[int, Sequence[Message]]) -> None:
-        """Send replies from memory through the store."""
+        """Leave replies from memory in the store: the task's next owner finds them there, or they are recorded as late."""
         if self._agents is None:
             return
         for task, messages in taken.items():
@@ -470,13 +460,15 @@ class Scheduler:
     def _accept(self, held: Held, decision: Decision, turn: Turn) -> None:
         saga.apply(held, decision)
         task = held.task
-        if self._agents is not None:
-            for request in decision.requests:
-                where = turn.placed.pop((request.task, request.idx, request.attempt), None)
-                if where is not None:
-                    self._agents.hand(request, turn.began)
-                else:
-                    self._agents.backlogged(address(request.app, request.agent))
+        if decision.requests and self._agents is not None:
+            placed = turn.placed(decision)
+            for request in placed:
+                self._agents.hand(request, turn.began)
+            if len(placed) < len(decision.requests):
+                here = set(map(id, placed))
+                for request in decision.requests:
+                    if id(request) not in here:
+                        self._agents.backlogged(address(request.app, request.agent))
         if decision.timers and turn.batch.node == self.node:
             self._arm(task.id, decision.timers)
         if task.state in _AT_REST:
@@ -493,5 +485,6 @@ class Scheduler:
     def _forget(self, task: int) -> None:
         held = self._held.pop(task, None)
         self._messages.pop(task, None)
-        for step in held.steps if held is not None else ():
-            self._due.pop((task, step.idx), None)
+        if held is not None and self._due:
+            for step in held.steps:
+                self._due.pop((task, step.idx), None)

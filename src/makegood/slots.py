@@ -10,6 +10,7 @@ from makegood.clock import Clock
 from makegood.declaration import Action
 from makegood.messages import Message
 from makegood.store.records import AgentInfo, Offer
+from makegood.store.rows import address
 from makegood.trying import Running
 
 _RECENT = 0.05
@@ -82,9 +83,11 @@ class Slots:
         self.running -= 1
         self.calls += 1
         self.seconds += now - attempt.began
-        failed = message is None or message.kind == "gave_up"
-        self.failed += failed
-        self.success += _RECENT * ((not failed) - self.success)
+        if message is None or message.kind == "gave_up":
+            self.failed += 1
+            self.success -= _RECENT * self.success
+        else:
+            self.success += _RECENT * (1.0 - self.success)
         if self.rate is not None:
             self.spent += attempt.again
 
@@ -121,7 +124,10 @@ def excused(slots: Slots, running: Mapping[Running, None]) -> list[Running]:
     """Return the calls of an agent that were under way when its circuit opened: what becomes of them does not count."""
     found: list[Running] = []
     for attempt in running:
-        if attempt.ticket is not None and f"{attempt.request.app}/{attempt.request.agent}" == slots.address:
+        if (
+            attempt.ticket is not None
+            and address(attempt.request.app, attempt.request.agent) == slots.address
+        ):
             attempt.ticket = UNCOUNTED
             found.append(attempt)
     return found

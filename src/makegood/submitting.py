@@ -61,6 +61,8 @@ def with_options(
     """Return the plan with its options. Raises ``ConfigError``."""
     if not (key is None and priority is None and correlation_id is None and reply_to is None):
         plan = plan.with_(key=key, priority=priority, correlation_id=correlation_id, reply_to=reply_to)
+    elif plan.key is None and plan.correlation_id is None and plan.reply_to is None and plan.priority == 0:
+        return plan  # nearly always
     for name, text, most in (
         ("key", plan.key, MOST_KEY),
         ("correlation_id", plan.correlation_id, notices.MOST_TEXT),

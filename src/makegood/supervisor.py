@@ -52,6 +52,11 @@ class Pass:
     full: bool = False
     tasks: list[int] = field(default_factory=list)
 
+    @property
+    def done(self) -> int:
+        """How much it did in all."""
+        return self.judged + self.released + self.deaf + self.expired + self.starved
+
 
 class Supervisor:
     """One instance. ``every``: seconds between passes at most; ``ttl``: the lease's; ``limit``: rows a statement at most;
@@ -109,14 +114,23 @@ class Supervisor:
                 if await self._writes_at_once(term) and watched:
                     one = await self.once(term)
                     done = [*done[-99:], one]
-                    rest = 0.0 if one.full else await self._store.horizon(self._grace, self._every)
+                    rest = await self._rest(one)
                 watched = True
             except StoreUnavailableError as away:
                 log.warning("the store is away; judging again a full interval after it is back: %s", away)
                 watched = False
             if passes is None or len(done) < passes:
-                await asyncio.sleep(max(rest, self._every / 20) * self._rng.uniform(0.9, 1.1))
+                await asyncio.sleep(rest * self._rng.uniform(0.9, 1.1))
         return done
+
+    async def _rest(self, last: Pass) -> float:
+        """Return in how many seconds to look again: at once if there was more to do than one pass does, for the tasks of a dead
+        Scheduler wait for nothing else. What is due and cannot be done is not looked for all the time.
+        """
+        least = self._every / 20
+        if last.full:
+            return 0.0 if last.done else least
+        return max(least, await self._store.horizon(self._grace, self._every))
 
     async def _writes_at_once(self, term: Term) -> bool:
         """Write to the store; False when that took so long that heartbeats and replies may have been held up as well.
@@ -149,7 +163,7 @@ class Supervisor:
         found.starved = len(
             await self._bounded(lambda: self._store.starved(grant, self._starve, limit), found)
         )
-        if found.judged or found.released or found.deaf or found.expired or found.starved:
+        if found.done:
             log.info(
                 "judged %d attempts, freed %d tasks of dead and %d of deaf schedulers, %d tasks past complete-by, %d starved",
                 found.judged, found.released, found.deaf, found.expired, found.starved,

@@ -149,15 +149,17 @@ def _gave_up(request: Request, failed: BaseException) -> Message:
 
 def _answered(attempt: Running, action: Action[..., Any], value: object) -> Message:
     request = attempt.request
-    if request.doing == "undo":
+    doing = request.doing
+    kind: MessageKind = "done"
+    if doing == "undo":
         return _message(request, "done")
-    if request.doing == "probe":
+    if doing == "probe":
         if value is NOT_HAPPENED:
             return _message(request, "not_happened")
         if not isinstance(value, Happened):
             said = f"the probe of {request.action} returned {type(value).__name__}: return mg.Happened(result) or mg.NOT_HAPPENED"
             return _message(request, "gave_up", error=said)
-        value = value.result
+        value, kind = value.result, "happened"
     elif isinstance(value, Happened) or value is NOT_HAPPENED:
         named = (
             "mg.NOT_HAPPENED" if value is NOT_HAPPENED else "mg.Happened(...)"
@@ -165,13 +167,11 @@ def _answered(attempt: Running, action: Action[..., Any], value: object) -> Mess
         said = f"{request.action} returned {named}, which is what a probe answers: return the result itself"
         return _message(request, "gave_up", error=said, final=True)
     try:
-        encoded = action.encoded(value)
+        return Message(kind, request.idx, doing, request.attempt, action.encoded(value))
     except (
         PayloadError
     ) as unfit:  # it was done, and its result is lost: in doubt, no retry, undone with result None
         return _message(request, "gave_up", error=f"the result cannot be kept: {unfit}", final=True)
-    kind: MessageKind = "happened" if request.doing == "probe" else "done"
-    return Message(kind, request.idx, request.doing, request.attempt, encoded)
 
 
 def _message(request: Request, kind: str, **fields: object) -> Message:

@@ -2,15 +2,16 @@
 
 import heapq
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 from makegood import saga
 from makegood.decision import Decision
 from makegood.errors import MakegoodError
 from makegood.ids import show
-from makegood.messages import Alert, Message
+from makegood.messages import Alert, Message, Request
 from makegood.store.records import Batch, Loaded
+from makegood.store.rows import address
 from makegood.task import Held
 
 log = logging.getLogger("makegood.scheduler")
@@ -50,16 +51,47 @@ class Review:
 
 @dataclass(slots=True)
 class Turn:
-    """One commit in the making. ``budget``: slots set aside and not yet used; ``placed``: requests that use one, with their agent;
-    ``heard``: what Decisions on claimed tasks are made of, where somebody watches.
+    """One commit in the making. ``budget``: slots set aside and not yet used; ``claimed``: Decisions on claimed tasks, and ``heard``
+    what they are made of, where somebody watches. ``partly``: what is handed over in memory of Decisions of which not all is, by
+    their ``id``: of one task there may be two, as it was freed and is claimed anew.
     """
 
     batch: Batch
     budget: dict[str, int]
     began: float
-    placed: dict[tuple[int, int, int], str] = field(default_factory=dict)
+    claimed: dict[int, Decision] = field(default_factory=dict)
     dues: dict[int, dict[int, float]] = field(default_factory=dict)
     heard: dict[int, list[Message]] = field(default_factory=dict)
+    partly: dict[int, list[Request]] = field(default_factory=dict)
+
+    def place(self, decision: Decision, knows: Callable[[str, str], bool]) -> None:
+        """Mark what is asked for to be handed over in memory, as far as slots were set aside for agents that run here."""
+        placed, budget = [], self.budget
+        for request in decision.requests:
+            where = address(request.app, request.agent)
+            free = budget.get(where, 0)
+            if free > 0 and not request.isolate and knows(where, request.action):
+                budget[where] = free - 1
+                placed.append(request)
+        if len(placed) == len(decision.requests):
+            decision.handed = True
+        elif placed:
+            self.partly[id(decision)] = placed
+            self.batch.local.update((r.task, r.idx, r.attempt) for r in placed)
+
+    def placed(self, decision: Decision) -> Sequence[Request]:
+        """Return what a Decision asks for that is handed over in memory; each takes one of the slots set aside."""
+        return decision.requests if decision.handed else self.partly.get(id(decision), ())
+
+    def forget(self, task: int) -> None:
+        """Take back the slots of a Decision on a claimed task, as the store tries its transaction again. What an older one hands over,
+        made before the task was claimed, is never written.
+        """
+        if (decision := self.claimed.pop(task, None)) is not None:
+            for request in self.placed(decision):
+                self.budget[address(request.app, request.agent)] += 1
+            self.partly.pop(id(decision), None)
+        self.batch.local -= {row for row in self.batch.local if row[0] == task}
 
 
 def restored(loaded: Loaded) -> tuple[Held, list[Message]]:

@@ -27,6 +27,7 @@ from makegood.errors import (
 from makegood.following import NO_TRAIL
 from makegood.ids import checked_name
 from makegood.parameters import hints, names_around, signature, takes
+from makegood.planning import Planning
 from makegood.policy import Retry
 from makegood.promise import Promise, all_of, any_of, not_
 from makegood.receiving import TRIES, Accepts, Inbox
@@ -57,13 +58,17 @@ _ORDERED = frozenset(_IMMUTABLE)
 # -- what a workflow function may call ------------------------------------------------------------------------------------
 
 
-def _recording(what: str) -> Recording:
-    recorder = RECORDER.get()
-    if not isinstance(recorder, Recording):
+def _planning(what: str) -> Planning:
+    planning = RECORDER.get()
+    if not isinstance(planning, Planning):
         raise DefinitionError(
             f"{what} belongs into a @app.workflow function, which runs when a task is submitted: no plan is being built here"
         )
-    return recorder
+    return planning
+
+
+def _recording(what: str) -> Recording:
+    return _planning(what).recording(what)
 
 
 def parallel(*steps: *Ts) -> tuple[*Ts]:
@@ -72,7 +77,7 @@ def parallel(*steps: *Ts) -> tuple[*Ts]:
     The calls are written inside the parentheses; what follows waits for all of them. Calls nested in the first one's arguments
     come before all. Raises ``PromiseError`` when the steps were not just recorded, or need each other.
     """
-    _recording("mg.parallel").parallel(steps)
+    _planning("mg.parallel").parallel(steps)
     return steps
 
 
@@ -184,13 +189,13 @@ class Workflow(Generic[P, R]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Inside another workflow: record its steps there. Anywhere else: raise ``DefinitionError``."""
-        recorder = RECORDER.get()
-        if not isinstance(recorder, Recording):
+        planning = RECORDER.get()
+        if not isinstance(planning, Planning):
             raise DefinitionError(
                 f"{self.address} was called outside a workflow: submit it with client.submit({self.name}, ...), or look at its steps "
                 f"with {self.name}.plan(...)"
             )
-        recorder.enter(self.address)
+        planning.enter(self.address)
         return self._fn(*args, **kwargs)
 
     @property
@@ -215,9 +220,9 @@ class Workflow(Generic[P, R]):
             say_where(wrong, self._fn, self.address)
             raise
         fingerprint = self._fingerprint(inputs, encoded)
-        recording = Recording(self._shared, self.address, inputs, self._trail)
-        reset = RECORDER.set(recording)
-        self._shared.plans.add(recording)
+        planning = Planning(self._shared, self.address, inputs, self._trail)
+        reset = RECORDER.set(planning)
+        self._shared.plans.add(planning)
         try:
             value = self._fn(*args, **by_name)
             if inspect.iscoroutine(value):
@@ -225,13 +230,13 @@ class Workflow(Generic[P, R]):
                 raise DefinitionError(
                     f"{self.address} returned a coroutine: a workflow function is a plain def, without await"
                 )
-            returns = recording.returned(value)
-            trail = self._trail = recording.steps(returns)
+            returns = planning.returned(value)
+            trail = self._trail = planning.trail(returns)
         finally:
-            recording.close()
-            self._shared.plans.discard(recording)
+            planning.close()
+            self._shared.plans.discard(planning)
             RECORDER.reset(reset)
-        for n in recording.referred:
+        for n in planning.referred():
             if type(inputs[n]) not in _IMMUTABLE and self._encoded(n, inputs[n]) != encoded[n]:
                 raise DefinitionError(
                     f"{self.address} changed its input {self._input(n)[0]} and passed it on: make a copy and pass that, inputs are "

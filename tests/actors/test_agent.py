@@ -12,6 +12,7 @@ from makegood.options import Options
 from makegood.store.protocol import Store
 from tests.actors.benchapp import Service
 from tests.actors.conftest import QUIET
+from tests.conformance.worlds import eventually
 
 FAST = mg.Retry(tries=3, wait="1ms")
 AT_ONCE = mg.Recover(threshold=1, wait="10ms", extended="10ms")
@@ -134,7 +135,7 @@ async def test_an_async_action_is_halted_at_its_complete_by_and_nothing_is_said(
     app, halted = mg.App("shop"), asyncio.Event()
     bank = app.agent("bank")
 
-    @bank.action(complete_within="50ms", undo=mg.NOTHING)
+    @bank.action(complete_within="500ms", undo=mg.NOTHING)
     async def hang(order: str) -> None:
         try:
             await asyncio.Event().wait()
@@ -154,9 +155,8 @@ async def test_an_async_action_is_halted_at_its_complete_by_and_nothing_is_said(
             "silence is the Supervisor's to judge"
         )
         assert node.agents is not None
-        async with asyncio.timeout(20):  # slots are lent while the store is asked for requests
-            while node.agents.slots["shop/bank"].free != 10:  # noqa: ASYNC110 - a slot rings nobody
-                await asyncio.sleep(0)
+        slots = node.agents.slots["shop/bank"]  # lent while the store is asked for requests
+        await eventually(lambda: slots.free == 10, "all slots to be free", seconds=20)
 
 
 async def test_extend_moves_complete_by_for_async_and_plain_actions_alike(store: Store) -> None:

@@ -5,6 +5,7 @@ import inspect
 import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
@@ -19,7 +20,7 @@ from makegood.store.records import Filter, TaskDetail, TaskView
 from makegood.sync import SyncClient, SyncNode, SyncTaskHandle
 from tests.actors.benchapp import chain_app
 from tests.actors.conftest import QUIET
-from tests.conformance.worlds import World
+from tests.conformance.worlds import World, eventually
 
 
 async def test_the_same_key_with_the_same_inputs_is_the_same_task_with_others_a_conflict(
@@ -65,6 +66,27 @@ async def test_waiting_ends_without_the_task_and_unknown_tasks_are_named(store: 
             await missing.result(timeout="1s")
         with pytest.raises(mg.WaitExpiredError, match="makegood agents"):
             await task.cancel(timeout="20ms")
+
+
+async def test_each_of_many_who_wait_gives_up_at_its_own_moment(store: Store) -> None:
+    """One timer serves them all: the next is set for those whose time comes later, and whoever waits without a limit goes on."""
+    _, chain = chain_app(1)
+    order: list[int] = []
+
+    async def waits(number: int, task: TaskHandle[str], limit: str | None) -> None:
+        with suppress(mg.WaitExpiredError):
+            await task.result(timeout=limit)
+        order.append(number)
+
+    async with Client(store) as client:
+        task = await client.submit(chain, "a")
+        limits = ["90ms", "30ms", None, "60ms"]
+        begun = [asyncio.ensure_future(waits(n, task, limit)) for n, limit in enumerate(limits)]
+        await asyncio.gather(begun[0], begun[1], begun[3])
+        assert order == [1, 3, 0]
+        assert not begun[2].done()
+    with pytest.raises(mg.ClosedError):
+        await begun[2]
 
 
 async def test_cancel_undoes_and_says_who_won_when_it_comes_too_late(store: Store) -> None:
@@ -228,8 +250,7 @@ async def test_who_waits_while_the_client_is_closed_is_told(store: Store) -> Non
     await client.open()
     task = await client.submit(chain, "a")
     waiting = asyncio.create_task(task.result())
-    while not client.waits_for(task.number):  # noqa: ASYNC110 - who waits rings nobody
-        await asyncio.sleep(0)
+    await eventually(lambda: client.waits_for(task.number), "somebody who waits", seconds=20)
     await client.close()
     with pytest.raises(mg.ClosedError, match="it goes on"):
         await waiting
@@ -241,8 +262,7 @@ async def test_a_task_that_the_store_has_lost_is_no_longer_waited_for(store: Sto
     async with Client(store, poll="10ms") as client:
         lost, there = await client.submit(chain, "a"), await client.submit(chain, "b")
         waiting = [asyncio.create_task(task.result()) for task in (lost, lost, there)]
-        while not client.waits_for(there.number):  # noqa: ASYNC110 - who waits rings nobody
-            await asyncio.sleep(0)
+        await eventually(lambda: client.waits_for(there.number), "somebody who waits", seconds=20)
         await world.rows("delete from {task} where id = ?", lost.number)
         for one in waiting[:2]:
             with pytest.raises(mg.TaskNotFoundError, match=lost.id):

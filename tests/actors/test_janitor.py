@@ -14,8 +14,8 @@ from makegood.options import Options
 from makegood.store.protocol import Store
 from makegood.store.records import Pruned
 from tests.actors.benchapp import chain_app
-from tests.actors.test_notifier import until
 from tests.conformance.worlds import World
+from tests.waiting import until
 
 
 class Windows:

@@ -3,8 +3,8 @@
 import asyncio
 import logging
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
@@ -19,6 +19,7 @@ from makegood.store.protocol import Store
 from makegood.store.sqlite import SQLiteStore
 from tests.actors.conftest import QUIET
 from tests.conformance.worlds import SQLiteWorld, World, eventually
+from tests.waiting import until
 
 ONE_TRY = mg.Retry(tries=1)
 PATIENT = mg.Recover(threshold=50, wait="1ms", extended="1ms")
@@ -81,14 +82,6 @@ async def nodes(app: mg.App, store: Store, other: Store, roles: str) -> AsyncIte
 async def submit(node: Node, workflow: Any, count: int) -> list[TaskHandle[Any]]:
     """Submit so many tasks."""
     return list(await asyncio.gather(*(node.client.submit(workflow, str(n)) for n in range(count))))
-
-
-async def until(condition: Callable[[], Awaitable[bool]]) -> None:
-    """Wait until something is so in the store, which rings nobody."""
-    async with asyncio.timeout(20):
-        while not await condition():
-            with suppress(TimeoutError):
-                await asyncio.wait_for(asyncio.Event().wait(), 0.02)
 
 
 async def alerted(store: Store) -> bool:
@@ -284,10 +277,16 @@ async def test_the_supervisor_ends_the_alert_of_a_process_that_died_and_raises_n
     async def all_noticed() -> bool:
         return not await world.rows("select 1 from {request} where kind <> 'timer' and not starved")
 
+    async def all_wait() -> bool:
+        """Whether those that were under way when it opened wait again too: what is sent only after the minute is young."""
+        waiting = "select 1 from {request} where kind <> 'timer' and taken_by is null"
+        return len(await world.rows(waiting)) == 4
+
     async with Node(app, store, roles=("scheduler", "agent"), options=QUIET) as node:
         await submit(node, buy, 4)
         await until(partial(alerted, store))
         await eventually(lambda: slots_of(node).free == 2, "nothing to be in flight")
+        await until(all_wait)
         await world.elapse(60)
         async with Node(None, other, roles=("supervisor",), options=supervising):
             await until(all_noticed)

@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,6 +22,7 @@ from makegood.store.protocol import Store
 from tests.actors.benchapp import chain_app
 from tests.conformance.builders import draft, scheduler
 from tests.conformance.worlds import World, eventually
+from tests.waiting import until
 
 HOSTS = Hosts(["*.example"])
 AT_ONCE = Patience(tries=3, wait=0.0, longest=0.0)
@@ -95,12 +96,6 @@ async def told(store: Store) -> None:
 
 async def alerted(store: Store) -> bool:
     return bool(await store.alerts())
-
-
-async def until(holds: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(20):
-        while not await holds():  # noqa: ASYNC110 - rows that come and go ring nobody here
-            await asyncio.sleep(0)
 
 
 async def test_what_is_submitted_is_told_at_once(store: Store) -> None:

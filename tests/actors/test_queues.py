@@ -12,7 +12,7 @@ import makegood as mg
 from makegood.queues import Queue
 from makegood.store.protocol import Store
 from makegood.store.sqlite import SQLiteStore
-from tests.conformance.worlds import World
+from tests.conformance.worlds import World, eventually
 
 
 async def states(client: mg.Client, queue: str) -> list[tuple[str, int]]:
@@ -167,8 +167,7 @@ async def test_a_client_that_is_closed_in_an_outage_ends_the_waiting(
     queue = client.queue("web", lease="1h")
     refused = away(monkeypatch, store, "acknowledge_messages", times=1000)
     saying = asyncio.create_task(queue.acknowledge(*await queue.receive()))
-    while not refused:  # noqa: ASYNC110 - a verb rings nobody
-        await asyncio.sleep(0)
+    await eventually(lambda: refused, "a refusal", seconds=20)
     await client.close()
     with pytest.raises(mg.ClosedError):
         await saying

@@ -16,6 +16,7 @@ from makegood.store.protocol import Store
 from makegood.supervisor import LEASE, Pass, Supervisor
 from tests.actors.conftest import QUIET
 from tests.conformance.worlds import World
+from tests.waiting import moment
 
 PROMPT = Options(every="10ms", lease="60s", grace="0s", starve="30s")
 CALM = Options(every="10s", lease="60s", grace="0s", starve="30s")
@@ -124,8 +125,10 @@ async def test_a_request_that_nobody_takes_raises_one_alert_and_counts_no_failur
     async with Node(None, store, roles=("scheduler",), options=QUIET) as node:
         task = await node.client.submit(plan)
         async with asyncio.timeout(20):
-            while not [s for s in (await task.status()).steps if s.state == "running"]:  # noqa: ASYNC110 - the store has no ring for a step
-                await asyncio.sleep(0)
+            while not [
+                s for s in (await task.status()).steps if s.state == "running"
+            ]:  # the store has no ring for a step
+                await moment()
         await world.elapse(31.0)
         watcher, term = supervisor(store), await term_of(store)
         assert (await watcher.once(term)).starved == 1

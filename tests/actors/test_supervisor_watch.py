@@ -1,5 +1,6 @@
 """After an outage the Supervisor judges nobody who was cut off as well: first a full interval with the store within reach."""
 
+import asyncio
 import random
 from typing import Any
 
@@ -11,25 +12,10 @@ from makegood.errors import FencedOffError, StoreUnavailableError
 from makegood.options import Options
 from makegood.store.records import Grant, Judged
 from makegood.supervisor import LEASE, Supervisor
+from tests.clocks import HandClock
 
 EVERY = 0.01
 GRANT = Grant(LEASE, "s-1", "nonce", 1, 60.0)
-
-
-class HandClock:
-    """A clock that moves only when a store takes its time."""
-
-    def __init__(self) -> None:
-        self.seconds = 100.0
-
-    def monotonic(self) -> float:
-        return self.seconds
-
-    def wall(self) -> float:
-        return self.seconds
-
-    def boot_id(self) -> str:
-        return "boot"
 
 
 class ScriptedStore:
@@ -65,7 +51,7 @@ class ScriptedStore:
 
 async def led(script: list[str], passes: int) -> list[str]:
     """Return what a Supervisor asks of a store in so many passes."""
-    clock, rng = HandClock(), random.Random(1)
+    clock, rng = HandClock(100.0), random.Random(1)
     store: Any = ScriptedStore(clock, script)
     watcher = Supervisor(store, Options(every=EVERY), me="s-1", clock=clock, rng=rng)
     await watcher.lead(Term(store, GRANT, 100.0, settings=settings(60), clock=clock, rng=rng), passes=passes)
@@ -96,3 +82,46 @@ async def test_nothing_is_judged_before_an_interval_within_reach(script: list[st
 async def test_a_term_that_is_over_judges_nothing() -> None:
     with pytest.raises(FencedOffError):
         await led(["ok", "over"], 1)
+
+
+class DeadStore(ScriptedStore):
+    """Has ``left`` tasks of dead Schedulers; ``full``: says that there is more to judge, whatever is done."""
+
+    def __init__(self, clock: HandClock, left: int, *, full: bool = False) -> None:
+        super().__init__(clock, [])
+        self.left = left
+        self.full = full
+
+    async def judge(self, *_: Any) -> Judged:
+        return Judged([], full=self.full)
+
+    async def release_dead(self, _: Grant, limit: int) -> list[int]:
+        freed = min(limit, self.left)
+        self.left -= freed
+        return list(range(freed))
+
+
+@pytest.mark.parametrize(
+    ("left", "full", "rests"),
+    [
+        (7, False, [1.0, 0.0, 0.0, 0.0, 0.05]),  # 2, 2, 2 and 1
+        (0, False, [1.0, 0.05, 0.05, 0.05, 0.05]),
+        (0, True, [1.0, 0.05, 0.05, 0.05, 0.05]),
+    ],
+    ids=["more than a pass frees", "nothing", "more, of which nothing can be done"],
+)
+async def test_between_full_passes_there_is_no_rest(
+    monkeypatch: pytest.MonkeyPatch, left: int, full: bool, rests: list[float]
+) -> None:
+    """Ten thousand tasks of a dead Scheduler are twenty passes; what cannot be done is not looked for without a pause."""
+    rested: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        rested.append(seconds)
+
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    clock, rng = HandClock(100.0), random.Random(1)
+    store: Any = DeadStore(clock, left, full=full)
+    watcher = Supervisor(store, Options(every=1.0), me="s-1", clock=clock, rng=rng, limit=2)
+    await watcher.lead(Term(store, GRANT, 100.0, settings=settings(60), clock=clock, rng=rng), passes=5)
+    assert rested == pytest.approx(rests, rel=0.1)

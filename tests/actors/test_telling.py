@@ -22,10 +22,11 @@ from makegood.telling import LeaderWatch, Teller
 from makegood.webhook import Webhook
 from tests.actors.conftest import QUIET
 from tests.actors.receiver import listening
-from tests.actors.test_notifier import until
 from tests.actors.test_supervisor import CALM, supervisor, term_of
+from tests.clocks import HandClock
 from tests.conformance.builders import draft, hand, running, to_state
-from tests.conformance.worlds import HandClock, World, eventually
+from tests.conformance.worlds import World, eventually
+from tests.waiting import until
 
 SECRET = "whsec_c2VjcmV0c2VjcmV0c2VjcmV0c2VjcmV0"
 
@@ -150,7 +151,12 @@ async def break_down(store: Store, _world: World) -> None:
     app = mg.App("shop")
     desk = app.agent("desk", breaker=mg.Breaker(failures=2, reset="1h"))
 
-    @desk.action(complete_within="1m", undo=mg.NOTHING, retry=mg.Retry(tries=9, wait="1ms"))
+    @desk.action(
+        complete_within="1m",
+        undo=mg.NOTHING,
+        retry=mg.Retry(tries=9, wait="1ms"),
+        recover=mg.Recover(wait="1ms"),
+    )
     async def call(order: str) -> None:
         raise OSError("the line is dead")
 

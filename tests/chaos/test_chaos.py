@@ -1,10 +1,12 @@
 """Half a minute of chaos on each store, and falsified books: what the run's check must say, and what it must not miss."""
 
+import asyncio
 import json
 import os
 import select
 import shutil
 import signal
+import socket
 import sqlite3
 import subprocess
 import sys
@@ -21,6 +23,7 @@ import pytest
 from examples.chaos.checker import BOOKS, examine
 from examples.chaos.ends import FILE
 from examples.chaos.kinds import kinds_of
+from examples.chaos.server import listening, tell
 from examples.orders.world import ROOT
 from makegood import MakegoodError
 from makegood.testing.postgres import programs
@@ -270,3 +273,43 @@ def test_ended_in_the_middle_it_leaves_no_process_behind(number: signal.Signals,
             chaos.communicate()
         if number is signal.SIGINT:
             assert list(Path(folder).glob("makegood-chaos-*")) == []
+
+
+async def test_the_socket_of_the_keeper_is_there_only_once_it_is_listened_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who waits for the file and connects is not refused in the moment between its bind and its listen."""
+    place, early = tmp_path / "server", []
+    listen = socket.socket.listen
+
+    def noted(self: socket.socket, *backlog: int) -> None:
+        early.append(place.exists())
+        listen(self, *backlog)
+
+    async def hear(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"ok there\n")
+        writer.close()
+
+    monkeypatch.setattr(socket.socket, "listen", noted)
+    async with await listening(hear, place):
+        assert (early, await tell(place, "url")) == ([False], "there")
+
+
+def test_the_keeper_of_a_server_that_is_told_again_and_again_to_end_ends_it_first(tmp_path: Path) -> None:
+    """Its starter's death is told twice, by the kernel and by the tether: whenever the second comes, no server is left behind."""
+    needs_postgres()
+    place = tmp_path / "socket"
+    command = [sys.executable, "-m", "examples.chaos.server", str(place), str(tmp_path)]
+    with subprocess.Popen(command, cwd=ROOT) as keeper:
+        end = os.pidfd_open(keeper.pid)
+        deadline = time.monotonic() + 60
+        while not place.exists():
+            assert time.monotonic() < deadline, "it did not begin"
+            assert not select.select([end], [], [], 0.05)[0], "it ended at once"
+        with descendants(keeper.pid) as started:
+            assert started
+            while not select.select([end], [], [], 0.003)[0]:
+                keeper.terminate()
+            ended, _, _ = select.select(started, [], [], 0.0)
+            assert (keeper.wait(), ended) == (0, started), "a server was left behind"
+        os.close(end)

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from msgspec.structs import replace
 
-from makegood.decision import Decision
+from makegood.decision import Decision, OpenDecision
 from makegood.messages import Message, Request
 from makegood.policy import Policy
 from makegood.states import TaskState
@@ -115,12 +115,12 @@ def request(memory: Memory, idx: int, doing: Doing = "do", **changes: Any) -> Re
     )
 
 
-def unchanged(memory: Memory) -> Decision:
+def unchanged(memory: Memory) -> OpenDecision:
     """Return a Decision that changes nothing."""
-    return Decision(memory.task, memory.task)
+    return OpenDecision(memory.task, memory.task)
 
 
-def begin(memory: Memory, idx: int = 0, decision: Decision | None = None, **changes: Any) -> Decision:
+def begin(memory: Memory, idx: int = 0, decision: OpenDecision | None = None, **changes: Any) -> OpenDecision:
     """Send the request of a step; ``changes`` are fields of ``Request``. Adds to ``decision`` when there is one."""
     made = decision or unchanged(memory)
     asked = request(memory, idx, **changes)
@@ -135,7 +135,9 @@ def begin(memory: Memory, idx: int = 0, decision: Decision | None = None, **chan
     return made
 
 
-def done(memory: Memory, idx: int = 0, decision: Decision | None = None, value: bytes = VALUE) -> Decision:
+def done(
+    memory: Memory, idx: int = 0, decision: OpenDecision | None = None, value: bytes = VALUE
+) -> OpenDecision:
     """Use up the reply to a step's attempt: it is done."""
     made = decision or unchanged(memory)
     step = memory.steps[idx]
@@ -148,11 +150,11 @@ def done(memory: Memory, idx: int = 0, decision: Decision | None = None, value: 
 def to_state(
     memory: Memory,
     state: TaskState,
-    decision: Decision | None = None,
+    decision: OpenDecision | None = None,
     *,
     release: bool | None = None,
     **changes: Any,
-) -> Decision:
+) -> OpenDecision:
     """Move the task; at rest and in pending it is released unless ``release`` says otherwise."""
     made = decision or unchanged(memory)
     rests = state in ("processed", "undone", "error", "pending")

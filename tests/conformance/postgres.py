@@ -97,18 +97,6 @@ class PostgresCounts(Counts):
 
     shares = False
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.committed = 0
-
-    async def reset(self) -> None:
-        """Count anew."""
-        self.statements = self.committed = 0
-
-    async def commits(self) -> int:
-        """Return the commits that wrote since the last reset."""
-        return self.committed
-
     async def driver(self, *args: Any, **options: Any) -> Any:
         """Connect, and count what is sent."""
         connection = await asyncpg.connect(*args, **options)

@@ -4,7 +4,7 @@ import asyncio
 
 from msgspec.structs import replace
 
-from makegood.decision import Decision
+from makegood.decision import OpenDecision
 from makegood.messages import Act, Alert, AlertKind, Answer
 from makegood.store.protocol import Store
 from makegood.store.records import AlertView
@@ -77,7 +77,7 @@ async def test_open_alerts_are_not_hidden_behind_newer_ones_that_somebody_has_ac
 # With the Decisions of a task
 
 
-async def in_error(store: Store) -> tuple[object, Decision]:
+async def in_error(store: Store) -> tuple[object, OpenDecision]:
     """Return a Scheduler by hand and its next Decision about a task in error with two alerts."""
     scheduler = await running(store, 1)
     decision = to_state(scheduler[1], "error", goal="hold", release=False)

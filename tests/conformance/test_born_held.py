@@ -4,7 +4,7 @@ import asyncio
 
 from msgspec.structs import replace
 
-from makegood.decision import Decision
+from makegood.decision import OpenDecision
 from makegood.store.protocol import Store
 from makegood.store.records import Filter, Submitted, TaskView
 from tests.conformance.builders import Hand, Memory, begin, draft, hand, term, to_state
@@ -51,9 +51,9 @@ async def test_its_first_decision_needs_no_claim_and_starts_its_time(store: Stor
     assert (await view(store, 1)).locked_by is None
 
 
-def _timed(memory: Memory) -> Decision:
+def _timed(memory: Memory) -> OpenDecision:
     """Return a Decision in which the task's time has begun, as the rules make it of a claim."""
-    return Decision(memory.task, replace(memory.task, timed=True))
+    return OpenDecision(memory.task, replace(memory.task, timed=True))
 
 
 async def test_a_cancel_before_its_first_decision_starts_its_time_too(store: Store) -> None:

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from makegood import ids, notices
-from makegood.decision import Decision
+from makegood.decision import OpenDecision
 from makegood.messages import Act
 from makegood.store.notices import Due, Sending
 from makegood.store.protocol import Store
@@ -35,7 +35,7 @@ LEASE = 30.0
 ACT = Act("act", "ann", "it is back")
 
 
-def tell(memory: Memory, decision: Decision) -> Decision:
+def tell(memory: Memory, decision: OpenDecision) -> OpenDecision:
     """Add the notice of the state that a Decision leaves its task in, as the rules would."""
     notice = notices.told(decision.task, lambda: list((memory.steps | decision.steps).values()))
     assert notice is not None
@@ -44,7 +44,7 @@ def tell(memory: Memory, decision: Decision) -> Decision:
     return decision
 
 
-def claimed(memory: Memory) -> Decision:
+def claimed(memory: Memory) -> OpenDecision:
     return tell(memory, begin(memory))
 
 
@@ -141,7 +141,7 @@ async def test_several_states_of_one_commit_leave_in_order(store: Store) -> None
     made = await hand(store)
     await store.submit([draft(1, reply_to=HOOK)])
 
-    def straight(memory: Memory) -> Decision:
+    def straight(memory: Memory) -> OpenDecision:
         decision = tell(memory, to_state(memory, "undoing", release=False, goal="undo", cause="cancelled"))
         return tell(memory, to_state(memory, "undone", decision))
 

@@ -1,5 +1,6 @@
 """What is handed to SQLite as one JSON text comes out as it went in."""
 
+import json
 import sqlite3
 
 import pytest
@@ -16,7 +17,7 @@ def test_each_task_gets_its_own_value(pairs: list[tuple[int, bytes]]) -> None:
     """Also ids that no floating point number can tell apart, and zero bytes."""
     connection = sqlite3.connect(":memory:")
     found: list[tuple[int, bytes]] = []
-    for given_, data in alike.spans(pairs):
+    for given_, data in alike.spans([task for task, _ in pairs], [value for _, value in pairs]):
         sql = f"select cast(x.key as integer), {alike.SPAN} from json_each(?1) x"
         found += connection.execute(sql, (given_, data)).fetchall()
     connection.close()
@@ -34,5 +35,6 @@ def test_each_task_is_there(of: list[int]) -> None:
 def test_what_is_large_goes_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """SQLite takes no value above a thousand million bytes; a value larger than a part goes alone."""
     monkeypatch.setattr(alike, "_MOST_BYTES", 10)
-    parts = list(alike.spans([(1, b"12345"), (2, b"12345"), (3, b"1"), (4, b"x" * 30)]))
+    parts = list(alike.spans([1, 2, 3, 4], [b"12345", b"12345", b"1", b"x" * 30]))
     assert [data for _, data in parts] == [b"1234512345", b"1", b"x" * 30]
+    assert [task for given_, _ in parts for task in json.loads(given_)] == ["1", "2", "3", "4"]

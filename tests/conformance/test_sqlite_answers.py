@@ -1,8 +1,6 @@
 """SQLite only: a COMMIT that fails may have been done. The store looks, and tells its callers what is true."""
 
 import sqlite3
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +8,10 @@ import pytest
 
 from makegood.errors import StoreError, StoreUnavailableError
 from makegood.store.records import Filter
-from makegood.store.sqlite import SQLiteStore, threads
+from makegood.store.sqlite import threads
 from makegood.store.sqlite.connection import connect
 from tests.conformance.builders import draft
-from tests.conformance.worlds import SQLiteWorld
+from tests.conformance.worlds import opened
 
 
 class Answers:
@@ -50,25 +48,12 @@ class Answers:
         return connect(uri, factory=Failing)
 
 
-@asynccontextmanager
-async def opened(folder: Path, answers: Answers) -> AsyncIterator[SQLiteStore]:
-    """Open a store whose commits may fail."""
-    made = SQLiteStore(
-        folder / "store.db", clock=SQLiteWorld(folder).clock, poll=None, open_connection=answers.connect
-    )
-    await made.open(migrate=True)
-    try:
-        yield made
-    finally:
-        await made.close()
-
-
 @pytest.mark.parametrize("commits_before", [0, 1], ids=["its first commit", "a later one"])
 async def test_a_commit_that_stands_although_it_failed_is_told_as_done(
     tmp_path: Path, commits_before: int
 ) -> None:
     answers = Answers()
-    async with opened(tmp_path, answers) as store:
+    async with opened(tmp_path, answers.connect) as store:
         for _ in range(commits_before):
             await store.submit([draft(8)])
         answers.next = "after"
@@ -82,7 +67,7 @@ async def test_a_commit_that_does_not_stand_is_told_as_away_and_can_be_repeated(
     tmp_path: Path, commits_before: int
 ) -> None:
     answers = Answers()
-    async with opened(tmp_path, answers) as store:
+    async with opened(tmp_path, answers.connect) as store:
         for _ in range(commits_before):
             await store.submit([draft(8)])
         answers.next = "before"
@@ -98,7 +83,7 @@ async def test_a_commit_that_does_not_stand_is_told_as_away_and_can_be_repeated(
 
 async def test_the_numbers_of_two_processes_are_their_own(tmp_path: Path) -> None:
     mine, theirs = Answers(), Answers()
-    async with opened(tmp_path, mine) as store, opened(tmp_path, theirs) as other:
+    async with opened(tmp_path, mine.connect) as store, opened(tmp_path, theirs.connect) as other:
         for n in range(3):
             await other.submit([draft(10 + n)])
         mine.next = "before"
@@ -114,7 +99,7 @@ async def test_the_store_looks_until_the_disk_is_back(
 ) -> None:
     monkeypatch.setattr(threads, "_LOOK_PAUSE", 0.0)
     answers = Answers()
-    async with opened(tmp_path, answers) as store:
+    async with opened(tmp_path, answers.connect) as store:
         answers.next, answers.broken = "after", 5
         assert (await store.submit([draft(1)]))[0].created
         assert answers.broken == 0
@@ -125,7 +110,7 @@ async def test_when_nobody_can_tell_the_store_says_so_and_does_not_say_that_noth
 ) -> None:
     monkeypatch.setattr(threads, "_LOOK_PAUSE", 0.0)
     answers = Answers()
-    async with opened(tmp_path, answers) as store:
+    async with opened(tmp_path, answers.connect) as store:
         answers.next, answers.broken = "after", 10_000
         with pytest.raises(StoreError, match="not known") as caught:
             await store.submit([draft(1)])
@@ -135,7 +120,7 @@ async def test_when_nobody_can_tell_the_store_says_so_and_does_not_say_that_noth
 
 async def test_a_transaction_that_changes_nothing_leaves_no_number(tmp_path: Path) -> None:
     """Looking for work must not cost a write."""
-    async with opened(tmp_path, Answers()) as store:
+    async with opened(tmp_path, Answers().connect) as store:
         await store.submit([draft(1)])
         watcher = sqlite3.connect(tmp_path / "store.db")
         before = watcher.execute("select last from makegood_writer").fetchall()

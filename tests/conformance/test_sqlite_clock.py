@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from makegood.store.sqlite import SQLiteStore
+from tests.clocks import HandClock
 from tests.conformance.builders import draft, info, running, term
-from tests.conformance.worlds import HandClock, SQLiteWorld
+from tests.conformance.worlds import SQLiteWorld
 
 
 async def now_of(path: Path, clock: HandClock) -> float:

@@ -2,8 +2,7 @@
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +11,10 @@ import pytest
 from makegood.errors import StoreError, StoreUnavailableError
 from makegood.messages import Message
 from makegood.store.records import Batch, Claim, Filter
-from makegood.store.sqlite import SQLiteStore, threads
+from makegood.store.sqlite import threads
 from makegood.store.sqlite.connection import connect
 from tests.conformance.builders import agent, begin, draft, hand, offer, reply, running
-from tests.conformance.worlds import SQLiteWorld, still_waits
+from tests.conformance.worlds import SQLiteWorld, opened, still_waits
 
 
 def failure(code: int, text: str) -> sqlite3.OperationalError:
@@ -70,21 +69,8 @@ def faults() -> Faults:
     return Faults()
 
 
-@asynccontextmanager
-async def opened(folder: Path, faults: Faults) -> AsyncIterator[SQLiteStore]:
-    """Open a store whose connections may fail."""
-    made = SQLiteStore(
-        folder / "store.db", clock=SQLiteWorld(folder).clock, poll=None, open_connection=faults.connect
-    )
-    await made.open(migrate=True)
-    try:
-        yield made
-    finally:
-        await made.close()
-
-
 async def test_a_lock_held_by_another_is_asked_for_again(tmp_path: Path, faults: Faults) -> None:
-    async with opened(tmp_path, faults) as store:
+    async with opened(tmp_path, faults.connect) as store:
         faults.arm("begin immediate", BUSY, times=25)
         await store.submit([draft(1)])
         assert len(await store.find(Filter())) == 1
@@ -94,7 +80,7 @@ async def test_a_file_that_another_process_is_just_making_is_asked_for_again(
     tmp_path: Path, faults: Faults
 ) -> None:
     faults.arm("pragma journal_mode = wal", BUSY, times=3)
-    async with opened(tmp_path, faults) as store:
+    async with opened(tmp_path, faults.connect) as store:
         await store.submit([draft(1)])
 
 
@@ -102,7 +88,7 @@ async def test_a_lock_that_never_gets_free_is_an_outage(
     tmp_path: Path, faults: Faults, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(threads, "_BUSY_TRIES", 5)
-    async with opened(tmp_path, faults) as store:
+    async with opened(tmp_path, faults.connect) as store:
         faults.arm("begin immediate", BUSY, times=5)
         with pytest.raises(StoreUnavailableError, match="lock"):
             await store.submit([draft(1)])
@@ -134,7 +120,7 @@ async def test_a_commit_waits_for_somebody_elses_transaction_and_reading_does_no
 async def test_a_failing_disk_is_an_outage_and_nothing_is_written(
     tmp_path: Path, faults: Faults, where: str, error: Exception, told: str
 ) -> None:
-    async with opened(tmp_path, faults) as store:
+    async with opened(tmp_path, faults.connect) as store:
         await store.submit([draft(1)])
         faults.arm(where, error)
         with pytest.raises(StoreUnavailableError, match=told):
@@ -145,7 +131,7 @@ async def test_a_failing_disk_is_an_outage_and_nothing_is_written(
 
 
 async def test_after_a_disk_error_the_file_is_opened_anew(tmp_path: Path, faults: Faults) -> None:
-    async with opened(tmp_path, faults) as store:
+    async with opened(tmp_path, faults.connect) as store:
         await store.submit([draft(3)])
         before = faults.opened
         faults.arm("commit", IOERR)
@@ -156,7 +142,7 @@ async def test_after_a_disk_error_the_file_is_opened_anew(tmp_path: Path, faults
 
 
 async def test_all_who_share_a_failed_commit_are_told(tmp_path: Path, faults: Faults) -> None:
-    async with opened(tmp_path, faults) as store:
+    async with opened(tmp_path, faults.connect) as store:
         await store.submit([draft(1)])
         faults.arm("commit", FULL)
         results = await asyncio.gather(
@@ -172,7 +158,7 @@ async def test_all_who_share_a_failed_commit_are_told(tmp_path: Path, faults: Fa
 async def test_a_defect_in_one_operation_leaves_those_of_the_same_moment_alone(
     tmp_path: Path, faults: Faults
 ) -> None:
-    async with opened(tmp_path, faults) as store:
+    async with opened(tmp_path, faults.connect) as store:
         scheduler = await hand(store)
         await store.submit([draft(1)])
 
@@ -194,7 +180,7 @@ async def test_a_defect_in_one_operation_leaves_those_of_the_same_moment_alone(
 async def test_nothing_raised_inside_a_transaction_ends_the_thread(
     tmp_path: Path, faults: Faults, ending: type[BaseException]
 ) -> None:
-    async with opened(tmp_path, faults) as store:
+    async with opened(tmp_path, faults.connect) as store:
         scheduler = await hand(store)
         await store.submit([draft(1)])
 
@@ -207,7 +193,7 @@ async def test_nothing_raised_inside_a_transaction_ends_the_thread(
 
 
 async def test_a_failing_read_is_an_outage_and_the_next_one_works(tmp_path: Path, faults: Faults) -> None:
-    async with opened(tmp_path, faults) as store:
+    async with opened(tmp_path, faults.connect) as store:
         await store.submit([draft(1)])
         faults.arm("select", IOERR)
         with pytest.raises(StoreUnavailableError, match="disk failed"):
@@ -216,7 +202,7 @@ async def test_a_failing_read_is_an_outage_and_the_next_one_works(tmp_path: Path
 
 
 async def test_a_defective_batch_says_what_it_lacks(tmp_path: Path, faults: Faults) -> None:
-    async with opened(tmp_path, faults) as store:
+    async with opened(tmp_path, faults.connect) as store:
         scheduler = await running(store, 1)
         await store.submit([draft(2)])
         with pytest.raises(StoreError, match="decide"):

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from makegood.decision import Decision
+from makegood.decision import Decision, OpenDecision
 from makegood.errors import PayloadError
 from makegood.messages import Message
 from makegood.store.protocol import Store
@@ -296,7 +296,7 @@ async def test_every_field_of_a_step_comes_back_as_it_was_written(store: Store) 
         error="it broke",
         stood=True,
     )
-    decision = Decision(scheduler[1].task, scheduler[1].task, steps={1: full}, counted={1: (True, 3)})
+    decision = OpenDecision(scheduler[1].task, scheduler[1].task, steps={1: full}, counted={1: (True, 3)})
     await scheduler.commit(decision)
     (found,) = await store.load(scheduler.node, [1])
     assert found.steps[1] == full
@@ -337,11 +337,11 @@ async def test_a_whole_task_from_submission_to_its_end(store: Store) -> None:
     assert (rows["request"], rows["inbox"]) == (0, 0)
 
 
-def done(memory: Memory, idx: int, message: Message) -> Decision:
+def done(memory: Memory, idx: int, message: Message) -> OpenDecision:
     """Use up a reply that came through the store."""
     step = memory.steps[idx]
     changed = replace(step, state="done", doing=None, result=message.value)
-    return Decision(
+    return OpenDecision(
         memory.task,
         memory.task,
         steps={idx: changed},

@@ -16,6 +16,8 @@ from typing import Any
 from makegood.store.protocol import Store
 from makegood.store.sqlite import SQLiteStore
 from makegood.store.sqlite.connection import connect
+from tests.clocks import HandClock
+from tests.waiting import moment
 
 TIMES = {
     "task": ("complete_by", "undo_by", "created_at", "ended_at"),
@@ -32,32 +34,6 @@ TIMES = {
 }
 
 
-class HandClock:
-    """A clock that moves only when it is told to."""
-
-    def __init__(self) -> None:
-        self.seconds = 1000.0
-        self.wall_seconds = 1_800_000_000.0
-        self.boot = "boot-1"
-
-    def monotonic(self) -> float:
-        """Seconds since the boot."""
-        return self.seconds
-
-    def wall(self) -> float:
-        """Seconds since 1970."""
-        return self.wall_seconds
-
-    def boot_id(self) -> str:
-        """The boot's name."""
-        return self.boot
-
-    def forward(self, seconds: float) -> None:
-        """Let time pass."""
-        self.seconds += seconds
-        self.wall_seconds += seconds
-
-
 class Raw(ABC):
     """A write transaction of somebody else, held open: what a commit in flight looks like from outside.
 
@@ -71,7 +47,7 @@ class Raw(ABC):
         """Execute a statement; ``{step}`` and so on stand for the tables, ``?`` for values."""
 
 
-class Counts(ABC):
+class Counts:
     """What went through the driver: commits that wrote, and statements sent. ``shares``: the store has one writer, so that
     operations of one moment share a commit whatever they are.
     """
@@ -79,15 +55,15 @@ class Counts(ABC):
     shares = True
 
     def __init__(self) -> None:
-        self.statements = 0
+        self.statements = self.committed = 0
 
-    @abstractmethod
     async def reset(self) -> None:
         """Count anew."""
+        self.statements = self.committed = 0
 
-    @abstractmethod
     async def commits(self) -> int:
         """Return the commits that wrote since the last reset."""
+        return self.committed
 
     def sharing(self, operations: int) -> int:
         """Return the most commits that so many operations of one moment may cost."""
@@ -131,23 +107,18 @@ class _SQLiteRaw(Raw):
         return self.connection.execute(sql.format_map(names), values).fetchall()
 
 
-class SQLiteCounts(Counts):
-    """Calls of the driver, and commits as SQLite executes them."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.committed = 0
-
-    async def reset(self) -> None:
-        """Count anew."""
-        self.statements = self.committed = 0
-
-    async def commits(self) -> int:
-        """Return the commits that wrote since the last reset."""
-        return self.committed
+@asynccontextmanager
+async def opened(folder: Path, connection: Callable[[str], sqlite3.Connection]) -> AsyncIterator[SQLiteStore]:
+    """Open a store whose connections are made by the test, on a file of its own, its clock by hand."""
+    made = SQLiteStore(folder / "store.db", clock=HandClock(), poll=None, open_connection=connection)
+    await made.open(migrate=True)
+    try:
+        yield made
+    finally:
+        await made.close()
 
 
-def counting(counts: SQLiteCounts) -> Callable[[str], sqlite3.Connection]:
+def counting(counts: Counts) -> Callable[[str], sqlite3.Connection]:
     """Return an opener of connections whose statements are counted."""
 
     class Counting(sqlite3.Connection):
@@ -193,9 +164,9 @@ class SQLiteWorld(World):
         """Return a store on the file; it never polls."""
         return SQLiteStore(self.path, clock=self.clock, poll=None)
 
-    def counted(self) -> tuple[SQLiteStore, SQLiteCounts]:
+    def counted(self) -> tuple[SQLiteStore, Counts]:
         """Return a store whose connections count."""
-        counts = SQLiteCounts()
+        counts = Counts()
         return SQLiteStore(self.path, clock=self.clock, poll=None, open_connection=counting(counts)), counts
 
     async def elapse(self, seconds: float, *, pending: bool = False) -> None:
@@ -226,4 +197,4 @@ async def eventually(condition: Any, what: str, seconds: float = 10.0) -> None:
     end = loop.time() + seconds
     while not condition():
         assert loop.time() < end, f"waited {seconds:g} s for {what}"
-        await asyncio.wait([loop.create_task(asyncio.Event().wait())], timeout=0.01)
+        await moment()

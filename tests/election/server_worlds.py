@@ -13,7 +13,7 @@ from makegood.testing.election_groups import behind
 from makegood.testing.forwarder import Forwarder
 from makegood.testing.leases import LeaseWorld
 from makegood.testing.servers import LeaseServer
-from tests.election.worlds import AheadClock
+from tests.clocks import AheadClock
 
 
 class Server(Protocol):

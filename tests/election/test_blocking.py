@@ -6,8 +6,9 @@ import sqlite3
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -186,6 +187,32 @@ def test_leaving_with_while_another_thread_contends_and_with_a_term_of_this_thre
     assert list(terms) == []
     with elected(url) as again:
         assert again.history()[0].released
+
+
+def test_leaving_with_while_another_thread_is_just_about_to_contend(url: str) -> None:
+    """Its call is heard only once all others have been ended: it begins nothing that nobody would end any more (a warning, and
+    with warnings as errors a crash of the interpreter).
+    """
+    asked, ended = threading.Event(), threading.Event()
+    with elected(url) as election:
+        run = election._loop.run
+
+        def slow(work: Callable[[], Coroutine[Any, Any, object]], instead: str) -> object:
+            if work.__name__ == "begin":
+                asked.set()
+                assert ended.wait(5)
+            try:
+                return run(work, instead)
+            finally:
+                if work.__name__ == "_cancel_all":
+                    ended.set()
+
+        election._loop.run = slow  # type: ignore[method-assign, assignment]
+        running = threading.Thread(target=election.run, args=(print,))
+        running.start()
+        assert asked.wait(5)
+    running.join(5)
+    assert not running.is_alive()
 
 
 def test_work_that_stops_at_check_ends_its_term_and_the_next_one_begins(url: str) -> None:

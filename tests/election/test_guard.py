@@ -20,7 +20,8 @@ from makegood.clock import SystemClock
 from makegood.election import Grant, LeadershipLostError, OpenLeases, Term, open_leases
 from makegood.election.settings import settings
 from makegood.errors import ConfigError
-from tests.election.worlds import AheadClock, PostgresWorld
+from tests.clocks import AheadClock
+from tests.election.worlds import PostgresWorld
 
 TTL = 60.0
 HELD = Grant("lead", "a", "nonce-a", 1, TTL)

@@ -12,7 +12,7 @@ from makegood.election.stores.observed import KEPT, ObservedLeases, Record
 from makegood.election.stores.remote import Sent
 from makegood.errors import ConfigError, MakegoodError, StoreUnavailableError
 from makegood.testing.leases import LEASE_STORE_CASES, LeaseCase, LeaseWorld
-from tests.election.worlds import AheadClock
+from tests.clocks import AheadClock
 
 Place = dict[str, tuple[bytes, int]]
 

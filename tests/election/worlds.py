@@ -10,25 +10,11 @@ from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
 
-from makegood.clock import SystemClock
 from makegood.election import OpenLeases, open_leases
 from makegood.election.stores.memory import MemoryLeases
 from makegood.testing.forwarder import Forwarder
 from makegood.testing.leases import LeaseWorld
-
-
-class AheadClock(SystemClock):
-    """The machine's clock, which a test may let run ahead."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.ahead = 0.0
-
-    def monotonic(self) -> float:
-        return super().monotonic() + self.ahead
-
-    def wall(self) -> float:
-        return super().wall() + self.ahead
+from tests.clocks import AheadClock
 
 
 class MemoryWorld(LeaseWorld):

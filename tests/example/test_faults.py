@@ -9,6 +9,7 @@ from examples.orders.faults import KINDS, ROUGH, Faults, FaultsError, checked, p
 from examples.orders.remote import Busy, Declined, RemoteError, Unanswered
 from examples.orders.world import Services, ServicesError
 from tests.example.caller import Caller, entries, said
+from tests.waiting import moment
 
 CHARGE, REFUND = "payments/charge", "payments/refund"
 
@@ -91,8 +92,8 @@ def test_hanging_requests_keep_nobody_else_waiting(services: Services) -> None:
         hanging = [
             asyncio.create_task(asyncio.to_thread(said, Caller(f"k{n}", left=3.0), CHARGE)) for n in range(4)
         ]
-        while services.under_way() < 4:  # noqa: ASYNC110 - the services are another process
-            await asyncio.sleep(0)
+        while services.under_way() < 4:  # the services are another process
+            await moment()
         assert said(Caller("hold"), "stock/reserve") == "done"
         assert not any(task.done() for task in hanging)
         services.kill()

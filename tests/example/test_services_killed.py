@@ -1,19 +1,15 @@
 """SIGKILL of the services in the middle of their work leaves books in which every answer that was given stands."""
 
-import os
-import select
-import signal
 import sqlite3
-import subprocess
-import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
 from examples.orders.remote import Unanswered
-from examples.orders.world import PACKAGE, ROOT, Services
+from examples.orders.world import PACKAGE, Services
 from tests.example.caller import Caller, entries
+from tests.example.starter import assert_gone_with_starter
 
 CHARGE = "payments/charge"
 
@@ -66,19 +62,4 @@ def test_the_services_end_when_the_process_that_started_them_is_killed(tmp_path:
         "services = start_services(Path(sys.argv[1]))\n"
         "print(services.pid, flush=True); os.kill(os.getpid(), signal.SIGKILL)"
     )
-    starter = subprocess.run(
-        [sys.executable, "-c", program, str(tmp_path / "books.db")],
-        cwd=ROOT,
-        capture_output=True,
-        check=False,
-        timeout=60,
-    )
-    assert starter.returncode == -signal.SIGKILL, starter.stderr
-    try:
-        pidfd = os.pidfd_open(int(starter.stdout))
-    except ProcessLookupError:
-        return  # gone already
-    try:
-        assert select.select([pidfd], [], [], 30)[0], "the services outlived their starter"
-    finally:
-        os.close(pidfd)
+    assert_gone_with_starter(program, str(tmp_path / "books.db"))

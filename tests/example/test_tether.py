@@ -1,14 +1,13 @@
 """No process of the demo outlives the process that started it, not even one that is stopped."""
 
 import os
-import select
-import signal
 import subprocess
 import sys
 
 import pytest
 
 from examples.orders.world import PACKAGE, ROOT
+from tests.example.starter import assert_gone_with_starter
 
 STARTER = f"""
 import os, signal, subprocess, sys, urllib.request
@@ -26,18 +25,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 @pytest.mark.parametrize("how", ["running", "stopped"])
 def test_it_ends_with_a_starter_that_is_killed(how: str) -> None:
-    starter = subprocess.run(
-        [sys.executable, "-c", STARTER, how], cwd=ROOT, capture_output=True, check=False, timeout=60
-    )
-    assert starter.returncode == -signal.SIGKILL, starter.stderr
-    try:
-        pidfd = os.pidfd_open(int(starter.stdout))
-    except ProcessLookupError:
-        return  # gone already
-    try:
-        assert select.select([pidfd], [], [], 30)[0], "the process outlived its starter"
-    finally:
-        os.close(pidfd)
+    assert_gone_with_starter(STARTER, how)
 
 
 def test_the_module_gets_its_own_arguments_and_its_exit_code_counts() -> None:

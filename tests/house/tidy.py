@@ -337,7 +337,8 @@ def untested_modules(modules: dict[str, str], tests: dict[str, str]) -> Iterator
             if stem != "__main__"
             else rf'"-m", "{re.escape(package)}"'
         )
-        return any(named.search(text) for text in tests.values())
+        word = stem if stem != "__main__" else package
+        return any(word in text and named.search(text) for text in tests.values())
 
     for module, path in sorted(modules.items()):
         parts = module.split(".")

@@ -12,29 +12,14 @@ import pytest
 from makegood.errors import ConfigError
 from makegood.store.postgres import PostgresStore
 from makegood.testing.postgres import PrivateServer
+from tests.conformance.conftest import pytest_pyfunc_call, runner
 from tests.postgres.proxy import Proxy
+
+__all__ = ["pytest_pyfunc_call", "runner"]
 
 SETTINGS = {"fsync": "off", "full_page_writes": "off", "deadlock_timeout": "200ms"}
 TEMPLATE = "migrated"
 NUMBERS = itertools.count()
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """Run a test on the event loop on which its fixtures were made."""
-    runner = pyfuncitem.funcargs.get("runner")
-    if not isinstance(runner, asyncio.Runner) or not asyncio.iscoroutinefunction(pyfuncitem.obj):
-        return None
-    names = pyfuncitem._fixtureinfo.argnames
-    runner.run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names}))
-    return True
-
-
-@pytest.fixture
-def runner() -> Iterator[asyncio.Runner]:
-    """The event loop of one test."""
-    with asyncio.Runner() as made:
-        yield made
 
 
 @pytest.fixture(scope="session")

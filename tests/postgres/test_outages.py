@@ -16,19 +16,10 @@ from makegood.store.records import Filter
 from makegood.testing.postgres import PrivateServer
 from tests.conformance.builders import agent, begin, draft, hand, info, offer, running, term
 from tests.postgres.proxy import Proxy
+from tests.waiting import moment, until
 
 OTHERS = "select count(pg_terminate_backend(pid)) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()"
 WAITING = "select pid from pg_stat_activity where wait_event = 'SyncRep' and datname = current_database()"
-
-
-async def until(condition: Any, what: str) -> None:
-    """Wait until ``await condition()`` holds; fails after 20 seconds, naming ``what``."""
-    try:
-        async with asyncio.timeout(20):
-            while not await condition():  # noqa: ASYNC110 - the server has no event for it
-                await asyncio.sleep(0)
-    except TimeoutError:
-        pytest.fail(f"waited in vain for {what}")
 
 
 async def thrown_out(store: PostgresStore, db: Any) -> None:
@@ -52,8 +43,8 @@ async def without_standby(url: str, db: Any) -> AsyncIterator[None]:
     waiting: asyncio.Task[Any] | None = None
     while waiting is None or waiting.done():  # the setting takes a moment
         waiting = asyncio.create_task(probe.execute("update makegood.generation set generation = generation"))
-        while not waiting.done() and not await db.fetchval(WAITING):  # noqa: ASYNC110 - the server has no event for it
-            await asyncio.sleep(0)
+        while not waiting.done() and not await db.fetchval(WAITING):  # the server has no event for it
+            await moment()
     try:
         yield
     finally:

@@ -14,10 +14,12 @@ from pathlib import Path
 import pytest
 
 from makegood import MakegoodError
+from makegood.store import open_store
 from makegood.testing.postgres import PrivateServer
 from tests.processes.world import World
 
 STORES = ("sqlite", "postgres")
+TEMPLATE = "migrated"
 _NUMBERS = itertools.count(1)
 
 
@@ -42,8 +44,9 @@ def started() -> PrivateServer:
 
 @pytest.fixture(scope="session")
 def shared_server() -> Iterator[PrivateServer]:
-    """The server for all tests of this process that leave it alone."""
+    """The server for all tests of this process that leave it alone; its template database has the schema."""
     server = started()
+    asyncio.run(open_store(server.create_database(TEMPLATE)).migrate())
     yield server
     server.discard()
 
@@ -68,7 +71,7 @@ def world(request: pytest.FixtureRequest, folder: Path) -> Iterator[World]:
         made = World(folder, f"sqlite:///{folder}/store.db")
     else:
         shared: PrivateServer = request.getfixturevalue("shared_server")
-        made = World(folder, shared.create_database(f"test_{next(_NUMBERS)}"))
+        made = World(folder, shared.create_database(f"test_{next(_NUMBERS)}", TEMPLATE))
     yield made
     made.end()
 
@@ -83,6 +86,13 @@ def pytest_runtest_makereport(
         for made in World.of_test:
             report.sections.append(("the world", asyncio.run(made.report())))
     return report
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_nursery() -> Iterator[None]:
+    """What makes the worlds' processes ends with the run."""
+    yield
+    World.nursery.close()
 
 
 @pytest.fixture(autouse=True)

@@ -107,7 +107,7 @@ def look(order: Order) -> mg.Happened[str] | mg.NotHappened:
     return mg.NOT_HAPPENED if found is None else mg.Happened(found)
 
 
-@shelf.action(complete_within="20s", retry=ONCE, recover=BRIEF)
+@shelf.action(complete_within="2m", retry=ONCE, recover=BRIEF)
 async def hold(order: Order) -> str:
     return await asyncio.to_thread(bring_about, order)
 

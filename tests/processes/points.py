@@ -168,7 +168,7 @@ class Seen:
         )
         if claimed:
             await self._at("claimed")
-            if batch.local:
+            if batch.local or any(decision.handed for _, decision in committed.claimed):
                 await self._at("handing")
         if sent:
             await self._at("dispatched")

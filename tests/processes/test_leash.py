@@ -6,13 +6,25 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from tests.processes.world import ROOT
 
-STARTER = """
+PROGRAM = """
 import subprocess, sys, time
 child = subprocess.Popen([sys.executable, "-m", "tests.processes.leash", "tests.processes.locker", sys.argv[1]],
                          stdout=subprocess.PIPE, process_group=0)
 child.stdout.readline()
+print(child.pid, flush=True)
+time.sleep(60)
+"""
+FORK = """
+import os, pathlib, sys, time
+from tests.processes.nursery import Nursery
+folder = pathlib.Path(sys.argv[1]).parent
+child = Nursery().launch(["tests.processes.locker", sys.argv[1]], folder=folder, log=folder / "log", environment=dict(os.environ))
+while not (folder / "log").read_bytes():
+    time.sleep(0.01)
 print(child.pid, flush=True)
 time.sleep(60)
 """
@@ -26,11 +38,12 @@ def lives(pid: int) -> bool:
         return False
 
 
-def test_a_process_on_the_leash_dies_with_its_starter(tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", [PROGRAM, FORK], ids=["program", "fork"])
+def test_a_process_on_the_leash_dies_with_its_starter(tmp_path: Path, how: str) -> None:
     """Its starter is killed with SIGKILL and can say nothing to it."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")])}
     with subprocess.Popen(
-        [sys.executable, "-c", STARTER, str(tmp_path / "file.db")], stdout=subprocess.PIPE, env=environment
+        [sys.executable, "-c", how, str(tmp_path / "file.db")], stdout=subprocess.PIPE, env=environment
     ) as starter:
         assert starter.stdout is not None
         pid = int(starter.stdout.readline())

@@ -21,9 +21,11 @@ from makegood import Client, TaskHandle, ids
 from makegood.store.records import EventView, TaskView
 from makegood.testing import halting
 from tests.processes import books, floor, tables
+from tests.processes.nursery import Forked, Nursery
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE = 15.0
+Process = subprocess.Popen[bytes] | Forked
 QUICK: Mapping[str, object] = {
     "every": 0.5,
     "lease": 2.0,
@@ -47,7 +49,7 @@ class Child:
 
     name: str
     folder: Path
-    process: "subprocess.Popen[bytes]"
+    process: Process
     store: str
 
     @property
@@ -137,6 +139,9 @@ class World:
     of_test: ClassVar[list["World"]] = []
     """The worlds of the running test, for its report."""
 
+    nursery: ClassVar[Nursery] = Nursery()
+    """Where its processes come from."""
+
     def __post_init__(self) -> None:
         World.of_test.append(self)
 
@@ -152,7 +157,7 @@ class World:
         return self._client
 
     async def __aenter__(self) -> Self:
-        """Make the books and the schema, open the client."""
+        """Make the books, and the schema if there is none; open the client."""
         self.service.create()
         self._client = Client(self.url, poll=0.1, migrate=True)
         await self._client.open()
@@ -192,19 +197,29 @@ class World:
         }
         environment |= {"FLOOR_FOLDER": str(self.folder)}
         environment |= {**self.environment, **(settings or {})}
-        leash = [sys.executable, "-m", "tests.processes.leash", *(["--plain-user"] if plain_user else [])]
-        with (self.folder / f"{name}.log").open("wb") as log:
-            process = subprocess.Popen(
-                [*leash, *command],
+        log = self.folder / f"{name}.log"
+        process: Process
+        if plain_user:
+            process = self._as_plain_user(command, log, environment)
+        else:
+            process = World.nursery.launch(
+                list(command), folder=self.folder, log=log, environment=environment
+            )
+        child = self.children[name] = Child(name, self.folder, process, self.url)
+        return child
+
+    def _as_plain_user(self, command: Iterable[str], log: Path, environment: Mapping[str, str]) -> Process:
+        """Start a program anew: root's powers can only be left behind then."""
+        with log.open("wb") as out:
+            return subprocess.Popen(
+                [sys.executable, "-m", "tests.processes.leash", "--plain-user", *command],
                 cwd=self.folder,
                 stdin=subprocess.DEVNULL,
-                stdout=log,
+                stdout=out,
                 stderr=subprocess.STDOUT,
                 env=environment,
                 process_group=0,
             )
-        child = self.children[name] = Child(name, self.folder, process, self.url)
-        return child
 
     def start(
         self,
@@ -276,7 +291,7 @@ class World:
     async def ends(self, child: Child, limit: float = PATIENCE) -> int:
         """Wait until a process has ended by itself; return its exit code."""
         await self.until(lambda: not child.alive(), f"{child.name} ends", limit=limit)
-        return int(child.process.returncode)
+        return child.process.wait()
 
     async def ended(self, task: TaskHandle[Any], state: str, limit: float = PATIENCE) -> TaskView:
         """Wait until a task is at rest, and see that it is in ``state``."""

@@ -1,10 +1,7 @@
 """What the tests of replicas do with a store: submit under load, wait for ends, compare the books with the record."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
-from typing import Any
-
-import pytest
+from collections.abc import Iterable
 
 import makegood as mg
 from makegood.errors import StoreUnavailableError
@@ -12,6 +9,7 @@ from makegood.handle import AT_REST
 from makegood.options import Options
 from makegood.store.records import Filter, TaskView
 from tests.replicas.service import STEPS, Order, Service, Shop
+from tests.waiting import until
 
 BRISK = Options(
     every="200ms",
@@ -24,16 +22,6 @@ BRISK = Options(
     starve="1m",
 )
 PATIENCE = 40.0
-
-
-async def until(condition: Callable[[], Awaitable[Any]], what: str) -> None:
-    """Wait until ``await condition()`` holds; fails after a while, naming ``what``."""
-    try:
-        async with asyncio.timeout(PATIENCE):
-            while not await condition():  # noqa: ASYNC110 - the server has no event for it
-                await asyncio.sleep(0)
-    except TimeoutError:
-        pytest.fail(f"waited in vain for {what}")
 
 
 class Load:

@@ -10,8 +10,9 @@ import pytest
 
 import makegood as mg
 from makegood.testing.replicas import ReplicaPair
-from tests.replicas.fleet import BRISK, Load, ended, until
+from tests.replicas.fleet import BRISK, Load, ended
 from tests.replicas.service import Order, Service, shop
+from tests.waiting import until
 
 UNTAKEN = "select count(*) from makegood.request where kind = 'do' and taken_by is null"
 

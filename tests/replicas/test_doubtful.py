@@ -10,8 +10,9 @@ import makegood as mg
 from makegood.store.postgres import PostgresStore
 from makegood.testing.replicas import ReplicaPair
 from tests.conformance.builders import draft
-from tests.replicas.fleet import BRISK, Load, balanced, ended, gather, until
+from tests.replicas.fleet import BRISK, Load, balanced, ended, gather
 from tests.replicas.service import Service, shop
+from tests.waiting import until
 
 WAITING = "select pid from pg_stat_activity where wait_event = 'SyncRep' and datname = current_database()"
 CANCEL = f"select count(pg_cancel_backend(pid)) from ({WAITING}) w"

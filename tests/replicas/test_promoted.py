@@ -10,8 +10,9 @@ import makegood as mg
 from makegood.errors import StoreUnavailableError
 from makegood.store.postgres import PostgresStore
 from makegood.testing.replicas import ReplicaPair
-from tests.replicas.fleet import BRISK, Load, balanced, ended, gather, until
+from tests.replicas.fleet import BRISK, Load, balanced, ended, gather
 from tests.replicas.service import Order, Service, shop
+from tests.waiting import until
 
 WAITING = "select count(*) from pg_stat_activity where wait_event = 'SyncRep'"
 UNTAKEN = "select count(*) from makegood.request where kind = 'do' and taken_by is null"

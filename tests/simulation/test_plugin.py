@@ -13,6 +13,7 @@ import pytest
 from makegood import testing
 from makegood.errors import ConfigError
 from makegood.testing import crash_everywhere, crashing
+from tests.simulation.test_plugin_told import ALONE
 
 pytest_plugins = ["pytester"]
 
@@ -59,7 +60,7 @@ def folder(pytester: pytest.Pytester) -> pytest.Pytester:
 def run(folder: pytest.Pytester, text: str, *options: str, name: str = "test_it") -> pytest.RunResult:
     """Run pytest over a user's test file."""
     folder.makepyfile(**{name: HEAD + text})
-    return folder.runpytest_subprocess("-p", "no:cacheprovider", "-p", "no:randomly", *options)
+    return folder.runpytest_subprocess(*ALONE, *options)
 
 
 def test_a_good_workflow_passes_at_every_point(folder: pytest.Pytester) -> None:

@@ -24,7 +24,7 @@ from makegood.testing.loop import Loop
 from makegood.testing.users_proof import Proof, UnprovedError
 from makegood.testing.users_stage import Script, app_of
 from tests.simulation import shop_for_plugin as shop
-from tests.simulation.test_plugin_told import order, run
+from tests.simulation.test_plugin_told import ALONE, order, run
 
 pytest_plugins = ["pytester"]
 
@@ -129,7 +129,7 @@ def test_ctrl_c_is_raised_between_two_callbacks() -> None:
 def started(pytester: pytest.Pytester, text: str) -> "subprocess.Popen[bytes]":
     """Start pytest over a user's file, and return when a world of its test is played."""
     pytester.makepyfile(shop=Path(shop.__file__).read_text(encoding="utf-8"), test_it=HEAD + text)
-    command = (sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:randomly", "test_it.py")
+    command = (sys.executable, "-m", "pytest", *ALONE, "test_it.py")
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=pytester.path, start_new_session=True
     )
@@ -310,7 +310,7 @@ def test_an_option_that_cannot_be_meant_is_refused_once_before_any_test(
     pytester: pytest.Pytester, options: list[str], said: str
 ) -> None:
     pytester.makepyfile(test_it="def test_one(): pass\ndef test_two(): pass")
-    found = pytester.runpytest_subprocess("-p", "no:cacheprovider", *options)
+    found = pytester.runpytest_subprocess(*ALONE, *options)
     assert found.ret == pytest.ExitCode.USAGE_ERROR
     (line,) = [line for line in found.errlines if line]
     assert re.match(rf"ERROR: {re.escape(options[0])}.*{said}", line)

@@ -15,11 +15,14 @@ import makegood as mg
 from makegood.testing import World, crash_everywhere, crashing, simulate, users_limits, users_progress
 from makegood.testing.users_progress import Progress
 from makegood.testing.users_proof import Proof, UnprovedError
+from tests.clocks import HandClock
 from tests.simulation import shop_for_plugin as shop
 
 pytest_plugins = ["pytester"]
 
 SHOP = Path(__file__).with_name("shop_for_plugin.py")
+ALONE = [f"-pno:{plugin}" for plugin in ("cacheprovider", "randomly", "hypothesispytest", "anyio")]
+"""Without plugins that leave traces, change the order, or take as long to be imported as pytest itself."""
 HEAD = """
 import makegood as mg
 import pytest
@@ -70,7 +73,7 @@ def order(name: str = "test_order", workflow: str = "shop.place_order", first: s
 def run(pytester: pytest.Pytester, text: str, *options: str) -> str:
     """Run pytest over a user's test file and return what it printed."""
     pytester.makepyfile(shop=SHOP.read_text(encoding="utf-8"), test_it=HEAD + text)
-    found = pytester.runpytest_subprocess("-p", "no:cacheprovider", "-p", "no:randomly", *options)
+    found = pytester.runpytest_subprocess(*ALONE, *options)
     return "\n".join(found.outlines)
 
 
@@ -140,30 +143,14 @@ def test_attempts_are_a_number(wrong: Any) -> None:
             decorator(attempts=wrong)
 
 
-class Hours:
-    """A clock that is moved by hand."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def monotonic(self) -> float:
-        return self.now
-
-    def wall(self) -> float:
-        return self.now
-
-    def boot_id(self) -> str:
-        return ""
-
-
 def test_progress_is_told_late_and_ever_more_seldom_in_a_file() -> None:
     """After half a minute, then each time after as long again; how much is left; nothing when it is over."""
     said: list[str] = []
-    clock = Hours()
+    clock = HandClock(0.0)
     progress = Progress(said.append, said.append, clock=clock)
     progress.begin()
     for second in range(300):
-        clock.now = float(second)
+        clock.seconds = float(second)
         progress.tell(second, 300, "; why")
     progress.end()
     assert said == [
@@ -203,10 +190,10 @@ def told_by(reporter: Reporter | None) -> Progress:
 def test_on_a_terminal_one_line_is_written_again_and_taken_away_at_the_end() -> None:
     reporter = Reporter(isatty=True, showfspath=True)
     progress = told_by(reporter)
-    clock = progress.clock = Hours()
+    clock = progress.clock = HandClock(0.0)
     progress.begin()
     progress.tell(0, 10)
-    clock.now = 2.0
+    clock.seconds = 2.0
     progress.tell(1, 10)
     progress.end()
     assert [text for text in reporter.out if text != "newline"] == [

@@ -19,6 +19,7 @@ from makegood.telemetry import Telemetry
 from makegood.telemetry.catalogue import METRICS
 from makegood.telemetry.exposition import Gauges, prometheus
 from makegood.telemetry.serving import MOST_AT_ONCE, MOST_HEAD, Page, Server
+from tests.conformance.worlds import eventually
 from tests.telemetry.conftest import QUICK, Numbers, asked, watched
 
 BEATING = Options(heartbeat="10ms", life="1h", poll=None, leaderless=None, tell=None, drain="20s")
@@ -53,8 +54,7 @@ async def test_a_node_is_alive_before_it_is_ready_and_ready_once_it_has_started(
     assert telemetry.address == ""
     node = Node(None, store, roles=("scheduler",), options=QUICK, telemetry=telemetry)
     starting = asyncio.create_task(node.start())
-    while not telemetry.address:  # noqa: ASYNC110 - nobody rings when it listens
-        await asyncio.sleep(0)
+    await eventually(lambda: telemetry.address, "an address", seconds=20)
     assert await states(telemetry) == {"livez": 200, "readyz": 503, "startupz": 503}
     assert (await asked(telemetry.address, "/readyz"))[2] == "not ready: starting\n"
     go.set()

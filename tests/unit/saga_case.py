@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from msgspec.structs import asdict
+
 from makegood import saga
 from makegood.decision import Decision
 from makegood.messages import Act, Message, Request
@@ -35,6 +37,13 @@ def action(idx: int, *after: int, args: Template | None = None, guards: Any = ()
         guards=guards,
         policy=declared,
     )
+
+
+def changes(decision: Decision) -> dict[str, object]:
+    """Return what a Decision changes, however it was found: its fields, but for the empty ones and the stride."""
+    fields = asdict(decision)
+    del fields["stride"]
+    return {name: value for name, value in fields.items() if value}
 
 
 class Case:

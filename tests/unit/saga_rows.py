@@ -47,6 +47,7 @@ class Rows:
     def __init__(self, r: random.Random, record: Record) -> None:
         self.r = r
         self.record = record
+        self.shapes = saga.Shapes()
         given = {"b": r.random() < 0.5, "l": json.loads(r.choice(ITEMS))}
         plans = Planner(r).plan()
         self.steps = [Step(plan) for plan in plans]
@@ -89,6 +90,7 @@ class Rows:
     def claim(self) -> None:
         """A Scheduler takes the task (pending, or at rest with messages waiting), and decides at once."""
         self.held = held = saga.hold(self.task, self.load())
+        self.shapes.share(held)
         first = [Message("claim")] if self.task.state == "pending" else []
         if first and self.task.lost >= 3:
             first.append(Message("poison"))
@@ -154,6 +156,7 @@ class Rows:
             self.memory.clear()
             self._silence()
             self.held = held = saga.hold(self.task, self.load())
+            self.shapes.share(held)
             self.memory += saga.repair(held, self.inbox)
             return
         saga.apply(held, decision)

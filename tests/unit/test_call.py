@@ -13,24 +13,9 @@ from makegood.call import Call, Token, current_call, enter
 from makegood.clock import Clock
 from makegood.errors import CompleteByPassed, ConfigError, DefinitionError
 from makegood.messages import Request
+from tests.clocks import HandClock
 
 TASK = 7_000_000_000
-
-
-class Hands:
-    """A clock moved by hand."""
-
-    def __init__(self, now: float = 100.0) -> None:
-        self.now = now
-
-    def monotonic(self) -> float:
-        return self.now
-
-    def wall(self) -> float:
-        return self.now
-
-    def boot_id(self) -> str:
-        return "test"
 
 
 def running_loop() -> asyncio.AbstractEventLoop | None:
@@ -44,7 +29,7 @@ class Attempt:
     """An attempt with 30 seconds left, which the store lets extend or not."""
 
     def __init__(self, doing: Any = "do", *, grants: bool = True, **more: Any) -> None:
-        self.clock = Hands()
+        self.clock = HandClock(100.0)
         self.deadline = 130.0
         self.grants = grants
         self.asked: list[float] = []
@@ -58,7 +43,7 @@ class Attempt:
     async def extend(self, seconds: float) -> bool:
         self.asked.append(seconds)
         if self.grants:
-            self.deadline = self.clock.now + seconds
+            self.deadline = self.clock.seconds + seconds
         return self.grants
 
     def decoded(self, data: bytes) -> str:
@@ -84,7 +69,7 @@ def test_tokens_compare_by_generation_then_attempt() -> None:
 
 def test_headers_say_all_of_it() -> None:
     attempt = Attempt("undo", trace="00-ab-cd-01")
-    attempt.clock.now += 0.5
+    attempt.clock.seconds += 0.5
     shown = ids.show(TASK)
     assert attempt.call.headers == {
         "Idempotency-Key": f"s1-{shown}/charge-2/3/undo",
@@ -112,7 +97,7 @@ def test_a_late_result_is_decoded_for_the_undo() -> None:
     assert Attempt("undo").call.late_result is None
     assert Attempt("undo", late=b'"pay-7"').call.late_result == 'decoded "pay-7"'
     plain = Call(
-        Request(1, 0, "undo", 1, "a", "b", "c", "d", 1, 1.0, b"{}", late=b"[1]"), "s", 1, Attempt(), Hands(), None,
+        Request(1, 0, "undo", 1, "a", "b", "c", "d", 1, 1.0, b"{}", late=b"[1]"), "s", 1, Attempt(), HandClock(100.0), None,
     )  # fmt: skip
     assert plain.late_result == [1]
 
@@ -121,7 +106,7 @@ def test_remaining_seconds_are_never_negative_and_check_raises_then() -> None:
     attempt = Attempt()
     assert attempt.call.remaining() == 30.0
     attempt.call.check()
-    attempt.clock.now = 131.0
+    attempt.clock.seconds = 131.0
     assert attempt.call.remaining() == 0.0
     with pytest.raises(CompleteByPassed, match="complete-by of step charge-2 of task"):
         attempt.call.check()
@@ -211,7 +196,7 @@ def test_without_a_loop_as_in_a_unit_test_extending_works_too() -> None:
 async def test_a_thread_does_not_wait_for_an_extension_beyond_its_deadline() -> None:
     """The store may be away: the wait ends with the attempt, and says so."""
     attempt = Attempt()
-    attempt.clock.now = 129.999
+    attempt.clock.seconds = 129.999
     stuck = asyncio.Event()
 
     async def never(seconds: float) -> bool:

@@ -8,29 +8,14 @@ from hypothesis import strategies as st
 
 from makegood import ids
 from makegood.errors import DefinitionError, TaskNotFoundError
-
-
-class Still:
-    """A clock that stands still, or goes back."""
-
-    def __init__(self) -> None:
-        self.now = 1_800_000_000.0
-
-    def wall(self) -> float:
-        return self.now
-
-    def monotonic(self) -> float:
-        return 0.0
-
-    def boot_id(self) -> str:
-        return "test"
+from tests.clocks import HandClock
 
 
 def test_ids_rise_within_a_process_even_when_the_clock_goes_back() -> None:
-    clock = Still()
+    clock = HandClock()
     drawer = ids.TaskIds(clock, random.Random(1))
     drawn = [drawer.draw() for _ in range(100)]
-    clock.now -= 3600
+    clock.wall_seconds -= 3600
     drawn += [drawer.draw() for _ in range(100)]
     assert drawn == sorted(set(drawn))
     assert all(0 < one < 2**63 for one in drawn)

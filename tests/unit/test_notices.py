@@ -43,7 +43,7 @@ def test_each_state_that_is_come_to_is_told_once_in_order() -> None:
 def test_who_asked_for_nothing_is_told_nothing() -> None:
     case = Case(action(0))
     case.done(0)
-    assert case.last.notices == []
+    assert not case.last.notices
     assert (case.task.told, case.task.notified) == ("", 0)
 
 

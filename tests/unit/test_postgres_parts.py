@@ -16,24 +16,9 @@ from makegood.store.postgres.lanes import Pauses, Tasks
 from makegood.store.postgres.link import Address
 from makegood.store.postgres.statement import PARTS, joined, numbers, parameters, place, statement
 from makegood.store.postgres.together import Together
+from tests.clocks import HandClock
 
 SERVER = "PostgreSQL at db:5432, database x, user me"
-
-
-class Hands:
-    """A clock moved by hand."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def monotonic(self) -> float:
-        return self.now
-
-    def wall(self) -> float:
-        return self.now
-
-    def boot_id(self) -> str:
-        return "boot"
 
 
 @pytest.mark.parametrize(
@@ -141,19 +126,21 @@ def test_a_place_holds_index_and_attempt(idx: int, attempt: int) -> None:
     assert both < 2**63
 
 
-def test_a_statement_has_the_parameters_that_it_says() -> None:
+@pytest.mark.parametrize("looks", [True, False])
+def test_a_statement_has_the_parameters_that_it_says(looks: bool) -> None:
     """Every parameter from the first to the last appears (the moves of events are one); a part that is absent adds none."""
-    all_parts = statement(tuple(PARTS))
+    all_parts = statement(tuple(PARTS), looks=looks)
     count = 8 + 2 + 2 + 6 + 1 + sum(parameters(part.columns) for part in PARTS.values())
     assert all(f"${n}" in all_parts for n in range(1, count + 1))
     assert f"${count + 1}" not in all_parts
     assert "@" not in all_parts
-    assert "$13" not in statement(())
-    assert statement(("event",)).count("insert into") == 1
+    assert "$13" not in statement((), looks=looks)
+    assert statement(("event",), looks=looks).count("insert into") == 1
+    assert ("there as" in all_parts) is looks
 
 
 def test_a_look_begins_a_little_below_what_was_passed_and_now_and_then_at_the_bottom() -> None:
-    clock = Hands()
+    clock = HandClock(0.0)
     floors = Floors(clock, 10)
     assert floors.due("claims")  # the first look
     assert floors.floor("a") == -1
@@ -163,9 +150,9 @@ def test_a_look_begins_a_little_below_what_was_passed_and_now_and_then_at_the_bo
     assert floors.floor("b") == -1
     assert not floors.due("claims")
     assert floors.due("claims", empty=True)
-    clock.now = 0.9
+    clock.seconds = 0.9
     assert not floors.due("claims")
-    clock.now = 1.1
+    clock.seconds = 1.1
     assert floors.due("claims")
 
 

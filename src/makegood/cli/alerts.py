@@ -2,7 +2,8 @@
 
 import asyncio
 import uuid
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
 
 import click
 
@@ -17,6 +18,8 @@ from makegood.messages import Alert
 from makegood.store.records import AlertView, AuditView
 from makegood.telling import Teller
 from makegood.webhook import Webhook
+
+View = TypeVar("View", AlertView, AuditView)
 
 _LOOK = 0.2
 
@@ -76,15 +79,7 @@ def alerts(
         click.get_current_context().exit(asyncio.run(_acknowledge(cli, (*ack, *others), who, why)))
     if test:
         click.get_current_context().exit(asyncio.run(_test(cli, timeout)))
-
-    async def look() -> list[AlertView]:
-        async with looking(cli) as client:
-            found = await client.alerts(task_id, ended=everything, limit=limit)
-            if task_id is not None and not found:
-                await client.task(task_id).status()  # raises when there is no such task
-            return found
-
-    found = asyncio.run(look())
+    found = _look(cli, task_id, lambda client: client.alerts(task_id, ended=everything, limit=limit))
     if cli.json:
         cli.out.document([shapes.alert(view) for view in found])
         return
@@ -98,6 +93,19 @@ def alerts(
         cli.note(
             "`makegood task show ID` says what can be done about a task, `makegood alerts --ack ID` that you do it"
         )
+
+
+def _look(cli: Cli, task_id: str | None, read: Callable[[Client], Awaitable[list[View]]]) -> list[View]:
+    """Return what is read of all tasks, or of one: nothing at all is an error when there is no such task."""
+
+    async def look() -> list[View]:
+        async with looking(cli) as client:
+            found = await read(client)
+            if task_id is not None and not found:
+                await client.task(task_id).status()  # raises when there is no such task
+            return found
+
+    return asyncio.run(look())
 
 
 def state_of(view: AlertView) -> str:
@@ -195,15 +203,7 @@ async def _told(client: Client, mark: str, limit: float, *, webhook: bool) -> Al
 @pass_cli
 def audit(cli: Cli, /, *, task_id: str | None, limit: int) -> None:
     """Show what operators did, newest first: who, when, why, and what became of it."""
-
-    async def look() -> list[AuditView]:
-        async with looking(cli) as client:
-            found = await client.audit(task_id, limit=limit)
-            if task_id is not None and not found:
-                await client.task(task_id).status()  # raises when there is no such task
-            return found
-
-    found = asyncio.run(look())
+    found = _look(cli, task_id, lambda client: client.audit(task_id, limit=limit))
     if cli.json:
         cli.out.document([shapes.audit(view) for view in found])
         return

@@ -126,7 +126,7 @@ async def _ended(
         return exits.TIMED_OUT, {**shape, "code": exits.TIMED_OUT}, ""
     code = exits.DONE if state == bulk.end else exits.outcome(state)
     found = await task.status()
-    why = "; ".join(text for text in (found.task.cause, *remedies.trouble(found)) if text) if code else ""
+    why = remedies.reasons(found) if code else ""
     ended = {"state": state, "cause": found.task.cause, **remedies.outcome(cli, found), "code": code}
     return code, shape | ended, f": {why}" if why else ""
 

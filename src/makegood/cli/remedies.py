@@ -57,6 +57,11 @@ def trouble(found: TaskDetail) -> list[str]:
     return [*said[:MOST], f"and {more} more"] if more > 0 else said
 
 
+def reasons(found: TaskDetail) -> str:
+    """Say why a task is as it is: its cause, and the trouble with its steps; "" when nothing is known."""
+    return "; ".join(text for text in (found.task.cause, *trouble(found)) if text)
+
+
 def _of_step(step: StepView, cause: str) -> str:
     if step.state == "undo_failed":
         return f"the undo of {step.name} failed: {short(step.error or 'no reason recorded')}"

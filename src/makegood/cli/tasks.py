@@ -279,9 +279,7 @@ def _what_failed(view: TaskView, found: TaskDetail | None) -> tuple[int | None, 
     """Return failures and cause as the list shows them; of a task that goes, or went, backward with what is wrong with its undo."""
     if found is None:
         return view.failure_count or None, view.cause
-    return remedies.failures(found) or None, "; ".join(
-        text for text in (view.cause, *remedies.trouble(found)) if text
-    )
+    return remedies.failures(found) or None, remedies.reasons(found)
 
 
 @click.command()

@@ -186,6 +186,7 @@ class SyncElection:
             with self._turn:
                 if self._turn.wait_for(lambda: not self._calls, _AGAIN):
                     break
+        self._loop.run(_end_generators, _INSTEAD)
         close = getattr(self._election.leases, "close", None)
         if close is not None:
             self._loop.run(close, _INSTEAD)
@@ -314,6 +315,10 @@ async def _cancel_all() -> None:
     for task in going:
         task.cancel()
     await asyncio.gather(*going, return_exceptions=True)
+
+
+async def _end_generators() -> None:
+    """End the generators of calls that were cancelled. Once all are over: none may begin any more."""
     await asyncio.get_running_loop().shutdown_asyncgens()
 
 

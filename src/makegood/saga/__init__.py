@@ -21,5 +21,16 @@ from makegood.saga.acts import lawful
 from makegood.saga.birth import Beginnings
 from makegood.saga.deciding import decide, progressed, put_to_error
 from makegood.saga.held import apply, hold, repair
+from makegood.saga.straight import Shapes
 
-__all__ = ["Beginnings", "apply", "decide", "hold", "lawful", "progressed", "put_to_error", "repair"]
+__all__ = [
+    "Beginnings",
+    "Shapes",
+    "apply",
+    "decide",
+    "hold",
+    "lawful",
+    "progressed",
+    "put_to_error",
+    "repair",
+]

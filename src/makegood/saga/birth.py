@@ -10,15 +10,13 @@ from collections.abc import Sequence
 import msgspec
 from msgspec.structs import replace
 
-from makegood import codec
 from makegood.decision import Decision
 from makegood.errors import MissingValueError
-from makegood.messages import Message, Request
+from makegood.messages import Message
 from makegood.saga.deciding import decide
 from makegood.saga.held import hold
-from makegood.task import Held, Ref, Step, StepPlan, Task
-
-_SHAPES = 100
+from makegood.saga.straight import SHAPES, fills, request_of, sent_of
+from makegood.task import Held, Sent, Step, StepPlan, Task
 
 
 def begun(held: Held) -> Decision | None:
@@ -46,11 +44,12 @@ def _dispatched(step: Step) -> bool:
 
 
 class _Shape(msgspec.Struct):
-    """What tasks with these very steps have in common when they begin."""
+    """What tasks with these very steps have in common when they begin. ``sent``: the steps that are dispatched, in their order."""
 
     plans: Sequence[StepPlan]
     held: Held
     begun: Decision
+    sent: Sequence[Sent]
 
 
 class Beginnings:
@@ -67,20 +66,28 @@ class Beginnings:
         shape = self._shapes.get(id(plans))
         if shape is not None and shape.plans is plans and _alike(shape.begun.before, task):
             try:
-                requests = [_asked(request, task, plans) for request in shape.begun.requests]
-            except MissingValueError:  # decided as any other: such a step fails
+                requests = [request_of(sent, task, shape.held.steps, {}) for sent in shape.sent]
+            except (MissingValueError, IndexError):  # decided as any other: such a step fails
                 requests = []
             if requests:
                 known, first = shape.held, shape.begun
-                held = Held(task, known.steps.copy(), known.followers, known.open.copy(), known.left)
+                held = Held(
+                    task, known.steps.copy(), known.followers, known.open.copy(), known.left, known.strides
+                )
                 after = replace(task, state="processing", timed=first.task.timed)
                 return held, Decision(task, after, first.steps, requests=requests, moves=first.moves)
         held = hold(task, map(Step, plans))
         decision = begun(held)
         if decision is not None and all(plan.kind == "action" for plan in plans):
-            copied = Held(task, held.steps.copy(), held.followers, held.open.copy(), held.left)
-            self._shapes[id(plans)] = _Shape(plans, copied, decision)
-            if len(self._shapes) > _SHAPES:
+            held.strides = {}
+            dispatched = [held.steps[request.idx] for request in decision.requests]
+            if all(map(fills, dispatched)):
+                copied = Held(
+                    task, held.steps.copy(), held.followers, held.open.copy(), held.left, held.strides
+                )
+                sent = [sent_of(task, step) for step in dispatched]
+                self._shapes[id(plans)] = _Shape(plans, copied, decision, sent)
+            if len(self._shapes) > SHAPES:
                 self._shapes.popitem(last=False)
         return held, decision
 
@@ -97,16 +104,3 @@ def _alike(one: Task, other: Task) -> bool:
         and not other.timed
         and not other.lost
     )
-
-
-def _asked(request: Request, task: Task, plans: Sequence[StepPlan]) -> Request:
-    """Return the request of the same first step of another task."""
-    template = plans[request.idx].args
-
-    def given(ref: Ref) -> bytes:
-        if ref.of == "input" and 0 <= ref.index < len(task.inputs):
-            return task.inputs[ref.index]
-        raise MissingValueError(f"there is no {ref.of} {ref.index}")
-
-    args = request.args if template is None else codec.fill(template, given)
-    return replace(request, task=task.id, args=args, priority=task.priority, trace=task.trace)

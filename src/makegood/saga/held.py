@@ -40,8 +40,16 @@ def hold(task: Task, steps: Iterable[Step]) -> Held:
 
 def apply(held: Held, decision: Decision) -> None:
     """Put a committed Decision into what is held, in place."""
-    held.task = decision.task
-    steps, followers, opened, passed = held.steps, held.followers, held.open, rules.PASSED
+    held.task, stride = decision.task, decision.stride
+    steps, opened = held.steps, held.open
+    if stride is not None:  # one step has passed, and no other
+        for idx, step in decision.steps.items():
+            steps[idx] = step
+        held.left -= 1
+        for sent in stride.sent:
+            opened[sent.idx] -= 1
+        return
+    followers, passed = held.followers, rules.PASSED
     for idx, step in decision.steps.items():
         was, now = steps[idx].state in passed, step.state in passed
         steps[idx] = step

@@ -13,7 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from makegood import codec
-from makegood.decision import Decision
+from makegood.decision import OpenDecision
 from makegood.errors import IllegalTransitionError, MissingValueError
 from makegood.messages import Alert, Message, Request
 from makegood.notices import told
@@ -54,7 +54,7 @@ class Work:
     def __init__(self, held: Held) -> None:
         self.held = held
         self.task: Task = held.task
-        self.out = Decision(held.task, held.task)
+        self.out = OpenDecision(held.task, held.task)
         self.free: list[int] = []
         self.ready: list[int] = []
         self.doubts: list[int] = []

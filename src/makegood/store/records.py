@@ -98,8 +98,8 @@ returns a Decision for each. Pure and quick: it may run on the store's own threa
 
 @dataclass(slots=True)
 class Batch:
-    """One commit of a Scheduler. ``local`` holds (task, idx, attempt) of requests that are handed over in memory: their rows
-    are born taken by ``node``, without a body. ``decide`` may add to it. ``decisions``: at most one per task.
+    """One commit of a Scheduler. Requests that are handed over in memory are all those of a Decision that is ``handed``, and those of others whose
+    (task, idx, attempt) stands in ``local``: their rows are born taken by ``node``, without a body. ``decide`` may change it. ``decisions``: at most one per task.
     """
 
     node: int

@@ -6,6 +6,7 @@ interner decodes each only once and shares the record. The yes/no fields of a st
 
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, TypeVar
 
 import msgspec
@@ -259,6 +260,16 @@ def starved_alerts(
     return list(first.values())
 
 
+def whole(d: Decision, local: Collection[tuple[int, int, int]], claimed: Collection[int]) -> bool:
+    """Return whether a Decision is written as its stride says: not if only some of what it asks for is handed over in memory
+    (``local``), or more of the task is to be written.
+    """
+    task = d.before
+    if d.stride is None or task.lost or task.id in claimed:
+        return False
+    return d.handed or not local or not any((task.id, r.idx, r.attempt) in local for r in d.requests)
+
+
 UNCLAIMED = "unclaimed"
 """What stands for it, beside the names of causes, that tasks wait and no Scheduler lives."""
 
@@ -269,6 +280,7 @@ def unclaimed(after: float) -> list[AlertRow]:
     return alerts([Alert("no_scheduler", text=text)])
 
 
+@lru_cache(maxsize=1000)  # asked several times for each step, and looked up by it: the same text, hashed once
 def address(app: str, agent: str) -> str:
     """Return an agent's address, under which its requests wait: agents of two apps may share a name."""
     return f"{app}/{agent}"

@@ -276,9 +276,7 @@ def _remember(config: Any, proof: Proof) -> None:
     """Leave with the plugin what undos ran in the worlds of this test: at its end it tells of those that ran in none of any test."""
     plugin = config.pluginmanager.get_plugin("makegood")
     if plugin is not None:
-        known = config.stash.setdefault(plugin.UNDOS, {})
-        for action, ran in proof.undone.items():
-            known[action] = known.get(action, False) or ran
+        plugin.remember(config, proof.undone)
 
 
 def _script(

@@ -16,13 +16,12 @@ from typing import Any, Final
 
 import click
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from makegood.testing.checker import timeline
 from makegood.testing.faults import Plan, Point
 from makegood.testing.quiet import quiet
-from makegood.testing.spreading import lumps, spread
+from makegood.testing.spreading import bar, lumps, spread
 from makegood.testing.storm import ONCE, SERVICES_OF_STORM, orders, storm_app
 from makegood.testing.swarm import LAYOUTS, calm
 from makegood.testing.world import Outcome, World, empty_store
@@ -223,17 +222,10 @@ def main(  # click passes all by name
             raise click.UsageError("--trace needs --point: everything that happened in every run is too much")
         sys.exit(max(_tell(blow, last=None) for blow in blows))
     tally, began = Tally(), time.perf_counter()
-    console = Console(stderr=True)
-    with Progress(
-        TextColumn("everywhere"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.description}"),
-        console=console, disable=as_json or not console.is_terminal,
-    ) as progress:  # fmt: skip
-        bar = progress.add_task("", total=len(blows))
+    with bar("everywhere", len(blows), hidden=as_json) as more:
         for part in spread(several, lumps(blows, _CHUNK), processes):
             tally.merge(part)
-            progress.update(
-                bar, advance=part.runs, description=f"{len(tally.failed)} failed" if tally.failed else ""
-            )
+            more(part.runs, f"{len(tally.failed)} failed" if tally.failed else "")
     seconds = time.perf_counter() - began
     if as_json:
         click.echo(json.dumps(_as_json(tally, seconds), indent=2))

@@ -27,6 +27,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
@@ -143,7 +144,32 @@ class _User:
         return made
 
 
-class PrivateServer:
+class Passing(ABC):
+    """What a ``with`` block starts and throws away, also when the start itself fails."""
+
+    @abstractmethod
+    def start(self) -> None:
+        """Start it."""
+
+    @abstractmethod
+    def discard(self) -> None:
+        """Stop it at once and delete what it has written, however far it has come."""
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.discard()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.discard()
+
+
+class PrivateServer(Passing):
     """A PostgreSQL server in a temporary folder. An ``with`` block starts it and throws it away; so does the program's end.
 
     ``settings``: more for postgresql.conf. ``database``: one to begin with. ``folder``: where to make the temporary one.
@@ -166,19 +192,6 @@ class PrivateServer:
         self._postmaster: subprocess.Popen[bytes] | None = None
         self.folder: Path | None = None
         self.port = 0
-
-    def __enter__(self) -> Self:
-        try:
-            self.start()
-        except BaseException:
-            self.discard()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.discard()
 
     # What it is called
 

@@ -16,11 +16,9 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from makegood.errors import ConfigError, StoreUnavailableError
-from makegood.testing.postgres import PrivateServer, programs
+from makegood.testing.postgres import Passing, PrivateServer, programs
 
 STANDBY = "makegood_standby"
 """The name under which the standby tells its primary who it is."""
@@ -44,7 +42,7 @@ def missing() -> str:
     return f"there is no pg_basebackup in {folder}: install PostgreSQL's server package (Debian: apt-get install postgresql)"
 
 
-class ReplicaPair:
+class ReplicaPair(Passing):
     """A primary with a streaming standby. ``synchronous``: a commit is acknowledged when the standby has it as well.
 
     ``settings``: more for both servers' postgresql.conf. The ``with`` block starts them and throws them away.
@@ -67,19 +65,6 @@ class ReplicaPair:
             database=database, settings={**_SETTINGS, **(settings or {})}, folder=folder
         )
         self._standby: PrivateServer | None = None
-
-    def __enter__(self) -> Self:
-        try:
-            self.start()
-        except BaseException:
-            self.discard()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.discard()
 
     @property
     def standby(self) -> PrivateServer:

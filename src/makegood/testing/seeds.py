@@ -15,12 +15,11 @@ from typing import Any
 
 import click
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from makegood.testing.checker import Batch, timeline
 from makegood.testing.quiet import quiet
 from makegood.testing.shrinking import shrunk
-from makegood.testing.spreading import lumps, spread
+from makegood.testing.spreading import bar, lumps, spread
 from makegood.testing.storm import ONCE, SERVICES_OF_STORM, orders, storm_app
 from makegood.testing.swarm import Swarm
 from makegood.testing.world import Orders, Outcome, World, drawn, empty_store
@@ -164,19 +163,10 @@ def main(  # click passes all by name
         sys.exit(_single(one, only, trace=trace, as_json=as_json))
     tally = Tally()
     began = time.perf_counter()
-    console = Console(stderr=True)
-    with Progress(
-        TextColumn("storms"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.description}"),
-        console=console, disable=as_json or not console.is_terminal,
-    ) as progress:  # fmt: skip
-        bar = progress.add_task("", total=seeds)
+    with bar("storms", seeds, hidden=as_json) as more:
         for part in spread(partial(several, only=only), lumps(range(first, first + seeds), _LUMP), processes):
             tally.merge(part)
-            progress.update(
-                bar,
-                advance=part.batch.runs,
-                description=f"{len(tally.failed)} failed" if tally.failed else "",
-            )
+            more(part.batch.runs, f"{len(tally.failed)} failed" if tally.failed else "")
     tally.seconds = time.perf_counter() - began
     if as_json:
         click.echo(json.dumps(tally.as_json(), indent=2))

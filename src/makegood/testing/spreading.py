@@ -1,8 +1,12 @@
-"""Many independent worlds, run in several processes."""
+"""Many independent worlds, run in several processes, and how far they are."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from typing import TypeVar
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -27,3 +31,19 @@ def spread(work: Callable[[T], R], items: Iterable[T], processes: int) -> Iterat
         return
     with ProcessPoolExecutor(processes) as pool:
         yield from pool.map(work, items)
+
+
+@contextmanager
+def bar(name: str, total: int, *, hidden: bool) -> Iterator[Callable[[int, str], None]]:
+    """Show on stderr how far it is, if that is a terminal. What it gives is told how many more are done, and a word about all."""
+    console = Console(stderr=True)
+    with Progress(
+        TextColumn(name), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.description}"),
+        console=console, disable=hidden or not console.is_terminal,
+    ) as progress:  # fmt: skip
+        task = progress.add_task("", total=total)
+
+        def more(done: int, told: str) -> None:
+            progress.update(task, advance=done, description=told)
+
+        yield more

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 from makegood.errors import FencedOffError, StoreUnavailableError
 from makegood.messages import Message, Request
 from makegood.store.records import Batch, Committed, Offer, Taken
+from makegood.store.rows import address
 from makegood.store.sqlite.bell import Bell, Heard
 from makegood.store.sqlite.threads import Line, Operation
 from makegood.store.sqlite.transaction import Transaction
@@ -338,18 +339,18 @@ class Wire:
         room = {offer.agent: offer.slots for offer in offers}
         arrived = Taken((), taken.again)
         for request in taken:
-            room[f"{request.app}/{request.agent}"] -= 1
-            able = ("drop",) if f"{request.app}/{request.agent}" in world.once else ("drop", "duplicate")
+            room[owner := address(request.app, request.agent)] -= 1
+            able = ("drop",) if owner in world.once else ("drop", "duplicate")
             struck = world.message("request", able)
             if struck == "duplicate":
                 self._again.append((now + world.draw() * 5.0, request))
             if struck != "drop":
                 arrived.append(request)
         for due, request in list(self._again):
-            address = f"{request.app}/{request.agent}"
-            if due <= now and room.get(address, 0) > 0:
+            owner = address(request.app, request.agent)
+            if due <= now and room.get(owner, 0) > 0:
                 self._again.remove((due, request))
-                room[address] -= 1
+                room[owner] -= 1
                 arrived.append(request)
         return arrived
 

@@ -44,6 +44,10 @@ KINDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 USUAL: Final = ("kill", "stop", "ambiguous", "duplicate", "late")
 _CALLS: Final = ("do at", "undo at", "probe at")
 _CALM: Final = "a calm world, in which nothing ever fails"
+_CHANCE: Final = (
+    "Chance (uuid4, random), the time of day, or state that outlives a run does that: make your fake inside the test, and use "
+    "random.Random(world.seed)"
+)
 _LIVELIEST, _LAZIEST = 1.0, 60.0
 
 
@@ -226,8 +230,7 @@ class Proof:
         if lost or not played.outcome.faults:
             raise UnprovedError(
                 f"{self.name} does not take the same way twice: fault point {point.number} was {point.name!r} in {point.process}, now it is "
-                f"{lost[0].name if lost else 'not reached'!r}. Chance, the time of day, or state that outlives a run does that: make your "
-                f"fake inside the test, and use random.Random(world.seed)"
+                f"{lost[0].name if lost else 'not reached'!r}. {_CHANCE}"
             )
         if played.wrong:
             again = f"{seed}/{point.number}/{strike.what.replace(' ', '-')}"
@@ -239,10 +242,7 @@ class Proof:
         """Play a world that has failed again; returns what is said when it holds then: chance had a part in it that no seed decides."""
         if self.play(seed, swarm, plan).wrong:
             return ""
-        return (
-            ". PLAYED AGAIN IT HELD: the test or its workflow does not take the same way twice. Chance (uuid4, random), the time of day, or "
-            "state that outlives a run does that: make your fake inside the test, and use random.Random(world.seed)"
-        )
+        return f". PLAYED AGAIN IT HELD: the test or its workflow does not take the same way twice. {_CHANCE}"
 
     # -- storms ------------------------------------------------------------------------------------------------------------
 

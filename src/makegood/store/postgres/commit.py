@@ -1,9 +1,9 @@
 """A Scheduler's batch: fences, claims, and the search for a Decision whose values the database refuses.
 
-Without a claim the batch is one statement and one round trip. With a claim it is an explicit transaction: find and lock
-the tasks, read them, decide, write everything with the same one statement, COMMIT. When the database refuses a value, the
-whole is done again with savepoints, and the guilty task is found by bisection; it is put to error, since the same Decision
-would be refused for ever.
+Without a claim the batch is one statement and one round trip; when a request is missing that a reply has used up, a second one
+finds the losers, and a third writes the rest. With a claim it is an explicit transaction: find and lock the tasks, read them,
+decide, write everything with the same one statement, COMMIT. When the database refuses a value, the whole is done again with
+savepoints, and the guilty task is found by bisection; it is put to error, since the same Decision would be refused for ever.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,7 +16,7 @@ from makegood.store import rows
 from makegood.store.ageing import Ageing
 from makegood.store.postgres import claim, notices
 from makegood.store.postgres.alerts import raise_
-from makegood.store.postgres.faults import is_data
+from makegood.store.postgres.faults import MISSING, is_data
 from makegood.store.postgres.floors import Floors
 from makegood.store.postgres.transaction import Transaction, within
 from makegood.store.postgres.writing import Writing
@@ -93,11 +93,18 @@ class Commit:
 
     async def _at_once(self, tx: Transaction) -> Committed:
         decisions: Sequence[Decision] = self.batch.decisions
+        looks = False
         while decisions:
             self.written = writing = Writing(self.batch.node, self.batch.local, {})
             writing.collect(decisions)
             tx.sent = True
-            written = await writing.write(tx, mark=True)
+            try:
+                written = await writing.write(tx, mark=True, looks=looks)
+            except MISSING:
+                if looks:  # it was judged in this very moment
+                    raise
+                looks, tx.sent = True, False
+                continue
             if not written.lost:
                 self.done.withdrawn = written.withdrawn
                 break
@@ -152,6 +159,11 @@ class Commit:
                 writing.collect(decisions)
                 last = not self.careful and not self.done.guilty
                 written = await writing.write(tx, mark=last)
+            except MISSING:
+                if not self.careful:
+                    raise
+                await tx.connection.execute("ROLLBACK TO SAVEPOINT apart")  # judged in this very moment
+                continue
             except Exception as fault:
                 if not self.careful or not is_data(fault):
                     raise

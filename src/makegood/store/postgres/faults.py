@@ -40,6 +40,9 @@ PASSING = (
 AWAY = (pg.InsufficientResourcesError, pg.ReadOnlySQLTransactionError)
 """Certainly rolled back: disk full, out of memory or connections, or the server is a replica now."""
 
+MISSING = pg.DivisionByZeroError
+"""What a statement that deletes rows raises on purpose when one of them is not there (see ``statement``): certainly rolled back."""
+
 DATA = (
     pg.DataError,
     pg._base.DataError,  # noqa: SLF001 - what the driver raises for values that it cannot encode

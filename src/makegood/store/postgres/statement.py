@@ -8,10 +8,12 @@ its statement, so that the usual batch is short. The statement takes its decisio
            lets a take-over go ahead that then reads the state before this commit.
 ``there``  looks which of the request rows that replies have used up are still there, unjudged.
 ``at``     says ``ok`` when nothing is missing, and reads the clock: after the locks.
+``gone``   deletes the rows that are used up.
 
 Every part writes only when it is ok; otherwise nothing is written, the answer names what is held and there, and
-the batch is tried again without the losers. A request row that is judged in the very moment between ``there`` and its
-deletion (``gone``) makes the whole statement fail by a division by zero, and it is tried anew.
+the batch is tried again without the losers. A request row that is not there any more when it is to be deleted makes the whole
+statement fail by a division by zero, and it is tried anew. So a batch is first tried without ``there``, which costs as much as
+the deletion: that a row is missing is rare. It is then found out by the statement that looks.
 
 Numbers travel as the text of an array, the index and attempt of a row in one number (its *place*), and the byte strings of a
 column joined to one, each named by a number (its *span*): a driver looks at each element of an array several times, and the
@@ -304,12 +306,9 @@ held as (
     select t.id from @held join makegood.task t on t.id between x.task and x.task and t.epoch = x.epoch and t.locked_by is not distinct from $5
     for no key update of t
 ),
-there as (
-    select x.task, x.place from @consumed
-        join makegood.request r on (r.task, r.idx, r.attempt) between (x.task, @idx, @attempt) and (x.task, @idx, @attempt) and r.kind <> 'timer'
-),
+@there
 ok as materialized (
-    select (select count(*) from lane) = 1 and (select count(*) from held) = $7 and (select count(*) from there) = $8 as ok
+    select (select count(*) from lane) = 1 and (select count(*) from held) = $7@all_there as ok
 ),
 at as materialized (select ok, extract(epoch from clock_timestamp())::float8 as now from ok),
 gone as (
@@ -317,16 +316,24 @@ gone as (
     where at.ok and (r.task, r.idx, r.attempt) between (x.task, @idx, @attempt) and (x.task, @idx, @attempt) and r.kind <> 'timer' returning 1
 ),
 """
+_THERE = """there as (
+    select x.task, x.place from @consumed
+        join makegood.request r on (r.task, r.idx, r.attempt) between (x.task, @idx, @attempt) and (x.task, @idx, @attempt) and r.kind <> 'timer'
+),
+"""
+_ALL_THERE = " and (select count(*) from there) = $8"
+_MISSING = "case when not at.ok then array(select array[task, place] from there) end"
 _TAIL = """
 mark as (
     update makegood.writer w
-    set number = $3 / case when (select count(*) from gone) = $8 then 1 else 0 end, at = at.now, outcome = @withdrawn
+    set number = $3, at = at.now, outcome = @withdrawn
     from at where at.ok and w.id = $1 and $6
     returning (select count(pg_notify('makegood', topic)) from unnest($4::text[]) topic)
 )
 select at.ok, (select count(*) from lane) as lane, (select count(*) from mark) as marked, @withdrawn as withdrawn,
+    1 / case when at.ok and (select count(*) from gone) <> $8 then 0 else 1 end as all_gone,
     case when not at.ok then array(select id from held) end as held,
-    case when not at.ok then array(select array[task, place] from there) end as there
+    @missing as there
 from at
 """
 _FIRST = 9
@@ -397,15 +404,15 @@ def unnested(columns: Columns, first: int) -> str:
 
 
 @lru_cache(maxsize=1000)
-def statement(names: tuple[str, ...]) -> str:
-    """Return the statement with these parts.
+def statement(names: tuple[str, ...], *, looks: bool) -> str:
+    """Return the statement with these parts. ``looks``: whether it looks what is there before it deletes; if not, "there" is null.
 
     Parameters: lane, number before, number, topics, node, whether to mark, how many are held, how many consumed; the columns
     of HELD; those of CONSUMED; those of KINDS, if there are requests; the moves, if there are events; then those of each part. It returns one
     row: ok, lane (found), marked, withdrawn (their ``n``), held, there (task and place).
     """
     first = _FIRST
-    text = _HEAD.replace("@held", unnested(HELD, first))
+    text = _HEAD.replace("@there\n", _THERE if looks else "").replace("@held", unnested(HELD, first))
     first += parameters(HELD)
     text = text.replace("@consumed", unnested(CONSUMED, first))
     first += parameters(CONSUMED)
@@ -424,4 +431,7 @@ def statement(names: tuple[str, ...]) -> str:
         text = text.replace(mark, array)
     withdrawn = "(select array_agg(n) from p_withdraw)" if "withdraw" in names else "null::bigint[]"
     text += _TAIL.replace("@withdrawn", withdrawn)
+    text = text.replace("@all_there", _ALL_THERE if looks else "").replace(
+        "@missing", _MISSING if looks else "null"
+    )
     return text.replace("@idx", _IDX).replace("@attempt", _ATTEMPT)

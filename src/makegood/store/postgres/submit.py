@@ -183,7 +183,7 @@ class _Encoded:
             known = self._known[id(steps)] = _encode(steps)
         return known
 
-    def moves(self, moves: list[Move]) -> bytes:
+    def moves(self, moves: Sequence[Move]) -> bytes:
         known = self._known.get(id(moves))
         if known is None:
             known = self._known[id(moves)] = rows.moves(moves)

@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any
 
 from makegood.decision import Decision, Move
@@ -32,6 +33,8 @@ _KEEP, _CLEAR, _SET = 0, 1, 2
 
 Key = tuple[int, int, int]
 
+_BY_TASK = attrgetter("task.id")
+
 
 @dataclass(slots=True)
 class Writing:
@@ -49,8 +52,51 @@ class Writing:
 
     def collect(self, decisions: Iterable[Decision]) -> None:
         """Turn Decisions into rows, in order of task, so that two batches lock in the same order."""
-        for decision in sorted(decisions, key=lambda d: d.task.id):
-            self._one(decision)
+        strides: defaultdict[tuple[int, int, bool, bool], list[Decision]] = defaultdict(list)
+        for d in sorted(decisions, key=_BY_TASK):
+            if rows.whole(d, self.local, self.claimed):
+                strides[id(d.stride), d.before.priority, d.release, d.handed].append(d)
+            else:
+                self._one(d)
+        for (_, _, _, here), of in strides.items():
+            self._stride(of, here=here)
+        if strides:
+            self.fences.sort()
+            self.consumed.sort()
+
+    def _stride(self, of: Sequence[Decision], *, here: bool) -> None:
+        """Turn Decisions into rows that are alike but for task, result and arguments; ``here``: what they ask for is handed over."""
+        first, parts, stride = of[0], self.parts, of[0].stride
+        assert stride is not None
+        ((idx, attempt),) = stride.consumed
+        done, moves = place(idx, attempt), self._moved(first.moves)
+        ids = [d.before.id for d in of]
+        self.fences += [(d.before.id, d.before.epoch) for d in of]
+        self.consumed += [(id_, done) for id_ in ids]
+        parts["done"] += [(d.before.id, done, d.steps[idx].result) for d in of]
+        parts["event"] += [(id_, moves) for id_ in ids]
+        for n, r in enumerate(first.requests):
+            where, what = place(r.idx, r.attempt), self._kind(r)
+            if here:
+                parts["handed"] += [(id_, where, what) for id_ in ids]
+            else:
+                parts["sent"] += [(d.before.id, where, what, rows.request(d.requests[n])) for d in of]
+                self.topics.add(f"agent:{rows.address(r.app, r.agent)}")
+        if read := [(seq, d.before.id) for d in of for seq in d.seqs]:
+            parts["read"] += read
+        if first.release:
+            parts["processed"] += [(d.before.id, d.task.result) for d in of]
+            parts["rested"] += [(id_,) for id_ in ids]
+            self.topics.add("ended")
+
+    def _kind(self, r: Request) -> int:
+        """Return the number of what a request has in common with others."""
+        key = (r.doing, rows.address(r.app, r.agent), r.action, r.priority, r.isolate, r.within)
+        return self.kinds.setdefault(key, len(self.kinds) + 1)
+
+    def _moved(self, moves: Sequence[Move]) -> int:
+        """Return the number of moves, of which most tasks make the same."""
+        return self.moves.setdefault(tuple(moves), len(self.moves) + 1)
 
     def _add(self, part: str, *values: Any) -> None:
         self.parts[part].append(values)
@@ -74,15 +120,14 @@ class Writing:
                 self._step(id_, idx, s, decision, plain=plain)
         if not rests:
             for request in decision.requests:
-                self._request(id_, request)
+                self._request(id_, request, handed=decision.handed)
             for idx, wait in decision.timers.items():
                 self._add("timer", id_, idx, wait)
         if decision.stale or decision.answers:
             note = rows.note(decision.stale, decision.answers)
             self._add("noted", id_, rows.moves(decision.moves), note)
         elif decision.moves:
-            what = self.moves.setdefault(tuple(decision.moves), len(self.moves) + 1)
-            self.parts["event"].append((id_, what))
+            self.parts["event"].append((id_, self._moved(decision.moves)))
         for seq in decision.seqs:
             if seq:
                 self._add("read", seq, id_)
@@ -111,16 +156,13 @@ class Writing:
                 "step", id_, idx, s.state, s.attempt, s.result, s.round, s.asked, s.deaths, bits, s.late, s.error, reset, more
             )  # fmt: skip
 
-    def _request(self, id_: int, r: Request) -> None:
-        agent = rows.address(r.app, r.agent)
-        what = self.kinds.setdefault(
-            (r.doing, agent, r.action, r.priority, r.isolate, r.within), len(self.kinds) + 1
-        )
-        if (id_, r.idx, r.attempt) in self.local:
+    def _request(self, id_: int, r: Request, *, handed: bool) -> None:
+        what = self._kind(r)
+        if handed or (id_, r.idx, r.attempt) in self.local:
             self.parts["handed"].append((id_, place(r.idx, r.attempt), what))
         else:
             self._add("sent", id_, place(r.idx, r.attempt), what, rows.request(r))
-            self.topics.add(f"agent:{agent}")
+            self.topics.add(f"agent:{rows.address(r.app, r.agent)}")
 
     def _rare(self, decision: Decision) -> None:
         """Collect what most Decisions do not have."""
@@ -233,8 +275,12 @@ class Writing:
             *corrected, *told,
         )  # fmt: skip
 
-    async def write(self, tx: Transaction, *, mark: bool) -> "Written":
-        """Write everything, or nothing when a fence does not hold; ``mark``: with the lane's number, as the last write."""
+    async def write(self, tx: Transaction, *, mark: bool, looks: bool = True) -> "Written":
+        """Write everything, or nothing when a fence does not hold. ``mark``: with the lane's number, as the last write.
+
+        ``looks``: whether it is found out which of the requests that replies have used up are missing; otherwise ``MISSING`` (see
+        ``faults``) is raised when one is.
+        """
         names = tuple(name for name in PARTS if name in self.parts)
         values: list[Any] = [*arrays(HELD, self.fences), *arrays(CONSUMED, self.consumed)]
         if self.kinds:
@@ -244,16 +290,19 @@ class Writing:
         for name in names:
             values += arrays(PARTS[name].columns, self.parts[name])
         row = await tx.row(
-            statement(names), tx.lane, tx.before, tx.number, sorted(self.topics), self.node, mark, len(self.fences),
+            statement(names, looks=looks), tx.lane, tx.before, tx.number, sorted(self.topics), self.node, mark, len(self.fences),
             len(self.consumed), *values,
         )  # fmt: skip
         assert row is not None
         if not row["lane"]:
             raise LaneGoneError
         if not row["ok"]:
-            held, there = set(row["held"]), {tuple(key) for key in row["there"]}
+            held = set(row["held"])
             lost = {task for task, _ in self.fences if task not in held}
-            return Written(lost | {task for task, where in self.consumed if (task, where) not in there}, [])
+            if looks:
+                there = {tuple(key) for key in row["there"]}
+                lost |= {task for task, where in self.consumed if (task, where) not in there}
+            return Written(lost, [])
         tx.marked = tx.marked or mark
         tx.topics |= self.topics
         return Written(set(), self.taken_back(row["withdrawn"]))

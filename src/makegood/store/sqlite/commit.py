@@ -6,7 +6,7 @@ bisection under savepoints; its task is put to error, since the same Decision wo
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from makegood.decision import Decision
@@ -16,7 +16,8 @@ from makegood.store import rows
 from makegood.store.ageing import Ageing
 from makegood.store.records import Batch, Committed
 from makegood.store.sqlite import alerts, claim, notices
-from makegood.store.sqlite.alike import Change, OvertakenError, tasks
+from makegood.store.sqlite.alike import UNUSED, Change, OvertakenError, tasks
+from makegood.store.sqlite.strides import Strides
 from makegood.store.sqlite.transaction import DATA_FAULTS, Transaction
 from makegood.store.sqlite.writing import EVENT, Writing
 from makegood.task import Held
@@ -128,24 +129,30 @@ class _Commit:
         writing = Writing(
             self.tx, self.batch.node, self.batch.local, self.claimed, complete_by, len(decisions)
         )
-        for decision in decisions:
+        strides = Strides(self.tx, self.batch.node, self.batch.local, self.claimed)
+        others = [decision for decision in decisions if not strides.take(decision)]
+        for decision in others:
             writing.collect(decision)
-        writing.write(self._fences(decisions))
+        writing.write([*self._fences(others, strides.held()), *strides.changes()])
         return writing.withdrawn
 
-    def _fences(self, decisions: Sequence[Decision]) -> list[Change]:
-        """Return what has to be so: this node holds the tasks, and nobody has judged the requests that replies have used up."""
+    def _fences(self, decisions: Sequence[Decision], held: Mapping[int, Sequence[int]]) -> list[Change]:
+        """Return what has to be so: this node holds the tasks, ``held`` among them by epoch, and nobody has judged the requests that
+        replies have used up.
+        """
         under: defaultdict[int, list[int]] = defaultdict(list)
+        for epoch, of in held.items():
+            under[epoch] += of
         consumed: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
         for d in decisions:
             if d.task.id not in self.claimed:
                 under[d.before.epoch].append(d.task.id)
             for place in d.consumed:
                 consumed[place].append(d.task.id)
-        held: list[Change] = [
-            ("held", tasks(of), None, self.batch.node, epoch, len(of)) for epoch, of in under.items()
+        fences: list[Change] = [
+            ("held", tasks(of), UNUSED, self.batch.node, epoch, len(of)) for epoch, of in under.items()
         ]
-        return held + [("consumed", tasks(of), None, *place, len(of)) for place, of in consumed.items()]
+        return fences + [("consumed", tasks(of), UNUSED, *place, len(of)) for place, of in consumed.items()]
 
     def _losers(self, decisions: Sequence[Decision]) -> set[int]:
         there = set(self.tx.among(_THERE, [d.task.id for d in decisions]))

@@ -9,17 +9,17 @@ from makegood.store import rows
 from makegood.store.notices import received
 from makegood.store.records import Draft, Submitted
 from makegood.store.sqlite import notices
-from makegood.store.sqlite.alike import Change, spans, tasks
+from makegood.store.sqlite.alike import UNUSED, Change, spans, tasks
 from makegood.store.sqlite.transaction import DATA_FAULTS, Row, Transaction, blob
 from makegood.store.sqlite.writing import Writing, draw_ready
 
-# Nearly all tasks: what differs are id, number and two byte strings, all in one row of ``?2``.
+# Nearly all tasks: what differs are the id, nine digits that say which of the batch it is, and two byte strings.
 _PLAIN = """
 insert into makegood_task (id, app, workflow, fingerprint, state, goal, on_failure, submission, priority, ready_seq,
     epoch, cause, failure_count, lost, task_expired, created_at, static, within, undo_within, locked_by, complete_by)
-select cast(substr(?2, at, 19) as integer), ?3, ?4, substr(?2, at + 38, ?5), ?6, 'forward', ?7, 1, ?8,
-    cast(substr(?2, at + 19, 19) as integer), ?9, '', 0, 0, 0, ?10, substr(?2, at + 38 + ?5, size - 38 - ?5), ?11, ?12, ?13, ?14
-from (select (x.value >> 32) + 1 as at, x.value & 4294967295 as size from json_each(?1) x) where true
+select cast(id as integer), ?4, ?5, substr(?2, at + 9, ?6), ?7, 'forward', ?8, 1, ?9,
+    ?3 + cast(substr(?2, at, 9) as integer), ?10, '', 0, 0, 0, ?11, substr(?2, at + 9 + ?6, size - 9 - ?6), ?12, ?13, ?14, ?15
+from (select x.key as id, (x.value >> 32) + 1 as at, x.value & 4294967295 as size from json_each(?1) x) where true
 on conflict do nothing
 """
 # Each null that is left out instead of handed over is cheaper by as much as a small column costs.
@@ -87,23 +87,24 @@ def _submit(tx: Transaction, drafts: Sequence[Draft]) -> list[Submitted]:
 
 def _tasks(tx: Transaction, drafts: Sequence[Draft], first: int) -> int:
     """Insert the rows of tasks, the first with the number ``first``; returns how many there were not yet."""
-    plain: defaultdict[Row, list[tuple[int, bytes]]] = defaultdict(list)
+    plain: defaultdict[Row, tuple[list[int], list[bytes]]] = defaultdict(lambda: ([], []))
     forms: defaultdict[tuple[str, ...], list[Row]] = defaultdict(list)
-    for ready, d in enumerate(drafts, first):
+    for n, d in enumerate(drafts):
         if d.key is not None or d.correlation_id is not None or d.trace is not None or d.reply_to is not None:
-            given, row = task_row(d, ready, tx.now)
+            given, row = task_row(d, first + n, tx.now)
             forms[given].append(row)
         else:
-            data = b"%019d%019d%b%b" % (d.id, ready, d.fingerprint, rows.static(d.inputs, d.returns))
-            plain[_shared(d, tx.now)].append((d.id, data))
+            ids, values = plain[_shared(d, tx.now)]
+            ids.append(d.id)
+            values.append(b"%09d%b%b" % (n, d.fingerprint, rows.static(d.inputs, d.returns)))
     inserted = sum(tx.many(task_statement(given), found) for given, found in forms.items())
-    for shared, of in plain.items():
-        inserted += sum(tx.run(_PLAIN, (given, data, *shared)) for given, data in spans(of))
+    for shared, (ids, values) in plain.items():
+        inserted += sum(tx.run(_PLAIN, (given, data, first, *shared)) for given, data in spans(ids, values))
     return inserted
 
 
 def _shared(d: Draft, now: float) -> Row:
-    """Return what a task has in common with others, from ``?3`` on."""
+    """Return what a task has in common with others, from ``?4`` on."""
     begun = d.first is not None
     return (
         d.app, d.workflow, len(d.fingerprint), "processing" if begun else "pending", d.on_failure, d.priority,
@@ -171,7 +172,9 @@ def _steps(alike: list[Draft], waiting: list[Row], running: list[Row], many: lis
         begun, spec = s.idx in dispatched, rows.spec(s)
         if together:
             state = ("running", 1) if begun else ("waiting", 0)
-            many.append(("step", together, None, s.idx, s.kind, s.name, s.agent, s.action, *state, spec))
+            many.append(
+                ("step", together, UNUSED, s.idx, s.kind, s.name, s.agent, s.action, *state, blob(spec))
+            )
         else:
             found = running if begun else waiting
             found += [(draft.id, s.idx, s.kind, s.name, s.agent, s.action, blob(spec)) for draft in alike]

@@ -14,7 +14,7 @@ from makegood.notices import Notice
 from makegood.states import TaskState
 from makegood.store import rows
 from makegood.store.sqlite import alerts, alike, notices
-from makegood.store.sqlite.alike import OVERTAKEN, SPAN, Change, spans, tasks
+from makegood.store.sqlite.alike import OVERTAKEN, SPAN, UNUSED, Change, spans, tasks
 from makegood.store.sqlite.transaction import Row, Transaction, blob
 from makegood.task import Step
 
@@ -59,6 +59,15 @@ from json_each(?1) x where task = cast(x.key as integer) and idx = ?3
 insert into makegood_request (task, idx, attempt, kind, agent, action, priority, isolate, starved, sent_at, taken_by, within,
     complete_by, answered, body)
 select x.value, ?3, ?4, 'do', ?5, ?6, ?7, 0, 0, ?8, ?9, ?10, ?8 + ?10, 0, null from json_each(?1) x
+""",
+    # Waiting for an agent of another process.
+    "asked": f"""
+insert into makegood_request (task, idx, attempt, kind, agent, action, priority, isolate, starved, sent_at, taken_by, within,
+    complete_by, answered, body)
+select cast(x.key as integer), ?3, ?4, 'do', ?5, ?6, ?7, 0, 0, ?8, null, ?9, null, 0, {SPAN} from json_each(?1) x
+""",  # noqa: S608
+    "read": """
+delete from makegood_inbox where (seq, task) in (select cast(x.key as integer), x.value from json_each(?1) x)
 """,
     "moved": """
 insert into makegood_event (task, at, node, moves, note) select x.value, ?3, ?4, ?5, '' from json_each(?1) x
@@ -126,7 +135,6 @@ on conflict do nothing
 EVENT = "insert into makegood_event (task, at, node, moves, note) values (?, ?, ?, ?, ?)"
 _REWRITE = "update makegood_step set spec = ? where task = ? and idx = ?"
 _INPUTS = "update makegood_task set static = ? where id = ?"
-_CONSUME = "delete from makegood_inbox where seq = ? and task = ?"
 READY = "update makegood_ready set last = max(last + ?, ?) returning last"
 
 
@@ -186,7 +194,7 @@ class Writing:
     audits: list[Row] = field(default_factory=list)
     moved: defaultdict[Row, list[int]] = field(default_factory=_few)
     events: list[Row] = field(default_factory=list)
-    consumed: list[Row] = field(default_factory=list)
+    read: dict[int, int] = field(default_factory=dict)
     notices: list[Notice] = field(default_factory=list)
     agents: set[str] = field(default_factory=set)
 
@@ -197,10 +205,8 @@ class Writing:
 
     def begin(self, first: Decision, *, handed: bool) -> None:
         """Turn the first Decision of a task that is being submitted into rows; its steps are written with the task."""
-        if handed:
-            self.local.update((r.task, r.idx, r.attempt) for r in first.requests)
         for request in first.requests:
-            self._request(request)
+            self._request(request, handed=handed)
         self.moved[self.tx.now, self.node, encoded(*first.moves)].append(first.task.id)
 
     def collect(self, decision: Decision) -> None:
@@ -219,14 +225,14 @@ class Writing:
             else:
                 self._step(d, idx, s)
         for request in d.requests:
-            self._request(request)
+            self._request(request, handed=d.handed)
         if d.stale or d.answers:
             note = rows.note(d.stale, d.answers)
             self.events.append((id_, self.tx.now, self.node, encoded(*d.moves), note))
         elif d.moves:
             self.moved[self.tx.now, self.node, encoded(*d.moves)].append(id_)
         if d.seqs:
-            self.consumed += [(seq, id_) for seq in d.seqs if seq]
+            self.read |= {seq: id_ for seq in d.seqs if seq}
         if d.counted or d.added or d.dropped or d.withdraw or d.timers or d.alerts or d.answers or d.eased:
             self._rare(d)
         if d.notices:
@@ -244,11 +250,11 @@ class Writing:
             )
         )  # fmt: skip
 
-    def _request(self, r: Request) -> None:
+    def _request(self, r: Request, *, handed: bool) -> None:
         agent, now = rows.address(r.app, r.agent), self.tx.now
         key = (r.task, r.idx, r.attempt)
         isolate = 1 if r.isolate else 0
-        if key not in self.local:
+        if not handed and key not in self.local:
             body = blob(rows.request(r))
             self.requests.append((*key, r.doing, agent, r.action, r.priority, isolate, now, r.within, body))
             self.agents.add(agent)
@@ -404,7 +410,6 @@ class Writing:
         tx.many(alerts.RAISE, self.alerts)
         tx.many(_AUDIT, self.audits)
         tx.many(EVENT, self.events)
-        tx.many(_CONSUME, self.consumed)
         if self.notices:
             notices.write(tx, self.notices)
         if self.audits:
@@ -415,6 +420,8 @@ class Writing:
         """Yield what is handed over at once."""
         if self.rested:
             yield "rested", tasks(self.rested)
+        if self.read:
+            yield "read", tasks(self.read)
         for kind, some in (
             ("claimed", self.claims),
             ("sent", self.sent),
@@ -422,8 +429,8 @@ class Writing:
             ("moved", self.moved),
         ):
             for shared, of in some.items():
-                yield kind, tasks(of), None, *shared
+                yield kind, tasks(of), UNUSED, *shared
         for kind, several in (("processed", self.processed), ("done", self.done)):
             for shared, pairs in several.items():
-                for given, data in spans(pairs):
+                for given, data in spans(*zip(*pairs, strict=True)):
                     yield kind, given, data, *shared

@@ -9,13 +9,12 @@ from pathlib import Path
 
 import click
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from makegood.testing.powercut.cutting import BIRTH, Cut, Tally, Thoroughness
 from makegood.testing.powercut.disk import STYLES
 from makegood.testing.powercut.listening import ListeningError, library
-from makegood.testing.spreading import spread
+from makegood.testing.spreading import bar, spread
 
 _SHOWN = 10
 
@@ -82,16 +81,10 @@ def main(  # click passes all by name
 
 
 def _all(tally: Tally, chosen: Sequence[int], how: Thoroughness, processes: int, *, as_json: bool) -> None:
-    console = Console(stderr=True)
-    with Progress(
-        TextColumn("power cuts"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.description}"),
-        console=console, disable=as_json or not console.is_terminal,
-    ) as progress:  # fmt: skip
-        bar = progress.add_task("", total=len(chosen))
+    with bar("power cuts", len(chosen), hidden=as_json) as more:
         for part in spread(partial(_cut, how=how), chosen, processes):
             tally.merge(part)
-            told = f"{tally.images.total()} images, {len(tally.failed)} findings"
-            progress.update(bar, advance=1, description=told)
+            more(1, f"{tally.images.total()} images, {len(tally.failed)} findings")
 
 
 def _as_json(tally: Tally, seconds: float) -> dict[str, object]:

@@ -1,5 +1,8 @@
 """A run that follows the trail of an earlier one records what it would have recorded without."""
 
+import contextlib
+import datetime as dt
+import threading
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -9,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from makegood.answers import NOTHING
-from makegood.errors import DefinitionError, MakegoodError
+from makegood.errors import DefinitionError, MakegoodError, PayloadError, PromiseError
 from makegood.following import Called, Together
+from makegood.promise import promised
 from makegood.task import Plan
 from makegood.workflow import App, Workflow, parallel, when
 
@@ -105,7 +109,7 @@ def test_with_or_without_a_trail_the_plan_is_the_same(first: list[Line], data: s
     for _ in range(3):
         kept = data.draw(st.integers(0, len(first)))
         program = first[:kept] + data.draw(st.lists(_LINES, max_size=3))
-        inputs = data.draw(st.tuples(st.sampled_from(["o7", "o8", 3]), st.sampled_from([3, 4])))
+        inputs = data.draw(st.tuples(st.sampled_from(["o7", "o8", 5]), st.sampled_from([3, 4])))
         assert lived(shop.plan(*program, inputs=inputs)) == lived(Shop().plan(*program, inputs=inputs))
 
 
@@ -164,3 +168,120 @@ def test_an_input_that_was_changed_is_found_on_a_trail_too() -> None:
     changes = True
     with pytest.raises(DefinitionError, match="changed its input order"):
         run.plan({"a": 3})
+
+
+@pytest.fixture
+def left() -> tuple[Shop, list[Any]]:
+    """A shop with a trail, and where its workflow leaves the promises that it is given."""
+    shop, kept = Shop(), list[Any]()
+    run = shop.run
+
+    def leaving(order: str, count: int) -> Any:
+        kept[:] = [run(order, count)]
+        return None
+
+    shop.run = leaving  # type: ignore[method-assign]
+    shop.plan(("ship", 0, 0), ("pack", 2, 1))
+    shop.plan(("ship", 0, 0), ("pack", 2, 1), inputs=("o8", 4))
+    return shop, kept
+
+
+def test_a_promise_that_is_left_behind_on_a_trail_still_names_its_step(left: tuple[Shop, list[Any]]) -> None:
+    """Nobody has asked it before: it says what it says of a run that was recorded."""
+    _, (promise,) = left
+    assert repr(promise) == "<promise of pack>"
+    assert repr(promise.no) == "<promise of pack.no>"
+    with pytest.raises(PromiseError, match="pack is not known yet"):
+        bool(promise)
+
+
+def test_a_promise_that_is_left_behind_on_a_trail_fits_into_no_other_plan(
+    left: tuple[Shop, list[Any]],
+) -> None:
+    shop, (promise,) = left
+    shop.run = lambda order, count: shop.ship(promise)  # type: ignore[method-assign]  # noqa: ARG005 - as it is called
+    with pytest.raises(PromiseError, match="pack is a promise of another plan"):
+        shop.workflow.plan("o9", 5)
+
+
+def test_to_look_at_a_promise_on_a_trail_changes_nothing() -> None:
+    """In the run itself and in another thread: the plan is the same, and so are the promises."""
+    shop, said = Shop(), list[str]()
+    pack, looks = shop.pack, False
+
+    def looked_at(*args: Any, **kwargs: Any) -> Any:
+        promise: Any = pack(*args, **kwargs)
+        if looks:
+            other = threading.Thread(target=lambda: said.append(repr(promise)))
+            other.start()
+            other.join()
+            said.append(repr(promise))
+            assert promised(promise) is promised(promise)
+        return promise
+
+    shop.pack = looked_at  # type: ignore[assignment]
+    program: tuple[Line, ...] = (("ship", 0, 0), ("pack", 2, 1), ("ship", 3, 0))
+    first = shop.plan(*program)
+    looks = True
+    assert lived(shop.plan(*program)) == lived(first)
+    assert said == ["<promise of pack>"] * 2
+
+
+def test_a_value_that_had_to_be_looked_at_makes_no_trail() -> None:
+    """Another one of its type may not fit."""
+    app = App("shop")
+
+    @app.agent("desk").action(complete_within="20s", undo=NOTHING)
+    def pack(day: dt.date) -> str:
+        return str(day)
+
+    @app.workflow(complete_within="1h")
+    def run(day: Any) -> str:
+        return pack(day)
+
+    run.plan("2026-11-22")
+    run.plan("2026-11-23")
+    with pytest.raises(PayloadError, match="day in step pack"):
+        run.plan("tomorrow")
+
+
+def packing() -> tuple[App, Any]:
+    """Return an app, and its action that packs an order."""
+    app = App("shop")
+
+    @app.agent("desk").action(complete_within="20s", undo=NOTHING)
+    def pack(order: str) -> str:
+        return order
+
+    return app, pack
+
+
+def test_a_call_that_failed_makes_no_trail() -> None:
+    """It has used up its name: a later run without it names its steps anew."""
+    app, pack = packing()
+    fails = True
+
+    @app.workflow(complete_within="1h")
+    def run(order: str) -> str:
+        if fails:
+            with contextlib.suppress(MakegoodError, TypeError):
+                pack(nope=order)
+        return pack(order)  # type: ignore[no-any-return]
+
+    first = [step.name for step in run.plan("o7").steps]
+    fails = False
+    assert ([step.name for step in run.plan("o8").steps], first) == (["pack"], ["pack-2"])
+
+
+def test_inputs_of_other_types_are_no_trail() -> None:
+    """What an argument's annotation says of them was not looked at."""
+    app, pack = packing()
+
+    @app.workflow(complete_within="1h")
+    def run(order: Any) -> str:
+        return pack(order)  # type: ignore[no-any-return]
+
+    run.plan("o7")
+    run.plan("o8")
+    with pytest.raises(PayloadError, match="order in step pack"):
+        run.plan(7)

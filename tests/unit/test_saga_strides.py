@@ -1,0 +1,230 @@
+"""Strides: what is worked out once for tasks of one shape decides for each of them what the long way decides."""
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from makegood import saga
+from makegood.decision import Decision
+from makegood.messages import Message
+from makegood.saga.birth import Beginnings
+from makegood.saga.deciding import folded
+from makegood.task import Held, Ref, Step, StepPlan, Task, Template
+from tests.unit.saga_case import action, changes, result_of, template
+
+INPUT = Ref("input", 0)
+
+SEQUENCE = (
+    action(0, args=template('{"a":', INPUT, "}")),
+    action(1, 0, args=template('{"b":', result_of(0), ',"a":', INPUT, "}")),
+    action(2, 1, args=template('{"c":', result_of(0, "of"), "}")),
+)
+FAN = (
+    action(0),
+    action(1, 0, args=template('{"x":', result_of(0), "}")),
+    action(2, 0),
+    action(3, 1, 2, args=template('{"x":', result_of(1), ',"y":', result_of(2), "}")),
+    action(4, 3),
+    action(5, 3),
+)
+
+
+def task(number: int, **fields: Any) -> Task:
+    returns = Template(('{"r":', "}"), (result_of(1),))
+    given = {"inputs": (b"%d" % number,), "returns": returns, **fields}
+    return Task(number, "shop", "order", within=60.0, epoch=1, **given)
+
+
+def copy(held: Held) -> Held:
+    """A task as another process would hold it: nothing is known of others like it."""
+    return saga.hold(held.task, held.steps)
+
+
+class Shop:
+    """Tasks of some shapes that begin here, advance in any order, and are decided both ways each time."""
+
+    def __init__(self) -> None:
+        self.beginnings = Beginnings()
+        self.strides = 0
+
+    def begin(self, plans: Sequence[StepPlan], number: int, **fields: Any) -> Held:
+        held, first = self.beginnings.begin(task(number, **fields), plans)
+        assert first is not None
+        saga.apply(held, first)
+        return held
+
+    def say(self, held: Held, *messages: Message) -> Decision:
+        decision = saga.decide(held, messages)
+        assert changes(decision) == changes(folded(copy(held), messages))
+        self.strides += decision.stride is not None
+        saga.apply(held, decision)
+        again = copy(held)
+        assert (again.steps, again.open, again.left) == (held.steps, held.open, held.left)
+        return decision
+
+    def done(self, held: Held, idx: int, **fields: Any) -> Decision:
+        step = held.steps[idx]
+        value = b'{"of":%d}' % (held.task.id * 100 + idx)
+        message = Message("done", idx, "do", step.attempt, value)
+        return self.say(held, replace(message, **fields))
+
+
+@pytest.mark.parametrize("plans", [SEQUENCE, FAN], ids=["sequence", "fan"])
+def test_tasks_of_a_shape_are_decided_alike_in_whatever_order_their_steps_end(
+    plans: tuple[StepPlan, ...],
+) -> None:
+    shop, r = Shop(), random.Random(7)
+    for number in range(1, 40):
+        traced = {"trace": f"00-{number}"} if number % 5 == 0 else {}
+        held = shop.begin(plans, number, priority=number % 10, **traced)
+        while held.task.state == "processing":
+            shop.done(held, r.choice([s.idx for s in held.steps if s.state == "running"]))
+        assert held.task.result == b'{"r":{"of":%d}}' % (number * 100 + 1)
+    assert shop.strides > 39 * 3 - 2
+
+
+def test_what_is_the_same_in_all_tasks_is_one_object() -> None:
+    """By this the stores find what is alike without comparing it."""
+    shop = Shop()
+    one, other = (shop.done(shop.begin(SEQUENCE, number), 0) for number in (1, 2))
+    assert one.stride is other.stride is not None
+    assert one.moves is other.moves
+    assert one.steps[1] is other.steps[1]
+    assert one.steps[0] != other.steps[0]
+    assert one.requests[0].args != other.requests[0].args
+
+
+def test_a_join_takes_its_stride_with_the_last_step_only() -> None:
+    shop = Shop()
+    for number in (1, 2):
+        held = shop.begin(FAN, number)
+        shop.done(held, 0)
+        first = shop.done(held, 1 + number % 2)
+        assert (first.requests, first.stride) == ([], None)  # the other one is still running
+        assert [r.idx for r in shop.done(held, 2 - number % 2).requests] == [3]
+        assert [r.idx for r in shop.done(held, 3).requests] == [4, 5]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"kind": "gave_up"},
+        {"kind": "permanent", "error": "no"},
+        {"kind": "expired", "failures": 1},
+        {"attempt": 2},
+        {"doing": "undo"},
+    ],
+)
+def test_what_is_no_plain_result_goes_the_long_way(said: dict[str, Any]) -> None:
+    shop = Shop()
+    shop.done(shop.begin(SEQUENCE, 1), 0)
+    held = shop.begin(SEQUENCE, 2)
+    assert shop.done(held, 0, value=None, **said).stride is None
+
+
+def test_a_task_in_trouble_goes_alone_and_leaves_the_stride_of_the_others() -> None:
+    shop = Shop()
+    shop.done(shop.begin(SEQUENCE, 1), 0)
+    held = shop.begin(SEQUENCE, 2)
+    shop.done(held, 0, kind="gave_up", value=None)
+    shop.say(held, Message("retry", 0))
+    assert held.steps[0].attempt == 2
+    assert shop.done(held, 0).stride is None
+    assert shop.done(held, 1).stride is not None  # nothing was ever said about this step
+    assert shop.done(shop.begin(SEQUENCE, 3), 0).stride is not None
+
+
+def test_a_trouble_of_the_first_task_is_not_remembered() -> None:
+    shop = Shop()
+    held = shop.begin(SEQUENCE, 1)
+    shop.done(held, 0, kind="gave_up", value=None)
+    shop.say(held, Message("retry", 0))
+    shop.done(held, 0)
+    assert shop.done(shop.begin(SEQUENCE, 2), 0).stride is not None
+
+
+def test_a_cancelled_task_takes_no_stride() -> None:
+    shop = Shop()
+    shop.done(shop.begin(SEQUENCE, 1), 0)
+    held = shop.begin(SEQUENCE, 2)
+    shop.say(held, Message("cancel"))
+    assert shop.done(held, 0).stride is None
+    assert held.task.state in ("undoing", "undone")
+
+
+def test_several_messages_at_once_go_the_long_way_and_the_next_takes_the_stride_again() -> None:
+    shop = Shop()
+    for number in (1, 2, 3):
+        held = shop.begin(FAN, number)
+        shop.done(held, 0)
+        both = [Message("done", idx, "do", 1, b"%d" % idx) for idx in (1, 2)]
+        assert shop.say(held, *both).stride is None
+        assert shop.done(held, 3).stride is not None  # its record was made anew, and is equal
+
+
+def test_a_part_of_a_result_that_is_not_there_is_left_to_the_long_way() -> None:
+    shop = Shop()
+    shop.done(shop.begin(SEQUENCE, 1), 0)
+    held = shop.begin(SEQUENCE, 2)
+    shop.done(held, 0, value=b"[]")
+    decision = shop.done(held, 1)
+    assert decision.stride is None
+    assert decision.task.cause.startswith("s2")
+
+
+def test_an_input_that_a_task_lacks_is_left_to_the_long_way() -> None:
+    """A workflow of *inputs may have the same steps with fewer of them."""
+    shop = Shop()
+    plans = (action(0), action(1, 0, args=template('{"x":', Ref("input", 1), "}")))
+    shop.done(shop.begin(plans, 1, inputs=(b"1", b"2")), 0)
+    held = shop.begin(plans, 2, inputs=(b"1",))
+    decision = shop.done(held, 0)
+    assert decision.stride is None
+    assert decision.task.cause.startswith("s1")
+
+
+def test_of_large_tasks_nothing_is_kept() -> None:
+    """A stride for each of ten thousand steps would be held for ever."""
+    shop = Shop()
+    plans = tuple(action(n, *((n - 1,) if n else ())) for n in range(101))
+    held = shop.begin(plans, 1)
+    assert shop.done(held, 0).stride is None
+    assert held.strides == {}
+
+
+def test_claimed_tasks_share_strides_with_those_of_their_app_and_steps_only() -> None:
+    shapes = saga.Shapes()
+    held = [saga.hold(task(n), map(Step, plans)) for n, plans in enumerate((SEQUENCE, SEQUENCE, FAN), 1)]
+    held.append(saga.hold(replace(task(4), app="other"), map(Step, SEQUENCE)))
+    for each in held:
+        shapes.share(each)
+    strides = held[0].strides
+    assert strides is not None
+    assert held[1].strides is strides
+    assert len({id(each.strides) for each in held}) == 3
+    shop = Shop()
+    for each in held[:2]:
+        shop.say(each, Message("claim"))
+        for idx in range(3):
+            assert shop.done(each, idx).stride is strides[idx]
+        assert each.task.state == "processed"
+
+
+def test_of_tasks_with_control_steps_nothing_is_kept() -> None:
+    held = saga.hold(task(1), [Step(action(0)), Step(StepPlan(1, "when", "when", after=(0,)))])
+    saga.Shapes().share(held)
+    assert held.strides is None
+
+
+def test_only_so_many_shapes_are_kept() -> None:
+    shapes = saga.Shapes()
+    first = saga.hold(task(1), map(Step, SEQUENCE))
+    shapes.share(first)
+    for n in range(100):
+        shapes.share(saga.hold(task(n), [Step(action(0))]))
+    again = saga.hold(task(1), map(Step, SEQUENCE))
+    shapes.share(again)
+    assert again.strides is not first.strides
