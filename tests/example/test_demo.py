@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -109,17 +109,22 @@ def test_a_false_entry_in_the_books_is_found_and_the_demo_fails(tmp_path: Path) 
 @contextmanager
 def descendants(pid: int) -> Iterator[list[int]]:
     """File descriptors of all processes that a process has started, themselves or through others."""
-    found, descriptors = [pid], []
+    ended = suppress(
+        FileNotFoundError, ProcessLookupError
+    )  # meanwhile: PostgreSQL's short workers come and go
+    found = [pid]
     for one in found:
-        for task in Path(f"/proc/{one}/task").iterdir():
-            with suppress(FileNotFoundError):  # a thread that ended meanwhile has no children any more
-                found += map(int, (task / "children").read_text().split())
-    try:
-        descriptors += [os.pidfd_open(one) for one in found[1:]]
+        with ended:
+            for task in Path(f"/proc/{one}/task").iterdir():
+                with ended:
+                    found += map(int, (task / "children").read_text().split())
+    with ExitStack() as opened:
+        descriptors = []
+        for one in found[1:]:
+            with ended:
+                descriptors.append(os.pidfd_open(one))
+                opened.callback(os.close, descriptors[-1])
         yield descriptors
-    finally:
-        for descriptor in descriptors:
-            os.close(descriptor)
 
 
 @pytest.mark.parametrize(

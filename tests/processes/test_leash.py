@@ -34,7 +34,7 @@ def lives(pid: int) -> bool:
     """Whether a process runs: one that nobody has waited for yet does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # before it was opened, or before it was read
         return False
 
 
