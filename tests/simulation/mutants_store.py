@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from makegood import client
+from makegood import births, client, scheduler
 from makegood.saga import birth, rules
 from makegood.store import rows
 from makegood.store.sqlite import SQLiteStore, commit, queues, supervision, threads, writing
@@ -200,3 +200,10 @@ def born_held_not_adopted(m: pytest.MonkeyPatch) -> None:
 
     m.setattr(client.Client, "_answered", forgets)
     m.setattr(birth, "begun", lambda _held: None)  # what has begun is found again by its first reply
+
+
+@mutant(replace(WEATHER, tasks=12, points={}, driven={"outage": 1.0}, pace=1.0), "place_order")
+def slots_of_lost_decisions(m: pytest.MonkeyPatch) -> None:
+    """A slot that was set aside for a request is not given back when the Decision is not written."""
+    m.setattr(scheduler, "give_back", lambda _agents, _unused: None)
+    m.setattr(births, "give_back", lambda _agents, _unused: None)

@@ -297,6 +297,7 @@ FALSE: list[tuple[str, str, Falsify]] = [
     ("L4", "leases held by the dead", lambda h: changed(h, picks("rest"), leases_held_by_dead=["v1"])),
     ("L4", "messages that nobody used up", lambda h: changed(h, picks("rest"), inbox_rows=1)),
     ("L4", "requests of tasks that have ended", lambda h: changed(h, picks("rest"), request_rows=2)),
+    ("L4", "slots are taken that no call has: w1", lambda h: changed(h, picks("rest"), slots_lost=["w1, shop/desk: 3 of 4 free, 0 called"])),
     ("L5", "at most 3", too_many_commits),
     ("L6", "two tasks were made of message m1", lambda h: repeated(h, picks("made"), after=picks("handled", id="m1"))),
     ("L6", "was acknowledged, and there is no task", lambda h: dropped(h, picks("made"))),

@@ -40,7 +40,8 @@ The kinds, with their fields:
 - restored: the store went back in time and began a new generation; what it does not know any more is not in the history
 - store: outcome ("committed", "rolled back", "ambiguous committed", "ambiguous not committed"), verb, role
 - healed: from here on no fault is injected
-- rest: tasks, orphans, leases_held_by_dead, inbox_rows, request_rows: what the store holds when the world came to rest
+- rest: tasks, orphans, leases_held_by_dead, inbox_rows, request_rows: what the store holds when the world came to rest; slots_lost:
+  agents of which a slot is taken that no call has
 """
 
 import hashlib

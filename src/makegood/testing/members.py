@@ -78,6 +78,21 @@ class Member:
         """Whether it has a part in notices: it has a Notifier, or is a submitter."""
         return not self.roles or "scheduler" in self.roles
 
+    def slots_lost(self) -> list[str]:
+        """Return the agents, as people read them, of which a slot is taken that no call has; none while some are set aside for a moment."""
+        node = self.node
+        if not self.up or node is None or node.agents is None:
+            return []
+        agents, scheduler = node.agents, node.scheduler
+        setting_aside = scheduler is not None and scheduler._more_to_give_back()  # noqa: SLF001 - as below
+        if setting_aside or agents._taking:  # noqa: SLF001 - nobody else asks an agent that
+            return []
+        return [
+            f"{self.name}, {slots.address}: {slots.free} of {slots.size} free, {slots.running} called"
+            for slots in agents.slots.values()
+            if slots.free + slots.running != slots.size
+        ]
+
     def start(self) -> None:
         """Start the process anew: it remembers nothing."""
         self.incarnation += 1

@@ -225,7 +225,8 @@ class World:
         self.heal()
         await self._come_to_rest(eye, customers)
         customers.cancel()
-        self.history.note("rest", **eye.rest())
+        lost = [slots for member in self.members.values() for slots in member.slots_lost()]
+        self.history.note("rest", **eye.rest(), slots_lost=lost)
         if self.swarm.around is not None and self.swarm.around.keep is not None:
             self._seen = Seen.by(eye, self)
             if leader := eye.leader():  # the janitor is beside it

@@ -175,12 +175,12 @@ def _last(world: World, task: int, idx: int) -> list[Event]:
 
 
 class NothingLeftOver(Rule):
-    """L4: no message, no request, no orphan and no lease of the dead is left."""
+    """L4: no message, no request, no orphan and no lease of the dead is left, and no slot is taken by nothing."""
 
     name: ClassVar[str] = "L4"
 
     def end(self, world: World) -> None:
-        """Look at what the store holds."""
+        """Look at what the store holds, and the agents."""
         rest = world.rest
         if rest is None:
             return
@@ -194,6 +194,9 @@ class NothingLeftOver(Rule):
             left: Any = rest.fields.get(field)
             if left:
                 self.wrong(f"in the end the store holds {what}: {left}", rest)
+        self.saw()
+        if lost := rest.fields.get("slots_lost"):
+            self.wrong(f"in the end slots are taken that no call has: {listed(lost)}", rest)
 
 
 class FewCommits(Rule):

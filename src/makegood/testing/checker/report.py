@@ -35,7 +35,7 @@ INVARIANTS: Mapping[str, str] = MappingProxyType(
         "L1": "in the end every task is processed, undone or in error",
         "L2": "in the end what stands is what the record says",
         "L3": "each end is told at least once, by one distinct notice",
-        "L4": "in the end nothing is left over: no messages, requests, orphans, leases of the dead",
+        "L4": "in the end nothing is left over: no messages, requests, orphans, leases of the dead, slots that no call has",
         "L5": "a task that met no fault needs one commit per step and one more",
         "L6": "in the end every message is one task, or one dead letter with an alert",
     }
