@@ -138,7 +138,9 @@ def test_a_default_that_can_be_changed_is_looked_at_each_time() -> None:
 
 
 @pytest.mark.parametrize("constant", ["far too long " * 30, float("nan")])
-def test_a_constant_that_cannot_be_kept_is_refused_each_time(constant: Any) -> None:
+def test_a_constant_that_cannot_be_kept_is_refused_each_time(
+    constant: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It makes no trail that would let it pass."""
     desk = App("shop", payload_limit=200).agent("desk")
 
@@ -146,9 +148,12 @@ def test_a_constant_that_cannot_be_kept_is_refused_each_time(constant: Any) -> N
     def send(what: Any) -> str:
         return str(what)
 
-    namespace: dict[str, Any] = {"send": send, "CONSTANT": constant}
-    exec("def run(order):\n    send(order)\n    return send(CONSTANT)\n", namespace)  # noqa: S102 - a name of its module
-    workflow = desk_workflow(desk, namespace["run"])
+    def run(order: str) -> Any:
+        send(order)
+        return send(CARRIER)
+
+    monkeypatch.setitem(globals(), "CARRIER", constant)
+    workflow = desk_workflow(desk, run)
     for n in range(3):
         with pytest.raises(PayloadError, match="send-2"):
             workflow.plan(f"o{n}")
