@@ -22,7 +22,7 @@ import makegood as mg
 from makegood.cli import looping
 
 app = mg.App("bench")
-desk = app.agent("desk", concurrency=2000)
+desk, pool = app.agent("desk", concurrency=2000), app.agent("pool", concurrency=50)
 
 
 @desk.action(complete_within="1m", undo=mg.NOTHING)
@@ -49,6 +49,18 @@ def three(order: str) -> str:
     return third(order, second(order, first(order)))
 
 
+@pool.action(complete_within="1m", undo=mg.NOTHING)
+def plain(order: str, before: str = "") -> str:
+    """Do nothing, in a thread."""
+    return before or order
+
+
+@app.workflow(complete_within="10m")
+def threaded(order: str) -> str:
+    """Three steps in sequence, by functions that are no coroutines."""
+    return plain(order, plain(order, plain(order)))
+
+
 async def yardstick() -> float:
     """Return the CPU microseconds that asyncio takes here and now to create a task and await it: median of nine."""
     loop, times = asyncio.get_running_loop(), []
@@ -64,16 +76,22 @@ async def yardstick() -> float:
     return statistics.median(times)
 
 
-async def measure(store: str, flight: int, seconds: float) -> dict[str, float]:
-    """Run ``flight`` callers for ``seconds`` and return the figures."""
+async def measure(
+    store: str, flight: int, seconds: float, *, keys: bool = False, threads: bool = False
+) -> dict[str, float]:
+    """Run ``flight`` callers for ``seconds`` and return the figures. ``keys``: each task is submitted with a key; ``threads``: its
+    actions are plain functions.
+    """
     latencies: list[float] = []
+    work = threaded if threads else three
     async with mg.Node(app, store, roles=("scheduler", "agent", "supervisor")) as node:
 
         async def caller(number: int) -> None:
             count = 0
             while time.perf_counter() < end:
                 begun = time.perf_counter()
-                task = await node.client.submit(three, f"{number}-{count}")
+                order = f"{number}-{count}"
+                task = await node.client.submit(work, order, key=f"{begun} {order}" if keys else None)
                 await task.result(timeout="1m")
                 latencies.append(time.perf_counter() - begun)
                 count += 1
@@ -106,6 +124,10 @@ def main() -> None:
     parser.add_argument("--flight", type=int, default=500, help="tasks in flight")
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument(
+        "--threads", action="store_true", help="the actions are plain functions, run in 50 threads"
+    )
+    parser.add_argument("--keys", action="store_true", help="each task has a key")
+    parser.add_argument(
         "--loop", choices=["best", "asyncio"], default="best", help="best: uvloop if it is there"
     )
     options = parser.parse_args()
@@ -113,7 +135,9 @@ def main() -> None:
         store = options.store or f"sqlite:///{Path(folder) / 'bench.db'}"
         run = asyncio.run if options.loop == "asyncio" else looping.run
         before = asyncio.run(yardstick())
-        figures = run(measure(store, options.flight, options.seconds))
+        figures = run(
+            measure(store, options.flight, options.seconds, keys=options.keys, threads=options.threads)
+        )
         figures["yardstick_us"] = round((before + asyncio.run(yardstick())) / 2, 2)
         print(json.dumps(figures))
 

@@ -111,7 +111,7 @@ class SQLiteLane:
         same = task["fingerprint"] + task["static"]
         first, values = ready - len(ids) + 1, [b"%09d%b" % (n, same) for n in range(len(ids))]
         for given, data in alike.spans(ids, values):
-            run.execute(lite_submit._PLAIN, (given, data, first, *shared))  # noqa: SLF001 - the very statement
+            run.execute(lite_submit.alike_statement(()), (given, data, first, *shared))
         there = alike.tasks(ids)
         steps: list[alike.Change] = [
             (

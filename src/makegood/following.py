@@ -1,12 +1,14 @@
 """What is kept of a run of a workflow function for those that follow: its *trail*.
 
 Nearly all tasks of a workflow have the plan of the one before. What a step of a plan costs is checking, naming, binding and
-comparing; of a call that the trail has in this place, with the same inputs and results of the same steps as arguments, all of
+comparing; of a call that the trail has in this place, with the same inputs, results of the same steps and constants as arguments, all of
 that is known. ``planning`` follows it. Only sequences of actions and ``mg.parallel`` make trails; what is inside of ``when``,
 ``branches`` and ``each`` is always recorded.
 """
 
-from collections.abc import Mapping, Sequence
+import inspect
+from collections.abc import Callable, Container, Mapping, Sequence
+from types import FunctionType, NoneType
 from typing import Any
 
 import msgspec
@@ -19,8 +21,8 @@ NOTHING = -2
 
 
 class Called(msgspec.Struct, frozen=True):
-    """A call of an action. ``places``: where its arguments are among the inputs and, after them, the promises given out so far;
-    ``names``: those of the arguments given by name, which come last; ``needs``: serials.
+    """A call of an action. ``places``: where its arguments are among the inputs and, after them, the promises given out so far, or
+    ``~n`` for ``constants[n]``; ``names``: those of the arguments given by name, which come last; ``needs``: serials.
     """
 
     action: Action[..., Any]
@@ -30,6 +32,7 @@ class Called(msgspec.Struct, frozen=True):
     template: Template
     returns: Any
     needs: tuple[int, ...]
+    constants: tuple[object, ...] = ()
 
 
 class Together(msgspec.Struct, frozen=True):
@@ -40,7 +43,8 @@ class Together(msgspec.Struct, frozen=True):
 
 class Trail(msgspec.Struct, frozen=True):
     """What an earlier run with inputs of these ``kinds`` recorded, call by call, and the plan that it led to. ``end``: the serial of
-    the step whose result it returned, ``NOTHING`` for none, -1 for anything else.
+    the step whose result it returned, ``NOTHING`` for none, -1 for anything else. ``constants``: what of the arguments was written in
+    the function, by ``id``.
     """
 
     kinds: tuple[type, ...]
@@ -49,6 +53,7 @@ class Trail(msgspec.Struct, frozen=True):
     referred: frozenset[int]
     end: int
     returns: Template
+    constants: frozenset[int] = frozenset()
 
     def called(self, serial: int) -> Called:
         """Return the call that recorded this step."""
@@ -58,23 +63,47 @@ class Trail(msgspec.Struct, frozen=True):
 NO_TRAIL = Trail((), (), (), frozenset(), -1, Template(("null",), ()))
 
 
-def places(
-    plan: object, inputs: Mapping[int, int], count: int, args: Sequence[object], kwargs: Mapping[str, object]
-) -> tuple[int, ...] | None:
-    """Return the arguments of a call as a trail keeps them; None when one is neither an input nor a whole result.
+CONSTANTS = (str, int, float, bool, NoneType)
+"""What nobody can change: the same object again, in the same place, is the same value, so that its text can be kept."""
 
-    ``inputs``: the place of each by its ``id``; ``count``: how many there are.
+
+def literals(fn: Callable[..., object]) -> dict[int, object]:
+    """Return what is written in a function, and in its module under names that it uses, by ``id``: of constants alone.
+
+    What was taken out of an input is none, and nothing of it is kept.
+    """
+    bare = inspect.unwrap(fn)
+    if not isinstance(bare, FunctionType):
+        return {}
+    named = (bare.__globals__.get(name) for name in bare.__code__.co_names)
+    return {id(value): value for value in (*bare.__code__.co_consts, *named) if type(value) in CONSTANTS}
+
+
+def places(
+    plan: object,
+    inputs: Mapping[int, int],
+    count: int,
+    written: Container[int],
+    given: Sequence[object],
+) -> tuple[tuple[int, ...], tuple[object, ...]] | None:
+    """Return the arguments ``given`` to a call as a trail keeps them, and the constants among them; None when one is neither an input
+    nor a whole result nor written in the function.
+
+    ``inputs``: the place of each by its ``id``; ``count``: how many there are; ``written``: the function's ``literals``.
     """
     found: list[int] = []
-    for value in (*args, *kwargs.values()):
+    constants: list[object] = []
+    for value in given:
         if type(value) is Promise:
             what = promised(value)
             if what.path or what.item or what.origin.plan is not plan:
                 return None
             found.append(count + what.origin.serial)
-        else:
-            place = inputs.get(id(value))
-            if place is None:
-                return None
+        elif (place := inputs.get(id(value))) is not None:
             found.append(place)
-    return tuple(found)
+        elif id(value) in written:
+            found.append(~len(constants))
+            constants.append(value)
+        else:
+            return None
+    return tuple(found), tuple(constants)

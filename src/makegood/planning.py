@@ -6,7 +6,7 @@ arguments, ``mg.when`` and its like, a part of a result taken in the workflow fu
 recorded as ever.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Container, Mapping, Sequence
 from operator import is_
 from threading import get_ident
 from typing import Any
@@ -21,22 +21,33 @@ from makegood.task import Template
 
 class Planning:
     """The plan that one run of a workflow function makes. ``where`` names the workflow, ``inputs`` are its inputs in order;
-    ``trail``: what an earlier run recorded.
+    ``trail``: what an earlier run recorded; ``written``: the workflow function's ``following.literals``.
     """
 
     __slots__ = (
         "_calls", "_inputs", "_met", "_recording", "_seen", "_shared", "_strays", "_thread", "_trail", "_where",
+        "_written",
     )  # fmt: skip
 
-    def __init__(self, shared: Shared, where: str, inputs: Sequence[object], trail: Trail = NO_TRAIL) -> None:
+    def __init__(
+        self,
+        shared: Shared,
+        where: str,
+        inputs: Sequence[object],
+        trail: Trail = NO_TRAIL,
+        written: Container[int] = (),
+    ) -> None:
         self._shared = shared
+        self._written = written
         self._where = where
         self._inputs = inputs
         self._trail = trail
         self._calls = trail.calls if trail.kinds == tuple(map(type, inputs)) else ()
+        if trail.constants and not trail.constants.isdisjoint(map(id, inputs)):
+            self._calls = ()  # a constant that is an input counts as the input
         self._met = 0
         self._seen: list[Any] = [*inputs]  # the promises given out follow
-        self._recording = None if self._calls else Recording(shared, where, inputs)
+        self._recording = None if self._calls else Recording(shared, where, inputs, written)
         self._strays: list[str] = []
         self._thread = get_ident()  # nobody's, once the run is over
 
@@ -57,7 +68,13 @@ class Planning:
                 and call.action is action
                 and len(given) == len(call.places)
                 and call.names == tuple(kwargs)
-                and all(map(is_, given, map(seen.__getitem__, call.places)))
+                and all(
+                    map(
+                        is_,
+                        given,
+                        _expected(call, seen) if call.constants else map(seen.__getitem__, call.places),
+                    )
+                )
             ):
                 promise = given_by(self, len(seen) - len(self._inputs))
                 seen.append(promise)
@@ -108,7 +125,7 @@ class Planning:
         """Leave the trail, if the run is still on it."""
         recording = self._recording
         if recording is None:
-            recording = self._recording = Recording(self._shared, self._where, self._inputs)
+            recording = self._recording = Recording(self._shared, self._where, self._inputs, self._written)
             recording.replay(self._calls[: self._met], self._seen[len(self._inputs) :])
             self._calls = ()  # so much for the trail
         return recording
@@ -145,3 +162,8 @@ class Planning:
         if self._recording is not None:
             self._recording.close()
         self._seen, self._inputs = [], ()
+
+
+def _expected(call: Called, seen: Sequence[object]) -> Sequence[object]:
+    """Return the arguments that a call has on the trail."""
+    return [seen[place] if place >= 0 else call.constants[~place] for place in call.places]

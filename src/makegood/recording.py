@@ -9,7 +9,7 @@ sequence is remembered as *units* (an action; a ``when`` with all that is in it;
 frontier before it (``heads``), the frontier after it (``ends``) and the steps whose results it uses (``needs``).
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,17 +18,20 @@ from makegood.codec import objects_in
 from makegood.declaration import Action, Shared
 from makegood.drafts import Draft, Flow, Unit, annotation_of, check_part, either, is_plan_of, step_plan
 from makegood.errors import DefinitionError, PromiseError
-from makegood.following import NOTHING, Called, Together, Trail, places
+from makegood.following import CONSTANTS, NOTHING, Called, Together, Trail, places
 from makegood.promise import Origin, Promise, Promised, Scope, as_condition, promised, settle
 from makegood.task import Kind, Ref, Template
 from makegood.templates import Templates
 
 
 class Recording(Templates):
-    """The plan that one run of a workflow function makes. ``where`` names the workflow, ``inputs`` are its inputs in order."""
+    """The plan that one run of a workflow function makes. ``where`` names the workflow, ``inputs`` are its inputs in order;
+    ``written``: the function's ``following.literals``.
+    """
 
-    def __init__(self, shared: Shared, where: str, inputs: Sequence[object]) -> None:
+    def __init__(self, shared: Shared, where: str, inputs: Sequence[object], written: Container[int]) -> None:
         super().__init__(shared, where, inputs)
+        self._literals = written
         self._kinds = tuple(map(type, inputs))
         self._calls: list[Called | Together] | None = []
         self._count = 0
@@ -60,26 +63,29 @@ class Recording(Templates):
             if type(value) is Promise:  # nearly always this, or an input
                 refs.append(self._ref(promised(value)))
                 continue
-            if not fitted.surely(parameter, type(value)):
+            fits = fitted.surely(parameter, type(value))
+            if not fits:
                 self._check_fits(
                     value, fitted.annotations[parameter], f"{parameter} in step {name} of {self.where}"
                 )
-                calls = None  # another value of this type may not fit
             if (ref := self._input(value)) is not None:
                 refs.append(ref)
+                calls = calls if fits else None  # another input of this type may not fit
+            elif type(value) not in CONSTANTS:
+                calls = None
         whole = len(refs) == len(values)
         template = action.template(tuple(refs)) if whole else self._mixed(values, name)
         draft = self._draft("action", name)
         draft.action, draft.args = action, self._limited(template, name)
         self._unit(draft, self._count - 1, needs)
-        seen = (
-            places(self, self._inputs, len(self._kinds), args, kwargs)
-            if whole and calls is not None
-            else None
-        )
-        if calls is not None and seen is not None:
+        given = (*args, *kwargs.values())
+        if calls is not None and (
+            seen := places(self, self._inputs, len(self._kinds), self._literals, given)
+        ):
             needed = tuple(self._needs[needs:])
-            calls.append(Called(action, seen, tuple(kwargs), name, template, fitted.returns, needed))
+            calls.append(
+                Called(action, seen[0], tuple(kwargs), name, template, fitted.returns, needed, seen[1])
+            )
             self._calls = calls
         return Promise(Promised(draft, fitted.returns, self._flow.scope))
 
@@ -95,7 +101,7 @@ class Recording(Templates):
             self._add(draft, "action")
             draft.action, draft.args = call.action, self._limited(call.template, call.step)
             self._needs += call.needs
-            self.referred.update(place for place in call.places if place < len(self._kinds))
+            self.referred.update(place for place in call.places if 0 <= place < len(self._kinds))
             self._unit(draft, serial, needs)
             settle(promises[serial], Promised(draft, call.returns, self._flow.scope))
         self._calls = list(calls)
@@ -345,14 +351,16 @@ class Recording(Templates):
         them: if they are those of the trail ``before``, these very ones.
         """
         body, known = self._flow.body, before.steps
+        calls = tuple(self._calls or ()) if self._end != -1 else ()
         alike = len(body) == len(known) and all(map(is_plan_of, known, body))
         return Trail(
             self._kinds,
-            tuple(self._calls or ()) if self._end != -1 else (),
+            calls,
             known if alike else tuple(map(step_plan, body)),
             frozenset(self.referred),
             self._end,
             returns,
+            frozenset(id(value) for call in calls if isinstance(call, Called) for value in call.constants),
         )
 
 

@@ -1,13 +1,21 @@
-"""Threads for functions that cannot be stopped.
+"""Threads for functions that cannot be stopped, called from an event loop.
 
 The standard library's pool joins its threads when the interpreter ends: a process told to stop would hang for as long as
 a function that ignores its deadline does. These threads are daemons, so such a process ends when its drain's limit is up;
 whoever called the function learns from its silence.
+
+Many calls come at once, since a Scheduler hands over what a whole batch asked for, and most of what the standard pool spends on one
+is spent on waking. So a thread that is woken wakes the next one itself, if there is something left to do, before it begins; until
+it has, nobody else is woken. (Go's scheduler and tokio's do the same.) Should its call wait for the network, the next thread runs at once; calls that are over in
+microseconds are all done by one. And the event loop is woken once for all that ended meanwhile.
 """
 
+import asyncio
+import contextlib
 import threading
+from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Executor, Future
+from concurrent.futures import Executor
 from functools import partial
 from queue import SimpleQueue
 from typing import Any, ParamSpec, TypeVar
@@ -16,53 +24,148 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class DaemonThreads(Executor):
-    """At most ``most`` threads, begun when they are needed. ``submit`` is called from one thread only.
+class _Answers:
+    """What calls returned to one event loop. ``give`` is called by any thread."""
 
-    >>> threads = DaemonThreads(2, "example")
-    >>> threads.submit(pow, 2, 3).result()
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self._waiting: deque[tuple[asyncio.Future[Any], Any, BaseException | None]] = deque()
+        self._rung = False
+
+    def give(self, future: "asyncio.Future[Any]", result: Any, failed: BaseException | None) -> None:
+        """Let a future have its result, or what the call raised."""
+        self._waiting.append((future, result, failed))
+        if self._rung:
+            return
+        self._rung = True
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            self.loop.call_soon_threadsafe(self._tell)
+
+    def _tell(self) -> None:
+        self._rung = False  # first: whoever comes from here on rings again
+        while self._waiting:
+            future, result, failed = self._waiting.popleft()
+            if future.done():  # nobody waits for it any more
+                continue
+            if failed is None:
+                future.set_result(result)
+            else:
+                future.set_exception(failed)
+
+
+_Asked = tuple[_Answers, "asyncio.Future[Any]", Callable[[], Any]]
+
+
+class DaemonThreads(Executor):
+    """At most ``most`` threads, begun when they are needed. For ``run_in_executor`` of one event loop.
+
+    >>> async def example() -> int:
+    ...     threads = DaemonThreads(2, "example")
+    ...     try:
+    ...         return await asyncio.get_running_loop().run_in_executor(threads, pow, 2, 3)
+    ...     finally:
+    ...         threads.shutdown()
+    >>> asyncio.run(example())
     8
-    >>> threads.shutdown()
     """
 
     def __init__(self, most: int, name: str) -> None:
         self._most = most
         self._name = name
         self._threads: list[threading.Thread] = []
-        self._idle = threading.Semaphore(0)
-        self._asked: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
+        self._lock = threading.Lock()  # of what follows, down to _waking
+        self._asked: deque[_Asked] = deque()
+        self._idle = 0
+        self._waking = False  # a thread that was woken, or begun, has not looked yet what there is to do
+        self._wakes: SimpleQueue[bool] = (
+            SimpleQueue()
+        )  # one for each thread that is to look; False: that is to end
+        self._answers: _Answers | None = None
 
-    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """Queue a call and return the future of its result."""
-        future: Future[T] = Future()
-        self._asked.put((future, partial(fn, *args, **kwargs)))
-        if not self._idle.acquire(blocking=False) and len(self._threads) < self._most:
-            name = f"{self._name}-{len(self._threads)}"
-            thread = threading.Thread(target=self._live, name=name, daemon=True)
-            self._threads.append(thread)
-            thread.start()
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> "asyncio.Future[T]":  # type: ignore[override]  # what an event loop makes of the other kind
+        """Queue a call and return the running event loop's future of its result.
+
+        Raises ``RuntimeError`` when the system gives no thread at all.
+        """
+        loop = asyncio.get_running_loop()
+        answers = self._answers
+        if answers is None or answers.loop is not loop:
+            answers = self._answers = _Answers(loop)
+        future: asyncio.Future[T] = loop.create_future()
+        with self._lock:
+            self._asked.append((answers, future, partial(fn, *args, **kwargs)))
+            try:
+                self._one_more()
+            except RuntimeError:
+                self._asked.pop()
+                raise
         return future
 
     def shutdown(self, wait: bool = False, *, cancel_futures: bool = False) -> None:  # noqa: FBT001, FBT002 - as the base class has it
         """Let the threads end after what they do; ``wait`` for that; ``cancel_futures``: without what is queued."""
-        while cancel_futures and not self._asked.empty():
-            queued = self._asked.get()
-            if queued is not None:
-                queued[0].cancel()
-        for _ in self._threads:
-            self._asked.put(None)
+        with self._lock:
+            queued = [*self._asked] if cancel_futures else []
+            if cancel_futures:
+                self._asked.clear()
+            for _ in self._threads:
+                self._wakes.put(False)
+        for _, future, _ in queued:
+            future.cancel()
         for thread in self._threads if wait else ():
             thread.join()
 
+    def _one_more(self) -> None:
+        """Wake a thread, or begin one, unless one is waking or all are busy. Holds the lock."""
+        if self._waking:
+            return
+        if self._idle:
+            self._idle -= 1
+            self._waking = True
+            self._wakes.put(True)
+        elif len(self._threads) < self._most:
+            name = f"{self._name}-{len(self._threads)}"
+            thread = threading.Thread(target=self._live, name=name, daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:  # the system gives no more
+                if not self._threads:
+                    raise
+                return  # those that there are come to it
+            self._threads.append(thread)
+            self._waking = True
+
     def _live(self) -> None:
-        while (asked := self._asked.get()) is not None:
-            future, call = asked
-            if future.set_running_or_notify_cancel():
-                try:
-                    result = call()
-                except BaseException as raised:  # noqa: BLE001 - it belongs to whoever asked
-                    future.set_exception(raised)
+        woken = True
+        while True:
+            asked: _Asked | None = None
+            with self._lock:
+                self._waking = self._waking and not woken
+                if self._asked:
+                    asked = self._asked.popleft()
+                    if self._asked:
+                        self._one_more()
                 else:
-                    future.set_result(result)
-            del asked, future, call  # nothing may be kept alive while waiting
-            self._idle.release()
+                    self._idle += 1
+            woken = asked is None
+            if asked is not None:
+                _run(*asked)
+            elif not self._wakes.get():
+                return
+
+
+def _run(answers: _Answers, future: "asyncio.Future[Any]", call: Callable[[], Any]) -> None:
+    if future.cancelled():
+        return
+    result: Any = None
+    failed: BaseException | None = None
+    try:
+        result = call()
+    except StopIteration as raised:  # no future takes that
+        failed = RuntimeError("the function raised StopIteration")
+        failed.__cause__ = raised
+    except BaseException as raised:  # noqa: BLE001 - it belongs to whoever asked
+        failed = raised
+    try:
+        answers.give(future, result, failed)
+    finally:
+        del failed  # it knows this frame

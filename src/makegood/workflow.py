@@ -7,7 +7,7 @@ once, with real inputs, when a task is submitted: it yields a ``Plan``. Nothing 
 import functools
 import hashlib
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from typing import Any, Generic, Literal, ParamSpec, TypeVar, TypeVarTuple, cast, overload
 
 import msgspec
@@ -24,7 +24,7 @@ from makegood.errors import (
     PromiseError,
     UnknownActionError,
 )
-from makegood.following import NO_TRAIL
+from makegood.following import NO_TRAIL, literals
 from makegood.ids import checked_name
 from makegood.parameters import hints, names_around, signature, takes
 from makegood.planning import Planning
@@ -220,7 +220,7 @@ class Workflow(Generic[P, R]):
             say_where(wrong, self._fn, self.address)
             raise
         fingerprint = self._fingerprint(inputs, encoded)
-        planning = Planning(self._shared, self.address, inputs, self._trail)
+        planning = Planning(self._shared, self.address, inputs, self._trail, self._literals)
         reset = RECORDER.set(planning)
         self._shared.plans.add(planning)
         try:
@@ -246,6 +246,10 @@ class Workflow(Generic[P, R]):
             self._shared.app, self.name, trail.steps, encoded, returns, fingerprint, self.within, self.undo_within, self.on_failure,
             returns_type=self._returned(),
         )  # fmt: skip
+
+    @functools.cached_property
+    def _literals(self) -> Container[int]:
+        return literals(self._fn)
 
     def _bound(
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any]

@@ -1,6 +1,7 @@
 """Submitting and reading tasks."""
 
 import asyncio
+from itertools import product
 from typing import Any
 
 import pytest
@@ -59,6 +60,40 @@ async def test_many_tasks_of_one_shape_have_the_steps_that_each_alone_has(store:
     assert found is not None
     assert [s.plan for s in found.steps] == list(shape)
     assert found.steps[0].name == "it's\" $1 ?1"
+
+
+async def test_each_task_of_a_batch_keeps_its_own_texts_or_has_none(store: Store) -> None:
+    """Key, correlation and trace, in every mix, of lengths and letters that could be taken for each other's."""
+    texts = (None, "k", "\U0001f600é'\"$1?1", "0000000007", "x" * 2000)
+    mixes = [*product(texts, texts, texts)]
+    drafts = [
+        draft(
+            n,
+            key=None if key is None else f"{n}{key}",
+            correlation_id=correlation,
+            trace=trace,
+            inputs=(b"%d" % n,),
+        )
+        for n, (key, correlation, trace) in enumerate(mixes, 1)
+    ]
+    assert await store.submit(drafts) == [Submitted(d.id, created=True) for d in drafts]
+    scheduler = await hand(store)
+    assert len(await scheduler.claim(len(drafts))) == len(drafts)
+    for d in drafts:
+        task = scheduler[d.id].task
+        assert (task.key, task.trace, task.inputs, task.returns) == (d.key, d.trace, d.inputs, d.returns)
+    found = {view.id: view.correlation_id for view in await store.find(Filter(limit=len(drafts)))}
+    assert found == {d.id: d.correlation_id for d in drafts}
+
+
+async def test_of_many_submissions_with_keys_those_that_are_there_already_stay_as_they_are(
+    store: Store,
+) -> None:
+    await store.submit([draft(n, key=f"k{n}") for n in range(1, 20, 2)])
+    answers = await store.submit([draft(100 + n, key=f"k{n % 20}", correlation_id="c") for n in range(1, 41)])
+    assert [a.created for a in answers] == [(n < 20 and n % 2 == 0) or n == 20 for n in range(1, 41)]
+    assert [a.id for a in answers[:20]] == [n if n % 2 else 100 + n for n in range(1, 21)]
+    assert [a.id for a in answers[20:]] == [a.id for a in answers[:20]]
 
 
 async def test_answers_come_in_the_order_of_the_drafts(store: Store) -> None:

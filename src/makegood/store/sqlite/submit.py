@@ -13,15 +13,22 @@ from makegood.store.sqlite.alike import UNUSED, Change, spans, tasks
 from makegood.store.sqlite.transaction import DATA_FAULTS, Row, Transaction, blob
 from makegood.store.sqlite.writing import Writing, draw_ready
 
-# Nearly all tasks: what differs are the id, nine digits that say which of the batch it is, and two byte strings.
-_PLAIN = """
+# What differs from task to task is cut out of one value: nine digits that say which of the batch it is, ten for the length of each
+# text that it has (its key and so on), these texts, its fingerprint, and what is static of it.
+_TASKS = """
 insert into makegood_task (id, app, workflow, fingerprint, state, goal, on_failure, submission, priority, ready_seq,
-    epoch, cause, failure_count, lost, task_expired, created_at, static, within, undo_within, locked_by, complete_by)
-select cast(id as integer), ?4, ?5, substr(?2, at + 9, ?6), ?7, 'forward', ?8, 1, ?9,
-    ?3 + cast(substr(?2, at, 9) as integer), ?10, '', 0, 0, 0, ?11, substr(?2, at + 9 + ?6, size - 9 - ?6), ?12, ?13, ?14, ?15
-from (select x.key as id, (x.value >> 32) + 1 as at, x.value & 4294967295 as size from json_each(?1) x) where true
+    epoch, cause, failure_count, lost, task_expired, created_at, static, within, undo_within, locked_by, complete_by{columns})
+select cast(id as integer), ?4, ?5, substr(?2, at, ?6), ?7, 'forward', ?8, 1, ?9,
+    ?3 + n, ?10, '', 0, 0, 0, ?11, substr(?2, at + ?6, until - at - ?6), ?12, ?13, ?14, ?15{values}
+from (select *, {at} as at from (
+    select x.key as id, (x.value >> 32) + 1 as start, (x.value >> 32) + (x.value & 4294967295) + 1 as until,
+        cast(substr(?2, (x.value >> 32) + 1, 9) as integer) as n{sizes}
+    from json_each(?1) x
+)) where true
 on conflict do nothing
 """
+_TEXTS = ("key", "correlation_id", "trace", "told")
+_NUMBER, _SIZE = 9, 10  # digits
 # Each null that is left out instead of handed over is cheaper by as much as a small column costs.
 _TASK = """
 insert into makegood_task (id, app, workflow, fingerprint, state, goal, on_failure, submission, priority, ready_seq,
@@ -87,29 +94,59 @@ def _submit(tx: Transaction, drafts: Sequence[Draft]) -> list[Submitted]:
 
 def _tasks(tx: Transaction, drafts: Sequence[Draft], first: int) -> int:
     """Insert the rows of tasks, the first with the number ``first``; returns how many there were not yet."""
-    plain: defaultdict[Row, tuple[list[int], list[bytes]]] = defaultdict(lambda: ([], []))
-    forms: defaultdict[tuple[str, ...], list[Row]] = defaultdict(list)
+    alike: defaultdict[tuple[tuple[str, ...], Row], tuple[list[int], list[bytes]]] = defaultdict(
+        lambda: ([], [])
+    )
     for n, d in enumerate(drafts):
-        if d.key is not None or d.correlation_id is not None or d.trace is not None or d.reply_to is not None:
-            given, row = task_row(d, first + n, tx.now)
-            forms[given].append(row)
-        else:
-            ids, values = plain[_shared(d, tx.now)]
-            ids.append(d.id)
-            values.append(b"%09d%b%b" % (n, d.fingerprint, rows.static(d.inputs, d.returns)))
-    inserted = sum(tx.many(task_statement(given), found) for given, found in forms.items())
-    for shared, (ids, values) in plain.items():
-        inserted += sum(tx.run(_PLAIN, (given, data, first, *shared)) for given, data in spans(ids, values))
+        names, head = _texts(d)
+        ids, values = alike[names, _shared(d, tx.now)]
+        ids.append(d.id)
+        values.append(b"%09d%b%b%b" % (n, head, d.fingerprint, rows.static(d.inputs, d.returns, d.reply)))
+    inserted = 0
+    for (names, shared), (ids, values) in alike.items():
+        text = alike_statement(names)
+        inserted += sum(tx.run(text, (given, data, first, *shared)) for given, data in spans(ids, values))
     return inserted
+
+
+def _texts(d: Draft) -> tuple[tuple[str, ...], bytes]:
+    """Return the names of the texts that a task has, and their lengths with the texts."""
+    if d.key is None and d.correlation_id is None and d.trace is None and d.reply_to is None:
+        return (), b""
+    told = None if d.reply_to is None else d.told
+    given = [
+        (name, text.encode())
+        for name, text in zip(_TEXTS, (d.key, d.correlation_id, d.trace, told), strict=True)
+        if text is not None
+    ]
+    sizes = b"".join([b"%010d" % len(text) for _, text in given])
+    return tuple([name for name, _ in given]), sizes + b"".join([text for _, text in given])
+
+
+@functools.lru_cache(maxsize=16)
+def alike_statement(names: tuple[str, ...]) -> str:
+    """Return the statement that inserts tasks with these texts."""
+    columns, values, sizes = "", "", ""
+    at = f"start + {_NUMBER + _SIZE * len(names)}"
+    for n, name in enumerate(names):
+        sizes += (
+            f", cast(substr(?2, (x.value >> 32) + {1 + _NUMBER + _SIZE * n}, {_SIZE}) as integer) as size{n}"
+        )
+        columns, values = f"{columns}, {name}", f"{values}, cast(substr(?2, {at}, size{n}) as text)"
+        at += f" + size{n}"
+    if "told" in names:
+        columns, values = f"{columns}, notified", f"{values}, ?16"
+    return _TASKS.format(columns=columns, values=values, sizes=sizes, at=at)
 
 
 def _shared(d: Draft, now: float) -> Row:
     """Return what a task has in common with others, from ``?4`` on."""
     begun = d.first is not None
-    return (
+    shared = (
         d.app, d.workflow, len(d.fingerprint), "processing" if begun else "pending", d.on_failure, d.priority,
         0 if d.holder is None else 1, now, d.within, d.undo_within, d.holder, _complete_by(d, now),
     )  # fmt: skip
+    return shared if d.reply_to is None else (*shared, d.notified)
 
 
 def _complete_by(d: Draft, now: float) -> float | None:

@@ -1,0 +1,159 @@
+"""What is written in a workflow function, and what its actions take when they are given nothing, is part of its trail."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from makegood.answers import NOTHING
+from makegood.errors import PayloadError
+from makegood.recording import Recording
+from makegood.task import Plan
+from makegood.workflow import App, Workflow
+
+CARRIER = "parcel service"
+WORDS: list[Any] = ["express", 1, True, None, 2.5, 300]
+
+
+class Shop:
+    """An app with a workflow that passes on inputs, constants of every kind, and nothing."""
+
+    def __init__(self) -> None:
+        desk = App("shop").agent("desk")
+        self.rates = {"now": 3}
+
+        @desk.action(complete_within="20s", undo=NOTHING)
+        def send(what: Any, how: Any = "slowly", *, by: Any = None) -> str:
+            return f"{what} {how} {by}"
+
+        def run(order: Any, other: Any) -> Any:
+            first = send(order, "express", by=CARRIER)
+            send(first, 1, by=True)
+            send(None, other)
+            send(by=2.5, what=300)
+            return send(first)
+
+        def derived(order: Any, other: Any) -> Any:
+            return send(order["id"], send(other, self.rates["now"]))
+
+        self.workflow: Workflow[..., Any] = desk_workflow(desk, run)
+        self.derived: Workflow[..., Any] = desk_workflow(desk, derived)
+
+
+def desk_workflow(desk: Any, fn: Any) -> Workflow[..., Any]:
+    return Workflow(
+        fn, desk.shared, name=fn.__name__, formerly=(), within=None, undo_within=None, on_failure="undo"
+    )
+
+
+def lived(plan: Plan[Any]) -> Any:
+    """Return what a store would keep of a plan."""
+    return plan.steps, plan.inputs, plan.returns, plan.fingerprint
+
+
+def arguments(plan: Plan[Any], step: int) -> str:
+    """Return what is written down of a step's arguments."""
+    args = plan.steps[step].args
+    assert args is not None
+    return "".join(args.parts)
+
+
+@pytest.fixture
+def recorded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The steps that were recorded instead of followed."""
+    found: list[str] = []
+    action = Recording.action
+
+    def noting(self: Recording, called: Any, args: Any, kwargs: Any) -> Any:
+        found.append(called.name)
+        return action(self, called, args, kwargs)
+
+    monkeypatch.setattr(Recording, "action", noting)
+    return found
+
+
+def test_a_plan_with_constants_and_defaults_is_followed(recorded: list[str]) -> None:
+    """Literals, a name of the module, what an action takes by default, by position and by name."""
+    shop = Shop()
+    first = shop.workflow.plan("o7", 30)
+    assert len(recorded) == 5
+    again = shop.workflow.plan("o8", 31)
+    assert len(recorded) == 5, "nothing was recorded anew"
+    assert again.steps is first.steps
+    assert arguments(first, 0) == '{"what":,"how":"express","by":"parcel service"}'
+    assert arguments(first, 3) == '{"what":300,"how":"slowly","by":2.5}'
+
+
+PAIRS = st.lists(
+    st.sampled_from([*WORDS, CARRIER, "o7"]), min_size=2, max_size=2, unique_by=id
+)  # one given twice may be either
+
+
+@given(st.lists(PAIRS, min_size=2, max_size=5))
+def test_inputs_that_are_constants_too_make_the_plan_that_they_make_alone(inputs: list[list[Any]]) -> None:
+    """The very object: then the step is given the input, on a trail and without one."""
+    shop = Shop()
+    for given_ in inputs:
+        assert lived(shop.workflow.plan(*given_)) == lived(Shop().workflow.plan(*given_))
+
+
+def test_a_constant_that_is_another_one_by_now_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    shop = Shop()
+    shop.workflow.plan("o7", 30)
+    monkeypatch.setitem(globals(), "CARRIER", "bicycle")
+    assert "bicycle" in arguments(shop.workflow.plan("o8", 31), 0)
+    assert lived(shop.workflow.plan("o9", 31)) == lived(Shop().workflow.plan("o9", 31))
+
+
+def test_what_was_taken_out_of_an_input_or_found_elsewhere_is_not_kept() -> None:
+    """A trail lives as long as the workflow, a task's data do not."""
+    shop = Shop()
+    for n in range(3):
+        plan = shop.derived.plan({"id": f"a secret {n}"}, 30)
+        assert f"a secret {n}" in str(plan.steps)
+        fresh = Shop()
+        fresh.rates |= shop.rates
+        assert lived(plan) == lived(fresh.derived.plan({"id": f"a secret {n}"}, 30))
+        shop.rates["now"] += 300
+    assert shop.derived._trail.calls == ()
+
+
+def test_a_default_that_can_be_changed_is_looked_at_each_time() -> None:
+    """Nobody should, but a list can be appended to."""
+    desk = App("shop").agent("desk")
+    tags = ["new"]
+
+    @desk.action(complete_within="20s", undo=NOTHING)
+    def send(what: str, tags: list[str] = tags) -> str:
+        return what
+
+    def run(order: str) -> Any:
+        return send(order)
+
+    workflow = desk_workflow(desk, run)
+    workflow.plan("o7")
+    tags.append("late")
+    assert "late" in arguments(workflow.plan("o8"), 0)
+
+
+@pytest.mark.parametrize("constant", ["far too long " * 30, float("nan")])
+def test_a_constant_that_cannot_be_kept_is_refused_each_time(
+    constant: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It makes no trail that would let it pass."""
+    desk = App("shop", payload_limit=200).agent("desk")
+
+    @desk.action(complete_within="20s", undo=NOTHING)
+    def send(what: Any) -> str:
+        return str(what)
+
+    def run(order: str) -> Any:
+        send(order)
+        return send(CARRIER)
+
+    monkeypatch.setitem(globals(), "CARRIER", constant)
+    workflow = desk_workflow(desk, run)
+    for n in range(3):
+        with pytest.raises(PayloadError, match="send-2"):
+            workflow.plan(f"o{n}")
