@@ -8,6 +8,7 @@ import pytest
 
 import makegood as mg
 from makegood.clock import SystemClock
+from makegood.declaration import Action
 from makegood.messages import Message, Request
 from makegood.threads import DaemonThreads
 from makegood.trying import Running, Trying, words
@@ -28,7 +29,14 @@ async def charge(cents: int) -> str:
 async def refund(cents: int, *, result: str | None) -> None: ...
 
 
-async def answer(args: bytes, doing: Any = "do", *, deadline: float = 60.0) -> Message | None:
+@desk.action(complete_within="1m", undo=mg.NOTHING, retry=mg.NEVER)
+def first(cents: int) -> int:
+    return next(iter(range(cents)))
+
+
+async def answer(
+    args: bytes, doing: Any = "do", *, deadline: float = 60.0, of: Action[..., Any] | None = None
+) -> Message | None:
     """Run one attempt and return its answer."""
     clock, threads = SystemClock(), DaemonThreads(1, "test")
 
@@ -40,7 +48,9 @@ async def answer(args: bytes, doing: Any = "do", *, deadline: float = 60.0) -> M
     attempt = Running(request, 1, now + deadline, now + 600.0, now, extended)
     tries.clear()
     try:
-        return await Trying(clock, random.Random(1), threads, lambda _deadline: None).answer(attempt, charge)
+        return await Trying(clock, random.Random(1), threads, lambda _deadline: None).answer(
+            attempt, of or charge
+        )
     finally:
         threads.shutdown()
 
@@ -53,6 +63,14 @@ async def test_after_its_tries_it_gave_up_and_an_earlier_one_is_unanswered() -> 
     said = await answer(b'{"cents":0}')
     assert said == Message("gave_up", 2, "do", 3, error="ConnectionError: gone")
     assert tries == ["charge"] * 3
+
+
+async def test_a_plain_function_whose_next_finds_nothing_gave_up() -> None:
+    """A future takes no StopIteration: the attempt had no answer, and was silent until its complete-by."""
+    said = await answer(b'{"cents":0}', of=first)
+    assert said is not None
+    assert (said.kind, said.error) == ("gave_up", "RuntimeError: the function raised StopIteration")
+    assert await answer(b'{"cents":5}', of=first) == Message("done", 2, "do", 3, value=b"0")
 
 
 async def test_no_try_is_begun_that_would_come_after_its_complete_by() -> None:
