@@ -352,11 +352,14 @@ class Recording(Templates):
         """
         body, known = self._flow.body, before.steps
         calls = tuple(self._calls or ()) if self._end != -1 else ()
-        alike = len(body) == len(known) and all(map(is_plan_of, known, body))
+        steps = known
+        if len(body) != len(known) or not all(map(is_plan_of, known, body)):
+            made = tuple(map(step_plan, body))
+            steps = known if made == known else made
         return Trail(
             self._kinds,
             calls,
-            known if alike else tuple(map(step_plan, body)),
+            steps,
             frozenset(self.referred),
             self._end,
             returns,

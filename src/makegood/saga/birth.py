@@ -78,8 +78,9 @@ class Beginnings:
                 return held, Decision(task, after, first.steps, requests=requests, moves=first.moves)
         held = hold(task, map(Step, plans))
         decision = begun(held)
-        if decision is not None and all(plan.kind == "action" for plan in plans):
-            held.strides = {}
+        if decision is not None:
+            if all(plan.kind == "action" for plan in plans):
+                held.strides = {}
             dispatched = [held.steps[request.idx] for request in decision.requests]
             if all(map(fills, dispatched)):
                 copied = Held(

@@ -64,9 +64,9 @@ def apply(held: Held, decision: Decision) -> None:
 
 def _extend(held: Held, added: Sequence[Step]) -> None:
     """Add the items of an ``each``: their steps follow it, and its gather follows them."""
-    steps, followers, opened = held.steps, held.followers, held.open
+    steps, opened = held.steps, held.open
     steps.extend(added)
-    followers.extend(() for _ in added)
+    held.followers = followers = [*held.followers, *(() for _ in added)]  # tasks of its shape share what was there
     opened.extend(0 for _ in added)
     gathers = {s.plan.of: s.plan.idx for s in steps if s.plan.kind == "gather"}
     for step in added:
