@@ -136,6 +136,8 @@ def half_a_batch(m: pytest.MonkeyPatch) -> None:
             "sent",
             "done",
             "steps",
+            "steps_with",
+            "steps_late",
             "counts",
             "added",
         )

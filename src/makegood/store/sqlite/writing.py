@@ -81,7 +81,8 @@ select x.value, ?3, ?4, ?5, ?6, ?7, ?8, ?9, 1, 0, 0, 0, 0, ?10 from json_each(?1
 }
 """What is handed over as ``alike`` says."""
 
-_TASK = """
+# Of what changes less often, rows that are alike but for their task go together, one statement for each kind.
+_TASKS = """
 update makegood_task set state = ?, goal = ?, cause = ?, submission = ?, failure_count = failure_count + ?, lost = ?,
     result = ?, locked_by = ?, epoch = ?,
     ended_at = case when ? then ended_at else ? end,
@@ -89,21 +90,23 @@ update makegood_task set state = ?, goal = ?, cause = ?, submission = ?, failure
     complete_by = case when ? then complete_by else ? end,
     undo_by = case when ? then undo_by else ? end,
     task_expired = case when ? then 0 else task_expired end
-where id = ?
+where id in (select x.value from json_each(?) x)
 """
 
-_STEP = """
-update makegood_step set state = ?, attempt = ?, round = ?, asked = ?, deaths = ?, flags = ?, result = ?, late = ?, error = ?,
-    failure_count = case when ? then 0 else failure_count end + ?
-where task = ? and idx = ?
+_CHANGED = """
+update makegood_step set state = ?3, attempt = ?4, round = ?5, asked = ?6, deaths = ?7, flags = ?8, error = ?9,
+    failure_count = case when ?10 then 0 else failure_count end + ?11,
 """
+_STEPS = f"""{_CHANGED} result = null, late = null where idx = ?12 and task in (select x.value from json_each(?1) x)"""  # noqa: S608
+_STEPS_WITH = f"""{_CHANGED} result = {SPAN}, late = null from json_each(?1) x where idx = ?12 and task = cast(x.key as integer)"""
+_STEP_LATE = f"""{_CHANGED} result = ?2, late = ?13 where idx = ?12 and task = ?1"""
 _COUNT = """
 update makegood_step set failure_count = case when ? then 0 else failure_count end + ? where task = ? and idx = ?
 """
 _ADDED = """
 insert into makegood_step (task, idx, kind, name, agent, action, state, attempt, round, failure_count, asked, deaths, flags,
     spec, result, late, error)
-values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+select x.value, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17 from json_each(?1) x
 """
 _REQUEST = """
 insert into makegood_request (task, idx, attempt, kind, agent, action, priority, isolate, starved, sent_at, taken_by, within,
@@ -174,12 +177,14 @@ class Writing:
     withdrawn: list[tuple[int, int, int]] = field(default_factory=list)
     claims: defaultdict[Row, list[int]] = field(default_factory=_few)
     processed: defaultdict[Row, list[tuple[int, bytes]]] = field(default_factory=_some)
-    tasks: list[Row] = field(default_factory=list)
+    tasks: defaultdict[Row, list[int]] = field(default_factory=_few)
     sent: defaultdict[Row, list[int]] = field(default_factory=_few)
     done: defaultdict[Row, list[tuple[int, bytes]]] = field(default_factory=_some)
-    steps: list[Row] = field(default_factory=list)
+    steps: defaultdict[Row, list[int]] = field(default_factory=_few)
+    steps_with: defaultdict[Row, list[tuple[int, bytes]]] = field(default_factory=_some)
+    steps_late: list[Row] = field(default_factory=list)
     counts: list[Row] = field(default_factory=list)
-    added: list[Row] = field(default_factory=list)
+    added: defaultdict[Row, list[int]] = field(default_factory=_few)
     requests: list[Row] = field(default_factory=list)
     handed: defaultdict[Row, list[int]] = field(default_factory=_few)
     local_others: list[Row] = field(default_factory=list)
@@ -242,13 +247,16 @@ class Writing:
 
     def _step(self, d: Decision, idx: int, s: Step) -> None:
         """Collect any change of a step's row."""
-        reset, more = d.counted.get(idx, (False, 0))
-        self.steps.append(
-            (
-                s.state, s.attempt, s.round, s.asked, s.deaths, rows.flags(s), s.result, s.late, s.error, reset, more,
-                d.task.id, idx,
-            )
+        id_ = d.task.id
+        shared = (
+            s.state, s.attempt, s.round, s.asked, s.deaths, rows.flags(s), s.error, *d.counted.get(idx, (False, 0)), idx,
         )  # fmt: skip
+        if s.late is not None:
+            self.steps_late.append((id_, s.result, *shared, s.late))
+        elif s.result is not None:
+            self.steps_with[shared].append((id_, s.result))
+        else:
+            self.steps[shared].append(id_)
 
     def _request(self, r: Request, *, handed: bool) -> None:
         agent, now = rows.address(r.app, r.agent), self.tx.now
@@ -286,12 +294,10 @@ class Writing:
                 self.counts.append((reset, more, id_, idx))
         for s in decision.added:
             plan = s.plan
-            self.added.append(
-                (
-                    id_, plan.idx, plan.kind, plan.name, plan.agent, plan.action, s.state, s.attempt, s.round, s.failures,
-                    s.asked, s.deaths, rows.flags(s), rows.spec(plan), s.result, s.late, s.error,
-                )
-            )  # fmt: skip
+            self.added[
+                plan.idx, plan.kind, plan.name, plan.agent, plan.action, s.state, s.attempt, s.round, s.failures, s.asked,
+                s.deaths, rows.flags(s), rows.spec(plan), s.result, s.late, s.error,
+            ].append(id_)  # fmt: skip
         self.dropped += [(id_, idx) for idx in decision.dropped]
         self.withdraw += [(id_, idx, attempt) for idx, attempt in decision.withdraw]
         self.timers += [(id_, idx, now, wait, now + wait) for idx, wait in decision.timers.items()]
@@ -364,18 +370,15 @@ class Writing:
             keep_undo_by = False
             undo_by = None if task.undo_within is None else self.tx.now + task.undo_within
         complete_by = None if decision.clear_complete_by else self._complete_by(decision)
-        self.tasks.append(
-            (
-                state, task.goal, task.cause, task.submission, failures, task.lost, task.result,
-                None if decision.release else self.node, before.epoch,
-                state == was, self.tx.now if state in ENDED else None,
-                ready_seq,
-                complete_by is None and not decision.clear_complete_by, complete_by,
-                keep_undo_by, undo_by,
-                decision.clear_complete_by,
-                task.id,
-            )
-        )  # fmt: skip
+        self.tasks[
+            state, task.goal, task.cause, task.submission, failures, task.lost, task.result,
+            None if decision.release else self.node, before.epoch,
+            state == was, self.tx.now if state in ENDED else None,
+            ready_seq,
+            complete_by is None and not decision.clear_complete_by, complete_by,
+            keep_undo_by, undo_by,
+            decision.clear_complete_by,
+        ].append(task.id)  # fmt: skip
 
     def _draw(self) -> int:
         self.ready_seq = self.ready_seq + 1 if self.ready_seq else draw_ready(self.tx, self.most)
@@ -397,10 +400,10 @@ class Writing:
             self.withdrawn = [key for key in self.withdraw if key in untaken]
             tx.many(_WITHDRAW, self.withdrawn)
         alike.write(tx.connection, [*first, *self._changes()])
-        tx.many(_TASK, self.tasks)
-        tx.many(_STEP, self.steps)
+        for shared, ids in self.tasks.items():
+            tx.run(_TASKS, (*shared, tasks(ids)))
+        self._write_steps()
         tx.many(_COUNT, self.counts)
-        tx.many(_ADDED, self.added)
         tx.many(_REQUEST, self.requests)
         tx.many(_LOCAL, self.local_others)
         tx.many(_TIMER, self.timers)
@@ -415,6 +418,18 @@ class Writing:
         if self.audits:
             tx.topics.add("answers")
         tx.topics.update(f"agent:{agent}" for agent in self.agents)
+
+    def _write_steps(self) -> None:
+        """Write what is no usual change of a step, and new steps."""
+        tx = self.tx
+        for shared, ids in self.steps.items():
+            tx.run(_STEPS, (tasks(ids), UNUSED, *shared))
+        for shared, pairs in self.steps_with.items():
+            for given, data in spans(*zip(*pairs, strict=True)):
+                tx.run(_STEPS_WITH, (given, data, *shared))
+        tx.many(_STEP_LATE, self.steps_late)
+        for shared, ids in self.added.items():
+            tx.run(_ADDED, (tasks(ids), *shared))
 
     def _changes(self) -> Iterator[Change]:
         """Yield what is handed over at once."""
