@@ -70,7 +70,7 @@ CONSTANTS = (str, int, float, bool, NoneType)
 def literals(fn: Callable[..., object]) -> dict[int, object]:
     """Return what is written in a function, and in its module under names that it uses, by ``id``: of constants alone.
 
-    What was taken out of an input is none, and nothing of it is kept.
+    What was taken out of an input is none: it is another value each time.
     """
     bare = inspect.unwrap(fn)
     if not isinstance(bare, FunctionType):

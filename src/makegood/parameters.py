@@ -7,7 +7,7 @@ by position only. Annotations say what the JSON is decoded to; parameters withou
 import inspect
 import sys
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from types import NoneType, UnionType
 from typing import Any
 
@@ -52,6 +52,12 @@ class Parameters:
             raise DefinitionError(f"{self.where}{self._signature}: {wrong}") from None
         bound.apply_defaults()
         return bound.arguments
+
+    def left(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> Collection[str]:
+        """Return the parameters that a call which fits leaves to their defaults."""
+        if len(args) + len(kwargs) == len(self.names):
+            return ()
+        return {*self.names[len(args) :]} - kwargs.keys()
 
 
 def signature(fn: Callable[..., object], where: str) -> inspect.Signature:

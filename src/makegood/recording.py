@@ -58,6 +58,7 @@ class Recording(Templates):
         name = self._name(action.name)
         fitted = action.fitted()
         values = action.parameters.bind(args, kwargs)
+        left = action.parameters.left(args, kwargs)
         refs: list[Ref] = []
         for parameter, value in values.items():
             if type(value) is Promise:  # nearly always this, or an input
@@ -68,13 +69,13 @@ class Recording(Templates):
                 self._check_fits(
                     value, fitted.annotations[parameter], f"{parameter} in step {name} of {self.where}"
                 )
-            if (ref := self._input(value)) is not None:
+            if parameter not in left and (ref := self._input(value)) is not None:
                 refs.append(ref)
                 calls = calls if fits else None  # another input of this type may not fit
             elif type(value) not in CONSTANTS:
                 calls = None
         whole = len(refs) == len(values)
-        template = action.template(tuple(refs)) if whole else self._mixed(values, name)
+        template = action.template(tuple(refs)) if whole else self._mixed(values, left, name)
         draft = self._draft("action", name)
         draft.action, draft.args = action, self._limited(template, name)
         self._unit(draft, self._count - 1, needs)

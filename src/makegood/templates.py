@@ -1,6 +1,6 @@
 """What is written down of the values in a plan: arguments, conditions and results, as templates with references in them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from types import NoneType
 from typing import Any
 
@@ -32,15 +32,18 @@ class Templates:
         self._written = 0
         self._needs: list[int] = []
 
-    def _mixed(self, values: Mapping[str, object], step: str) -> Template:
-        """Return the arguments of a step, of which some are known now, as the template of one JSON object."""
+    def _mixed(self, values: Mapping[str, object], left: Collection[str], step: str) -> Template:
+        """Return the arguments of a step, of which some are known now, as the template of one JSON object. Those of ``left`` are
+        defaults: never inputs, even if they are the same objects.
+        """
         parts: list[str] = []
         refs: list[Ref] = []
         text, comma = "{", ""
         for name, value in values.items():
             text += f'{comma}"{name}":'
             comma = ","
-            template = self._template(value, f"{name} in step {step} of {self.where}")
+            what = f"{name} in step {step} of {self.where}"
+            template = self._literal(value, what) if name in left else self._template(value, what)
             text += template.parts[0]
             for inner, part in zip(template.refs, template.parts[1:], strict=True):
                 parts.append(text)
@@ -69,6 +72,10 @@ class Templates:
             return Template(("", ""), (self._ref(promised(value)),))
         if (ref := self._input(value)) is not None:
             return Template(("", ""), (ref,))
+        return self._literal(value, what)
+
+    def _literal(self, value: object, what: str) -> Template:
+        """Return a value that is known now, but for promises in it."""
         if type(value) in _PLAIN:
             return Template((encode(value, limit=self.shared.payload_limit, what=what).decode(),))
         return Template(*encode_with_holes(value, self._hole, what=what))

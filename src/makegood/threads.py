@@ -77,13 +77,14 @@ class DaemonThreads(Executor):
         self._asked: deque[_Asked] = deque()
         self._idle = 0
         self._waking = False  # a thread that was woken, or begun, has not looked yet what there is to do
+        self._over = False
         self._wakes: SimpleQueue[bool] = (
             SimpleQueue()
         )  # one for each thread that is to look; False: that is to end
         self._answers: _Answers | None = None
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> "asyncio.Future[T]":  # type: ignore[override]  # what an event loop makes of the other kind
-        """Queue a call and return the running event loop's future of its result.
+        """Queue a call and return the running event loop's future of its result; after ``shutdown`` it is never begun.
 
         Raises ``RuntimeError`` when the system gives no thread at all.
         """
@@ -93,6 +94,8 @@ class DaemonThreads(Executor):
             answers = self._answers = _Answers(loop)
         future: asyncio.Future[T] = loop.create_future()
         with self._lock:
+            if self._over:
+                return future
             self._asked.append((answers, future, partial(fn, *args, **kwargs)))
             try:
                 self._one_more()
@@ -104,14 +107,16 @@ class DaemonThreads(Executor):
     def shutdown(self, wait: bool = False, *, cancel_futures: bool = False) -> None:  # noqa: FBT001, FBT002 - as the base class has it
         """Let the threads end after what they do; ``wait`` for that; ``cancel_futures``: without what is queued."""
         with self._lock:
+            self._over = True
             queued = [*self._asked] if cancel_futures else []
             if cancel_futures:
                 self._asked.clear()
-            for _ in self._threads:
+            for _ in range(self._idle):  # all others see for themselves that it is over
                 self._wakes.put(False)
+            self._idle = 0
         for _, future, _ in queued:
             future.cancel()
-        for thread in self._threads if wait else ():
+        for thread in self._threads if wait else ():  # with those that are begun meanwhile for what is queued
             thread.join()
 
     def _one_more(self) -> None:
@@ -144,6 +149,8 @@ class DaemonThreads(Executor):
                     asked = self._asked.popleft()
                     if self._asked:
                         self._one_more()
+                elif self._over:
+                    return
                 else:
                     self._idle += 1
             woken = asked is None
@@ -168,4 +175,4 @@ def _run(answers: _Answers, future: "asyncio.Future[Any]", call: Callable[[], An
     try:
         answers.give(future, result, failed)
     finally:
-        del failed  # it knows this frame
+        del answers, future, call, result, failed  # what failed knows this frame: a circle

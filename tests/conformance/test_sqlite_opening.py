@@ -146,6 +146,19 @@ async def test_without_a_write_ahead_log_nothing_is_opened(place: SQLiteWorld) -
         await SQLiteStore(place.path, open_connection=altered(refuse)).open(migrate=True)
 
 
+async def test_a_file_whose_texts_are_not_utf_8_is_refused_and_left_alone(place: SQLiteWorld) -> None:
+    """Texts are cut out of byte strings, and SQLite would read those in the file's own encoding."""
+    with closing(sqlite3.connect(place.path)) as connection:
+        connection.execute("pragma encoding = 'UTF-16le'")
+        connection.execute("create table mine (name text)")
+    before = place.path.read_bytes()
+    with pytest.raises(
+        ConfigError, match="keeps its texts as UTF-16le, makegood needs UTF-8: name another file"
+    ):
+        await place.store().open()
+    assert place.path.read_bytes() == before
+
+
 async def test_weaker_durability_than_full_is_refused(place: SQLiteWorld) -> None:
     def weaken(connection: sqlite3.Connection, sql: str) -> Any:
         weak = "pragma synchronous = normal"

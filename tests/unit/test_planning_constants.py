@@ -106,8 +106,8 @@ def test_a_constant_that_is_another_one_by_now_is_seen(monkeypatch: pytest.Monke
     assert lived(shop.workflow.plan("o9", 31)) == lived(Shop().workflow.plan("o9", 31))
 
 
-def test_what_was_taken_out_of_an_input_or_found_elsewhere_is_not_kept() -> None:
-    """A trail lives as long as the workflow, a task's data do not."""
+def test_what_was_taken_out_of_an_input_or_found_elsewhere_makes_no_trail() -> None:
+    """It is another value each time. (Of the last plan alone the steps are kept, for the next one to share them if it is alike.)"""
     shop = Shop()
     for n in range(3):
         plan = shop.derived.plan({"id": f"a secret {n}"}, 30)
@@ -117,6 +117,25 @@ def test_what_was_taken_out_of_an_input_or_found_elsewhere_is_not_kept() -> None
         assert lived(plan) == lived(fresh.derived.plan({"id": f"a secret {n}"}, 30))
         shop.rates["now"] += 300
     assert shop.derived._trail.calls == ()
+
+
+def test_a_default_is_no_input_even_if_it_is_the_same_object() -> None:
+    """The first order's flag is the very False that the action takes by default; the second order's must not take its place."""
+    desk = App("shop").agent("desk")
+    tags = ["new"]
+
+    @desk.action(complete_within="20s", undo=NOTHING)
+    def send(order: str, express: bool = False, how: str = "slowly", tags: list[str] = tags) -> str:
+        return order
+
+    def run(order: str, gift: bool, how: str, given: list[str]) -> Any:
+        return send(order)
+
+    workflow = desk_workflow(desk, run)
+    wanted = '{"order":,"express":false,"how":"slowly","tags":["new"]}'
+    assert arguments(workflow.plan("o1", False, "slowly", tags), 0) == wanted
+    assert arguments(workflow.plan("o2", True, "quickly", ["old"]), 0) == wanted
+    assert arguments(workflow.plan("o3", False, "slowly", tags), 0) == wanted
 
 
 def test_a_default_that_can_be_changed_is_looked_at_each_time() -> None:

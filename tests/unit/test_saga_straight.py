@@ -1,10 +1,12 @@
 """The straight road and the remembered beginnings decide what the long way decides, in whatever world."""
 
 import random
+from typing import Any
 
 import pytest
 
 from makegood import saga
+from makegood.answers import NOTHING
 from makegood.decision import Decision
 from makegood.messages import Message
 from makegood.saga import deciding
@@ -12,6 +14,7 @@ from makegood.saga.birth import Beginnings, begun
 from makegood.saga.deciding import folded
 from makegood.saga.straight import straight
 from makegood.task import Held, Step, Task
+from makegood.workflow import App, each, when
 from tests.unit.saga_case import Case, action, changes, result_of, template
 from tests.unit.saga_rows import Record
 from tests.unit.saga_world import World
@@ -93,3 +96,41 @@ def test_a_remembered_beginning_is_that_of_the_rules() -> None:
         assert changes(first) == changes(known)
         saga.apply(held, first)
         assert [s.state for s in held.steps].count("running") == len(first.requests)
+
+
+def test_tasks_of_a_shape_with_items_begin_alike_and_go_on_apart() -> None:
+    """What an ``each`` adds to one task, of three items or of none, the others do not have."""
+    app = App("shop")
+    desk = app.agent("desk")
+
+    @desk.action(complete_within="20s", undo=NOTHING)
+    def items(order: int) -> list[int]: ...
+
+    @desk.action(complete_within="20s", undo=NOTHING)
+    def pack(item: int) -> bool: ...
+
+    @app.workflow(complete_within="1h")
+    def order(number: int) -> Any:
+        return when(pack(number), then=lambda: each(items(number), pack), otherwise=lambda: items(number))
+
+    plan = order.plan(0)
+    assert order.plan(1).steps is plan.steps, "tasks alike share their steps"
+    beginnings = Beginnings()
+    tasks = [beginnings.begin(_task(n), plan.steps) for n in range(4)]
+    alone = [saga.hold(_task(n), map(Step, plan.steps)) for n in range(4)]
+    for n, ((held, first), true) in enumerate(zip(tasks, alone, strict=True)):
+        assert first is not None
+        for follows in (held, true):
+            known = saga.decide(follows, [Message("claim")]) if follows is true else first
+            saga.apply(follows, known)
+            for idx in range(len(plan.steps)):
+                if follows.steps[idx].state == "running":
+                    value = b"true" if plan.steps[idx].action == "pack" else (b"[1,2,3]" if n % 2 else b"[]")
+                    saga.apply(follows, saga.decide(follows, [Message("done", idx, "do", 1, value)]))
+        assert (held.steps, held.followers, held.open, held.left) == (
+            true.steps,
+            true.followers,
+            true.open,
+            true.left,
+        )
+    assert len({len(held.steps) for held, _ in tasks}) == 2

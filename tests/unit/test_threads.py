@@ -1,6 +1,7 @@
 """Threads for functions that cannot be stopped."""
 
 import asyncio
+import contextlib
 import gc
 import subprocess
 import sys
@@ -102,23 +103,29 @@ async def test_a_stop_iteration_comes_out_as_a_coroutine_would_raise_it() -> Non
     threads.shutdown(wait=True)
 
 
-async def test_nothing_that_was_asked_or_raised_is_kept() -> None:
-    """A thread that waits for its next call holds neither the last one nor what it raised."""
+@pytest.mark.parametrize("failed", [True, False])
+async def test_nothing_that_was_asked_or_raised_is_kept(failed: bool) -> None:
+    """Neither a thread that waits nor a traceback holds the last call: no circle is left to the garbage collector."""
 
     class Held:
         def __call__(self) -> None:
-            raise ValueError
+            if failed:
+                raise ValueError
 
-    threads = DaemonThreads(1, "some")
-    call = Held()
-    held = weakref.ref(call)
-    with pytest.raises(ValueError):
-        await answers(threads, call)
-    del call
-    async with asyncio.timeout(5):
-        while held() is not None:
-            gc.collect()  # pytest's own traceback
-            await asyncio.sleep(0)
+    threads, loop = DaemonThreads(1, "some"), asyncio.get_running_loop()
+    gc.collect()
+    gc.disable()
+    try:
+        call = Held()
+        held = weakref.ref(call)
+        with contextlib.suppress(ValueError):
+            await loop.run_in_executor(threads, call)
+        del call
+        async with asyncio.timeout(5):
+            while held() is not None:  # noqa: ASYNC110 - the thread tells nobody that it has let go
+                await asyncio.sleep(0)
+    finally:
+        gc.enable()
     threads.shutdown(wait=True)
 
 
@@ -173,6 +180,21 @@ async def test_a_system_that_gives_no_more_threads_is_asked_no_more_of(
     assert begun == []
     monkeypatch.undo()
     threads.shutdown(wait=True)
+
+
+async def test_what_is_queued_at_a_shutdown_is_done_and_no_thread_is_left() -> None:
+    """Also those that are begun only then; what comes later is never begun."""
+    for _ in range(20):
+        threads = DaemonThreads(8, "some")
+        loop = asyncio.get_running_loop()
+        running = [loop.run_in_executor(threads, zlib.compress, bytes(10_000)) for _ in range(6)]
+        threads.shutdown()
+        late = loop.run_in_executor(threads, name)
+        async with asyncio.timeout(10):
+            assert len(await asyncio.gather(*running)) == 6
+        threads.shutdown(wait=True)
+        assert not late.done()
+        assert not [thread for thread in threads._threads if thread.is_alive()]
 
 
 def test_an_event_loop_that_is_gone_is_not_waited_for() -> None:

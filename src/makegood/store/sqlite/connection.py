@@ -119,6 +119,12 @@ def set_up(connection: sqlite3.Connection, path: Path, *, busy: float) -> None:
         raise ConfigError(
             f"this Python's SQLite {sqlite3.sqlite_version} was built without JSON, which makegood needs: use another Python"
         ) from failure
+    encoding = connection.execute("pragma encoding").fetchone()[0]
+    if encoding != "UTF-8":  # texts are cut out of byte strings, which SQLite reads in the file's encoding
+        raise ConfigError(
+            f"{path} keeps its texts as {encoding}, makegood needs UTF-8: name another file, or copy this one into a new one "
+            "(sqlite3 OLD .dump | sqlite3 NEW)"
+        )
     mode = _ahead(connection)
     if mode != "wal":
         raise ConfigError(
