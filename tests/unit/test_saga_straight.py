@@ -104,10 +104,12 @@ def test_tasks_of_a_shape_with_items_begin_alike_and_go_on_apart() -> None:
     desk = app.agent("desk")
 
     @desk.action(complete_within="20s", undo=NOTHING)
-    def items(order: int) -> list[int]: ...
+    def items(order: int) -> list[int]:
+        return [order]
 
     @desk.action(complete_within="20s", undo=NOTHING)
-    def pack(item: int) -> bool: ...
+    def pack(item: int) -> bool:
+        return bool(item)
 
     @app.workflow(complete_within="1h")
     def order(number: int) -> Any:
