@@ -66,10 +66,8 @@ def _extend(held: Held, added: Sequence[Step]) -> None:
     """Add the items of an ``each``: their steps follow it, and its gather follows them."""
     steps, opened = held.steps, held.open
     steps.extend(added)
-    held.followers = followers = [
-        *held.followers,
-        *(() for _ in added),
-    ]  # tasks of its shape share what was there
+    # A list of its own: tasks of its shape share what was there.
+    held.followers = followers = held.followers + [()] * len(added)
     opened.extend(0 for _ in added)
     gathers = {s.plan.of: s.plan.idx for s in steps if s.plan.kind == "gather"}
     for step in added:
