@@ -36,6 +36,7 @@ class Shop:
             task = Task(
                 id_, made.app, made.workflow, priority=made.priority, epoch=1, within=60.0, inputs=made.inputs, returns=made.returns,
             )  # fmt: skip
+            self.beginnings.begin(task, plans)  # nothing is kept of a shape that came once only
             held, first = self.beginnings.begin(task, plans)
             assert first is not None
             self.held[id_] = held

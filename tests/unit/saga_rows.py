@@ -90,7 +90,8 @@ class Rows:
     def claim(self) -> None:
         """A Scheduler takes the task (pending, or at rest with messages waiting), and decides at once."""
         self.held = held = saga.hold(self.task, self.load())
-        self.shapes.share(held)
+        for _ in range(2):  # as if one of its shape had come before
+            self.shapes.share(held)
         first = [Message("claim")] if self.task.state == "pending" else []
         if first and self.task.lost >= 3:
             first.append(Message("poison"))
@@ -156,7 +157,8 @@ class Rows:
             self.memory.clear()
             self._silence()
             self.held = held = saga.hold(self.task, self.load())
-            self.shapes.share(held)
+            for _ in range(2):  # as if one of its shape had come before
+                self.shapes.share(held)
             self.memory += saga.repair(held, self.inbox)
             return
         saga.apply(held, decision)

@@ -53,10 +53,14 @@ class _Shape(msgspec.Struct):
 
 
 class Beginnings:
-    """Remembers how tasks of a shape begin. ``begin`` is a pure function of its arguments all the same."""
+    """Remembers how tasks of a shape begin, once a second one comes. ``begin`` is a pure function of its arguments all the same.
+
+    (Where something was calculated while it was planned, each task has a shape of its own: nothing is worth keeping of it.)
+    """
 
     def __init__(self) -> None:
         self._shapes: OrderedDict[int, _Shape] = OrderedDict()
+        self._met: OrderedDict[int, Sequence[StepPlan]] = OrderedDict()
 
     def begin(self, task: Task, plans: Sequence[StepPlan]) -> tuple[Held, Decision | None]:
         """Return a task that is being submitted as it is to be held, and what ``begun`` says of it.
@@ -78,7 +82,7 @@ class Beginnings:
                 return held, Decision(task, after, first.steps, requests=requests, moves=first.moves)
         held = hold(task, map(Step, plans))
         decision = begun(held)
-        if decision is not None:
+        if decision is not None and self._again(plans):
             if all(plan.kind == "action" for plan in plans):
                 held.strides = {}
             dispatched = [held.steps[request.idx] for request in decision.requests]
@@ -91,6 +95,15 @@ class Beginnings:
             if len(self._shapes) > SHAPES:
                 self._shapes.popitem(last=False)
         return held, decision
+
+    def _again(self, plans: Sequence[StepPlan]) -> bool:
+        """Whether a task with these very steps came before."""
+        if self._met.get(id(plans)) is plans:
+            return True
+        self._met[id(plans)] = plans
+        if len(self._met) > SHAPES:
+            self._met.popitem(last=False)
+        return False
 
 
 def _alike(one: Task, other: Task) -> bool:

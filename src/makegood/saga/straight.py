@@ -174,7 +174,7 @@ def _values(task: Task, steps: Sequence[Step], idx: int, result: bytes) -> Calla
 class Shapes:
     """Tells which tasks that were read from a store are of one shape: those of an app whose steps are declared by the same records.
 
-    (Both stores read equal declarations as one record.) Remembers the strides of the last hundred shapes.
+    (Both stores read equal declarations as one record.) Remembers the strides of the last hundred shapes that came twice.
     """
 
     def __init__(self) -> None:
@@ -187,10 +187,11 @@ class Shapes:
             return
         key = (held.task.app, tuple([id(step.plan) for step in held.steps]))
         known = self._known.get(key)
-        if known is None:
-            known = self._known[key] = (held.steps.copy(), {})  # no other record gets their ids
+        if known is None:  # perhaps the only one: it is worth nothing until a second one comes
+            self._known[key] = (held.steps.copy(), {})  # no other record gets their ids
             if len(self._known) > SHAPES:
                 self._known.popitem(last=False)
+            return
         _, held.strides = known
 
 

@@ -52,11 +52,6 @@ insert into makegood_step (task, idx, kind, name, agent, action, state, attempt,
     spec)
 values (?, ?, ?, ?, ?, ?, 'waiting', 0, 1, 0, 0, 0, 0, ?)
 """
-_BEGUN = """
-insert into makegood_step (task, idx, kind, name, agent, action, state, attempt, round, failure_count, asked, deaths, flags,
-    spec)
-values (?, ?, ?, ?, ?, ?, 'running', 1, 1, 0, 0, 0, 0, ?)
-"""
 _ALIKE_FROM = 8
 _OURS = "select id, ready_seq from makegood_task where id in ({marks})"
 BY_KEY = "select id, fingerprint from makegood_task where key = ? and workflow = ? and app = ?"
@@ -188,33 +183,29 @@ def _with_steps(tx: Transaction, drafts: Sequence[Draft]) -> None:
         if (writing := begun.get(draft.holder)) is None:
             writing = begun[draft.holder] = Writing.of(tx, draft.holder)
         writing.begin(decision, handed=draft.handed)
-    waiting: list[Row] = []
-    running: list[Row] = []
     many: list[Change] = []
+    own: defaultdict[Row, list[tuple[int, bytes]]] = defaultdict(list)
     for alike in shapes.values():
-        _steps(alike, waiting, running, many)
-    tx.many(STEP, waiting)
-    tx.many(_BEGUN, running)
+        _steps(alike, many, own)
+    for shared, pairs in own.items():
+        many += [("own_step", given, data, *shared) for given, data in spans(*zip(*pairs, strict=True))]
     for writing in begun.values() or [Writing.of(tx, None)]:
         writing.write(many)
         many = []
 
 
-def _steps(alike: list[Draft], waiting: list[Row], running: list[Row], many: list[Change]) -> None:
-    """Add the steps of tasks of one shape to the rows to be inserted, or to the changes if they are many."""
+def _steps(alike: list[Draft], many: list[Change], own: defaultdict[Row, list[tuple[int, bytes]]]) -> None:
+    """Add the steps of tasks of one shape to the changes; of few tasks to ``own``, by what these have in common with others."""
     first = alike[0]
     dispatched = () if first.first is None else first.first.steps
     together = tasks([draft.id for draft in alike]) if len(alike) >= _ALIKE_FROM else ""
     for s in first.steps:
-        begun, spec = s.idx in dispatched, rows.spec(s)
+        state = ("running", 1) if s.idx in dispatched else ("waiting", 0)
+        shared, spec = (s.idx, s.kind, s.name, s.agent, s.action, *state), rows.spec(s)
         if together:
-            state = ("running", 1) if begun else ("waiting", 0)
-            many.append(
-                ("step", together, UNUSED, s.idx, s.kind, s.name, s.agent, s.action, *state, blob(spec))
-            )
+            many.append(("step", together, UNUSED, *shared, blob(spec)))
         else:
-            found = running if begun else waiting
-            found += [(draft.id, s.idx, s.kind, s.name, s.agent, s.action, blob(spec)) for draft in alike]
+            own[shared] += [(draft.id, spec) for draft in alike]
 
 
 @functools.lru_cache(maxsize=100)

@@ -78,6 +78,12 @@ insert into makegood_step (task, idx, kind, name, agent, action, state, attempt,
     spec)
 select x.value, ?3, ?4, ?5, ?6, ?7, ?8, ?9, 1, 0, 0, 0, 0, ?10 from json_each(?1) x
 """,
+    # Steps of tasks each of which has its own.
+    "own_step": f"""
+insert into makegood_step (task, idx, kind, name, agent, action, state, attempt, round, failure_count, asked, deaths, flags,
+    spec)
+select cast(x.key as integer), ?3, ?4, ?5, ?6, ?7, ?8, ?9, 1, 0, 0, 0, 0, {SPAN} from json_each(?1) x
+""",  # noqa: S608
 }
 """What is handed over as ``alike`` says."""
 
