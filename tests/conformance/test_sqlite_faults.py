@@ -111,7 +111,7 @@ async def test_a_commit_waits_for_somebody_elses_transaction_and_reading_does_no
 @pytest.mark.parametrize(
     ("where", "error", "told"),
     [
-        ("insert into makegood_step", FULL, "disk is full"),
+        ("insert or fail into makegood_change", FULL, "disk is full"),
         ("commit", FULL, "disk is full"),
         ("commit", IOERR, "disk failed"),
         ("insert into makegood_task", IOERR, "disk failed"),
