@@ -91,23 +91,6 @@ def step_plan(draft: Draft) -> StepPlan:
     )
 
 
-def is_plan_of(plan: StepPlan, draft: Draft) -> bool:
-    """Return whether ``plan`` is what ``step_plan`` would make of this draft; False also for what is not worth comparing."""
-    action = draft.action
-    if action is None or draft.guards or draft.depth or plan.guards:
-        return False
-    after = draft.after
-    return (
-        plan.policy is action.policy
-        and plan.action == action.name
-        and plan.agent == action.agent.name
-        and plan.name == draft.name
-        and (plan.args is draft.args or plan.args == draft.args)
-        and len(plan.after) == len(after)
-        and (not after or plan.after == tuple([before.position for before in after]))
-    )
-
-
 def _own_index(draft: Draft) -> int:
     """Return what names a step among those of the same body."""
     return draft.position if draft.depth == 0 else inside(draft.position)

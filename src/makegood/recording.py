@@ -16,7 +16,7 @@ from typing import Any
 from makegood import members
 from makegood.codec import objects_in
 from makegood.declaration import Action, Shared
-from makegood.drafts import Draft, Flow, Unit, annotation_of, check_part, either, is_plan_of, step_plan
+from makegood.drafts import Draft, Flow, Unit, annotation_of, check_part, either, step_plan
 from makegood.errors import DefinitionError, PromiseError
 from makegood.following import CONSTANTS, NOTHING, Called, Together, Trail, places
 from makegood.promise import Origin, Promise, Promised, Scope, as_condition, promised, settle
@@ -351,16 +351,12 @@ class Recording(Templates):
         """Return the steps recorded, as the trail of further runs; ``returns``: what ``returned`` said. Tasks of one shape share
         them: if they are those of the trail ``before``, these very ones.
         """
-        body, known = self._flow.body, before.steps
         calls = tuple(self._calls or ()) if self._end != -1 else ()
-        steps = known
-        if len(body) != len(known) or not all(map(is_plan_of, known, body)):
-            made = tuple(map(step_plan, body))
-            steps = known if made == known else made
+        steps = tuple(map(step_plan, self._flow.body))
         return Trail(
             self._kinds,
             calls,
-            steps,
+            before.steps if steps == before.steps else steps,
             frozenset(self.referred),
             self._end,
             returns,

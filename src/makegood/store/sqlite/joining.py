@@ -15,8 +15,9 @@ from makegood.store.joining import another, checked, same_kind
 from makegood.store.notices import received
 from makegood.store.records import Draft, Submitted
 from makegood.store.sqlite.notices import STORE, sending
-from makegood.store.sqlite.submit import BY_KEY, STEP, task_row, task_statement
+from makegood.store.sqlite.submit import BY_KEY
 from makegood.store.sqlite.threads import StoreClock
+from makegood.store.sqlite.transaction import blob
 from makegood.store.sqlite.writing import READY
 from makegood.transactions import Caller
 
@@ -25,6 +26,19 @@ _FILES = "pragma database_list"
 _LEVEL = "pragma main.synchronous"
 _LOCK = "update main.makegood_generation set generation = generation where store_id = ? returning 1"
 _VERSION = "select max(version) from main.makegood_schema_version"
+# One by one, by whatever driver: nobody holds such a task yet.
+_TASK = """
+insert into makegood_task (id, app, workflow, fingerprint, state, goal, on_failure, submission, priority, ready_seq,
+    epoch, cause, failure_count, lost, task_expired, created_at, static, key, within, undo_within, correlation_id, trace, told,
+    notified)
+values (?, ?, ?, ?, 'pending', 'forward', ?, 1, ?, ?, 0, '', 0, 0, 0, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+on conflict do nothing returning 1
+"""
+_STEP = """
+insert into makegood_step (task, idx, kind, name, agent, action, state, attempt, round, failure_count, asked, deaths, flags,
+    spec)
+values (?, ?, ?, ?, ?, ?, 'waiting', 0, 1, 0, 0, 0, 0, ?)
+"""
 _SAVEPOINT, _RELEASE = "savepoint makegood_submit", "release makegood_submit"
 _ROLL_BACK = "rollback to makegood_submit"
 
@@ -108,11 +122,16 @@ async def _lock(caller: Caller, path: Path, store_id: str) -> None:
 
 async def _insert(caller: Caller, draft: Draft, now: float) -> Submitted:
     ((ready,),) = await caller.ask(READY, 1, round(now * 1_000_000))
-    given, row = task_row(draft, ready, now)
-    if await caller.ask(f"{task_statement(given)} returning 1", *row):
+    told = (None, None) if draft.reply_to is None else (draft.told, draft.notified)
+    task = (
+        draft.id, draft.app, draft.workflow, blob(draft.fingerprint), draft.on_failure, draft.priority, ready, now,
+        blob(rows.static(draft.inputs, draft.returns, draft.reply)), draft.key, draft.within, draft.undo_within,
+        draft.correlation_id, draft.trace, *told,
+    )  # fmt: skip
+    if await caller.ask(_TASK, *task):
         for step in draft.steps:
             place = (draft.id, step.idx, step.kind, step.name, step.agent, step.action)
-            await caller.ask(STEP, *place, rows.spec(step))
+            await caller.ask(_STEP, *place, rows.spec(step))
         if (notice := received(draft)) is not None:
             (store,) = await caller.ask(STORE)
             for sql, found in sending([notice], store, now):
@@ -120,6 +139,6 @@ async def _insert(caller: Caller, draft: Draft, now: float) -> Submitted:
                     await caller.ask(sql, *values)
         return Submitted(draft.id, created=True)
     if draft.key is not None:
-        for task, fingerprint in await caller.ask(BY_KEY, draft.key, draft.workflow, draft.app):
-            return Submitted(task, created=False, conflict=bytes(fingerprint) != draft.fingerprint)
+        for known, fingerprint in await caller.ask(BY_KEY, draft.key, draft.workflow, draft.app):
+            return Submitted(known, created=False, conflict=bytes(fingerprint) != draft.fingerprint)
     return Submitted(draft.id, created=False, collided=True)

@@ -29,29 +29,6 @@ on conflict do nothing
 """
 _TEXTS = ("key", "correlation_id", "trace", "told")
 _NUMBER, _SIZE = 9, 10  # digits
-# Each null that is left out instead of handed over is cheaper by as much as a small column costs.
-_TASK = """
-insert into makegood_task (id, app, workflow, fingerprint, state, goal, on_failure, submission, priority, ready_seq,
-    epoch, cause, failure_count, lost, task_expired, created_at, static{columns})
-values (?, ?, ?, ?, ?, 'forward', ?, 1, ?, ?, ?, '', 0, 0, 0, ?, ?{marks})
-on conflict do nothing
-"""
-_OPTIONAL = (
-    "key",
-    "within",
-    "undo_within",
-    "correlation_id",
-    "trace",
-    "locked_by",
-    "complete_by",
-    "told",
-    "notified",
-)
-STEP = """
-insert into makegood_step (task, idx, kind, name, agent, action, state, attempt, round, failure_count, asked, deaths, flags,
-    spec)
-values (?, ?, ?, ?, ?, ?, 'waiting', 0, 1, 0, 0, 0, 0, ?)
-"""
 _ALIKE_FROM = 8
 _OURS = "select id, ready_seq from makegood_task where id in ({marks})"
 BY_KEY = "select id, fingerprint from makegood_task where key = ? and workflow = ? and app = ?"
@@ -148,28 +125,6 @@ def _complete_by(d: Draft, now: float) -> float | None:
     return None if d.first is None or d.within is None else now + d.within
 
 
-def task_row(d: Draft, ready: int, now: float) -> tuple[tuple[str, ...], Row]:
-    """Return which of the optional columns a task has, and its values for ``task_statement``."""
-    begun = d.first is not None
-    told = (None, None) if d.reply_to is None else (d.told, d.notified)
-    optional = (
-        d.key,
-        d.within,
-        d.undo_within,
-        d.correlation_id,
-        d.trace,
-        d.holder,
-        _complete_by(d, now),
-        *told,
-    )
-    given = tuple([name for name, value in zip(_OPTIONAL, optional, strict=True) if value is not None])
-    return given, (
-        d.id, d.app, d.workflow, blob(d.fingerprint), "processing" if begun else "pending", d.on_failure, d.priority, ready,
-        0 if d.holder is None else 1, now, blob(rows.static(d.inputs, d.returns, d.reply)),
-        *[value for value in optional if value is not None],
-    )  # fmt: skip
-
-
 def _with_steps(tx: Transaction, drafts: Sequence[Draft]) -> None:
     """Insert the steps of tasks that were inserted, and what their holders decided on them already."""
     shapes: dict[tuple[int, int], list[Draft]] = {}
@@ -206,12 +161,6 @@ def _steps(alike: list[Draft], many: list[Change], own: defaultdict[Row, list[tu
             many.append(("step", together, UNUSED, *shared, blob(spec)))
         else:
             own[shared] += [(draft.id, spec) for draft in alike]
-
-
-@functools.lru_cache(maxsize=100)
-def task_statement(given: tuple[str, ...]) -> str:
-    """Return the statement that inserts tasks with these of the optional columns."""
-    return _TASK.format(columns="".join(f", {name}" for name in given), marks=", ?" * len(given))
 
 
 def _created(tx: Transaction, drafts: Sequence[Draft], first: int) -> list[int]:
