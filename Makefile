@@ -12,7 +12,7 @@ FROM ?= 0
 SECONDS ?= 60
 # What is ordered and what falls when in a run of chaos; empty: chance, and the run says what it drew
 SEED ?=
-# Further arguments for pytest: make test ARGS="-k takeover"
+# Further arguments of what is run, pytest or the target's own program: make test ARGS="-k takeover"
 ARGS ?=
 
 # Hundreds of processes import the same modules: they are compiled once, whatever the machine's habit is (empty is unset).
@@ -43,7 +43,7 @@ endif
 .PHONY: chaos
 chaos: .venv ## the order example under every fault, with real processes (STORE, SECONDS=60, SEED), then the books
 	@[[ '$(STORE)' != postgres ]] || scripts/postgres.sh
-	@$(python) -m examples.chaos --store '$(STORE)' --seconds '$(SECONDS)' $(if $(SEED),--seed '$(SEED)')
+	@$(python) -m examples.chaos --store '$(STORE)' --seconds '$(SECONDS)' $(if $(SEED),--seed '$(SEED)') $(ARGS)
 
 .PHONY: nightly
 # Each part runs whatever became of the others; the whole fails when one has failed.

@@ -20,7 +20,7 @@ from benchmarks.plan import Entry, Row, Sizes
 from makegood.errors import ConfigError
 from makegood.testing.postgres import PrivateServer, programs
 
-_SETTINGS = {"shared_buffers": "128MB", "max_connections": "200", "max_wal_size": "1GB"}
+_SETTINGS = {"shared_buffers": "128MB", "max_connections": "1000", "max_wal_size": "1GB"}
 _STATEMENTS = "pg_stat_statements"
 _EXTRA, _MUCH = 120.0, 1800.0
 """Seconds beyond its windows that a cell may take: to start and to end; to fill a store as well."""
