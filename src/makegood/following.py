@@ -6,6 +6,7 @@ that is known. ``planning`` follows it. Only sequences of actions and ``mg.paral
 ``branches`` and ``each`` is always recorded.
 """
 
+import dis
 import inspect
 from collections.abc import Callable, Container, Mapping, Sequence
 from types import FunctionType, NoneType
@@ -67,6 +68,11 @@ CONSTANTS = (str, int, float, bool, NoneType)
 """What nobody can change: the same object again, in the same place, is the same value, so that its text can be kept."""
 
 
+_WRITTEN = {"LOAD_SMALL_INT", "LOAD_COMMON_CONSTANT"}
+"""Instructions whose constant is not among ``co_consts``: since Python 3.14 a small number is part of its instruction, since 3.15 so are
+others that all functions share."""
+
+
 def literals(fn: Callable[..., object]) -> dict[int, object]:
     """Return what is written in a function, and in its module under names that it uses, by ``id``: of constants alone.
 
@@ -75,8 +81,11 @@ def literals(fn: Callable[..., object]) -> dict[int, object]:
     bare = inspect.unwrap(fn)
     if not isinstance(bare, FunctionType):
         return {}
+    written = (said.argval for said in dis.get_instructions(bare) if said.opname in _WRITTEN)
     named = (bare.__globals__.get(name) for name in bare.__code__.co_names)
-    return {id(value): value for value in (*bare.__code__.co_consts, *named) if type(value) in CONSTANTS}
+    return {
+        id(value): value for value in (*bare.__code__.co_consts, *written, *named) if type(value) in CONSTANTS
+    }
 
 
 def places(

@@ -6,6 +6,7 @@ absent), a private server in a temporary folder; else the tests are skipped alou
 """
 
 import asyncio
+import inspect
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -23,7 +24,7 @@ from tests.conformance.worlds import Counts, SQLiteWorld, World
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     """Run a test on the event loop on which its fixtures were made."""
     runner = pyfuncitem.funcargs.get("runner")
-    if not isinstance(runner, asyncio.Runner) or not asyncio.iscoroutinefunction(pyfuncitem.obj):
+    if not isinstance(runner, asyncio.Runner) or not inspect.iscoroutinefunction(pyfuncitem.obj):
         return None
     names = pyfuncitem._fixtureinfo.argnames
     runner.run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names}))
