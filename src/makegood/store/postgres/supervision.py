@@ -87,12 +87,12 @@ select id, state from makegood.task where id = any ($1::bigint[]) and coalesce(l
 _FREE = """
 update makegood.task t set locked_by = null, state = 'pending', failure_count = failure_count + 1,
     ready_seq = (extract(epoch from clock_timestamp()) * 1000000)::bigint,
-    lost = lost + case when $2 or exists (
-        select 1 from makegood.request r where r.task = t.id and r.taken_by = t.locked_by
-    ) or exists (
+    lost = lost + case when $2 or ( -- "exists" might be answered by a hash of all requests: PostgreSQL 18 does so
+        select 1 from makegood.request r where r.task = t.id and r.taken_by = t.locked_by limit 1
+    ) = 1 or (
         select 1 from makegood.inbox i where i.task = t.id and i.kind || '' = 'expired' -- never by all that have expired
-            and position(convert_to('"node":' || t.locked_by || '}', 'UTF8') in i.body) > 0
-    ) then 1 else 0 end
+            and position(convert_to('"node":' || t.locked_by || '}', 'UTF8') in i.body) > 0 limit 1
+    ) = 1 then 1 else 0 end
 where id = any ($1::bigint[])
 """
 _EVENT = """
