@@ -334,11 +334,8 @@ class Action(Generic[P, R]):
                 ) from None
             raise
         fitted = self._fitted or self.fitted()
-        if type(value) not in fitted.returned:
-            if fitted.surely("return", type(value)):
-                fitted.returned.add(type(value))
-            else:
-                check_fits(data, fitted.returns, value, self._result)
+        if not fitted.always("return", type(value)):
+            check_fits(data, fitted.returns, value, self._result)
         return data
 
     def decoded(self, value: bytes) -> Any:

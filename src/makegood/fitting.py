@@ -11,7 +11,7 @@ from typing import Any, NotRequired, TypedDict
 from makegood.answers import Happened, NotHappened
 from makegood.codec import decoder, shown
 from makegood.errors import DefinitionError
-from makegood.parameters import Parameters, hints, members, signature, takes
+from makegood.parameters import Parameters, certain, hints, members, signature, takes
 
 Function = Callable[..., Any]
 Arguments = Callable[[bytes], dict[str, Any]]
@@ -21,7 +21,7 @@ Arguments = Callable[[bytes], dict[str, Any]]
 @dataclass(frozen=True, slots=True)
 class Fitted:
     """What an action needs to run. ``returns`` is the result's annotation, ``Any`` without one; ``annotations`` are all of them,
-    by parameter and "return"; ``returned``: the types of results that surely fit, as far as they have been seen.
+    by parameter and "return".
     """
 
     annotations: Mapping[str, Any]
@@ -30,14 +30,21 @@ class Fitted:
     args: Arguments
     undo: Arguments | None
     probe: Arguments | None
-    returned: set[type] = field(default_factory=set)
     _sure: dict[tuple[str, type], bool] = field(default_factory=dict)
+    _certain: dict[tuple[str, type], bool] = field(default_factory=dict)
 
     def surely(self, name: str, given: type) -> bool:
-        """Return whether values of this type surely fit a parameter ("return": the result); False: they may not."""
+        """Return whether values of this type fit a parameter, as far as the type tells; False: they hardly do."""
         known = self._sure.get((name, given))
         if known is None:
             known = self._sure[name, given] = takes(self.annotations.get(name, Any), given)
+        return known
+
+    def always(self, name: str, given: type) -> bool:
+        """Return whether all values of this type fit a parameter ("return": the result), whatever is in them."""
+        known = self._certain.get((name, given))
+        if known is None:
+            known = self._certain[name, given] = certain(self.annotations.get(name, Any), given)
         return known
 
 

@@ -4,9 +4,13 @@ Arguments of actions travel as one JSON object by parameter name, hence no ``*ar
 by position only. Annotations say what the JSON is decoded to; parameters without one get what JSON makes of it.
 """
 
+import datetime as dt
+import decimal
+import enum
 import inspect
 import sys
 import typing
+import uuid
 from collections.abc import Callable, Collection, Mapping
 from types import NoneType, UnionType
 from typing import Any
@@ -14,6 +18,15 @@ from typing import Any
 from makegood.errors import DefinitionError
 
 EMPTY = inspect.Parameter.empty
+_CLOSED = {
+    str, int, float, bool, NoneType, bytes, bytearray, memoryview, dict, list, tuple, set, frozenset, decimal.Decimal, uuid.UUID,
+    dt.datetime, dt.date, dt.time, dt.timedelta,
+}  # fmt: skip
+"""What holds nothing, or nothing that an annotation without brackets says anything about."""
+_ANYTHING: Mapping[type, Collection[tuple[Any, ...]]] = {
+    dict: ((str, Any), (str, object)),
+    list: ((Any,), (object,)),
+}
 _OURS = (__name__, "makegood.declaration", "makegood.workflow")
 
 
@@ -159,12 +172,41 @@ def _takes(want: Any, given: Any) -> bool:
     left, right = typing.get_origin(want) or want, typing.get_origin(given) or given
     if not isinstance(left, type) or not isinstance(right, type):
         return True
+    left, right = _values(left), _values(right)
     if not issubclass(right, left):
-        return typing.is_typeddict(left) or typing.is_typeddict(right) or _protocol(left)
+        return _protocol(left)
     arguments = (typing.get_args(want), typing.get_args(given))
     if left is not right or not all(arguments) or len(arguments[0]) != len(arguments[1]):
         return True
     return all(a is ... or b is ... or takes(a, b) for a, b in zip(*arguments, strict=True))
+
+
+def _values(cls: type) -> type:
+    """Return what the values of a class are instances of: a TypedDict is none that could be asked, its values are dicts."""
+    return dict if typing.is_typeddict(cls) else cls
+
+
+def certain(wanted: Any, given: type) -> bool:
+    """Return whether every value of exactly this type fits an annotation, whatever is in it; False: it has to be looked at.
+
+    Python does not hold anybody to what is written inside of a dataclass or between the brackets of ``list[int]``.
+
+    >>> certain(int | None, int), certain(list, list), certain(list[int], list)
+    (True, True, False)
+    """
+    return any(_certain(want, given) for want in members(wanted))
+
+
+def _certain(want: Any, given: type) -> bool:
+    if want in (Any, object) or isinstance(want, typing.TypeVar) or (want is float and given is int):
+        return True
+    if not isinstance(want, type):
+        return typing.get_origin(want) is given and typing.get_args(want) in _ANYTHING.get(given, ())
+    if want is given and (given in _CLOSED or issubclass(given, enum.Enum)):
+        return True
+    return _protocol(want) or (
+        hasattr(want, "model_validate_json") and issubclass(given, want)
+    )  # pydantic has looked
 
 
 def _protocol(cls: type) -> bool:

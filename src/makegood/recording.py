@@ -64,13 +64,14 @@ class Recording(Templates):
             if type(value) is Promise:  # nearly always this, or an input
                 refs.append(self._ref(promised(value)))
                 continue
+            known = None if parameter in left else self._input(value)
             fits = fitted.surely(parameter, type(value))
-            if not fits:
+            if not fits or (known is None and not fitted.always(parameter, type(value))):
                 self._check_fits(
                     value, fitted.annotations[parameter], f"{parameter} in step {name} of {self.where}"
                 )
-            if parameter not in left and (ref := self._input(value)) is not None:
-                refs.append(ref)
+            if known is not None:
+                refs.append(known)
                 calls = calls if fits else None  # another input of this type may not fit
             elif type(value) not in CONSTANTS:
                 calls = None

@@ -61,7 +61,13 @@ def with_options(
     """Return the plan with its options. Raises ``ConfigError``."""
     if not (key is None and priority is None and correlation_id is None and reply_to is None):
         plan = plan.with_(key=key, priority=priority, correlation_id=correlation_id, reply_to=reply_to)
-    elif plan.key is None and plan.correlation_id is None and plan.reply_to is None and plan.priority == 0:
+    elif (
+        plan.key is None
+        and plan.correlation_id is None
+        and plan.reply_to is None
+        and type(plan.priority) is int
+        and plan.priority == 0
+    ):
         return plan  # nearly always
     for name, text, most in (
         ("key", plan.key, MOST_KEY),
@@ -72,8 +78,8 @@ def with_options(
     if plan.key == "":
         raise ConfigError("key='': a text that is not empty, or None for a task without a key")
     notices.reply(plan.reply_to, plan.correlation_id)  # raises for what can never be told
-    if not 0 <= plan.priority <= 9:
-        raise ConfigError(f"priority={plan.priority}: from 0 to 9, 9 first")
+    if type(plan.priority) is not int or not 0 <= plan.priority <= 9:  # True and 1.0 would be other JSON
+        raise ConfigError(f"priority={plan.priority!r:.60}: a whole number from 0 to 9, 9 first")
     return plan
 
 

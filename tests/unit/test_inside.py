@@ -1,0 +1,173 @@
+"""What is inside of a value is held to its annotation before it is kept: Python holds nobody to it."""
+
+import datetime as dt
+import enum
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, Protocol, TypedDict
+
+import msgspec
+import pydantic
+import pytest
+
+from makegood.answers import NOTHING
+from makegood.codec import check_fits, encode
+from makegood.declaration import Action, Agent
+from makegood.errors import PayloadError
+from makegood.parameters import certain, takes
+from makegood.workflow import App, Workflow
+
+
+@dataclass
+class Order:
+    id: str
+    lines: list[int]
+
+
+class Extra(TypedDict):
+    gift: bool
+
+
+class More(Extra, total=False):
+    note: str
+
+
+class Model(pydantic.BaseModel):
+    n: int
+
+
+class Struct(msgspec.Struct):
+    n: int
+
+
+class Pair(NamedTuple):
+    a: int
+    b: str
+
+
+class Colour(enum.Enum):
+    RED = "red"
+
+
+class Named(Protocol):
+    id: str
+
+
+def any_(cls: Callable[..., object], *fields: object) -> object:
+    """Return one of a class, as a program without a type checker may make it."""
+    return cls(*fields)
+
+
+FITS: list[tuple[Any, Any]] = [
+    (str, "a"), (int | None, None), (float, 1), (Any, object), (list, ["a", 1]), (list[int], [1]), (dict[str, Any], {"a": None}),
+    (dict[str, int], {"a": 1}), (Mapping[str, int], {"a": 1}), (Sequence[str], ["a"]), (tuple[int, ...], (1, 2)), (set[int], {1}),
+    (Order, Order("o", [1])), (Order | None, Order("o", [])), (Extra, {"gift": True}), (More, {"gift": True, "note": "n"}), (Extra | None, None),
+    (list[Extra], [{"gift": False}]), (Model, Model(n=1)), (Struct, Struct(1)), (Pair, Pair(1, "b")), (Colour, Colour.RED),
+    (Literal["a", "b"], "b"), (dt.date, dt.date(2026, 1, 2)), (Named, Order("o", [])), (Order, {"id": "o", "lines": []}),
+]  # fmt: skip
+UNFIT: list[tuple[Any, Any]] = [
+    (list[int], ["a"]), (list[int], [1, None]), (dict[str, int], {"a": "b"}), (Mapping[str, int], {"a": "b"}), (tuple[int, str], (1,)),
+    (set[int], {"a"}), (Order, any_(Order, 5, [])), (Order, any_(Order, "o", ["a"])), (list[Order], [any_(Order, "o", [None])]), (Extra, {}), (Extra, "gift"),
+    (Extra, {"gift": 1}), (More, {"gift": True, "note": 3}), (Extra | None, {"gift": None}), (Struct, any_(Struct, "a")), (Pair, any_(Pair, "a", "b")),
+    (Literal["a", "b"], "c"), (list[Extra], [{}]), (str, 1), (bool, 1), (int, True),
+]  # fmt: skip
+
+
+def accepting(annotation: Any) -> Workflow[..., Any]:
+    """Return a workflow that takes this, and does nothing with it."""
+
+    def take(value):  # type: ignore[no-untyped-def]  # noqa: ANN001
+        return None
+
+    take.__annotations__ = {"value": annotation}
+    return App("shop").workflow(name="take")(take)
+
+
+def returning(annotation: Any) -> Action[..., Any]:
+    """Return an action that returns this."""
+
+    def give():  # type: ignore[no-untyped-def]
+        return None
+
+    give.__annotations__ = {"return": annotation}
+    agent: Agent = App("shop").agent("desk")
+    made: Action[..., Any] = agent.action(complete_within=1, undo=NOTHING)(give)
+    return made
+
+
+@pytest.mark.parametrize(("annotation", "value"), [case for case in FITS if case[0] is not Any])
+def test_what_fits_is_taken_as_an_input_and_as_a_result(annotation: Any, value: Any) -> None:
+    """Twice: what was learnt of the first is used for the second."""
+    for _ in range(2):
+        assert accepting(annotation).plan(value).inputs == (encode(value),)
+    if annotation is not Named:
+        action = returning(annotation)
+        assert [action.encoded(value) for _ in range(2)] == [encode(value)] * 2
+
+
+@pytest.mark.parametrize(("annotation", "value"), UNFIT)
+def test_what_does_not_fit_is_refused_as_an_input_and_as_a_result(annotation: Any, value: Any) -> None:
+    """Nothing is written of a task that could not be done; and a result that the next step could not read is none. Also when a value
+    of the same type did fit before.
+    """
+    flow, action = accepting(annotation), returning(annotation)
+    for kind, fitting in FITS:
+        if kind == annotation and type(fitting) is type(value):
+            flow.plan(fitting)
+            action.encoded(fitting)
+    with pytest.raises(PayloadError, match=r"^the input value of shop\.take is "):
+        flow.plan(value)
+    with pytest.raises(PayloadError, match=r"^the result of shop/desk/give is "):
+        action.encoded(value)
+
+
+def test_what_is_written_in_a_workflow_is_looked_at_whatever_an_input_was() -> None:
+    """A list is as good as its numbers."""
+    app = App("shop")
+
+    @app.agent("desk").action(complete_within=1, undo=NOTHING)
+    def count(numbers: list[int]) -> int:
+        return sum(numbers)
+
+    def run(amount: Any) -> int:
+        return count([amount])
+
+    flow = app.workflow(name="run")(run)
+    assert flow.plan(3).steps
+    with pytest.raises(
+        PayloadError, match=r"numbers in step count of shop\.run is list, its annotation says list\[int\]"
+    ):
+        flow.plan("3")
+
+
+@pytest.mark.parametrize(("annotation", "value"), FITS + UNFIT)
+def test_what_is_certain_needs_no_look(annotation: Any, value: Any) -> None:
+    """Otherwise the look would have found that it fits."""
+    if certain(annotation, type(value)) and annotation not in (Any, Named):
+        check_fits(encode(value), annotation, value, "it")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "given", "fits"),
+    [
+        (Extra, More, True), (Extra, dict, True), (Extra, dict[str, bool], True), (dict, Extra, True), (Mapping[str, object], Extra, True),
+        (Extra, str, False), (str, Extra, False), (Order, Extra, False), (Extra | None, Extra, True),
+    ],
+)  # fmt: skip
+def test_the_values_of_a_typed_dict_are_dicts(wanted: Any, given: Any, fits: bool) -> None:
+    assert takes(wanted, given) is fits
+
+
+def test_a_typed_dict_goes_from_step_to_step() -> None:
+    """As an input, as a promise, and where the next step takes any dict."""
+    app = App("shop")
+    desk = app.agent("desk")
+
+    def look(extra: Extra) -> More:
+        return {**extra, "note": "n"}
+
+    def note(more: More, loose: dict[str, Any]) -> None: ...
+
+    made: list[Callable[..., Any]] = [desk.action(complete_within=1, undo=NOTHING)(fn) for fn in (look, note)]
+    flow = app.workflow(name="run")(lambda extra: made[1](found := made[0](extra), found))
+    assert [step.name for step in flow.plan({"gift": True}).steps] == ["look", "note"]
