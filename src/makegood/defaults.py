@@ -5,6 +5,7 @@ either: a value that was read and is passed on would lose the member. So after r
 What has to be looked at is worked out once per annotation; a value costs only the look into its own dataclasses.
 """
 
+import typing
 from collections.abc import Callable
 from typing import Any
 
@@ -56,11 +57,16 @@ def _left_open(kind: kinds.Type) -> bool:
 
 def _defaults(kind: kinds.DataclassType) -> list[tuple[str, Any]]:
     """Return the defaults that are attributes of the class: those of instances that keep their members in a dict."""
-    cls: Any = kind.cls
+    cls: Any = _class(kind)
     if not cls.__dictoffset__:
         return []
     found = [(field.name, getattr(cls, field.name)) for field in kind.fields if hasattr(cls, field.name)]
     return [(name, default) for name, default in found if not hasattr(default, "__set__")]
+
+
+def _class(kind: kinds.DataclassType | kinds.StructType | kinds.NamedTupleType) -> type:
+    """Return the class of the values: of ``Page[int]`` they are instances of ``Page``."""
+    return typing.get_origin(kind.cls) or kind.cls
 
 
 def _table(kind: kinds.Type, known: dict[int, tuple[object, Table]]) -> Table:
@@ -85,7 +91,7 @@ def _table(kind: kinds.Type, known: dict[int, tuple[object, Table]]) -> Table:
     elif isinstance(kind, kinds.DataclassType | kinds.StructType | kinds.NamedTupleType):
         defaults = _defaults(kind) if isinstance(kind, kinds.DataclassType) else []
         inner: list[tuple[str, Table]] = []
-        table[kind.cls] = _members(
+        table[_class(kind)] = _members(
             defaults, inner
         )  # before its members are looked at, as they may hold its own kind
         inner += [(field.name, _table(field.type, known)) for field in kind.fields if _left_open(field.type)]

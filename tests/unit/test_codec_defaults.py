@@ -1,7 +1,7 @@
 """A value that was read and is passed on says the same: defaults that JSON did not name are not lost on the way."""
 
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, NotRequired, TypedDict
+from typing import Any, Generic, NamedTuple, NotRequired, TypedDict, TypeVar
 
 import attrs
 import msgspec
@@ -155,3 +155,28 @@ class Marked(Item):
 def test_wherever_the_dataclass_is(kind: Any, text: bytes, whole: bytes) -> None:
     """In lists, dicts, tuples, unions, keys that may be missing, and in the class itself."""
     assert decode(encode(decode(text, kind)), Any) == decode(whole, Any)
+
+
+T = TypeVar("T")
+
+
+@dataclass
+class Page(Generic[T]):
+    """A generic class with a default."""
+
+    first: T
+    size: int = 10
+
+
+class Sheet(msgspec.Struct, Generic[T]):
+    """A generic Struct."""
+
+    of: T
+
+
+@pytest.mark.parametrize(
+    ("annotation", "data"),
+    [(Page[int], b'{"first":1}'), (Sheet[Page[str]], b'{"of":{"first":"a"}}'), (list[Page[Item]], b'[{"first":{"sku":"a"}}]')],
+)  # fmt: skip
+def test_defaults_of_generic_classes_are_not_lost(annotation: Any, data: bytes) -> None:
+    assert b'"size":10' in encode(decode(data, annotation, what="it"), what="it")
