@@ -32,6 +32,9 @@ _VALUES = (
     dt.time, dt.timedelta,
 )  # fmt: skip
 
+_VARIOUS = (decimal.Decimal, dt.datetime, dt.time, collections.abc.Set)
+"""0 and 0.00 are equal, and so are a moment here and there, and a set in another order; their texts are not."""
+
 
 class Member(NamedTuple):
     """A part of a value: where it is in its JSON, and its annotation."""
@@ -155,6 +158,27 @@ def maybe_bool(annotation: Any) -> bool:
     (True, True, False)
     """
     return any(part is bool or _shape(part).kind == "any" for part in _parts(annotation))
+
+
+def variously_written(annotation: Any) -> type | None:
+    """Return a class in an annotation of which equal values may have different JSON, None without one.
+
+    >>> variously_written(list[decimal.Decimal]), variously_written(dict[str, int])
+    (<class 'decimal.Decimal'>, None)
+    """
+    seen: dict[int, Any] = {}
+    todo = [annotation]
+    while todo:
+        for part in members(todo.pop()):
+            cls = _class(part)
+            if not isinstance(cls, type) or id(part) in seen:
+                continue
+            seen[id(part)] = part
+            if issubclass(cls, _VARIOUS):
+                return cls
+            todo += typing.get_args(part)
+            todo += [member.annotation for member in _shape(part).fields.values()]
+    return None
 
 
 def _parts(annotation: Any) -> tuple[Any, ...]:

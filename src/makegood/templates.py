@@ -8,6 +8,7 @@ from makegood.codec import check_fits, encode, encode_with_holes, objects_in, si
 from makegood.declaration import Shared
 from makegood.drafts import Flow
 from makegood.errors import PayloadError, PromiseError
+from makegood.members import variously_written
 from makegood.promise import Condition, Origin, Promise, Promised, Scope, as_condition, promised
 from makegood.task import Condition as PlanCondition
 from makegood.task import Ref, Template, inside
@@ -139,5 +140,21 @@ class Templates:
             assert isinstance(condition, Condition)  # what is known now was left out of all_of and any_of
         if condition.op in ("all", "any", "not"):
             return PlanCondition(condition.op, parts=tuple(map(self._condition, condition.values)))
+        if condition.op != "true":
+            self._comparable(condition)
         left, *right = [self._template(value, "a side of a condition") for value in condition.values]
         return PlanCondition(condition.op, left, right[0] if right else None)
+
+    def _comparable(self, condition: Condition) -> None:
+        """Raise ``PromiseError`` for a comparison that Python would answer otherwise: values are compared as their JSON is. None is
+        written in one way alone.
+        """
+        if any(value is None for value in condition.values):
+            return
+        for value in condition.values:
+            kind = promised(value).annotation if isinstance(value, Promise) else type(value)
+            if kind not in _PLAIN and (various := variously_written(kind)) is not None:
+                raise PromiseError(
+                    f"a comparison in {self.where} is one of JSON texts, and equal values of {various.__name__} may have different ones: "
+                    f"compare in an action that returns a bool, and decide on that with mg.when"
+                )
