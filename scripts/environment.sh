@@ -17,7 +17,7 @@ new_enough() { "$1" -c 'import sys; raise SystemExit(sys.version_info < (3, 11))
 # The newest python found wins nothing: `python3` is taken when it will do, for that is the one people mean.
 find_python() {
     local candidate
-    for candidate in ${PYTHON:-python3 python3.14 python3.13 python3.12 python3.11}; do
+    for candidate in ${PYTHON:-python3 python3.15 python3.14 python3.13 python3.12 python3.11}; do
         if command -v "$candidate" >/dev/null && new_enough "$candidate"; then
             command -v "$candidate"
             return

@@ -22,6 +22,9 @@ from tests.actors.benchapp import chain_app
 from tests.actors.conftest import QUIET
 from tests.conformance.worlds import World, eventually
 
+FORKING = pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
+"""Python warns of what these tests are about: a program with threads that forks all the same."""
+
 
 async def test_the_same_key_with_the_same_inputs_is_the_same_task_with_others_a_conflict(
     store: Store,
@@ -343,6 +346,7 @@ async def test_the_facade_refuses_to_block_a_running_loop(tmp_path: Path) -> Non
         SyncClient(f"sqlite:///{tmp_path / 'a.db'}").find()
 
 
+@FORKING
 def test_a_forked_child_opens_its_own_connection(tmp_path: Path) -> None:
     _, chain = chain_app(1)
     with SyncClient(f"sqlite:///{tmp_path / 'a.db'}", migrate=True) as client:
@@ -391,6 +395,7 @@ def test_a_closed_client_opens_again_for_the_history_too(tmp_path: Path) -> None
         client.close()
 
 
+@FORKING
 def test_a_forked_child_reads_the_history_on_its_own_connection(tmp_path: Path) -> None:
     app, chain = chain_app(1)
     url = f"sqlite:///{tmp_path / 'a.db'}"
