@@ -156,6 +156,33 @@ def test_a_look_begins_a_little_below_what_was_passed_and_now_and_then_at_the_bo
     assert floors.due("claims")
 
 
+def test_sweeps_that_have_become_dear_are_rested_from() -> None:
+    """They take a twentieth of the time at most. One alone that took long may have waited for a processor."""
+    clock = HandClock(0.0)
+    floors = Floors(clock, 10)
+
+    def sweep(seconds: float, *, empty: bool = False) -> bool:
+        due = floors.due("claims", empty=empty)
+        if due:
+            clock.seconds += seconds
+            floors.swept("claims")
+        return due
+
+    for seconds in (0.05, 3.0, 0.05, 0.05):
+        assert sweep(seconds, empty=True)
+    assert sweep(2.0, empty=True)
+    assert sweep(2.0, empty=True), "the second dear one: from here on they are rare"
+    assert not sweep(2.0, empty=True)
+    assert floors.affordable("others")
+    clock.seconds += 39.9
+    assert not sweep(2.0, empty=True)
+    assert not floors.affordable("claims")
+    clock.seconds += 0.2
+    assert sweep(0.05, empty=True), "the vacuum has been there"
+    clock.seconds += 0.01
+    assert sweep(0.05, empty=True)
+
+
 def test_pauses_grow_with_jitter_to_a_limit() -> None:
     pauses = Pauses(random.Random(1))
     drawn = [pauses.draw() for _ in range(12)]

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from makegood.store.ageing import Ageing
 from makegood.store.postgres.floors import Floors
@@ -25,12 +26,12 @@ limit $3
 """  # noqa: S608 - our own columns
 PENDING_AGED = f"""
 select {COLUMNS}, extract(epoch from clock_timestamp())::float8 - t.ready_seq / 1e6::float8 as waited
-from unnest($1::int[]) as p (priority) cross join lateral (
+from unnest($1::int[], $2::bigint[]) as p (priority, floor) cross join lateral (
         select * from makegood.task t
-        where t.state = 'pending' and t.locked_by is null and t.priority = p.priority
-        order by t.ready_seq limit $2 for no key update skip locked
+        where t.state = 'pending' and t.locked_by is null and t.priority = p.priority and t.ready_seq > p.floor
+        order by t.ready_seq limit $3 for no key update skip locked
     ) t
-order by t.ready_seq - p.priority * $3::float8 limit $2
+order by t.ready_seq - p.priority * $4::float8 limit $3
 """  # noqa: S608 - our own columns
 _AT_REST = f"""
 select {COLUMNS} from makegood.task t
@@ -89,30 +90,28 @@ def _alone(pending: Sequence[Row], *, others: bool) -> Sequence[Row]:
 
 async def _pending(tx: Transaction, limit: int, floors: Floors, ageing: Ageing) -> list[Row]:
     now = floors.clock.monotonic()
-    if ageing.step is not None and ageing.due("pending", now):
-        return await _aged(tx, limit, ageing, now)
+    aged = ageing.step is not None and ageing.due("pending", now)
+    look = partial(_aged, step=ageing.step * 1e6) if aged and ageing.step is not None else _best
     swept = floors.due("pending")
-    found = await _look(tx, limit, [-1] * len(PRIORITIES) if swept else _floors(floors))
-    if not found and not swept and floors.due("pending", empty=True):
-        found = await _look(tx, limit, [-1] * len(PRIORITIES))
-    ageing.found("pending", full=len(found) >= limit, oldest=None, now=now)
+    found = [] if swept else await look(tx, limit, _floors(floors))
+    if swept or (not found and floors.due("pending", empty=True)):
+        found = await look(tx, limit, [-1] * len(PRIORITIES))
+        floors.swept("pending")
+    oldest = max((row["waited"] for row in found), default=0.0) if aged else None
+    ageing.found("pending", full=len(found) >= limit, oldest=oldest, now=now)
     return found
 
 
-async def _aged(tx: Transaction, limit: int, ageing: Ageing, now: float) -> list[Row]:
+async def _aged(tx: Transaction, limit: int, begin: list[int], *, step: float) -> list[Row]:
     """Return pending tasks in the order of what their waiting counts."""
-    assert ageing.step is not None
-    found = await tx.rows(PENDING_AGED, PRIORITIES, limit, ageing.step * 1e6)
-    oldest = max((row["waited"] for row in found), default=0.0)
-    ageing.found("pending", full=len(found) >= limit, oldest=oldest, now=now)
+    return await tx.rows(PENDING_AGED, PRIORITIES, begin, limit, step)
+
+
+async def _best(tx: Transaction, limit: int, begin: list[int]) -> list[Row]:
+    found = await tx.rows(PENDING, PRIORITIES, begin, limit)
+    found.sort(key=lambda row: (-row["priority"], row["ready_seq"]))
     return found
 
 
 def _floors(floors: Floors) -> list[int]:
     return [int(floors.floor(("pending", priority))) for priority in PRIORITIES]
-
-
-async def _look(tx: Transaction, limit: int, begin: list[int]) -> list[Row]:
-    found = await tx.rows(PENDING, PRIORITIES, begin, limit)
-    found.sort(key=lambda row: (-row["priority"], row["ready_seq"]))
-    return found

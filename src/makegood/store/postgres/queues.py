@@ -89,11 +89,12 @@ returning r.agent
 async def inbox(connection: Connection, node: int, limit: int, floors: Floors) -> Inbox:
     """Return messages for the tasks of ``node``, and unlocked tasks at rest that have some."""
     key = ("inbox", node)
-    floor = -1 if floors.due(key) else int(floors.floor(key))
+    swept = floors.due(key)
     found = Inbox({}, [])
-    got = await connection.fetch(INBOX, node, floor, limit)
-    if not got and floor >= 0 and floors.due(key, empty=True):
+    got = [] if swept else await connection.fetch(INBOX, node, int(floors.floor(key)), limit)
+    if swept or (not got and floors.due(key, empty=True)):
         got = await connection.fetch(INBOX, node, -1, limit)
+        floors.swept(key)
     rest: dict[int, None] = {}
     for seq, task, body, locked_by in got:
         if locked_by is None:

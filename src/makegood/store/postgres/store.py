@@ -94,6 +94,7 @@ class PostgresStore(AlertVerbs, MessageVerbs, NoticeVerbs, ExaminingVerbs):
         self._claims = Floors(self._clock, 250_000)
         self._messages = Floors(self._clock, 2000)
         self._takes = Floors(self._clock, 0.25)
+        self._judged = Floors(self._clock, 5.0)
         self._submits: Together[records.Draft, records.Submitted] | None = None
         self._answers: dict[int, Together[tuple[int, Message], bool]] = {}
         self._callers = Callers(self._dialer, patience, self._announce)
@@ -330,11 +331,13 @@ class PostgresStore(AlertVerbs, MessageVerbs, NoticeVerbs, ExaminingVerbs):
 
     async def judge(self, term: records.Grant, grace: float, limit: int) -> records.Judged:
         """Judge requests past complete-by."""
-        return await self._write(partial(supervision.judge, grace=grace, limit=limit), term)
+        return await self._write(
+            partial(supervision.judge, grace=grace, limit=limit, floors=self._judged), term
+        )
 
     async def release_dead(self, term: records.Grant, limit: int) -> list[int]:
         """Free tasks held by dead nodes."""
-        return await self._write(partial(supervision.release_dead, limit=limit), term)
+        return await self._write(partial(supervision.release_dead, limit=limit, floors=self._judged), term)
 
     async def release_deaf(self, term: records.Grant, older: float, limit: int) -> list[int]:
         """Free tasks whose Scheduler leaves ``expired`` unanswered."""
@@ -342,15 +345,17 @@ class PostgresStore(AlertVerbs, MessageVerbs, NoticeVerbs, ExaminingVerbs):
 
     async def expire_tasks(self, term: records.Grant, limit: int) -> list[int]:
         """Tell tasks that their complete-by has passed; alert late undos."""
-        return await self._write(partial(supervision.expire_tasks, limit=limit), term)
+        return await self._write(partial(supervision.expire_tasks, limit=limit, floors=self._judged), term)
 
     async def starved(self, term: records.Grant, after: float, limit: int) -> list[int]:
         """Raise one alert per request that nobody takes."""
-        return await self._write(partial(supervision.starved, after=after, limit=limit), term)
+        return await self._write(
+            partial(supervision.starved, after=after, limit=limit, floors=self._judged), term
+        )
 
     async def horizon(self, grace: float, most: float) -> float:
         """Return seconds until something may have to be judged."""
-        return await self._ask(partial(supervision.horizon, grace=grace, most=most))
+        return await self._ask(partial(supervision.horizon, grace=grace, most=most, floors=self._judged))
 
     async def prune(self, older: float, after: int, limit: int, *, dry: bool = False) -> records.Pruned:
         """Remove tasks that ended long ago, of one window."""

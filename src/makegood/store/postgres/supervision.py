@@ -11,18 +11,30 @@ from typing import Any
 from makegood.messages import Alert, Message
 from makegood.store import rows
 from makegood.store.postgres.alerts import raise_, shut, watch
+from makegood.store.postgres.floors import Floors
 from makegood.store.postgres.link import Connection
 from makegood.store.postgres.queues import leave
 from makegood.store.postgres.transaction import Row, Transaction
 from makegood.store.postgres.writing import columns
 from makegood.store.records import Judged
 
+REQUESTS, TASKS, HOLD, WAIT = (
+    "requests past complete-by",
+    "tasks past complete-by",
+    "tasks of the dead",
+    "what nobody takes",
+)
+"""What the Supervisor looks for all the time: two by their time, from floors; two that are rested from when they become dear."""
+
 _CLOCK = "(select extract(epoch from clock_timestamp())::float8)"
 
+# One row at least, which says up to where was looked.
 OVERDUE = f"""
-select task, idx, attempt from makegood.request
-where complete_by < {_CLOCK} - $1::float8 and kind <> 'timer' and not answered
-order by complete_by limit $2
+select r.task, r.idx, r.attempt, r.complete_by, c.now - $1::float8 as until from {_CLOCK} as c (now) left join lateral (
+    select task, idx, attempt, complete_by from makegood.request
+    where complete_by > $3::float8 and complete_by < c.now - $1::float8 and kind <> 'timer' and not answered
+    order by complete_by limit $2
+) r on true
 """  # noqa: S608 - our own text
 _LOCK = "select id, state from makegood.task where id = any ($1::bigint[]) order by id for no key update"
 # An excused silence counts as no failure, unless the process died.
@@ -102,9 +114,11 @@ from unnest($1::bigint[], $2::bytea[]) as x (task, moves)
 """
 
 PAST = f"""
-select id from makegood.task
-where complete_by < {_CLOCK} and goal = 'forward' and not task_expired and ended_at is null
-order by complete_by limit $1
+select t.id, t.complete_by, c.now as until from {_CLOCK} as c (now) left join lateral (
+    select id, complete_by from makegood.task
+    where complete_by > $2::float8 and complete_by < c.now and goal = 'forward' and not task_expired and ended_at is null
+    order by complete_by limit $1
+) t on true
 """  # noqa: S608 - our own text
 _LOCK_PAST = """
 select id from makegood.task
@@ -143,15 +157,18 @@ _STARVED_TOLD = """
 update makegood.request r set starved = true from unnest($1::bigint[], $2::int[], $3::int[]) as x (task, idx, attempt)
 where (r.task, r.idx, r.attempt) between (x.task, x.idx, x.attempt) and (x.task, x.idx, x.attempt)
 """
-HORIZON = """
+# Nothing that lies further ahead than is asked for is looked at: most of what is ahead is done long before its time.
+HORIZON = f"""
 select least(
-    (select r.complete_by + $1::float8 from makegood.request r where r.complete_by is not null and r.kind <> 'timer' and not r.answered
+    (select r.complete_by + $1::float8 from makegood.request r
+        where r.complete_by > $3::float8 and r.complete_by < {_CLOCK} - $1::float8 + $2::float8 and r.kind <> 'timer' and not r.answered
         order by r.complete_by limit 1),
-    (select complete_by from makegood.task where complete_by is not null and goal = 'forward' and not task_expired and ended_at is null
+    (select complete_by from makegood.task
+        where complete_by > $4::float8 and complete_by < {_CLOCK} + $2::float8 and goal = 'forward' and not task_expired and ended_at is null
         order by complete_by limit 1),
     (select alive_until from makegood.node where not dead and stopped_at is null order by alive_until limit 1)
 ) - extract(epoch from clock_timestamp())::float8
-"""
+"""  # noqa: S608 - our own text
 
 
 async def _locked(tx: Transaction, sql: str, tasks: Collection[int], *values: Any) -> list[Row]:
@@ -159,14 +176,26 @@ async def _locked(tx: Transaction, sql: str, tasks: Collection[int], *values: An
     return await tx.rows(sql + " skip locked" if tx.again else sql, sorted(tasks), *values) if tasks else []
 
 
-async def judge(tx: Transaction, grace: float, limit: int) -> Judged:
+async def _overdue(tx: Transaction, what: str, floors: Floors, sql: str, *values: float) -> list[Row]:
+    """Return rows whose ``complete_by`` is over, from the floor or, while that is cheap, from the bottom. The floor passes none that is
+    found: it may be locked now, and stay.
+    """
+    swept = floors.affordable(what)
+    found = await tx.rows(sql, *values, -1.0 if swept else floors.floor(what))
+    if swept:
+        floors.swept(what)
+    floors.passed(what, found[0]["until"] if found[0]["complete_by"] is None else found[0]["complete_by"])
+    return [row for row in found if row["complete_by"] is not None]
+
+
+async def judge(tx: Transaction, grace: float, limit: int, floors: Floors) -> Judged:
     """Judge requests whose complete-by passed more than ``grace`` ago without an answer."""
-    overdue = await tx.rows(OVERDUE, grace, limit)
+    overdue = await _overdue(tx, REQUESTS, floors, OVERDUE, grace, limit)
     if not overdue:
         tx.idle = True
         return Judged([])
     locked = {row["id"] for row in await _locked(tx, _LOCK, {row["task"] for row in overdue})}
-    keys = sorted(tuple(row) for row in overdue if row["task"] in locked)
+    keys = sorted(tuple(row)[:3] for row in overdue if row["task"] in locked)
     found: list[Row] = await tx.rows(JUDGE, *columns(keys, 3), grace) if keys else []
     messages: list[tuple[int, Message]] = []
     for task, idx, attempt, kind, failures, died, node in found:
@@ -176,16 +205,20 @@ async def judge(tx: Transaction, grace: float, limit: int) -> Judged:
         messages.append((task, expired))
     await leave(tx, messages)
     tx.idle = not found
-    order = {tuple(row): n for n, row in enumerate(overdue)}
+    order = {tuple(row)[:3]: n for n, row in enumerate(overdue)}
     judged = [(row["task"], row["idx"], row["attempt"], row["failures"]) for row in found]
     judged.sort(key=lambda one: order[one[:3]])
     return Judged(judged, full=len(overdue) >= limit)
 
 
-async def release_dead(tx: Transaction, limit: int) -> list[int]:
+async def release_dead(tx: Transaction, limit: int, floors: Floors) -> list[int]:
     """Free tasks held by nodes whose heartbeat has run out; marks the nodes."""
     marked = await tx.rows(_DEAD)
-    holders = [row["id"] for row in await tx.rows(HOLDERS)]
+    floors.left |= {row["id"] for row in marked}
+    if floors.affordable(HOLD):
+        floors.left = {row["id"] for row in await tx.rows(HOLDERS)}
+        floors.swept(HOLD)
+    holders = sorted(floors.left)
     held = await tx.rows(HELD_BY, holders, limit) if holders else []
     found = await _locked(tx, _LOCK_HELD, [row["id"] for row in held], holders)
     tx.idle = not (marked or found)
@@ -212,9 +245,9 @@ async def _free(tx: Transaction, found: Sequence[Row], why: str, *, suspect: boo
     return ids
 
 
-async def expire_tasks(tx: Transaction, limit: int) -> list[int]:
+async def expire_tasks(tx: Transaction, limit: int, floors: Floors) -> list[int]:
     """Leave ``task_expired`` for forward tasks past their complete-by; alert undos that take too long. Once each."""
-    overdue = [row["id"] for row in await tx.rows(PAST, limit)]
+    overdue = [row["id"] for row in await _overdue(tx, TASKS, floors, PAST, limit)]
     past: list[int] = [row["id"] for row in await _locked(tx, _LOCK_PAST, overdue)]
     if past:
         await tx.run(_TOLD, past)
@@ -229,18 +262,23 @@ async def expire_tasks(tx: Transaction, limit: int) -> list[int]:
     return past
 
 
-async def starved(tx: Transaction, after: float, limit: int) -> list[int]:
+async def starved(tx: Transaction, after: float, limit: int, floors: Floors) -> list[int]:
     """Find requests that no agent has taken for ``after`` seconds; raise an alert per action that nobody takes; watch others."""
+    if not floors.affordable(WAIT):
+        tx.idle = True
+        return []
     found = await tx.rows(STARVED, after, limit)
     if found:
         await tx.run(_STARVED_TOLD, *columns([tuple(row)[:3] for row in found], 3))
         starving = [(row["task"], row["name"], row["agent"], row["action"]) for row in found]
         await raise_(tx, rows.starved_alerts(starving, after, await shut(tx)))
     tx.idle = not await watch(tx, after, limit) and not found
+    floors.swept(WAIT)
     return [row["task"] for row in found]
 
 
-async def horizon(connection: Connection, grace: float, most: float) -> float:
+async def horizon(connection: Connection, grace: float, most: float, floors: Floors) -> float:
     """Return seconds until something may have to be judged, between 0 and ``most``."""
-    left: float | None = await connection.fetchval(HORIZON, grace)
+    begin = floors.floor(REQUESTS), floors.floor(TASKS)
+    left: float | None = await connection.fetchval(HORIZON, grace, most, *begin)
     return most if left is None else min(most, max(0.0, left))

@@ -72,14 +72,15 @@ _BEST = """found as (
 # Per offer the oldest of each priority, and of these the best by rank; what was locked in vain is free with the commit.
 _AGED = """found as (
     select r.task, r.idx, r.attempt
-    from me cross join unnest($5::text[], $6::text[], $7::int[]) as o (agent, actions, slots) cross join lateral (
-        select r.task, r.idx, r.attempt from unnest($10::int[]) as p (priority) cross join lateral (
+    from me cross join unnest($5::text[], $6::text[], $7::int[]) with ordinality as o (agent, actions, slots, n) cross join lateral (
+        select r.task, r.idx, r.attempt from unnest($10::int[]) with ordinality as p (priority, n) cross join lateral (
             select r.task, r.idx, r.attempt, r.sent_at from makegood.request r
             where r.taken_by is null and r.kind <> 'timer' and r.agent = o.agent and r.priority = p.priority
+                and r.sent_at > ($8::float8[])[(o.n - 1) * cardinality($10::int[]) + p.n]
                 and r.action = any (string_to_array(o.actions, ',')) and not (r.isolate and me.schedules)
             order by r.sent_at limit o.slots for no key update skip locked
         ) r
-        order by r.sent_at - p.priority * $8::float8 limit o.slots
+        order by r.sent_at - p.priority * $11::float8 limit o.slots
     ) r
 """
 TAKE = _TAKE.replace("@found", _BEST)
@@ -138,43 +139,39 @@ class Taking:
     async def _best(self, tx: Transaction, wanted: Sequence[Offer]) -> list[Row]:
         agents = [offer.agent for offer in wanted]
         aged = any(self.ageing.due(agent, self.now) for agent in agents)
-        if aged:
-            got = await self._take(tx, wanted, TAKE_AGED)
-        else:
-            swept = self.floors.due(("take", *agents))
-            got = await self._take(tx, wanted, TAKE, bottom=swept)
-            if not got and not swept and self.floors.due(("take", *agents), empty=True):
-                got = await self._take(tx, wanted, TAKE, bottom=True)
+        group = ("take", *agents)
+        swept = self.floors.due(group)
+        got = [] if swept else await self._take(tx, wanted, aged=aged)
+        if swept or (not got and self.floors.due(group, empty=True)):
+            got = await self._take(tx, wanted, aged=aged, bottom=True)
+            self.floors.swept(group)
         for offer in wanted:
             waited = [row["waited"] for row in got if row["agent"] == offer.agent]
             oldest = max(waited, default=0.0) if aged else None
             self.ageing.found(offer.agent, full=len(waited) >= offer.slots, oldest=oldest, now=self.now)
-        if not aged:
-            for row in got:
-                self.floors.passed((row["agent"], row["priority"]), row["sent_at"])
+        for row in got:
+            self.floors.passed((row["agent"], row["priority"]), row["sent_at"])
         return got
 
     async def _take(
-        self, tx: Transaction, wanted: Sequence[Offer], sql: str, *, bottom: bool = False
+        self, tx: Transaction, wanted: Sequence[Offer], *, aged: bool, bottom: bool = False
     ) -> list[Row]:
-        begin: list[float] | float = self.ageing.step or 0.0
-        if sql is TAKE:
-            begin = [
-                -1.0 if bottom else self.floors.floor((offer.agent, priority))
-                for offer in wanted
-                for priority in PRIORITIES
-            ]
+        begin = [
+            -1.0 if bottom else self.floors.floor((offer.agent, priority))
+            for offer in wanted
+            for priority in PRIORITIES
+        ]
         tx.sent = True
         got = await tx.rows(
-            sql, tx.lane, tx.before, tx.number, self.node,
+            TAKE_AGED if aged else TAKE, tx.lane, tx.before, tx.number, self.node,
             [offer.agent for offer in wanted], [",".join(offer.actions) for offer in wanted], [offer.slots for offer in wanted],
-            begin, self.alone, PRIORITIES,
+            begin, self.alone, PRIORITIES, *((self.ageing.step,) if aged else ()),
         )  # fmt: skip
         if not got[0]["lane"]:
             raise LaneGoneError
         found = [row for row in got if row["task"] is not None]
         tx.marked = bool(found)
-        step = self.ageing.step if sql is TAKE_AGED else None
+        step = self.ageing.step if aged else None
         if step is None:
             found.sort(key=lambda row: (-row["priority"], row["sent_at"]))
         else:
