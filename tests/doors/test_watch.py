@@ -81,7 +81,7 @@ def test_a_task_being_undone_shows_its_cause_and_unwinds() -> None:
         "  ↩ charge   stock  undone",
         "  ■ email    stock  kept      nothing to undo",
         "  ? pack     stock  in_doubt  probe, attempt 3, waiting for an agent, an earlier try is unanswered",
-        "  ✗ ship     stock  failed    no such address",
+        "  ✗ ship     stock  failed    no   such\\naddress",
     ]
     styles = {line[0][0].strip(): line[0][1] for line in ladder(found, now=1004.2)[1:]}
     assert styles["↶"] == styles["↩"] == "magenta"

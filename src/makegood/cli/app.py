@@ -262,7 +262,8 @@ def usage(wrong: click.ClickException) -> str:
 def tell(cli: Cli, error: BaseException, sentence: str) -> None:
     """Write an error to stderr: one sentence, and with ``--debug`` where it arose."""
     if cli.debug:
-        traceback.print_exception(error)
+        for line in "".join(traceback.format_exception(error)).rstrip().split("\n"):
+            cli.note(line)
     cli.note(f"makegood: {sentence}")
 
 

@@ -15,6 +15,7 @@ from makegood.cli.output import Output
 from makegood.cli.settings import KNOWN, Settings, duration, load
 from makegood.durations import seconds
 from makegood.errors import ConfigError
+from makegood.visible import visible
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -39,7 +40,7 @@ class Cli:
 
     def note(self, text: str) -> None:
         """Tell a person something that is no result: on stderr."""
-        print(text, file=sys.stderr, flush=True)
+        print(visible(text), file=sys.stderr, flush=True)
 
 
 class Seconds(click.ParamType[float]):

@@ -1,6 +1,7 @@
 """Results on stdout: tables for people, aligned text for pipes, JSON for machines.
 
-JSON is written by plain ``print``, never through rich, which would wrap and mark it up.
+JSON is written by plain ``print``, never through rich, which would wrap and mark it up. What is text of others is written
+``visible``: here, so that no command can forget it.
 """
 
 import os
@@ -12,6 +13,8 @@ from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
+
+from makegood.visible import visible, visible_json
 
 _encode = msgspec.json.Encoder(order=None).encode
 
@@ -52,15 +55,20 @@ class Output:
 
     def document(self, value: object) -> None:
         """Write the one JSON document of a command."""
-        print(msgspec.json.format(_encode(value), indent=2).decode())
+        text = msgspec.json.format(_encode(value), indent=2).decode()
+        print("\n".join(map(visible_json, text.split("\n"))))
 
     def record(self, value: object) -> None:
         """Write one JSON object on a line of its own: for commands that stream."""
-        print(_encode(value).decode(), flush=True)
+        print(visible_json(_encode(value).decode()), flush=True)
 
     def text(self, value: str = "") -> None:
         """Write a line of text."""
-        print(value, flush=True)
+        print(visible(value), flush=True)
+
+    def value(self, value: bytes) -> None:
+        """Write a value, which is JSON, on a line of its own."""
+        print(visible_json(value.decode()), flush=True)
 
     def table(self, heads: Sequence[str], rows: Iterable[Sequence[object]], *, empty: str) -> None:
         """Write a table. Numbers stand to the right; cells that are states are coloured for people. ``empty``: what to
@@ -68,7 +76,7 @@ class Output:
         """
         cells = [[shown(cell) for cell in row] for row in rows]
         if not cells:
-            print(empty, file=sys.stderr)
+            print(visible(empty), file=sys.stderr)
         elif self.fancy:
             self._pretty().table(heads, cells, colored=self.colored)
         else:
@@ -92,14 +100,12 @@ class Output:
 
 def plain(line: Line) -> str:
     """Return a styled line as text."""
-    return "".join(text for text, _ in line).rstrip()
+    return visible("".join(text for text, _ in line)).rstrip()
 
 
 def shown(cell: object) -> str:
     """Return a table's cell as text: nothing is "-", a text stays on its line."""
-    if cell is None or cell == "":
-        return "-"
-    return " ".join(str(cell).split())
+    return "-" if cell is None or cell == "" else visible(str(cell))
 
 
 def with_article(noun: str) -> str:

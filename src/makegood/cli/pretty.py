@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from makegood.cli.output import STYLES, Line, is_number
+from makegood.visible import visible
 
 CUTS = (16, 12, 8)
 """Widths of a column that may be cut, where the terminal is too narrow for the table; the first that leaves room to read."""
@@ -87,7 +88,7 @@ def lines(drawn: Sequence[Line]) -> None:
 
 
 def _text(line: Line) -> Text:
-    return Text.assemble(*((text, style) for text, style in line))
+    return Text.assemble(*((visible(text), style) for text, style in line))
 
 
 class Live:

@@ -19,6 +19,7 @@ from makegood.queued import QueueMessage
 from makegood.queues import LEASE, TRIES, Queue
 from makegood.store.mail import MessageView, QueueView, Sent
 from makegood.store.notices import ListenerView
+from makegood.visible import visible_json
 
 BATCH = 100
 """Messages received in one go."""
@@ -159,8 +160,8 @@ async def _write(cli: Cli, queue: Queue, messages: Sequence[QueueMessage], *, no
 
 
 def one_line(body: bytes) -> str:
-    """Return a body as text on one line."""
-    return " ".join(body.decode(errors="replace").split())
+    """Return a body as text on one line; of JSON the value stays what it is."""
+    return visible_json(body.decode(errors="replace"))
 
 
 @click.command()

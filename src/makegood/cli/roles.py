@@ -120,7 +120,8 @@ def inbox(cli: Cli, /, *, app: str | None, outbox: str | None, ddl: bool) -> Non
     if ddl:
         if outbox is None:
             raise click.UsageError("--ddl needs --from: whether sqlite:///… or postgresql://…")
-        cli.out.text(outbox_ddl(outbox))
+        for line in outbox_ddl(outbox).split("\n"):
+            cli.out.text(line)
         return
     loaded = None if app is None else load_app(app)
     if loaded is None and outbox is None:

@@ -30,6 +30,7 @@ from makegood.handle import AT_REST, TaskHandle
 from makegood.posting import Hosts
 from makegood.store import open_store
 from makegood.store.records import Filter, TaskDetail, TaskView
+from makegood.visible import visible_json
 from makegood.workflow import Workflow
 
 REDRAW = 0.25
@@ -157,7 +158,7 @@ async def _outcome(cli: Cli, task: TaskHandle[Any], limit: float | None, made: M
     if cli.json:
         cli.out.document({**made, **shapes.task(found.task), **remedies.outcome(cli, found)})
     elif view.state == "processed":
-        cli.out.text((found.task.result or b"null").decode())
+        cli.out.value(found.task.result or b"null")
     else:
         remedies.tell(cli, found)
     return exits.outcome(view.state)
@@ -324,8 +325,8 @@ def show(cli: Cli, /, *, task_id: str) -> None:
 def _facts(found: TaskDetail) -> list[tuple[str, str]]:
     task = found.task
     facts: list[tuple[str, object]] = [
-        ("inputs", ", ".join(value.decode() for value in found.inputs)),
-        ("result", task.result.decode() if task.result is not None else ""),
+        ("inputs", ", ".join(visible_json(value.decode()) for value in found.inputs)),
+        ("result", visible_json(task.result.decode()) if task.result is not None else ""),
         ("cause", task.cause),
         ("key", task.key),
         ("correlation", task.correlation_id),
@@ -399,7 +400,7 @@ async def _watch(cli: Cli, task_id: str, limit: float | None) -> int:
     if cli.json:
         cli.out.record({"event": "end", **shapes.detail(found)})
     elif found.task.state == "processed":
-        cli.out.text(f"result  {(found.task.result or b'null').decode()}")
+        cli.out.text(f"result  {visible_json((found.task.result or b'null').decode())}")
     else:
         remedies.tell(cli, found)
     return exits.outcome(found.task.state)

@@ -17,6 +17,7 @@ from makegood.cli.output import STYLES, Line, Span, clock_time
 from makegood.durations import shown
 from makegood.saga.rules import owner
 from makegood.store.records import EventView, StepView, TaskDetail, TaskView
+from makegood.visible import visible
 
 MARKS: Mapping[str, tuple[str, str]] = {
     "waiting": ("·", "."), "ready": ("○", "o"), "running": ("▶", ">"), "done": ("✓", "+"), "failed": ("✗", "x"),
@@ -113,7 +114,7 @@ def _notes(step: StepView, nodes: Mapping[int, str]) -> list[str]:
 
 def short(text: str, most: int = 100) -> str:
     """Return a text on one line, cut where it is long."""
-    line = " ".join(text.split())
+    line = visible(text)
     return line if len(line) <= most else line[: most - 3] + "..."
 
 
