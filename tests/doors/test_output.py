@@ -128,6 +128,47 @@ def test_at_80_columns_a_list_of_tasks_has_no_sliver(monkeypatch: pytest.MonkeyP
     assert max(len(line) for line in drawn) <= 80
 
 
+def uncoloured(terminal: Terminal) -> list[str]:
+    """Return the lines of a terminal as one reads them."""
+    return re.sub(r"\x1b\[[\d;]*m", "", terminal.getvalue()).splitlines()
+
+
+@pytest.mark.parametrize("no_color", ["", "1"])
+def test_a_drawn_line_ends_where_the_terminal_does(monkeypatch: pytest.MonkeyPatch, no_color: str) -> None:
+    """With an ellipsis, with colour or without; lines that are not drawings are whole."""
+    terminal = on_terminal(monkeypatch)
+    monkeypatch.setenv("NO_COLOR", no_color)
+    monkeypatch.setenv("COLUMNS", "60")
+    line = [("  x charge  ", "red"), ("till said " * 20, "")]
+    Output().drawing([line, [("short", "")]])
+    assert [len(told) for told in uncoloured(terminal)] == [60, 5]
+    assert uncoloured(terminal)[0].endswith("…")
+    terminal.seek(0)
+    terminal.truncate()
+    Output().lines([line])
+    assert uncoloured(terminal)[0].rstrip() == plain(line)
+
+
+def test_in_a_pipe_a_drawn_line_is_whole(capsys: pytest.CaptureFixture[str]) -> None:
+    line = [("  x charge  ", "red"), ("till said " * 20 + "no", "")]
+    Output().drawing([line])
+    assert capsys.readouterr().out == f"{plain(line)}\n"
+
+
+def test_a_list_that_shows_more_elsewhere_has_a_line_for_each_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At any width its last column ends in an ellipsis instead of folding."""
+    terminal = on_terminal(monkeypatch)
+    for width in ("60", "80", "120", "200"):
+        monkeypatch.setenv("COLUMNS", width)
+        terminal.seek(0)
+        terminal.truncate()
+        row = ("0akknnn0w6528", "orders.place_order", "error", "14:08:44", "till said " * 50)
+        Output().table(("id", "workflow", "state", "created", "cause"), [row, row], empty="none", folds=False)
+        told = [line for line in uncoloured(terminal) if line.strip()]
+        assert len(told) == 4
+        assert all(line.rstrip().endswith("…") and len(line) <= int(width) for line in told[2:])
+
+
 def test_a_users_text_is_never_taken_for_markup(monkeypatch: pytest.MonkeyPatch) -> None:
     """Square brackets in a cause or an error are shown as they are."""
     terminal = on_terminal(monkeypatch)

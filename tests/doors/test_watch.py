@@ -135,6 +135,16 @@ def test_a_ladder_higher_than_the_terminal_folds_what_is_quiet() -> None:
     assert len(text(detail(*steps), height=100)) == 34
 
 
+def test_no_text_is_cut_before_it_is_known_how_much_room_there_is() -> None:
+    """A pipe gets errors, causes, reasons and notes whole."""
+    long = "the till said " * 30 + "no"
+    drawn = text(detail(step(0, "charge", "failed", error=long), state="undone", goal="undo", cause=long))
+    assert drawn[0].endswith(long)
+    assert drawn[1].endswith(long)
+    event = EventView(1, 1, 1000.0, None, [("charge", "running", "failed", long)], long)
+    assert all(plain(line).endswith(long) for line in event_lines(event))
+
+
 def test_folding_keeps_short_runs_and_what_is_not_quiet() -> None:
     """Two of a kind are not worth a fold; failures never are."""
     rungs = [Rung("✗", f"f{n}", "stock", "failed", "") for n in range(5)] + [

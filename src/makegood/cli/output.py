@@ -70,15 +70,18 @@ class Output:
         """Write a value, which is JSON, on a line of its own."""
         print(visible_json(value.decode()), flush=True)
 
-    def table(self, heads: Sequence[str], rows: Iterable[Sequence[object]], *, empty: str) -> None:
+    def table(
+        self, heads: Sequence[str], rows: Iterable[Sequence[object]], *, empty: str, folds: bool = True
+    ) -> None:
         """Write a table. Numbers stand to the right; cells that are states are coloured for people. ``empty``: what to
-        say, on stderr, when there are no rows.
+        say, on stderr, when there are no rows. ``folds``: whether the last column may take several lines of a terminal; False
+        for a list whose rows can be looked at one by one.
         """
         cells = [[shown(cell) for cell in row] for row in rows]
         if not cells:
             print(visible(empty), file=sys.stderr)
         elif self.fancy:
-            self._pretty().table(heads, cells, colored=self.colored)
+            self._pretty().table(heads, cells, colored=self.colored, folds=folds)
         else:
             print(aligned(heads, cells))
 
@@ -89,6 +92,13 @@ class Output:
         else:
             for line in lines:
                 self.text(plain(line))
+
+    def drawing(self, lines: Iterable[Line]) -> None:
+        """Write styled lines that end in an ellipsis where a person's terminal is too narrow for them; a pipe gets them whole."""
+        if self.fancy:
+            self._pretty().lines(list(lines), colored=self.colored, cut=True)
+        else:
+            self.lines(lines)
 
     def live(self) -> Any:
         """Return a context manager whose ``show(lines)`` draws lines over the last ones; for people only."""

@@ -238,12 +238,12 @@ def _messages(cli: Cli, found: list[MessageView], name: str | None, *, dead: boo
     rows = [
         (
             v.message.queue, v.message.id, date_time(v.message.sent_at), v.message.tries, _state(v), v.message.error,
-            one_line(v.message.body)[:200],
+            one_line(v.message.body),
         )
         for v in found
     ]  # fmt: skip
     heads = ("queue", "id", "sent", "tries", "state", "error", "value")
-    cli.out.table(heads, rows, empty=f"no {'dead letter' if dead else 'message'} in {where}")
+    cli.out.table(heads, rows, empty=f"no {'dead letter' if dead else 'message'} in {where}", folds=False)
 
 
 def _state(view: MessageView) -> str:

@@ -271,9 +271,8 @@ def list_(cli: Cli, /, *, chosen: Filter | None, before: str | None, limit: int)
     ]  # fmt: skip
     heads = ("id", "workflow", "state", "created", "for", "key", "failures", "cause")
     some = chosen is not None or before is not None
-    cli.out.table(
-        heads, rows, empty="no task matches" if some else "no tasks yet: `makegood task submit` makes one"
-    )
+    empty = "no task matches" if some else "no tasks yet: `makegood task submit` makes one"
+    cli.out.table(heads, rows, empty=empty, folds=False)
 
 
 def _what_failed(view: TaskView, found: TaskDetail | None) -> tuple[int | None, str]:
@@ -305,7 +304,7 @@ def show(cli: Cli, /, *, task_id: str) -> None:
                 return
             nodes = {view.id: view.info.name for view in await client.store.nodes()}
             now = await client.store.now()
-        cli.out.lines(ladder(found, now=now, nodes=nodes, unicode=cli.out.unicode))
+        cli.out.drawing(ladder(found, now=now, nodes=nodes, unicode=cli.out.unicode))
         for what in found.unreadable:
             cli.out.text(f"{'unreadable':<14}{what}")
         for name, value in _facts(found):
@@ -357,7 +356,7 @@ def history(cli: Cli, /, *, task_id: str, follow: bool) -> None:
                 cli.out.document([shapes.event(event) for event in events])
                 return
             for event in events:
-                cli.out.lines(event_lines(event, unicode=cli.out.unicode))
+                cli.out.drawing(event_lines(event, unicode=cli.out.unicode))
             if follow:
                 await _stream(cli, task)
 
@@ -413,7 +412,7 @@ async def _stream(cli: Cli, task: TaskHandle[Any]) -> None:
         if cli.json:
             cli.out.record(shapes.event(event))
         else:
-            cli.out.lines(event_lines(event, unicode=cli.out.unicode, width=max(width, len("task"))))
+            cli.out.drawing(event_lines(event, unicode=cli.out.unicode, width=max(width, len("task"))))
 
 
 async def _draw(cli: Cli, client: Client, task: TaskHandle[Any]) -> None:
