@@ -13,9 +13,9 @@ import click
 from msgspec.structs import asdict as fields_of
 
 from makegood.cli import diagnosis, exits
+from makegood.cli.attended import state_of
 from makegood.cli.context import Cli, common, pass_cli
 from makegood.cli.output import STYLES, Line, masked
-from makegood.cli.seeing import state_of
 from makegood.cli.settings import KNOWN
 from makegood.errors import MakegoodError, SchemaMismatchError
 from makegood.store import Store, open_store

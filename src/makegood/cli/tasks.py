@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from makegood import ids, notices
-from makegood.cli import exits, remedies, shapes
+from makegood.cli import attended, exits, remedies, shapes
 from makegood.cli.context import Cli, Seconds, common, pass_cli
 from makegood.cli.corrections import told
 from makegood.cli.filters import filter_options
@@ -142,17 +142,20 @@ async def _submit(
             return exits.DONE
         if task.created and not cli.json:
             cli.note(f"task {task.id} submitted")
-        return await _outcome(cli, task, timeout, made)
+        return await _outcome(cli, client, task, timeout, made)
 
 
-async def _outcome(cli: Cli, task: TaskHandle[Any], limit: float | None, made: Mapping[str, Any]) -> int:
+async def _outcome(
+    cli: Cli, client: Client, task: TaskHandle[Any], limit: float | None, made: Mapping[str, Any]
+) -> int:
     """Wait for a task's end, write how it ended, return the exit code."""
     try:
+        await attended.warn_of(cli, client, task)
         view = await task.wait(limit)
     except WaitExpiredError as expired:
         if cli.json:
             cli.out.document({**made, **shapes.task((await task.status()).task)})
-        cli.note(f"makegood: {expired}")
+        cli.note(f"makegood: {await attended.late(client, expired)}")
         return exits.TIMED_OUT
     found = await task.status()
     if cli.json:
@@ -351,6 +354,8 @@ def history(cli: Cli, /, *, task_id: str, follow: bool) -> None:
     async def tell() -> None:
         async with looking(cli) as client:
             task = client.task(task_id)
+            if follow:
+                await attended.warn_of(cli, client, task)
             events = [] if follow else [event async for event in task.events(follow=False)]
             if not follow and cli.json:
                 cli.out.document([shapes.event(event) for event in events])
@@ -384,6 +389,7 @@ def watch(cli: Cli, /, *, task_id: str, timeout: float | None) -> None:
 async def _watch(cli: Cli, task_id: str, limit: float | None) -> int:
     async with looking(cli) as client:
         task = client.task(task_id)
+        await attended.warn_of(cli, client, task)
         try:
             async with asyncio.timeout(limit):
                 if cli.out.fancy:
@@ -391,8 +397,9 @@ async def _watch(cli: Cli, task_id: str, limit: float | None) -> int:
                 else:
                     await _stream(cli, task)
         except TimeoutError:
+            expired = f"task {task.id} did not come to rest within {limit:g} s; it goes on, watch it again"
             raise WaitExpiredError(
-                f"task {task.id} did not come to rest within {limit:g} s; it goes on, watch it again",
+                await attended.late(client, expired),
                 task_id=task.id,
             ) from None
         found = await task.status()
