@@ -39,14 +39,6 @@ class Remedy(NamedTuple):
 # -- what is wrong -----------------------------------------------------------------------------------------------------
 
 
-def failures(found: TaskDetail) -> int:
-    """Return how often something of the task has failed, as far as it is known: what is refused for good is not counted as a
-    try that failed, yet each step that ended so has failed once.
-    """
-    refused = sum(step.state in ("failed", "undo_failed") for step in found.steps)
-    return max(found.task.failure_count, refused)
-
-
 def trouble(found: TaskDetail) -> list[str]:
     """Say of each step with which nobody can be content how it is, and why."""
     said = [

@@ -268,7 +268,7 @@ def list_(cli: Cli, /, *, chosen: Filter | None, before: str | None, limit: int)
             ids.show(view.id), f"{view.app}.{view.workflow}", view.state,
             recent(view.created, now) if cli.out.fancy else date_time(view.created),
             shown((now if view.ended is None else view.ended) - view.created),
-            view.key, *_what_failed(view, details.get(view.id)),
+            view.key, view.failure_count or None, _why(view, details.get(view.id)),
         )
         for view in found
     ]  # fmt: skip
@@ -278,11 +278,9 @@ def list_(cli: Cli, /, *, chosen: Filter | None, before: str | None, limit: int)
     cli.out.table(heads, rows, empty=empty, folds=False)
 
 
-def _what_failed(view: TaskView, found: TaskDetail | None) -> tuple[int | None, str]:
-    """Return failures and cause as the list shows them; of a task that goes, or went, backward with what is wrong with its undo."""
-    if found is None:
-        return view.failure_count or None, view.cause
-    return remedies.failures(found) or None, remedies.reasons(found)
+def _why(view: TaskView, found: TaskDetail | None) -> str:
+    """Return the cause as the list shows it; of a task that goes, or went, backward with what is wrong with its undo."""
+    return view.cause if found is None else remedies.reasons(found)
 
 
 @click.command()
@@ -334,7 +332,7 @@ def _facts(found: TaskDetail) -> list[tuple[str, str]]:
         ("correlation", task.correlation_id),
         ("reply to", notices.shown(found.reply_to) if found.reply_to is not None else ""),
         ("priority", task.priority or ""),
-        ("failures", remedies.failures(found) or ""),
+        ("failures", task.failure_count or ""),
         ("created", date_time(task.created)),
         ("ended", date_time(task.ended) if task.ended is not None else ""),
         ("complete by", date_time(task.complete_by) if task.complete_by is not None else ""),
