@@ -1,11 +1,14 @@
 """From "module:attribute" to the thing: whatever is wrong is a usage error, in the name or in the module, and says where."""
 
 import re
+import sys
 from pathlib import Path
 
 import pytest
 
 from tests.doors.conftest import Shop
+
+README = Path(__file__).parents[2] / "README.md"
 
 
 @pytest.mark.parametrize(
@@ -50,6 +53,41 @@ def test_what_cannot_be_loaded_is_told_with_its_place(
     assert result.exit_code == code, result.output
     assert re.search(told, result.stderr), result.stderr
     assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("check", "parcel:shop"), "shop is not there; did you mean parcel.shop:shop?"),
+        (("check", "parcel:later"), "later is not there; did you mean parcel.broken:later?"),
+        (("check", "parcel:broken"), "broken is not there; did you mean parcel.broken:broken?"),
+        (("task", "submit", "parcel:send"), "send is not there; did you mean parcel.shop:send?"),
+        (("check", "parcel:nothing"), "nothing is not there;"),
+    ],
+)
+def test_what_a_module_of_the_package_has_is_suggested(
+    tmp_path: Path, words: tuple[str, ...], told: str
+) -> None:
+    """Found in its source or by its own name; no module is imported for that."""
+    shop = Shop(tmp_path)
+    (tmp_path / "parcel").mkdir()
+    (tmp_path / "parcel" / "__init__.py").write_text("", encoding="utf-8")
+    source = "raise SystemExit\nshop = 1\nasync def send(): ...\ndef local():\n    nothing = 1\n"
+    (tmp_path / "parcel" / "shop.py").write_text(source, encoding="utf-8")
+    (tmp_path / "parcel" / "broken.py").write_text("later: int = 3\n", encoding="utf-8")
+    (tmp_path / "parcel" / "worse.py").write_text("def f(:\n", encoding="utf-8")
+    result = shop.call(*words)
+    assert result.exit_code == 2
+    assert f"'{words[-1]}': {told}" in result.stderr
+
+
+def test_the_example_is_started_as_the_readme_says(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the folder examples, by the name that stands there."""
+    named = re.search(r"`makegood run (orders[.:\w]*)` in `examples`", README.read_text(encoding="utf-8"))
+    assert named is not None
+    shop.folder = README.parent / "examples"
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    assert shop.call("check", named[1]).exit_code == 0
 
 
 def test_debug_shows_where_it_arose(tmp_path: Path) -> None:
