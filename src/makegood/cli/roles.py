@@ -15,10 +15,13 @@ from makegood.cli.loading import load_app
 from makegood.cli.output import masked
 from makegood.cli.settings import LEVELS
 from makegood.cli.store import set_up
+from makegood.cli.tasks import looking
 from makegood.cli.watching import set_up_logs, telemetry_of
+from makegood.durations import shown
 from makegood.node import Node
 from makegood.outbox import ddl as outbox_ddl
 from makegood.store import open_store
+from makegood.supervisor import LEASE, Pass
 from makegood.workflow import App
 
 log = logging.getLogger("makegood.cli")
@@ -152,8 +155,7 @@ def supervisor(cli: Cli, /, *, once: bool) -> None:
         _serve(cli, None, ("supervisor",), None)
         return
     set_up_logs(cli)
-    node = Node(None, cli.settings.store, roles=("supervisor",), options=cli.settings.options)
-    found = asyncio.run(node.supervise_once())
+    found = asyncio.run(_supervise_once(cli))
     if cli.json:
         cli.out.document(
             {"led": found is not None, **(dataclasses.asdict(found) if found is not None else {})}
@@ -165,6 +167,17 @@ def supervisor(cli: Cli, /, *, once: bool) -> None:
             f"judged {found.judged} attempts, freed {found.released} tasks of dead and {found.deaf} of deaf schedulers, "
             f"{found.expired} tasks past their complete-by, {found.starved} requests that no agent takes"
         )
+
+
+async def _supervise_once(cli: Cli) -> Pass | None:
+    """Make one pass, None when another Supervisor leads; while that may give up its lease there is a wait, so it is said first."""
+    wait = cli.settings.options.number("lease") * 1.5
+    async with looking(cli) as client:
+        view = await client.store.read(LEASE)
+    if view is not None and view.holder and view.remaining > 0:
+        cli.note(f"makegood: {view.holder} leads; waiting up to {shown(wait)} for its lease")
+    node = Node(None, cli.settings.store, roles=("supervisor",), options=cli.settings.options)
+    return await node.supervise_once(wait)
 
 
 async def _set_up_when_empty(cli: Cli) -> None:
