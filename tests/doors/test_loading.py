@@ -32,7 +32,8 @@ README = Path(__file__).parents[2] / "README.md"
             2,
             r"No module named 'nothing_of_the_kind' \(.*broken_b",
         ),
-        ("broken_c:shop", "def f(:\n", 2, r"SyntaxError.*broken_c\.py, line 1"),
+        ("broken_c:shop", "def f(:\n", 2, r"SyntaxError: invalid syntax \(/[^ ]*broken_c\.py, line 1\);"),
+        ("broken_g:shop", "x = 1\0\n", 2, r"null bytes; see"),
         ("broken_d:shop", "import sys\nsys.exit(0)\n", 2, r"ends the program .*line 2"),
         (
             "broken_e:shop",
@@ -90,6 +91,17 @@ def test_the_example_is_started_as_the_readme_says(shop: Shop, monkeypatch: pyte
     assert shop.call("check", named[1]).exit_code == 0
 
 
+def test_a_module_that_cannot_be_read_is_not_blamed_on_python(tmp_path: Path) -> None:
+    """What the system says stands alone: no line of the user's has run."""
+    shop = Shop(tmp_path)
+    (tmp_path / "broken_h.py").symlink_to(
+        "/proc/self/mem"
+    )  # a file that is there and cannot be read, by nobody
+    result = shop.call("check", "broken_h:shop")
+    assert result.exit_code == 2
+    assert re.search(r"broken_h cannot be imported: OSError: .*error; see", result.stderr), result.stderr
+
+
 def test_debug_shows_where_it_arose(tmp_path: Path) -> None:
     """--debug, anywhere, adds the traceback before the sentence."""
     shop = Shop(tmp_path)
@@ -106,7 +118,13 @@ def test_debug_shows_where_it_arose(tmp_path: Path) -> None:
         (("task", "list", "--limit", "0"), "makegood: --limit: 0 is not in the range 1<=x<=10000; see `makegood task list --help`"),
         (("task", "submit", "kiosk:koisk"), "makegood: 'kiosk:koisk': koisk is not there; kiosk has kiosk:buy"),
         (("supervisor", "--every", "-5s"), "makegood: --every='-5s' is negative: write"),
-        (("task", "watch", "x", "--timeout", "soon"), "makegood: --timeout='soon' is not a duration"),
+        (("task", "watch", "x", "--timeout", "soon"), "makegood: --timeout='soon' is not a duration: write seconds, or \"200ms\","),
+        (("task", "list", "--limit", "x"), "makegood: --limit: 'x' is not a whole number; see `makegood task list --help`"),
+        (("alerts", "--ack"), "makegood: option '--ack' requires an argument; see `makegood alerts --help`"),
+        (("task", "show", "--debug=1"), "makegood: option '--debug' does not take a value; see `makegood task show --help`"),
+        (("alerts", "--why", "x"), "makegood: --why goes with --ack; see"),
+        (("alerts", "--test", "--who", "x"), "makegood: --who goes with --ack; see"),
+        (("task", "resubmit", "x", "--check", "kiosk:kiosk"), "makegood: --check goes with --input"),
         (("task", "show"), "makegood: missing argument 'ID'; see `makegood task show --help`"),
         (("taks",), "makegood: no such command 'taks'"),
         (("task", "list", "--stat", "x"), "makegood: no such option '--stat'"),

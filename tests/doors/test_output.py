@@ -47,6 +47,16 @@ def test_in_a_pipe_a_table_is_plain_text(capsys: pytest.CaptureFixture[str]) -> 
     assert capsys.readouterr().out == "ID   STATE    N\na1   undone   3\nb22  error   12\n"
 
 
+def test_a_column_without_a_value_stands_where_it_will_stand_with_one(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Texts to the left; what counts, by its head, to the right."""
+    Output().table(("id", "key", "failures"), [("a", None, None)], empty="none")
+    Output().table(("id", "key", "failures"), [("a", "k", 2)], empty="none")
+    without, with_one = capsys.readouterr().out.splitlines()[1::2]
+    assert (without, with_one) == ("a   -           -", "a   k           2")
+
+
 def test_an_empty_table_says_so_on_stderr_only(capsys: pytest.CaptureFixture[str]) -> None:
     """A pipe that counts lines counts none."""
     Output().table(HEADS, [], empty="no task matches")

@@ -113,6 +113,8 @@ def resubmit(cli: Cli, /, *, step: str | None, text: str | None, check: str | No
     asked = Asked("resubmit", "processed", **options)
     if text is None and step is not None:
         raise click.UsageError("--step says whose arguments --input replaces: give both")
+    if text is None and check is not None:
+        raise click.UsageError("--check goes with --input: it checks what replaces the arguments")
     if text is None:
         _on(cli, asked, TaskHandle.resubmit)
         return

@@ -21,12 +21,16 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 class Cli:
-    """One call. ``flags`` are settings given on the command line; ``json`` and ``debug`` concern this call only."""
+    """One call. ``flags`` are settings given on the command line; ``json`` and ``debug`` concern this call only.
+
+    ``path``: the command that was named, as far as it was read.
+    """
 
     def __init__(self) -> None:
         self.flags: dict[str, object] = {}
         self.json = False
         self.debug = False
+        self.path = ""
 
     @cached_property
     def settings(self) -> Settings:

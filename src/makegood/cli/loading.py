@@ -97,7 +97,7 @@ def _module(name: str) -> ModuleType:
                 f"there is no module {missing.name!r} in {here} nor among what is installed; run makegood in the folder "
                 f"that holds it, or set PYTHONPATH"
             ) from missing
-        raise click.BadParameter(f"{name} cannot be imported: {missing} ({place_of(missing)})") from missing
+        raise click.BadParameter(f"{name} cannot be imported: {missing}{_at(missing)}") from missing
     except MakegoodError as wrong:
         raise click.BadParameter(f"{name} ({place_of(wrong)}): {wrong}") from wrong
     except SystemExit as left:
@@ -107,8 +107,19 @@ def _module(name: str) -> ModuleType:
         ) from left
     except Exception as wrong:
         raise click.BadParameter(
-            f"{name} cannot be imported: {type(wrong).__name__}: {wrong} ({place_of(wrong)})"
+            f"{name} cannot be imported: {type(wrong).__name__}: {_said(wrong)}{_at(wrong)}"
         ) from wrong
+
+
+def _said(error: BaseException) -> str:
+    """Return an error's words, without the place that stands behind them."""
+    return error.msg if isinstance(error, SyntaxError) and error.filename else str(error)
+
+
+def _at(error: BaseException) -> str:
+    """Return the place for the end of a sentence, nothing where only Python's import is to be named: no line of the module has run."""
+    place = place_of(error)
+    return "" if place.startswith(str(import_module.__code__.co_filename)) else f" ({place})"
 
 
 def place_of(error: BaseException) -> str:

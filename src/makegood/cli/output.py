@@ -146,6 +146,34 @@ def is_number(text: str) -> bool:
     return text[:1].isdigit() and not text.strip("0123456789.,/%+- smhd")
 
 
+COUNTS = frozenset(
+    {
+        "failures",
+        "holds",
+        "calls",
+        "success",
+        "mean",
+        "rate",
+        "waiting",
+        "tries",
+        "oldest",
+        "unsent",
+        "gap before",
+    }
+)
+"""Heads of columns that hold numbers, when they hold anything."""
+
+
+def to_the_right(head: str, cells: Sequence[str]) -> bool:
+    """Whether a column stands to the right: numbers only; one without any value where its values will stand.
+
+    >>> to_the_right("n", ["1", "-"]), to_the_right("key", ["-"]), to_the_right("failures", ["-"])
+    (True, False, True)
+    """
+    known = [cell for cell in cells if cell != "-"]
+    return all(map(is_number, known)) if known else head in COUNTS
+
+
 def aligned(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Return a table as aligned text: columns two spaces apart, nothing wrapped, nothing cut.
 
@@ -155,7 +183,7 @@ def aligned(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     bcd  20
     """
     widths = [max(len(head), *(len(row[n]) for row in rows)) for n, head in enumerate(heads)]
-    right = [all(is_number(row[n]) or row[n] == "-" for row in rows) for n in range(len(heads))]
+    right = [to_the_right(head, [row[n] for row in rows]) for n, head in enumerate(heads)]
     lines = [[head.upper() for head in heads], *rows]
     return "\n".join(
         "  ".join(

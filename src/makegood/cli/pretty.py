@@ -10,7 +10,7 @@ from rich.live import Live as RichLive
 from rich.table import Table
 from rich.text import Text
 
-from makegood.cli.output import STYLES, Line, is_number
+from makegood.cli.output import STYLES, Line, to_the_right
 from makegood.visible import visible
 
 CUTS = (16, 12, 8)
@@ -41,7 +41,7 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, colored: bool,
     """
     kept = [n for n in range(len(heads)) if n == 0 or any(row[n] != "-" for row in rows)]
     widest = {n: max(len(heads[n]), *(len(row[n]) for row in rows)) for n in kept}
-    right = {n for n in kept if all(is_number(row[n]) or row[n] == "-" for row in rows)}
+    right = {n for n in kept if to_the_right(heads[n], [row[n] for row in rows])}
     whole = right | {n for n in kept if n == 0 or STYLES.keys() & {row[n] for row in rows}}
     console = _console(colored=colored)
     *before, last = kept

@@ -301,7 +301,9 @@ def _drop_waiting(
 
     if everything and not yes:
         there = asyncio.run(count())
-        if there and not confirmed(cli, f"drop {counted(there, 'message')} that wait in queue {name}?"):
+        if there and not confirmed(
+            cli, f"drop {counted(there, 'message')} that wait{'s' * (there == 1)} in queue {name}?"
+        ):
             cli.note("nothing was done")
             return
 

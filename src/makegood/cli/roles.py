@@ -36,7 +36,7 @@ drain_option = setting(
 listen_option = setting(
     "listen",
     metavar="HOST:PORT",
-    text="Answer /livez, /readyz and /metrics there; port 0 takes any that is free.",
+    text="Answer /livez, /readyz, /startupz and /metrics there; port 0 takes any that is free.",
 )
 traces_option = setting(
     "traces", metavar="on|off", text="Send a span for each attempt, by OTLP (default off)."
