@@ -1,5 +1,7 @@
 """Who waits where nothing runs is told so at once, not when the time is over."""
 
+import re
+
 import pytest
 
 from tests.doors.conftest import Shop
@@ -45,6 +47,26 @@ def test_a_wait_that_is_over_does_not_say_that_a_task_goes_on_when_nothing_runs(
     for words in (("watch", waiting), ("submit", "kiosk:buy", ORDER, "--wait")):
         said = shop.call("task", *words, "--timeout", "10ms").stderr.splitlines()[-1]
         assert f"within 0.01 s: {TOLD}; `makegood run APP`" in said
+
+
+def test_an_act_that_is_not_decided_is_shown_with_its_task(shop: Shop, waiting: str) -> None:
+    """Who asked, when, what and why, until a Scheduler has decided; then it stands in the audit."""
+    shop.call("task", "cancel", waiting, "--who", "ann", "--why", "wrong price", "--timeout", "10ms")
+    (asked,) = shop.json("task", "show", waiting)["asked"]
+    assert (asked["kind"], asked["who"], asked["why"], asked["step"]) == (
+        "cancel",
+        "ann",
+        "wrong price",
+        None,
+    )
+    assert asked["at"].endswith("Z")
+    line = r"^asked +[-\d]+ [:\d]+  cancel  by ann: wrong price  \(not decided: no scheduler has taken it\)$"
+    assert re.search(line, shop.done("task", "show", waiting), re.MULTILINE)
+    process = shop.serve("scheduler")
+    assert shop.call("task", "watch", waiting, "--timeout", "20s").exit_code == 5
+    shop.stop(process)
+    assert shop.json("task", "show", waiting)["asked"] == []
+    assert "asked" not in shop.done("task", "show", waiting)
 
 
 def test_where_one_runs_or_all_is_over_nothing_is_said(open_shop: Shop) -> None:

@@ -3,9 +3,10 @@
 from typing import Any
 
 from makegood.cli.context import Cli
+from makegood.cli.output import date_time, moment
 from makegood.client import Client
 from makegood.handle import AT_REST, TaskHandle
-from makegood.store.records import NodeView
+from makegood.store.records import Asked, NodeView, TaskDetail
 
 _START = "`makegood run APP` (or `makegood scheduler`) starts one, `makegood agents` shows what runs"
 
@@ -37,6 +38,25 @@ async def warn_of(cli: Cli, client: Client, task: TaskHandle[Any]) -> None:
     """Warn of a wait for a task's end, unless it is at rest."""
     if (await task.status()).task.state not in AT_REST:
         await warn(cli, client, "nothing goes on")
+
+
+def asked(found: TaskDetail, one: Asked) -> str:
+    """Say of an act that is not decided who asked for it, when and why."""
+    why = f": {one.act.why}" if one.act.why else ""
+    what = " ".join(word for word in (one.kind, _step(found, one)) if word)
+    return f"{date_time(one.at)}  {what}  by {one.act.who}{why}  (not decided: no scheduler has taken it)"
+
+
+def asked_shape(found: TaskDetail, one: Asked) -> dict[str, object]:
+    """Return such an act for ``--json``."""
+    return {
+        "act": one.act.id, "kind": one.kind, "step": _step(found, one), "who": one.act.who, "why": one.act.why,
+        "at": moment(one.at),
+    }  # fmt: skip
+
+
+def _step(found: TaskDetail, one: Asked) -> str | None:
+    return next((step.name for step in found.steps if step.idx == one.idx), None)
 
 
 async def late(client: Client, expired: object) -> str:

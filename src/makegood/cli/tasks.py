@@ -293,11 +293,14 @@ def show(cli: Cli, /, *, task_id: str) -> None:
     async def look() -> None:
         async with looking(cli) as client:
             task = client.task(task_id)
-            found = await task.status()
+            found = (
+                await client.store.detail(task.number, asked=True) or await task.status()
+            )  # raises for none
             alerts = await client.store.alerts(task=task.number)
             corrected = [act for act in reversed(await client.audit(task.number)) if act.change is not None]
             if cli.json:
                 more = {
+                    "asked": [attended.asked_shape(found, one) for one in found.asked],
                     "corrected": [shapes.audit(act) for act in corrected],
                     "alerts": [*map(shapes.alert, alerts)],
                 }
@@ -312,6 +315,8 @@ def show(cli: Cli, /, *, task_id: str) -> None:
             cli.out.text(f"{name:<14}{value}")
         for act in corrected:
             cli.out.text(f"{'corrected':<14}{date_time(act.at)}  {told(act.change)}")
+        for one in found.asked:
+            cli.out.text(f"{'asked':<14}{attended.asked(found, one)}")
         for alert in alerts:
             over = "" if alert.open else f"({'ended' if alert.ended is not None else 'acknowledged'})"
             words = (date_time(alert.at), alert.kind, alert.step, over, alert.text)
