@@ -154,9 +154,7 @@ def run(options: argparse.Namespace, folder: Path, shown: Screen) -> Report:
     with ExitStack() as stack:
         url = store_of(options, folder, stack)
         kind = urlsplit(url).scheme.removesuffix("ql")
-        shown.note(
-            f"{options.orders} orders on {kind}, {options.kills} kills, seed {options.seed}; logs in {folder}"
-        )
+        shown.note(opening(options, kind, folder))
         services = stack.enter_context(Services(folder / "books.db", seed=options.seed, faults="rough"))
         wall = stack.enter_context(
             Wall(
@@ -169,6 +167,12 @@ def run(options: argparse.Namespace, folder: Path, shown: Screen) -> Report:
             )
         )
         return asyncio.run(Play(options, folder, shown, (url, kind)).run(wall, services, begun))
+
+
+def opening(options: argparse.Namespace, kind: str, folder: Path) -> str:
+    """Say what is played. Where the logs are is said only if they are there afterwards; of a failure it is said at its end."""
+    said = f"{options.orders} orders on {kind}, {options.kills} kills, seed {options.seed}"
+    return f"{said}; logs in {folder}" if options.keep else said
 
 
 def store_of(options: argparse.Namespace, folder: Path, stack: ExitStack) -> str:

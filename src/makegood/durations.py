@@ -23,10 +23,17 @@ def _read(text: str) -> float | None:
     return None if match is None else float(match[1]) * _UNITS[match[2]]
 
 
-def seconds(value: Duration, *, name: str = "duration", least: float = 0.0) -> float:
+IN_PYTHON = 'write seconds, a timedelta, or "200ms", "20s", "5m", "2h", "30d"'
+AS_TEXT = 'write seconds, or "200ms", "20s", "5m", "2h", "30d"'
+"""How a duration is written in a program, and where it is text: on a command line, in the environment, in a file."""
+
+
+def seconds(
+    value: Duration, *, name: str = "duration", least: float = 0.0, written: str = IN_PYTHON
+) -> float:
     """Return ``value`` as seconds.
 
-    ``name`` is the parameter's name, for the message. Raises ``ConfigError`` when it is not a duration, not
+    ``name`` is the parameter's name, ``written`` how one writes it, for the message. Raises ``ConfigError`` when it is not a duration, not
     finite, or below ``least``.
 
     >>> seconds("200ms"), seconds("2h"), seconds(3)
@@ -37,9 +44,7 @@ def seconds(value: Duration, *, name: str = "duration", least: float = 0.0) -> f
     elif isinstance(value, timedelta):
         result = value.total_seconds()
     elif isinstance(value, bool):
-        raise ConfigError(
-            f'{name}={value!r} is not a duration: write seconds, a timedelta, or "200ms", "20s", "5m", "2h", "30d"'
-        )
+        raise ConfigError(f"{name}={value!r} is not a duration: {written}")
     elif isinstance(value, int | float):
         result = float(value)
     elif isinstance(value, str) and _FORM.fullmatch(value.strip().removeprefix("-")):
@@ -48,9 +53,7 @@ def seconds(value: Duration, *, name: str = "duration", least: float = 0.0) -> f
         number = value.strip()
         raise ConfigError(f'{name}={value!r} has no unit: write "{number}s", or {number} without quotes')
     else:
-        raise ConfigError(
-            f'{name}={value!r} is not a duration: write seconds, a timedelta, or "200ms", "20s", "5m", "2h", "30d"'
-        )
+        raise ConfigError(f"{name}={value!r} is not a duration: {written}")
     if result < 0:
         raise ConfigError(f"{name}={value!r} is negative: write a duration of at least {least:g} s")
     if not math.isfinite(result) or result < least:

@@ -18,6 +18,7 @@ from typing import Any, Final
 import msgspec
 
 from makegood.call import known_call
+from makegood.visible import visible
 
 FIELDS: Final = ("task", "step", "attempt")
 """What a line may be about, as people write it: the task's id, the step's name, the attempt's number."""
@@ -73,12 +74,24 @@ class TextLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Return a record as text."""
-        about = {} if record.name.partition(".")[0] == "makegood" else _about(record)
         text = super().format(record)
+        if _ours(record):
+            return "\n".join(map(visible, text.split("\n")))
+        about = _about(record)
         if not about:
             return text
         first, newline, rest = text.partition("\n")  # a traceback follows the line that it belongs to
         return f"{first} [{' '.join(f'{name}={value}' for name, value in about.items())}]{newline}{rest}"
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
+        """Return a record's line. What our messages quote of others begins no line of its own."""
+        if _ours(record):
+            record.message = visible(record.message)
+        return super().formatMessage(record)
+
+
+def _ours(record: logging.LogRecord) -> bool:
+    return record.name.partition(".")[0] == "makegood"
 
 
 def fields(record: logging.LogRecord) -> dict[str, Any]:

@@ -5,6 +5,9 @@ from dataclasses import dataclass
 
 import makegood as mg
 
+RUDE = "card\x1b[2J refused\n\x9b0m\tby \u202eknab\x07"
+"""What a service may say that would steer a terminal."""
+
 kiosk = mg.App("kiosk")
 stock, till = kiosk.agent("stock"), kiosk.agent("till", concurrency=5)
 
@@ -12,7 +15,7 @@ stock, till = kiosk.agent("stock"), kiosk.agent("till", concurrency=5)
 @dataclass
 class Order:
     """``card``: good; declined is refused for good; stuck is refused too, and its goods cannot be given back; slow never
-    answers.
+    answers; rude and rude-stuck are refused in words that would steer a terminal.
     """
 
     id: str
@@ -31,6 +34,8 @@ def release(order: Order, *, result: str | None) -> None:
     """Give the goods back."""
     if order.card == "stuck":
         raise mg.Permanent("the stock room is locked")
+    if order.card == "rude-stuck":
+        raise mg.Permanent(RUDE)
 
 
 @till.action(complete_within="2m")
@@ -38,6 +43,8 @@ async def charge(order: Order, hold: str) -> str:
     """Take the money."""
     if order.card in ("declined", "stuck"):
         raise mg.Permanent("card refused")
+    if order.card.startswith("rude"):
+        raise mg.Permanent(RUDE)
     if order.card == "slow":
         await asyncio.Event().wait()
     return f"paid-{order.cents}-for-{hold}"

@@ -7,6 +7,8 @@ import pytest
 
 from tests.doors.conftest import Shop
 
+README = Path(__file__).parents[2] / "README.md"
+
 
 @pytest.mark.parametrize(
     ("name", "text", "code", "told"),
@@ -29,7 +31,8 @@ from tests.doors.conftest import Shop
             2,
             r"No module named 'nothing_of_the_kind' \(.*broken_b",
         ),
-        ("broken_c:shop", "def f(:\n", 2, r"SyntaxError.*broken_c\.py, line 1"),
+        ("broken_c:shop", "def f(:\n", 2, r"SyntaxError: invalid syntax \(/[^ ]*broken_c\.py, line 1\);"),
+        ("broken_g:shop", "x = 1\0\n", 2, r"null bytes; see"),
         ("broken_d:shop", "import sys\nsys.exit(0)\n", 2, r"ends the program .*line 2"),
         (
             "broken_e:shop",
@@ -52,6 +55,52 @@ def test_what_cannot_be_loaded_is_told_with_its_place(
     assert "Traceback" not in result.stderr
 
 
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("check", "parcel:shop"), "shop is not there; did you mean parcel.shop:shop?"),
+        (("check", "parcel:later"), "later is not there; did you mean parcel.broken:later?"),
+        (("check", "parcel:broken"), "broken is not there; did you mean parcel.broken:broken?"),
+        (("task", "submit", "parcel:send"), "send is not there; did you mean parcel.shop:send?"),
+        (("check", "parcel:nothing"), "nothing is not there;"),
+    ],
+)
+def test_what_a_module_of_the_package_has_is_suggested(
+    tmp_path: Path, words: tuple[str, ...], told: str
+) -> None:
+    """Found in its source or by its own name; no module is imported for that."""
+    shop = Shop(tmp_path)
+    (tmp_path / "parcel").mkdir()
+    (tmp_path / "parcel" / "__init__.py").write_text("", encoding="utf-8")
+    source = "raise SystemExit\nshop = 1\nasync def send(): ...\ndef local():\n    nothing = 1\n"
+    (tmp_path / "parcel" / "shop.py").write_text(source, encoding="utf-8")
+    (tmp_path / "parcel" / "broken.py").write_text("later: int = 3\n", encoding="utf-8")
+    (tmp_path / "parcel" / "worse.py").write_text("def f(:\n", encoding="utf-8")
+    result = shop.call(*words)
+    assert result.exit_code == 2
+    assert f"'{words[-1]}': {told}" in result.stderr
+
+
+def test_the_example_is_started_as_the_readme_says(shop: Shop) -> None:
+    """From the folder examples, by the name that stands there; in a process, as other tests have a module of that name."""
+    named = re.search(r"`makegood run (orders[.:\w]*)` in `examples`", README.read_text(encoding="utf-8"))
+    assert named is not None
+    shop.folder = README.parent / "examples"
+    result = shop.run("check", named[1])
+    assert result.returncode == 0, result.stderr
+
+
+def test_a_module_that_cannot_be_read_is_not_blamed_on_python(tmp_path: Path) -> None:
+    """What the system says stands alone: no line of the user's has run."""
+    shop = Shop(tmp_path)
+    (tmp_path / "broken_h.py").symlink_to(
+        "/proc/self/mem"
+    )  # a file that is there and cannot be read, by nobody
+    result = shop.call("check", "broken_h:shop")
+    assert result.exit_code == 2
+    assert re.search(r"broken_h cannot be imported: OSError: .*error; see", result.stderr), result.stderr
+
+
 def test_debug_shows_where_it_arose(tmp_path: Path) -> None:
     """--debug, anywhere, adds the traceback before the sentence."""
     shop = Shop(tmp_path)
@@ -68,7 +117,13 @@ def test_debug_shows_where_it_arose(tmp_path: Path) -> None:
         (("task", "list", "--limit", "0"), "makegood: --limit: 0 is not in the range 1<=x<=10000; see `makegood task list --help`"),
         (("task", "submit", "kiosk:koisk"), "makegood: 'kiosk:koisk': koisk is not there; kiosk has kiosk:buy"),
         (("supervisor", "--every", "-5s"), "makegood: --every='-5s' is negative: write"),
-        (("task", "watch", "x", "--timeout", "soon"), "makegood: --timeout='soon' is not a duration"),
+        (("task", "watch", "x", "--timeout", "soon"), "makegood: --timeout='soon' is not a duration: write seconds, or \"200ms\","),
+        (("task", "list", "--limit", "x"), "makegood: --limit: 'x' is not a whole number; see `makegood task list --help`"),
+        (("alerts", "--ack"), "makegood: option '--ack' requires an argument; see `makegood alerts --help`"),
+        (("task", "show", "--debug=1"), "makegood: option '--debug' does not take a value; see `makegood task show --help`"),
+        (("alerts", "--why", "x"), "makegood: --why goes with --ack; see"),
+        (("alerts", "--test", "--who", "x"), "makegood: --who goes with --ack; see"),
+        (("task", "resubmit", "x", "--check", "kiosk:kiosk"), "makegood: --check goes with --input"),
         (("task", "show"), "makegood: missing argument 'ID'; see `makegood task show --help`"),
         (("taks",), "makegood: no such command 'taks'"),
         (("task", "list", "--stat", "x"), "makegood: no such option '--stat'"),

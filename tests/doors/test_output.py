@@ -47,6 +47,16 @@ def test_in_a_pipe_a_table_is_plain_text(capsys: pytest.CaptureFixture[str]) -> 
     assert capsys.readouterr().out == "ID   STATE    N\na1   undone   3\nb22  error   12\n"
 
 
+def test_a_column_without_a_value_stands_where_it_will_stand_with_one(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Texts to the left; what counts, by its head, to the right."""
+    Output().table(("id", "key", "failures"), [("a", None, None)], empty="none")
+    Output().table(("id", "key", "failures"), [("a", "k", 2)], empty="none")
+    without, with_one = capsys.readouterr().out.splitlines()[1::2]
+    assert (without, with_one) == ("a   -           -", "a   k           2")
+
+
 def test_an_empty_table_says_so_on_stderr_only(capsys: pytest.CaptureFixture[str]) -> None:
     """A pipe that counts lines counts none."""
     Output().table(HEADS, [], empty="no task matches")
@@ -128,6 +138,47 @@ def test_at_80_columns_a_list_of_tasks_has_no_sliver(monkeypatch: pytest.MonkeyP
     assert max(len(line) for line in drawn) <= 80
 
 
+def uncoloured(terminal: Terminal) -> list[str]:
+    """Return the lines of a terminal as one reads them."""
+    return re.sub(r"\x1b\[[\d;]*m", "", terminal.getvalue()).splitlines()
+
+
+@pytest.mark.parametrize("no_color", ["", "1"])
+def test_a_drawn_line_ends_where_the_terminal_does(monkeypatch: pytest.MonkeyPatch, no_color: str) -> None:
+    """With an ellipsis, with colour or without; lines that are not drawings are whole."""
+    terminal = on_terminal(monkeypatch)
+    monkeypatch.setenv("NO_COLOR", no_color)
+    monkeypatch.setenv("COLUMNS", "60")
+    line = [("  x charge  ", "red"), ("till said " * 20, "")]
+    Output().drawing([line, [("short", "")]])
+    assert [len(told) for told in uncoloured(terminal)] == [60, 5]
+    assert uncoloured(terminal)[0].endswith("…")
+    terminal.seek(0)
+    terminal.truncate()
+    Output().lines([line])
+    assert uncoloured(terminal)[0].rstrip() == plain(line)
+
+
+def test_in_a_pipe_a_drawn_line_is_whole(capsys: pytest.CaptureFixture[str]) -> None:
+    line = [("  x charge  ", "red"), ("till said " * 20 + "no", "")]
+    Output().drawing([line])
+    assert capsys.readouterr().out == f"{plain(line)}\n"
+
+
+def test_a_list_that_shows_more_elsewhere_has_a_line_for_each_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At any width its last column ends in an ellipsis instead of folding."""
+    terminal = on_terminal(monkeypatch)
+    for width in ("60", "80", "120", "200"):
+        monkeypatch.setenv("COLUMNS", width)
+        terminal.seek(0)
+        terminal.truncate()
+        row = ("0akknnn0w6528", "orders.place_order", "error", "14:08:44", "till said " * 50)
+        Output().table(("id", "workflow", "state", "created", "cause"), [row, row], empty="none", folds=False)
+        told = [line for line in uncoloured(terminal) if line.strip()]
+        assert len(told) == 4
+        assert all(line.rstrip().endswith("…") and len(line) <= int(width) for line in told[2:])
+
+
 def test_a_users_text_is_never_taken_for_markup(monkeypatch: pytest.MonkeyPatch) -> None:
     """Square brackets in a cause or an error are shown as they are."""
     terminal = on_terminal(monkeypatch)
@@ -166,7 +217,7 @@ def test_json_is_one_document_or_one_object_per_line(capsys: pytest.CaptureFixtu
 
 def test_cells_moments_and_urls_are_shown_for_what_they_are() -> None:
     """Nothing is "-", a text stays on its line, a password is never shown."""
-    assert (shown(None), shown(""), shown(0), shown("a\n  b")) == ("-", "-", "0", "a b")
+    assert (shown(None), shown(""), shown(0), shown("a\n  b")) == ("-", "-", "0", r"a\n  b")
     assert (moment(0.5), moment(None)) == ("1970-01-01T00:00:00.500Z", None)
     assert date_time(86400.0 * 2).endswith(recent(86400.0 * 2, 86400.0 * 2 + 1))
     assert recent(0.0, 86400.0 * 9) == date_time(0.0)[:16]

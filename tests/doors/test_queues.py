@@ -62,10 +62,13 @@ def test_a_misspelt_queue_is_seen_and_emptied(shop: Shop) -> None:
     assert (unasked.exit_code, "drop 3 messages that wait in queue jbos?" in unasked.stderr) == (2, True)
     assert "nothing was done" in shop.call("queue", "drop", "jbos", "--all", "--waiting", stdin="n\n").stderr
     assert shop.done("queue", "drop", "jbos", "1", "--waiting", "--why", "misspelt") == "1 dropped\n"
+    shop.done("queue", "send", "jsob", "1")
+    one = shop.call("queue", "drop", "jsob", "--all", "--waiting", stdin="y\n")
+    assert "drop 1 message that waits in queue jsob?" in one.stderr
     assert shop.done("queue", "drop", "jbos", "--all", "--waiting", stdin="y\n") == "0 dropped\n2 dropped\n"
     assert shop.json("queue", "drop", "jbos", "--all", "--waiting", "--yes") == {"dropped": [], "missing": []}
     assert shop.json("queue", "list") == []
-    assert len(shop.json("audit")) == 3
+    assert len(shop.json("audit")) == 4
 
 
 def test_without_acknowledgement_it_comes_again_until_its_receipt_is_given(shop: Shop) -> None:

@@ -1,12 +1,14 @@
 """What the command line says of a task that needs somebody: what is wrong, and the commands that the rules allow now."""
 
+import re
 import shlex
+import sqlite3
 
 import pytest
 
 from makegood import ids
 from makegood.cli.context import Cli
-from makegood.cli.remedies import MOST, ending, failures, lines, remedies, shape, trouble
+from makegood.cli.remedies import MOST, ending, lines, remedies, shape, trouble
 from makegood.policy import Policy
 from makegood.store.records import TaskDetail
 from makegood.task import StepPlan
@@ -125,11 +127,6 @@ def test_the_ending_says_which_undo_failed_why_and_what_stands() -> None:
     assert shape(Cli(), tried)["stuck"] == [{"step": "reserve", "state": "undoing", "error": "locked"}]
 
 
-def test_a_refusal_for_good_counts_as_a_failure() -> None:
-    """No try of it was counted, but a step ended so."""
-    assert (failures(incomplete()), failures(incomplete(failure_count=7))) == (2, 7)
-
-
 # -- as commands -------------------------------------------------------------------------------------------------------
 
 
@@ -199,12 +196,29 @@ def test_who_settles_one_of_several_is_told_what_can_be_done_about_the_rest(open
     assert "what can be done:" in noop.stderr
 
 
-def test_the_list_tells_what_failed_of_a_task_in_error(open_shop: Shop) -> None:
-    """Its failures, although none was counted, and beside the cause whose undo is stuck and why."""
-    task = submit(open_shop, "stuck")
+@pytest.mark.parametrize(("card", "counted"), [("declined", 0), ("stuck", 0), ("stuck", 3)])
+def test_the_failures_of_a_task_are_one_number_wherever_they_are_shown(
+    open_shop: Shop, card: str, counted: int
+) -> None:
+    """What the engine counts: attempts without an answer that settles anything. What was refused for good is none."""
+    task = submit(open_shop, card)
+    with sqlite3.connect(open_shop.folder / "kiosk.db") as raw:
+        raw.execute("update makegood_task set failure_count = ? where id = ?", (counted, ids.parse(task)))
+    raw.close()
     heads, row, *_ = open_shop.done("task", "list", "--limit", "1").splitlines()
+    in_list = row[heads.index("KEY") + 3 : heads.index("CAUSE")].strip()
+    shown = re.search(r"^failures +(\d+)$", open_shop.done("task", "show", task), re.MULTILINE)
+    assert in_list == (str(counted) if counted else "-")
+    assert (int(shown[1]) if shown else 0) == counted
+    assert open_shop.json("task", "show", task)["failure_count"] == counted
+    assert open_shop.json("task", "list", "--limit", "1")[0]["failure_count"] == counted
+
+
+def test_the_list_tells_what_failed_of_a_task_in_error(open_shop: Shop) -> None:
+    """Beside the cause, whose undo is stuck and why."""
+    task = submit(open_shop, "stuck")
+    _, row, *_ = open_shop.done("task", "list", "--limit", "1").splitlines()
     assert row.startswith(task)
-    assert row[heads.index("FAILURES") : heads.index("CAUSE")].strip() == "2"
     assert row.endswith("charge: card refused; the undo of reserve failed: the stock room is locked")
 
 

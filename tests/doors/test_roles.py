@@ -1,5 +1,6 @@
 """Processes that run roles: they start, say so, drain on SIGTERM, and never migrate a store unless they may."""
 
+import asyncio
 import json
 import logging
 import signal
@@ -7,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+import makegood as mg
 from makegood.cli.context import Cli
 from makegood.cli.watching import set_up_logs
+from makegood.supervisor import LEASE
 from tests.doors.conftest import Shop
 
 QUICK = {"MAKEGOOD_HEARTBEAT": "100ms", "MAKEGOOD_LIFE": "1s", "MAKEGOOD_LEASE": "1s"}
@@ -92,6 +95,19 @@ def test_supervisor_once_makes_one_pass(shop: Shop) -> None:
     assert (found["led"], found["judged"]) == (True, 0)
     assert shop.json("leader")["holder"] is None
     assert "judged 0 attempts" in shop.call("supervisor", "--once", **environ).stdout
+
+
+def test_supervisor_once_says_first_for_whom_it_waits(shop: Shop) -> None:
+    """Beside one that leads: on stderr, at once, for how long at most; and at the end that there was nothing to do."""
+
+    async def lead() -> None:
+        async with mg.Client(shop.url) as client:
+            await client.store.acquire(LEASE, "web-7", "nonce", 60.0)
+
+    asyncio.run(lead())
+    result = shop.call("supervisor", "--once", MAKEGOOD_EVERY="10ms", MAKEGOOD_LEASE="100ms")
+    assert result.stdout == "another supervisor leads: nothing to do\n"
+    assert result.stderr.splitlines()[0] == "makegood: web-7 leads; waiting up to 150ms for its lease"
 
 
 def test_settings_reach_the_process(shop: Shop) -> None:

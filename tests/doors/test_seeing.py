@@ -1,7 +1,8 @@
 """What runs, who leads, what an operator must see."""
 
 from makegood.cli import shapes
-from makegood.cli.seeing import agent_rows, state_of
+from makegood.cli.attended import state_of
+from makegood.cli.seeing import agent_rows
 from makegood.store.records import AgentInfo, NodeInfo, NodeView
 from tests.doors.conftest import Shop
 

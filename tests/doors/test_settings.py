@@ -76,6 +76,11 @@ def test_values_of_the_environment_get_their_types(tmp_path: Path) -> None:
     ("text", "told"),
     [
         ('stroe = "sqlite:///x.db"', r"makegood\.toml: 'stroe' is not a setting; did you mean store\?"),
+        ("foo = 1", r"'foo' is not a setting; the settings are store, color, "),
+        (
+            "every = 'often'",
+            r"every in makegood\.toml='often' is not a duration: write seconds, or \"200ms\"",
+        ),
         ("log-level = 'info'", r"did you mean log_level\?"),
         ("xyz = 1", r"'xyz' is not a setting; the settings are store, color"),
         ("every = 'soon'", r"every in makegood\.toml='soon' is not a duration"),

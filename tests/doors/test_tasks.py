@@ -30,6 +30,19 @@ def test_submit_writes_the_id_alone(open_shop: Shop) -> None:
     assert open_shop.done("task", "submit", "kiosk:buy", ORDER, "--wait") == '"paid-250-for-hold-o-1"\n'
 
 
+def test_at_a_terminal_a_step_has_one_line_and_in_a_pipe_its_whole_error(open_shop: Shop) -> None:
+    """40 columns; what is not drawn (facts, what is asked for next) is whole in both."""
+    task = submit(open_shop, '{"id": "o-1", "card": "rude"}')
+    whole = open_shop.done("task", "show", task)
+    assert len(re.findall(r"knab.u0007$", whole, re.MULTILINE)) == 3  # head, step, cause
+    for command in ("show", "history"):
+        drawn = open_shop.call("task", command, task, "--color", "always", COLUMNS="40").stdout
+        lines = re.sub(r"\x1b\[[\d;]*m", "", drawn).splitlines()
+        upper = lines[: next((n for n, line in enumerate(lines) if line.startswith("inputs")), None)]
+        assert max(map(len, upper)) == 40
+        assert any(line.endswith("…") for line in upper)
+
+
 def test_inputs_come_from_arguments_files_stdin_and_by_name(open_shop: Shop) -> None:
     """One INPUT per parameter, plain text for a text, @FILE, - and --named; each is the same submission."""
     (open_shop.folder / "order.json").write_text(ORDER, encoding="utf-8")

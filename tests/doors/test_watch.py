@@ -81,7 +81,7 @@ def test_a_task_being_undone_shows_its_cause_and_unwinds() -> None:
         "  ↩ charge   stock  undone",
         "  ■ email    stock  kept      nothing to undo",
         "  ? pack     stock  in_doubt  probe, attempt 3, waiting for an agent, an earlier try is unanswered",
-        "  ✗ ship     stock  failed    no such address",
+        "  ✗ ship     stock  failed    no   such\\naddress",
     ]
     styles = {line[0][0].strip(): line[0][1] for line in ladder(found, now=1004.2)[1:]}
     assert styles["↶"] == styles["↩"] == "magenta"
@@ -133,6 +133,16 @@ def test_a_ladder_higher_than_the_terminal_folds_what_is_quiet() -> None:
     assert drawn[1].split() == ["✓", "item0", "to", "item29", "30", "steps", "done"]
     assert "now" in drawn[2]
     assert len(text(detail(*steps), height=100)) == 34
+
+
+def test_no_text_is_cut_before_it_is_known_how_much_room_there_is() -> None:
+    """A pipe gets errors, causes, reasons and notes whole."""
+    long = "the till said " * 30 + "no"
+    drawn = text(detail(step(0, "charge", "failed", error=long), state="undone", goal="undo", cause=long))
+    assert drawn[0].endswith(long)
+    assert drawn[1].endswith(long)
+    event = EventView(1, 1, 1000.0, None, [("charge", "running", "failed", long)], long)
+    assert all(plain(line).endswith(long) for line in event_lines(event))
 
 
 def test_folding_keeps_short_runs_and_what_is_not_quiet() -> None:

@@ -15,7 +15,7 @@ from examples.orders.auditor import Finding, Kind, Told
 from examples.orders.auditor import Report as Audit
 from examples.orders.chaos import MUSTS, Blow, Event, Score, plan
 from examples.orders.customers import wanted
-from examples.orders.demo import first, parse, store_of
+from examples.orders.demo import first, opening, parse, store_of
 from examples.orders.processes import Place, State, environment, posts
 from examples.orders.report import CHECKS, Report, count_outcomes
 from examples.orders.world import ROOT
@@ -33,6 +33,15 @@ def report(*findings: Finding, told: tuple[str, ...] = ("processed", "undone"), 
 
 def blows(kills: int, seed: int = 1) -> list[Blow]:
     return plan(kills, random.Random(seed), life=2.0)
+
+
+def test_the_logs_are_named_at_the_beginning_only_if_they_are_kept() -> None:
+    """A run that went well leaves no folder."""
+    named = [opening(parse(["--seed", "3", *more]), "sqlite", Path("logs/d")) for more in ([], ["--keep"])]
+    assert named == [
+        "200 orders on sqlite, 14 kills, seed 3",
+        "200 orders on sqlite, 14 kills, seed 3; logs in logs/d",
+    ]
 
 
 # -- what is to come ---------------------------------------------------------------------------------------------------

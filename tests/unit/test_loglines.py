@@ -46,6 +46,19 @@ def test_outside_of_a_call_a_line_has_what_it_names_itself() -> None:
     assert "task" not in json.loads(JsonLines().format(record()))
 
 
+def test_our_lines_stay_lines_whatever_a_service_says() -> None:
+    """What would steer a terminal, or begin a line that looks like one of ours, is shown as escapes, also in a traceback; what a
+    user's own line says is the user's.
+    """
+    said = "refused \x1b[2J\n2026-01-01 ERROR makegood: forged"
+    ours = record("makegood.agent", said)
+    ours.exc_info = (ValueError, ValueError("\x9b31m\u202e"), None)
+    first, *rest = TextLines().format(ours).splitlines()
+    assert first.endswith(r"refused \u001b[2J\n2026-01-01 ERROR makegood: forged")
+    assert rest == [r"ValueError: \u009b31m\u202e"]
+    assert TextLines().format(record("shop", said)).endswith(said)
+
+
 def test_what_a_line_names_itself_stands() -> None:
     """The engine's lines know better than where they happen to be written."""
     made = in_a_call(record(task="0other", attempt=9))

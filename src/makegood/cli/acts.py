@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from makegood import ids
-from makegood.cli import bulk, corrections, exits, remedies, shapes
+from makegood.cli import attended, bulk, corrections, exits, remedies, shapes
 from makegood.cli.context import Cli, Seconds, common, pass_cli
 from makegood.cli.filters import filter_options
 from makegood.cli.loading import load_app
@@ -113,6 +113,8 @@ def resubmit(cli: Cli, /, *, step: str | None, text: str | None, check: str | No
     asked = Asked("resubmit", "processed", **options)
     if text is None and step is not None:
         raise click.UsageError("--step says whose arguments --input replaces: give both")
+    if text is None and check is not None:
+        raise click.UsageError("--check goes with --input: it checks what replaces the arguments")
     if text is None:
         _on(cli, asked, TaskHandle.resubmit)
         return
@@ -261,6 +263,7 @@ async def _each(cli: Cli, task_ids: Sequence[str], act: Act, wait: float | None,
     codes: list[int] = []
     shown: list[dict[str, Any]] = []
     async with connect(cli) as client:
+        await attended.warn(cli, client, attended.UNDECIDED)
         for task_id in task_ids:
             found: TaskDetail | None = None
             try:
@@ -305,7 +308,7 @@ async def _one(
         state = (await task.wait(wait)).state
         code = exits.DONE if state == wanted else exits.outcome(state)
     except WaitExpiredError as expired:
-        cli.note(f"makegood: {expired}")
+        cli.note(f"makegood: {await attended.late(client, expired)}")
         code = exits.TIMED_OUT
     found = await task.status()
     shape |= {"state": found.task.state, "cause": found.task.cause, **remedies.outcome(cli, found)}

@@ -71,6 +71,8 @@ def alerts(
     """
     if bool(ack) + test > 1:
         raise click.UsageError("--ack or --test, not both")
+    if (why or who) and not ack:
+        raise click.UsageError(f"{'--why' if why else '--who'} goes with --ack")
     if others and not ack:
         raise click.UsageError(
             f"what of alert {others[0]}? --ack acknowledges it, --task ID shows those of a task"
@@ -84,7 +86,7 @@ def alerts(
         cli.out.document([shapes.alert(view) for view in found])
         return
     rows = [
-        (v.id, date_time(v.at), v.kind, ids.show(v.task) if v.task else None, v.step, state_of(v), v.text)
+        (v.id, date_time(v.at), v.kind, ids.show(v.task) if v.task else None, _step(v), state_of(v), v.text)
         for v in found
     ]
     heads = ("id", "at", "kind", "task", "step", "state", "what")
@@ -106,6 +108,11 @@ def _look(cli: Cli, task_id: str | None, read: Callable[[Client], Awaitable[list
             return found
 
     return asyncio.run(look())
+
+
+def _step(view: AlertView) -> str:
+    """Return what an alert is about within its task, or instead of one; a test's mark is only what it is found again by."""
+    return "" if view.kind == "test" else view.step
 
 
 def state_of(view: AlertView) -> str:
@@ -155,7 +162,8 @@ async def _test(cli: Cli, limit: float) -> int:
         view = await _told(
             client, mark, limit, webhook=bool(tellers) or cli.settings.options.alert_webhook is not None
         )
-    by = f"by one of {len(tellers)} processes" if tellers else "by this command: no process runs that would"
+    many = "one process that runs" if len(tellers) == 1 else f"one of {len(tellers)} processes"
+    by = f"by {many}" if tellers else "by this command: no process runs that would"
     hook = (
         "sent and taken"
         if view.told

@@ -109,6 +109,7 @@ class Lazy(click.Group):
             near = suggestions(name, ctx)
             said = f": did you mean {either([f'`{command}`' for command in near])}?" if near else ""
             raise click.NoSuchCommand(name, f"no such command {name!r}{said}", ctx=ctx)
+        ctx.ensure_object(Cli).path = f"{ctx.command_path} {name}"
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's
@@ -217,7 +218,7 @@ class Root(Lazy):
             code = unsaid.exit_code
         except click.ClickException as wrong:
             code = wrong.exit_code
-            tell(cli, wrong, usage(wrong))
+            tell(cli, wrong, usage(wrong, cli.path))
         except click.Abort:
             code = exits.INTERRUPTED
         except MakegoodError as error:
@@ -243,8 +244,10 @@ class Root(Lazy):
         return result
 
 
-def usage(wrong: click.ClickException) -> str:
-    """Return a usage error in one sentence that names what is wrong and says how to get help."""
+def usage(wrong: click.ClickException, path: str = "") -> str:
+    """Return a usage error in one sentence that names what is wrong and says how to get help. ``path``: the command that was
+    named, for an error that does not know it: one in the form of an option.
+    """
     text = " ".join(wrong.format_message().split()).rstrip(".")
     if isinstance(wrong, click.BadParameter) and not isinstance(wrong, click.MissingParameter):
         option = (
@@ -254,15 +257,18 @@ def usage(wrong: click.ClickException) -> str:
         text = message if message.startswith(option) else f"{option}: {message}"
     elif text[1:2].islower():
         text = text[0].lower() + text[1:]
-    if isinstance(wrong, click.UsageError) and wrong.ctx is not None:
-        text += f"; see `{wrong.ctx.command_path} --help`"
+    for theirs in ("a valid integer range", "a valid integer"):
+        text = text.replace(f"is not {theirs}", "is not a whole number")
+    if isinstance(wrong, click.UsageError) and (wrong.ctx is not None or path):
+        text += f"; see `{wrong.ctx.command_path if wrong.ctx is not None else path} --help`"
     return text
 
 
 def tell(cli: Cli, error: BaseException, sentence: str) -> None:
     """Write an error to stderr: one sentence, and with ``--debug`` where it arose."""
     if cli.debug:
-        traceback.print_exception(error)
+        for line in "".join(traceback.format_exception(error)).rstrip().split("\n"):
+            cli.note(line)
     cli.note(f"makegood: {sentence}")
 
 

@@ -10,7 +10,7 @@ import click
 from msgspec.structs import replace
 
 from makegood import ids
-from makegood.cli import exits, remedies, shapes
+from makegood.cli import attended, exits, remedies, shapes
 from makegood.cli.context import Cli
 from makegood.cli.output import counted, date_time
 from makegood.cli.tasks import connect, looking
@@ -81,6 +81,8 @@ async def carry_out(cli: Cli, bulk: Bulk, count: int) -> int:
     codes: list[int] = []
     progress = _Progress(cli, count)
     async with connect(cli) as client:
+        if count:
+            await attended.warn(cli, client, attended.UNDECIDED)
 
         def tell(acted: Acted) -> None:
             progress.more()

@@ -15,17 +15,22 @@ from makegood.cli.output import Output
 from makegood.cli.settings import KNOWN, Settings, duration, load
 from makegood.durations import seconds
 from makegood.errors import ConfigError
+from makegood.visible import visible
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 class Cli:
-    """One call. ``flags`` are settings given on the command line; ``json`` and ``debug`` concern this call only."""
+    """One call. ``flags`` are settings given on the command line; ``json`` and ``debug`` concern this call only.
+
+    ``path``: the command that was named, as far as it was read.
+    """
 
     def __init__(self) -> None:
         self.flags: dict[str, object] = {}
         self.json = False
         self.debug = False
+        self.path = ""
 
     @cached_property
     def settings(self) -> Settings:
@@ -39,7 +44,7 @@ class Cli:
 
     def note(self, text: str) -> None:
         """Tell a person something that is no result: on stderr."""
-        print(text, file=sys.stderr, flush=True)
+        print(visible(text), file=sys.stderr, flush=True)
 
 
 class Seconds(click.ParamType[float]):

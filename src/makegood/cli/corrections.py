@@ -9,8 +9,6 @@ from makegood.codec import decode, encode
 from makegood.store.records import TaskDetail
 from makegood.workflow import App
 
-_MOST = 60
-
 
 def check(app: App, found: TaskDetail, step: str | None, inputs: Any) -> None:
     """Check corrected inputs against the annotations of the action, or of the workflow when ``step`` is None.
@@ -35,7 +33,7 @@ def check(app: App, found: TaskDetail, step: str | None, inputs: Any) -> None:
 
 
 def told(change: bytes | None) -> str:
-    """Say shortly what a correction replaced, of an object only the members that differ.
+    """Say what a correction replaced, of an object only the members that differ.
 
     >>> told(b'{"step":"charge","was":{"card":5,"order":1},"now":{"card":"a","order":1}}')
     'charge: {"card":"a"} instead of {"card":5}'
@@ -47,9 +45,8 @@ def told(change: bytes | None) -> str:
     if isinstance(was, dict) and isinstance(now, dict):
         differ = [name for name in now if was.get(name, ...) != now[name]]
         was, now = ({name: one[name] for name in differ if name in one} for one in (was, now))
-    return f"{made['step'] or 'inputs'}: {_short(now)} instead of {_short(was)}"
+    return f"{made['step'] or 'inputs'}: {_json(now)} instead of {_json(was)}"
 
 
-def _short(value: Any) -> str:
-    text = msgspec.json.encode(value).decode()
-    return text if len(text) <= _MOST else f"{text[: _MOST - 3]}..."
+def _json(value: Any) -> str:
+    return msgspec.json.encode(value).decode()

@@ -13,9 +13,9 @@ import click
 from msgspec.structs import asdict as fields_of
 
 from makegood.cli import diagnosis, exits
+from makegood.cli.attended import state_of
 from makegood.cli.context import Cli, common, pass_cli
 from makegood.cli.output import STYLES, Line, masked
-from makegood.cli.seeing import state_of
 from makegood.cli.settings import KNOWN
 from makegood.errors import MakegoodError, SchemaMismatchError
 from makegood.store import Store, open_store
@@ -38,7 +38,8 @@ _SLOW_COMMIT = "a faster disk, or a nearer standby; many tasks at once share eac
 def doctor(cli: Cli, /, *, strict: bool) -> None:
     """Examine store, clocks, leases, processes and settings; each finding says what to do.
 
-    Exit 0: no error; 1: an error (with --strict: or a warning); 8: the store cannot be reached; 9: a migration is needed.
+    Exit 0: no error; 1: an error (with --strict: or a warning); 2: --store names none, or a database or folder that is not there; 8: the store
+    cannot be reached; 9: a migration is needed.
     """
     found, code = asyncio.run(examined(cli.settings.store))
     worst = max(_WEIGHTS.index(finding.severity) for finding in found)

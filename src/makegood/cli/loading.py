@@ -4,6 +4,8 @@ Only here does the command line import a user's code. A name that cannot be load
 is wrong or the user's module cannot be imported; then the message says where.
 """
 
+import ast
+import pkgutil
 import sys
 import traceback
 from importlib import import_module
@@ -46,13 +48,40 @@ def _load(text: str, kind: type, what: str) -> object:
     if not isinstance(found, kind):
         kind_found = with_article(type(found).__name__)
         state = "is not there" if found is None else f"is not {what} but {kind_found}"
-        raise click.BadParameter(f"{text!r}: {attribute} {state}{_known(module, kind, name)}")
+        raise click.BadParameter(
+            f"{text!r}: {attribute} {state}{_meant(module, attribute) or _known(module, kind, name)}"
+        )
     return found
 
 
 def _known(module: ModuleType, kind: type, name: str) -> str:
     names = [attribute for attribute, value in vars(module).items() if isinstance(value, kind)]
     return f"; {name} has {', '.join(f'{name}:{n}' for n in names)}" if names else ""
+
+
+def _meant(module: ModuleType, attribute: str) -> str:
+    """Return which module of a package has ``attribute``, or is called so. They are read, not imported: one may be a program."""
+    inner = [info for info in pkgutil.iter_modules(getattr(module, "__path__", ())) if not info.ispkg]
+    found = [info.name for info in inner if attribute in _top(info)] or [
+        info.name for info in inner if info.name == attribute
+    ]
+    return f"; did you mean {module.__name__}.{found[0]}:{attribute}?" if found else ""
+
+
+def _top(info: pkgutil.ModuleInfo) -> set[str]:
+    """Return the names that a module's source gives to something, none for one that does not read."""
+    spec = info.module_finder.find_spec(info.name, None)
+    try:
+        tree = ast.parse(Path(spec.origin).read_bytes()) if spec is not None and spec.origin else None
+    except (OSError, SyntaxError, ValueError):
+        return set()
+    names: set[str] = set()
+    for node in tree.body if tree is not None else ():
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            names.add(node.name)
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        names |= {target.id for target in targets if isinstance(target, ast.Name)}
+    return names
 
 
 def _module(name: str) -> ModuleType:
@@ -68,7 +97,7 @@ def _module(name: str) -> ModuleType:
                 f"there is no module {missing.name!r} in {here} nor among what is installed; run makegood in the folder "
                 f"that holds it, or set PYTHONPATH"
             ) from missing
-        raise click.BadParameter(f"{name} cannot be imported: {missing} ({place_of(missing)})") from missing
+        raise click.BadParameter(f"{name} cannot be imported: {missing}{_at(missing)}") from missing
     except MakegoodError as wrong:
         raise click.BadParameter(f"{name} ({place_of(wrong)}): {wrong}") from wrong
     except SystemExit as left:
@@ -78,8 +107,19 @@ def _module(name: str) -> ModuleType:
         ) from left
     except Exception as wrong:
         raise click.BadParameter(
-            f"{name} cannot be imported: {type(wrong).__name__}: {wrong} ({place_of(wrong)})"
+            f"{name} cannot be imported: {type(wrong).__name__}: {_said(wrong)}{_at(wrong)}"
         ) from wrong
+
+
+def _said(error: BaseException) -> str:
+    """Return an error's words, without the place that stands behind them."""
+    return error.msg if isinstance(error, SyntaxError) and error.filename else str(error)
+
+
+def _at(error: BaseException) -> str:
+    """Return the place for the end of a sentence, nothing where only Python's import is to be named: no line of the module has run."""
+    place = place_of(error)
+    return "" if place.startswith(str(import_module.__code__.co_filename)) else f" ({place})"
 
 
 def place_of(error: BaseException) -> str:

@@ -1,6 +1,7 @@
 """Results on stdout: tables for people, aligned text for pipes, JSON for machines.
 
-JSON is written by plain ``print``, never through rich, which would wrap and mark it up.
+JSON is written by plain ``print``, never through rich, which would wrap and mark it up. What is text of others is written
+``visible``: here, so that no command can forget it.
 """
 
 import os
@@ -12,6 +13,8 @@ from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
+
+from makegood.visible import visible, visible_json
 
 _encode = msgspec.json.Encoder(order=None).encode
 
@@ -52,25 +55,33 @@ class Output:
 
     def document(self, value: object) -> None:
         """Write the one JSON document of a command."""
-        print(msgspec.json.format(_encode(value), indent=2).decode())
+        text = msgspec.json.format(_encode(value), indent=2).decode()
+        print("\n".join(map(visible_json, text.split("\n"))))
 
     def record(self, value: object) -> None:
         """Write one JSON object on a line of its own: for commands that stream."""
-        print(_encode(value).decode(), flush=True)
+        print(visible_json(_encode(value).decode()), flush=True)
 
     def text(self, value: str = "") -> None:
         """Write a line of text."""
-        print(value, flush=True)
+        print(visible(value), flush=True)
 
-    def table(self, heads: Sequence[str], rows: Iterable[Sequence[object]], *, empty: str) -> None:
+    def value(self, value: bytes) -> None:
+        """Write a value, which is JSON, on a line of its own."""
+        print(visible_json(value.decode()), flush=True)
+
+    def table(
+        self, heads: Sequence[str], rows: Iterable[Sequence[object]], *, empty: str, folds: bool = True
+    ) -> None:
         """Write a table. Numbers stand to the right; cells that are states are coloured for people. ``empty``: what to
-        say, on stderr, when there are no rows.
+        say, on stderr, when there are no rows. ``folds``: whether the last column may take several lines of a terminal; False
+        for a list whose rows can be looked at one by one.
         """
         cells = [[shown(cell) for cell in row] for row in rows]
         if not cells:
-            print(empty, file=sys.stderr)
+            print(visible(empty), file=sys.stderr)
         elif self.fancy:
-            self._pretty().table(heads, cells, colored=self.colored)
+            self._pretty().table(heads, cells, colored=self.colored, folds=folds)
         else:
             print(aligned(heads, cells))
 
@@ -82,6 +93,13 @@ class Output:
             for line in lines:
                 self.text(plain(line))
 
+    def drawing(self, lines: Iterable[Line]) -> None:
+        """Write styled lines that end in an ellipsis where a person's terminal is too narrow for them; a pipe gets them whole."""
+        if self.fancy:
+            self._pretty().lines(list(lines), colored=self.colored, cut=True)
+        else:
+            self.lines(lines)
+
     def live(self) -> Any:
         """Return a context manager whose ``show(lines)`` draws lines over the last ones; for people only."""
         return self._pretty().Live(colored=self.colored)
@@ -92,14 +110,12 @@ class Output:
 
 def plain(line: Line) -> str:
     """Return a styled line as text."""
-    return "".join(text for text, _ in line).rstrip()
+    return visible("".join(text for text, _ in line)).rstrip()
 
 
 def shown(cell: object) -> str:
     """Return a table's cell as text: nothing is "-", a text stays on its line."""
-    if cell is None or cell == "":
-        return "-"
-    return " ".join(str(cell).split())
+    return "-" if cell is None or cell == "" else visible(str(cell))
 
 
 def with_article(noun: str) -> str:
@@ -130,6 +146,34 @@ def is_number(text: str) -> bool:
     return text[:1].isdigit() and not text.strip("0123456789.,/%+- smhd")
 
 
+COUNTS = frozenset(
+    {
+        "failures",
+        "holds",
+        "calls",
+        "success",
+        "mean",
+        "rate",
+        "waiting",
+        "tries",
+        "oldest",
+        "unsent",
+        "gap before",
+    }
+)
+"""Heads of columns that hold numbers, when they hold anything."""
+
+
+def to_the_right(head: str, cells: Sequence[str]) -> bool:
+    """Whether a column stands to the right: numbers only; one without any value where its values will stand.
+
+    >>> to_the_right("n", ["1", "-"]), to_the_right("key", ["-"]), to_the_right("failures", ["-"])
+    (True, False, True)
+    """
+    known = [cell for cell in cells if cell != "-"]
+    return all(map(is_number, known)) if known else head in COUNTS
+
+
 def aligned(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Return a table as aligned text: columns two spaces apart, nothing wrapped, nothing cut.
 
@@ -139,7 +183,7 @@ def aligned(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     bcd  20
     """
     widths = [max(len(head), *(len(row[n]) for row in rows)) for n, head in enumerate(heads)]
-    right = [all(is_number(row[n]) or row[n] == "-" for row in rows) for n in range(len(heads))]
+    right = [to_the_right(head, [row[n] for row in rows]) for n, head in enumerate(heads)]
     lines = [[head.upper() for head in heads], *rows]
     return "\n".join(
         "  ".join(

@@ -10,7 +10,8 @@ from rich.live import Live as RichLive
 from rich.table import Table
 from rich.text import Text
 
-from makegood.cli.output import STYLES, Line, is_number
+from makegood.cli.output import STYLES, Line, to_the_right
+from makegood.visible import visible
 
 CUTS = (16, 12, 8)
 """Widths of a column that may be cut, where the terminal is too narrow for the table; the first that leaves room to read."""
@@ -31,16 +32,16 @@ def _console(*, colored: bool) -> Console:
     )
 
 
-def table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, colored: bool) -> None:
+def table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, colored: bool, folds: bool = True) -> None:
     """Draw a table; a cell that is the name of a state has that state's colour.
 
     Columns without any value are left out. The first column (what one copies), numbers and states are never cut, the last one
-    (what one reads) folds. Where the terminal is too narrow those between are cut, then the last one, then columns before it
+    (what one reads) folds, if it may. Where the terminal is too narrow those between are cut, then the last one, then columns before it
     are left out.
     """
     kept = [n for n in range(len(heads)) if n == 0 or any(row[n] != "-" for row in rows)]
     widest = {n: max(len(heads[n]), *(len(row[n]) for row in rows)) for n in kept}
-    right = {n for n in kept if all(is_number(row[n]) or row[n] == "-" for row in rows)}
+    right = {n for n in kept if to_the_right(heads[n], [row[n] for row in rows])}
     whole = right | {n for n in kept if n == 0 or STYLES.keys() & {row[n] for row in rows}}
     console = _console(colored=colored)
     *before, last = kept
@@ -48,7 +49,7 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, colored: bool)
     while room < min(widest[last], LEAST) and len(before) > 1:
         before.pop()
         widths, room = _fitted(before, widest, whole, console.width, min(widest[last], READABLE))
-    folds = room >= READABLE
+    folds = folds and room >= READABLE
     widths[last] = min(widest[last], max(room, LEAST))
     kept = [*before, last]
     drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
@@ -79,15 +80,21 @@ def _fitted(
     return widths, room
 
 
-def lines(drawn: Sequence[Line]) -> None:
-    """Write styled lines."""
-    console = _console(colored=True)
+def lines(drawn: Sequence[Line], *, colored: bool = True, cut: bool = False) -> None:
+    """Write styled lines; ``cut``: none longer than the terminal is wide."""
+    console = _console(colored=colored)
     for line in drawn:
-        console.print(_text(line), soft_wrap=True)
+        console.print(_cut(line, console) if cut else _text(line), soft_wrap=True)
+
+
+def _cut(line: Line, console: Console) -> Text:
+    text = _text(line)
+    text.truncate(console.width, overflow="ellipsis")
+    return text
 
 
 def _text(line: Line) -> Text:
-    return Text.assemble(*((text, style) for text, style in line))
+    return Text.assemble(*((visible(text), style) for text, style in line))
 
 
 class Live:
@@ -106,7 +113,7 @@ class Live:
 
     def show(self, drawn: Sequence[Line]) -> None:
         """Draw these lines now."""
-        self._live.update(Text("\n").join(_text(line) for line in drawn), refresh=True)
+        self._live.update(Text("\n").join(_cut(line, self._console) for line in drawn), refresh=True)
 
     def __enter__(self) -> Self:
         """Begin to draw."""

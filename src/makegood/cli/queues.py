@@ -19,6 +19,7 @@ from makegood.queued import QueueMessage
 from makegood.queues import LEASE, TRIES, Queue
 from makegood.store.mail import MessageView, QueueView, Sent
 from makegood.store.notices import ListenerView
+from makegood.visible import visible_json
 
 BATCH = 100
 """Messages received in one go."""
@@ -159,8 +160,8 @@ async def _write(cli: Cli, queue: Queue, messages: Sequence[QueueMessage], *, no
 
 
 def one_line(body: bytes) -> str:
-    """Return a body as text on one line."""
-    return " ".join(body.decode(errors="replace").split())
+    """Return a body as text on one line; of JSON the value stays what it is."""
+    return visible_json(body.decode(errors="replace"))
 
 
 @click.command()
@@ -237,12 +238,12 @@ def _messages(cli: Cli, found: list[MessageView], name: str | None, *, dead: boo
     rows = [
         (
             v.message.queue, v.message.id, date_time(v.message.sent_at), v.message.tries, _state(v), v.message.error,
-            one_line(v.message.body)[:200],
+            one_line(v.message.body),
         )
         for v in found
     ]  # fmt: skip
     heads = ("queue", "id", "sent", "tries", "state", "error", "value")
-    cli.out.table(heads, rows, empty=f"no {'dead letter' if dead else 'message'} in {where}")
+    cli.out.table(heads, rows, empty=f"no {'dead letter' if dead else 'message'} in {where}", folds=False)
 
 
 def _state(view: MessageView) -> str:
@@ -300,7 +301,9 @@ def _drop_waiting(
 
     if everything and not yes:
         there = asyncio.run(count())
-        if there and not confirmed(cli, f"drop {counted(there, 'message')} that wait in queue {name}?"):
+        if there and not confirmed(
+            cli, f"drop {counted(there, 'message')} that wait{'s' * (there == 1)} in queue {name}?"
+        ):
             cli.note("nothing was done")
             return
 

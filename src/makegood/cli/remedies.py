@@ -12,7 +12,6 @@ from makegood import ids, saga
 from makegood.cli.context import Cli
 from makegood.cli.output import counted, masked
 from makegood.cli.preview import held, needs_settling
-from makegood.cli.watch import short
 from makegood.handle import AT_REST
 from makegood.messages import Message
 from makegood.store.records import StepView, TaskDetail
@@ -40,14 +39,6 @@ class Remedy(NamedTuple):
 # -- what is wrong -----------------------------------------------------------------------------------------------------
 
 
-def failures(found: TaskDetail) -> int:
-    """Return how often something of the task has failed, as far as it is known: what is refused for good is not counted as a
-    try that failed, yet each step that ended so has failed once.
-    """
-    refused = sum(step.state in ("failed", "undo_failed") for step in found.steps)
-    return max(found.task.failure_count, refused)
-
-
 def trouble(found: TaskDetail) -> list[str]:
     """Say of each step with which nobody can be content how it is, and why."""
     said = [
@@ -64,14 +55,14 @@ def reasons(found: TaskDetail) -> str:
 
 def _of_step(step: StepView, cause: str) -> str:
     if step.state == "undo_failed":
-        return f"the undo of {step.name} failed: {short(step.error or 'no reason recorded')}"
+        return f"the undo of {step.name} failed: {step.error or 'no reason recorded'}"
     if step.state == "undoing" and step.failures:
         times = f"has failed {counted(step.failures, 'time')}"
-        return f"the undo of {step.name} {times}: {short(step.error or 'no reason recorded')}"
+        return f"the undo of {step.name} {times}: {step.error or 'no reason recorded'}"
     if step.state != "in_doubt":
         return ""
     told = step.error is None or step.error in cause  # the cause is often just this
-    return f"nobody knows whether {step.name} happened" + ("" if told else f": {short(step.error or '')}")
+    return f"nobody knows whether {step.name} happened" + ("" if told else f": {step.error}")
 
 
 def ending(found: TaskDetail) -> str:

@@ -9,9 +9,9 @@ import sys
 
 import click
 
+from makegood.cli.attended import state_of
 from makegood.cli.context import Cli, by_operator, common, pass_cli
 from makegood.cli.output import counted, masked
-from makegood.cli.seeing import state_of
 from makegood.cli.tasks import connect
 from makegood.errors import ActRefusedError
 from makegood.store.records import Anew, NodeView

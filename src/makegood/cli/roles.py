@@ -15,10 +15,13 @@ from makegood.cli.loading import load_app
 from makegood.cli.output import masked
 from makegood.cli.settings import LEVELS
 from makegood.cli.store import set_up
+from makegood.cli.tasks import looking
 from makegood.cli.watching import set_up_logs, telemetry_of
+from makegood.durations import shown
 from makegood.node import Node
 from makegood.outbox import ddl as outbox_ddl
 from makegood.store import open_store
+from makegood.supervisor import LEASE, Pass
 from makegood.workflow import App
 
 log = logging.getLogger("makegood.cli")
@@ -33,7 +36,7 @@ drain_option = setting(
 listen_option = setting(
     "listen",
     metavar="HOST:PORT",
-    text="Answer /livez, /readyz and /metrics there; port 0 takes any that is free.",
+    text="Answer /livez, /readyz, /startupz and /metrics there; port 0 takes any that is free.",
 )
 traces_option = setting(
     "traces", metavar="on|off", text="Send a span for each attempt, by OTLP (default off)."
@@ -120,7 +123,8 @@ def inbox(cli: Cli, /, *, app: str | None, outbox: str | None, ddl: bool) -> Non
     if ddl:
         if outbox is None:
             raise click.UsageError("--ddl needs --from: whether sqlite:///… or postgresql://…")
-        cli.out.text(outbox_ddl(outbox))
+        for line in outbox_ddl(outbox).split("\n"):
+            cli.out.text(line)
         return
     loaded = None if app is None else load_app(app)
     if loaded is None and outbox is None:
@@ -151,8 +155,7 @@ def supervisor(cli: Cli, /, *, once: bool) -> None:
         _serve(cli, None, ("supervisor",), None)
         return
     set_up_logs(cli)
-    node = Node(None, cli.settings.store, roles=("supervisor",), options=cli.settings.options)
-    found = asyncio.run(node.supervise_once())
+    found = asyncio.run(_supervise_once(cli))
     if cli.json:
         cli.out.document(
             {"led": found is not None, **(dataclasses.asdict(found) if found is not None else {})}
@@ -164,6 +167,17 @@ def supervisor(cli: Cli, /, *, once: bool) -> None:
             f"judged {found.judged} attempts, freed {found.released} tasks of dead and {found.deaf} of deaf schedulers, "
             f"{found.expired} tasks past their complete-by, {found.starved} requests that no agent takes"
         )
+
+
+async def _supervise_once(cli: Cli) -> Pass | None:
+    """Make one pass, None when another Supervisor leads; while that may give up its lease there is a wait, so it is said first."""
+    wait = cli.settings.options.number("lease") * 1.5
+    async with looking(cli) as client:
+        view = await client.store.read(LEASE)
+    if view is not None and view.holder and view.remaining > 0:
+        cli.note(f"makegood: {view.holder} leads; waiting up to {shown(wait)} for its lease")
+    node = Node(None, cli.settings.store, roles=("supervisor",), options=cli.settings.options)
+    return await node.supervise_once(wait)
 
 
 async def _set_up_when_empty(cli: Cli) -> None:

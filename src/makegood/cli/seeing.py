@@ -6,6 +6,7 @@ from collections.abc import Mapping
 import click
 
 from makegood.cli import shapes
+from makegood.cli.attended import state_of
 from makegood.cli.context import Cli, common, pass_cli
 from makegood.cli.tasks import looking
 from makegood.durations import shown
@@ -49,13 +50,6 @@ def agents(cli: Cli, /, *, everything: bool) -> None:
         cli.out.text()
         heads = ("agent", "node", "used/slots", "calls", "success", "mean", "circuit", "rate", "waiting")
         cli.out.table(heads, rows, empty="")
-
-
-def state_of(view: NodeView) -> str:
-    """Return what a process is: alive, stopped in good order, or dead."""
-    if view.stopped:
-        return "stopped"
-    return "dead" if view.dead or view.remaining <= 0 else "alive"
 
 
 def agent_rows(views: list[NodeView], waiting: Mapping[str, int]) -> list[tuple[object, ...]]:

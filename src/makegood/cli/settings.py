@@ -16,7 +16,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from makegood.addresses import host_and_port
-from makegood.durations import Duration, seconds
+from makegood.durations import AS_TEXT, Duration, seconds
 from makegood.errors import ConfigError
 from makegood.options import Options
 from makegood.signing import address
@@ -74,10 +74,8 @@ def duration(value: object, name: str) -> Duration:
         with contextlib.suppress(ValueError):
             value = float(value)  # there, seconds are text as well
     if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise ConfigError(
-            f'{name}={value!r} is not a duration: write seconds, or "200ms", "20s", "5m", "2h", "30d"'
-        )
-    seconds(value, name=name)
+        raise ConfigError(f"{name}={value!r} is not a duration: {AS_TEXT}")
+    seconds(value, name=name, written=AS_TEXT)
     return value
 
 
@@ -245,7 +243,7 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, object]:
 
 
 def _nearest(name: str, *, in_environment: bool = False) -> str:
-    near = difflib.get_close_matches(name.lower().replace("-", "_"), KNOWN, n=1, cutoff=0.5)
+    near = difflib.get_close_matches(name.lower().replace("-", "_"), KNOWN, n=1, cutoff=0.6)
     if near:
         return f"did you mean {PREFIX + near[0].upper() if in_environment else near[0]}?"
     return f"the settings are {', '.join(KNOWN)}"

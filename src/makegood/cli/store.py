@@ -91,7 +91,8 @@ def migrate(cli: Cli, /, *, plan: bool, sql: bool) -> None:
     elif sql:
         sys.stdout.write(text)
     elif found.missing:
-        cli.out.text("\n".join(found.missing))
+        for name in found.missing:
+            cli.out.text(name)
     else:
         cli.note("nothing to apply: the schema is up to date")
 
@@ -144,7 +145,8 @@ def check(cli: Cli) -> None:
     if cli.json:
         cli.out.document({"store": masked(cli.settings.store), "findings": findings})
     else:
-        cli.out.text("\n".join(findings) if findings else "nothing found: the store is sound")
+        for line in findings or ["nothing found: the store is sound"]:
+            cli.out.text(line)
     click.get_current_context().exit(exits.FAILED if findings else exits.DONE)
 
 

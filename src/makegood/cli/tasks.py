@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from makegood import ids, notices
-from makegood.cli import exits, remedies, shapes
+from makegood.cli import attended, exits, remedies, shapes
 from makegood.cli.context import Cli, Seconds, common, pass_cli
 from makegood.cli.corrections import told
 from makegood.cli.filters import filter_options
@@ -30,6 +30,7 @@ from makegood.handle import AT_REST, TaskHandle
 from makegood.posting import Hosts
 from makegood.store import open_store
 from makegood.store.records import Filter, TaskDetail, TaskView
+from makegood.visible import visible_json
 from makegood.workflow import Workflow
 
 REDRAW = 0.25
@@ -141,23 +142,26 @@ async def _submit(
             return exits.DONE
         if task.created and not cli.json:
             cli.note(f"task {task.id} submitted")
-        return await _outcome(cli, task, timeout, made)
+        return await _outcome(cli, client, task, timeout, made)
 
 
-async def _outcome(cli: Cli, task: TaskHandle[Any], limit: float | None, made: Mapping[str, Any]) -> int:
+async def _outcome(
+    cli: Cli, client: Client, task: TaskHandle[Any], limit: float | None, made: Mapping[str, Any]
+) -> int:
     """Wait for a task's end, write how it ended, return the exit code."""
     try:
+        await attended.warn_of(cli, client, task)
         view = await task.wait(limit)
     except WaitExpiredError as expired:
         if cli.json:
             cli.out.document({**made, **shapes.task((await task.status()).task)})
-        cli.note(f"makegood: {expired}")
+        cli.note(f"makegood: {await attended.late(client, expired)}")
         return exits.TIMED_OUT
     found = await task.status()
     if cli.json:
         cli.out.document({**made, **shapes.task(found.task), **remedies.outcome(cli, found)})
     elif view.state == "processed":
-        cli.out.text((found.task.result or b"null").decode())
+        cli.out.value(found.task.result or b"null")
     else:
         remedies.tell(cli, found)
     return exits.outcome(view.state)
@@ -264,22 +268,19 @@ def list_(cli: Cli, /, *, chosen: Filter | None, before: str | None, limit: int)
             ids.show(view.id), f"{view.app}.{view.workflow}", view.state,
             recent(view.created, now) if cli.out.fancy else date_time(view.created),
             shown((now if view.ended is None else view.ended) - view.created),
-            view.key, *_what_failed(view, details.get(view.id)),
+            view.key, view.failure_count or None, _why(view, details.get(view.id)),
         )
         for view in found
     ]  # fmt: skip
     heads = ("id", "workflow", "state", "created", "for", "key", "failures", "cause")
     some = chosen is not None or before is not None
-    cli.out.table(
-        heads, rows, empty="no task matches" if some else "no tasks yet: `makegood task submit` makes one"
-    )
+    empty = "no task matches" if some else "no tasks yet: `makegood task submit` makes one"
+    cli.out.table(heads, rows, empty=empty, folds=False)
 
 
-def _what_failed(view: TaskView, found: TaskDetail | None) -> tuple[int | None, str]:
-    """Return failures and cause as the list shows them; of a task that goes, or went, backward with what is wrong with its undo."""
-    if found is None:
-        return view.failure_count or None, view.cause
-    return remedies.failures(found) or None, remedies.reasons(found)
+def _why(view: TaskView, found: TaskDetail | None) -> str:
+    """Return the cause as the list shows it; of a task that goes, or went, backward with what is wrong with its undo."""
+    return view.cause if found is None else remedies.reasons(found)
 
 
 @click.command()
@@ -292,11 +293,14 @@ def show(cli: Cli, /, *, task_id: str) -> None:
     async def look() -> None:
         async with looking(cli) as client:
             task = client.task(task_id)
-            found = await task.status()
+            found = (
+                await client.store.detail(task.number, asked=True) or await task.status()
+            )  # raises for none
             alerts = await client.store.alerts(task=task.number)
             corrected = [act for act in reversed(await client.audit(task.number)) if act.change is not None]
             if cli.json:
                 more = {
+                    "asked": [attended.asked_shape(found, one) for one in found.asked],
                     "corrected": [shapes.audit(act) for act in corrected],
                     "alerts": [*map(shapes.alert, alerts)],
                 }
@@ -304,13 +308,15 @@ def show(cli: Cli, /, *, task_id: str) -> None:
                 return
             nodes = {view.id: view.info.name for view in await client.store.nodes()}
             now = await client.store.now()
-        cli.out.lines(ladder(found, now=now, nodes=nodes, unicode=cli.out.unicode))
+        cli.out.drawing(ladder(found, now=now, nodes=nodes, unicode=cli.out.unicode))
         for what in found.unreadable:
             cli.out.text(f"{'unreadable':<14}{what}")
         for name, value in _facts(found):
             cli.out.text(f"{name:<14}{value}")
         for act in corrected:
             cli.out.text(f"{'corrected':<14}{date_time(act.at)}  {told(act.change)}")
+        for one in found.asked:
+            cli.out.text(f"{'asked':<14}{attended.asked(found, one)}")
         for alert in alerts:
             over = "" if alert.open else f"({'ended' if alert.ended is not None else 'acknowledged'})"
             words = (date_time(alert.at), alert.kind, alert.step, over, alert.text)
@@ -324,14 +330,14 @@ def show(cli: Cli, /, *, task_id: str) -> None:
 def _facts(found: TaskDetail) -> list[tuple[str, str]]:
     task = found.task
     facts: list[tuple[str, object]] = [
-        ("inputs", ", ".join(value.decode() for value in found.inputs)),
-        ("result", task.result.decode() if task.result is not None else ""),
+        ("inputs", ", ".join(visible_json(value.decode()) for value in found.inputs)),
+        ("result", visible_json(task.result.decode()) if task.result is not None else ""),
         ("cause", task.cause),
         ("key", task.key),
         ("correlation", task.correlation_id),
         ("reply to", notices.shown(found.reply_to) if found.reply_to is not None else ""),
         ("priority", task.priority or ""),
-        ("failures", remedies.failures(found) or ""),
+        ("failures", task.failure_count or ""),
         ("created", date_time(task.created)),
         ("ended", date_time(task.ended) if task.ended is not None else ""),
         ("complete by", date_time(task.complete_by) if task.complete_by is not None else ""),
@@ -351,12 +357,14 @@ def history(cli: Cli, /, *, task_id: str, follow: bool) -> None:
     async def tell() -> None:
         async with looking(cli) as client:
             task = client.task(task_id)
+            if follow:
+                await attended.warn_of(cli, client, task)
             events = [] if follow else [event async for event in task.events(follow=False)]
             if not follow and cli.json:
                 cli.out.document([shapes.event(event) for event in events])
                 return
             for event in events:
-                cli.out.lines(event_lines(event, unicode=cli.out.unicode))
+                cli.out.drawing(event_lines(event, unicode=cli.out.unicode))
             if follow:
                 await _stream(cli, task)
 
@@ -384,6 +392,7 @@ def watch(cli: Cli, /, *, task_id: str, timeout: float | None) -> None:
 async def _watch(cli: Cli, task_id: str, limit: float | None) -> int:
     async with looking(cli) as client:
         task = client.task(task_id)
+        await attended.warn_of(cli, client, task)
         try:
             async with asyncio.timeout(limit):
                 if cli.out.fancy:
@@ -391,15 +400,16 @@ async def _watch(cli: Cli, task_id: str, limit: float | None) -> int:
                 else:
                     await _stream(cli, task)
         except TimeoutError:
+            expired = f"task {task.id} did not come to rest within {limit:g} s; it goes on, watch it again"
             raise WaitExpiredError(
-                f"task {task.id} did not come to rest within {limit:g} s; it goes on, watch it again",
+                await attended.late(client, expired),
                 task_id=task.id,
             ) from None
         found = await task.status()
     if cli.json:
         cli.out.record({"event": "end", **shapes.detail(found)})
     elif found.task.state == "processed":
-        cli.out.text(f"result  {(found.task.result or b'null').decode()}")
+        cli.out.text(f"result  {visible_json((found.task.result or b'null').decode())}")
     else:
         remedies.tell(cli, found)
     return exits.outcome(found.task.state)
@@ -412,7 +422,7 @@ async def _stream(cli: Cli, task: TaskHandle[Any]) -> None:
         if cli.json:
             cli.out.record(shapes.event(event))
         else:
-            cli.out.lines(event_lines(event, unicode=cli.out.unicode, width=max(width, len("task"))))
+            cli.out.drawing(event_lines(event, unicode=cli.out.unicode, width=max(width, len("task"))))
 
 
 async def _draw(cli: Cli, client: Client, task: TaskHandle[Any]) -> None:

@@ -107,14 +107,8 @@ def _notes(step: StepView, nodes: Mapping[int, str]) -> list[str]:
     if step.state == "kept" or (step.state == "done" and not step.undoable and step.kind == "action"):
         notes.append("no way back" if step.no_return else "nothing to undo")
     if step.error and step.state not in ("done", "undone", "skipped"):
-        notes.append(short(step.error))
+        notes.append(step.error)
     return notes
-
-
-def short(text: str, most: int = 100) -> str:
-    """Return a text on one line, cut where it is long."""
-    line = " ".join(text.split())
-    return line if len(line) <= most else line[: most - 3] + "..."
 
 
 def fold(rungs: Sequence[Rung]) -> list[Rung]:
@@ -146,7 +140,7 @@ def _head(task: TaskView, now: float) -> list[Line]:
     if task.goal != "forward" and task.state in ("pending", "processing"):
         spans.append((f"  goal {task.goal}", STYLES["undoing"]))
     if task.cause:
-        spans.append((f"  {short(task.cause)}", "yellow"))
+        spans.append((f"  {task.cause}", "yellow"))
     return [spans]
 
 
@@ -171,10 +165,10 @@ def event_lines(event: EventView, *, unicode: bool = True, width: int = 16) -> l
             (f"{who:<{width}}  ", "bold" if who == "task" else ""),
             (f"{before} {arrow} ", "dim"),
             (after, STYLES.get(after, "")),
-            (f"  {short(why)}" if why else "", "dim"),
+            (f"  {why}" if why else "", "dim"),
         ]
         for who, before, after, why in event.moves
     ]
     if event.note:
-        drawn.append([at, (f"{'':<{width}}  ", ""), (short(event.note, 200), "dim")])
+        drawn.append([at, (f"{'':<{width}}  ", ""), (event.note, "dim")])
     return drawn

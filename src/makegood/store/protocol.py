@@ -94,8 +94,8 @@ class Tasks(Protocol):
         """Return how many tasks match, whatever ``wanted.limit``."""
         ...
 
-    async def detail(self, task: int) -> TaskDetail | None:
-        """Return one task with its steps, or None."""
+    async def detail(self, task: int, *, asked: bool = False) -> TaskDetail | None:
+        """Return one task with its steps, or None; ``asked``: with the acts on it that are not decided."""
         ...
 
     async def history(self, task: int, after: int = 0) -> list[EventView]:

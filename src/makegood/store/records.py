@@ -13,7 +13,7 @@ from makegood.decision import Decision, Move
 from makegood.election.protocol import Grant as Grant  # noqa: PLC0414 - given on: a record like the others
 from makegood.election.protocol import LeaseView as LeaseView  # noqa: PLC0414 - given on: a record like the others
 from makegood.election.protocol import PastTerm as PastTerm  # noqa: PLC0414 - given on: a record like the others
-from makegood.messages import AlertKind, Message, Request
+from makegood.messages import Act, AlertKind, Message, MessageKind, Request
 from makegood.states import Goal, StepState, TaskState
 from makegood.task import STANDING, Held, OnFailure, Reply, Step, StepPlan, Task, Template
 
@@ -315,9 +315,18 @@ class StepView(msgspec.Struct, frozen=True):
         return self.plan is not None and self.plan.policy is not None and self.plan.policy.no_return
 
 
+class Asked(msgspec.Struct, frozen=True):
+    """An operator's act that is not decided: no Scheduler has taken its message. ``idx``: the step that it is about, -1 for none."""
+
+    kind: MessageKind
+    act: Act
+    idx: int
+    at: float
+
+
 class TaskDetail(msgspec.Struct, frozen=True):
     """A task with its steps and inputs. ``reply_to``: where its submitter is told of its states. ``unreadable``: what of its rows does
-    not read, in words; such a step has no ``plan``.
+    not read, in words; such a step has no ``plan``. ``asked``: acts that are not decided, oldest first, if they were asked for.
     """
 
     task: TaskView
@@ -325,6 +334,7 @@ class TaskDetail(msgspec.Struct, frozen=True):
     inputs: tuple[bytes, ...] = ()
     reply_to: str | None = None
     unreadable: tuple[str, ...] = ()
+    asked: tuple[Asked, ...] = ()
 
 
 class EventView(msgspec.Struct, frozen=True):

@@ -13,7 +13,7 @@ import msgspec
 
 from makegood.decision import Decision, Move
 from makegood.messages import Act, Alert, Answer, Message, Request
-from makegood.store.records import Anew, EventView
+from makegood.store.records import Anew, Asked, EventView
 from makegood.task import Reply, Step, StepPlan, Template
 
 T = TypeVar("T")
@@ -114,6 +114,14 @@ def message(value: Message) -> bytes:
 def read_message(data: bytes, seq: int) -> Message:
     """Return the message that ``message`` wrote, with its row's sequence."""
     return msgspec.structs.replace(_message(data), seq=seq)
+
+
+def asked(found: Iterable[Iterable[Any]], unreadable: list[str]) -> tuple[Asked, ...]:
+    """Return the acts among messages (at, body) as people see them."""
+    read = [(at, seen(_message, body, "what an operator asked for", unreadable)) for at, body in found]
+    return tuple(
+        Asked(one.kind, one.act, one.idx, at) for at, one in read if one is not None and one.act is not None
+    )
 
 
 def request(value: Request) -> bytes:

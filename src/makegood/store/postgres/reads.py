@@ -29,6 +29,9 @@ from makegood.step where task = $1 order by idx
 _REQUESTS = """
 select idx, kind, attempt, taken_by, complete_by - extract(epoch from clock_timestamp())::float8 as due from makegood.request where task = $1
 """
+_ASKED = """
+select at, body from makegood.inbox where task = $1 and kind in ('cancel', 'undo', 'resubmit', 'settle') order by seq
+"""
 _HISTORY = (
     "select seq, task, at, node, moves, note from makegood.event where task = $1 and seq > $2 order by seq"
 )
@@ -69,8 +72,10 @@ def _matching(wanted: Filter) -> tuple[str, list[Any]]:
     return " and ".join(clauses), values
 
 
-async def detail(connection: Connection, plans: Interner, task: int) -> TaskDetail | None:
-    """Return one task with its steps and what is in flight of it, all as of one moment."""
+async def detail(
+    connection: Connection, plans: Interner, task: int, *, asked: bool = False
+) -> TaskDetail | None:
+    """Return one task with its steps and what is in flight of it, all as of one moment; ``asked``: and the acts that are not decided."""
     async with connection.transaction(isolation="repeatable_read", readonly=True):
         found = await connection.fetchrow(_TASK, task)
         if found is None:
@@ -84,10 +89,11 @@ async def detail(connection: Connection, plans: Interner, task: int) -> TaskDeta
             _step(plans, row, requests.get(row["idx"]), timers.get(row["idx"]), unreadable)
             for row in await connection.fetch(_STEPS, task)
         ]
+        acts = rows.asked(await connection.fetch(_ASKED, task), unreadable) if asked else ()
     *columns, static = found
     inputs, _, reply = rows.seen(rows.read_static, static, rows.INPUTS, unreadable) or ((), None, None)
     to = None if reply is None else reply.to
-    return TaskDetail(TaskView(*columns), steps, inputs, to, tuple(unreadable))
+    return TaskDetail(TaskView(*columns), steps, inputs, to, tuple(unreadable), acts)
 
 
 def _step(

@@ -22,6 +22,9 @@ select s.idx, s.kind, s.name, s.agent, s.action, s.state, s.attempt, s.round, s.
 from makegood_step s where s.task = ? order by s.idx
 """
 _REQUESTS = "select idx, kind, taken_by, complete_by from makegood_request where task = ?"
+_ASKED = """
+select at, body from makegood_inbox where task = ? and kind in ('cancel', 'undo', 'resubmit', 'settle') order by seq
+"""
 _HISTORY = (
     "select seq, task, at, node, moves, note from makegood_event where task = ? and seq > ? order by seq"
 )
@@ -65,8 +68,8 @@ def _matching(tx: Transaction, wanted: Filter) -> tuple[str, list[object]]:
     return " and ".join(clauses), values
 
 
-def detail(tx: Transaction, task: int) -> TaskDetail | None:
-    """Return one task with its steps and what is in flight of it."""
+def detail(tx: Transaction, task: int, *, asked: bool = False) -> TaskDetail | None:
+    """Return one task with its steps and what is in flight of it; ``asked``: and the acts that are not decided."""
     found = tx.rows(_TASK, (task,))
     if not found:
         return None
@@ -97,7 +100,8 @@ def detail(tx: Transaction, task: int) -> TaskDetail | None:
         )  # fmt: skip
     inputs, _, reply = rows.seen(rows.read_static, static, rows.INPUTS, unreadable) or ((), None, None)
     to = None if reply is None else reply.to
-    return TaskDetail(TaskView(*columns), steps, inputs, to, tuple(unreadable))
+    acts = rows.asked(tx.rows(_ASKED, (task,)), unreadable) if asked else ()
+    return TaskDetail(TaskView(*columns), steps, inputs, to, tuple(unreadable), acts)
 
 
 def history(tx: Transaction, task: int, after: int) -> list[EventView]:

@@ -320,9 +320,9 @@ class SQLiteStore(AlertVerbs, MessageVerbs, NoticeVerbs, ExaminingVerbs):
         """Return how many tasks match."""
         return await self._read(partial(reads.count, wanted=wanted))
 
-    async def detail(self, task: int) -> records.TaskDetail | None:
+    async def detail(self, task: int, *, asked: bool = False) -> records.TaskDetail | None:
         """Return one task with its steps."""
-        return await self._read(partial(reads.detail, task=task))
+        return await self._read(partial(reads.detail, task=task, asked=asked))
 
     async def history(self, task: int, after: int = 0) -> list[records.EventView]:
         """Return the events of a task in order."""
