@@ -12,6 +12,7 @@ from makegood.cli import exits
 from makegood.cli.context import Cli, common, pass_cli
 from makegood.cli.output import counted, masked
 from makegood.cli.settings import duration
+from makegood.cli.tasks import looking
 from makegood.client import Client
 from makegood.durations import seconds
 from makegood.store import Store, open_store
@@ -166,7 +167,7 @@ def prune(cli: Cli, /, *, older: str, dry_run: bool) -> None:
 
     async def sweep() -> tuple[int, int]:
         removed = kept = after = 0
-        async with Client(cli.settings.store) as client:
+        async with looking(cli) if dry_run else Client(cli.settings.store) as client:
             said = time.monotonic()
             while True:
                 found = await client.store.prune(least, after, _PAGE, dry=dry_run)
