@@ -21,7 +21,7 @@ from makegood.durations import Duration, seconds
 from makegood.election.protocol import Fence, Grant, LeaseView, PastTerm
 from makegood.election.stores.closing import Closing, lasting
 from makegood.errors import ConfigError, StoreUnavailableError
-from makegood.folders import entered
+from makegood.folders import entered, file_of
 from makegood.glance import READ_ONLY, Glance, glanced, may_write, refusal
 from makegood.threads import DaemonThreads
 
@@ -302,9 +302,4 @@ def _writing(connection: sqlite3.Connection) -> Iterator[None]:
 
 def from_url(url: str, *, clock: Clock, timeout: float) -> SQLiteLeases:
     """Open ``sqlite:///relative.db`` or ``sqlite:////absolute.db``. Raises ``ConfigError`` for another form."""
-    path = url.partition("://")[2]
-    if not path.startswith("/") or not path.strip("/"):
-        raise ConfigError(
-            f"{url!r}: write sqlite:///file.db for a file in the current folder, sqlite:////var/lib/file.db for an absolute path"
-        )
-    return SQLiteLeases(path[1:], clock=clock, timeout=timeout)
+    return SQLiteLeases(file_of(url), clock=clock, timeout=timeout)
