@@ -1,6 +1,7 @@
 """The command line knows no store: the same verbs say the same on PostgreSQL."""
 
 import asyncio
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -71,3 +72,22 @@ def test_a_newer_store_is_not_called_up_to_date_on_postgres(shop_on_postgres: Sh
         assert (result.exit_code, result.stdout) == (9, ""), words
         assert "install the newer makegood" in result.stderr
     assert shop.call("store", "status").exit_code == 9
+
+
+def test_a_database_that_is_not_there_is_told_with_what_to_do(shop_on_postgres: Shop) -> None:
+    """By the store, the doctor, an outbox and an election alike: the server with its port, and how to make the database."""
+    shop = shop_on_postgres
+    shop.done("store", "migrate")
+    absent = f"{shop.url}_absent"
+    for words in (
+        ("task", "list", "--store", absent),
+        ("doctor", "--store", absent),
+        ("inbox", "--from", absent),
+        ("election", "run", "e", "--wait", "1s", "--store", absent, "--", "true"),
+        ("leader", "e", "--store", absent),
+    ):
+        result = shop.call(*words)
+        assert result.exit_code == 2, (words, result.output)
+        assert "has no such database: create it (`createdb`), or mend the URL" in result.output, words
+        assert f":{urlsplit(absent).port or 5432}, database" in result.output
+        assert "see what it says" not in result.output
