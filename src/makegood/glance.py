@@ -8,17 +8,23 @@ write them: a look would lock the owner out of his own file. So whoever may not 
 changes it (``immutable``), so it makes nothing, takes no lock, and hinders no writer. Whether somebody did change it is seen after
 each look, by the file's times and the log's size; what was read is thrown away then and read anew.
 
-*With its log*, when something is in it: whoever writes is there, or was killed, and the log and its index are his.
+*With its log*, when something is in it: whoever writes is there, or was killed, and the log and its index are his. SQLite would make a new
+log if the last writer left, and took it away, before SQLite looks for it. So a lock of our own holds the writer's back meanwhile: the one that
+every reader has, which a writer who leaves wants for himself before he takes the log away. It is one of the open file (OFD), since SQLite's own are
+the process's, and would go when we close ours.
 
 To let SQLite make the two files and remove them afterwards would be the other way. Nobody can do that safely without the write lock: a
 writer may come between the look whether somebody uses them and the removal, and what he commits would go with the log. So
-nothing is ever removed here. What remains: when the last writer leaves in the microseconds between our look at the log and SQLite's
-own, SQLite does make an empty log; ``refusal`` then tells the owner what to do.
+nothing is ever removed here. Where the system has no such locks (they are Linux's) SQLite may still make an empty log in that moment, and other
+programs do: ``refusal`` then tells the owner what to do.
 """
 
+import fcntl
 import os
 import pwd
 import sqlite3
+import struct
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -37,6 +43,8 @@ TIMES = 100
 
 _TICK = 0.02
 """Seconds: two writes that are closer may leave the same time on the file, so what was written just now is let rest so long."""
+_READERS = struct.pack("hhqqi4x", fcntl.F_RDLCK, os.SEEK_SET, 0x40000000 + 2, 510, 0)
+"""SQLite's lock of those who read, as its file format has it (SHARED_FIRST, SHARED_SIZE), in a ``struct flock``."""
 _VERSIONS = slice(
     18, 20
 )  # of the file's header, that a reader and a writer need: two say that there is a log
@@ -72,6 +80,7 @@ class Glance:
     path: Path
     _marks: Marks | None = None
     _logged: bool = False
+    _lock: int | None = None
 
     @property
     def still(self) -> bool:
@@ -80,6 +89,7 @@ class Glance:
 
     def uri(self) -> str:
         """Return how to open the file now; raises ``StoreUnavailableError`` when that takes somebody who may write it."""
+        self.release()
         self._marks, self._logged = None, False
         file = f"{self.path.absolute().as_uri()}?mode=ro"
         for _ in range(_WAITS):
@@ -89,14 +99,33 @@ class Glance:
             if not marks[-1] and not 0 <= _clock.wall() - self.path.stat().st_mtime < _TICK:
                 self._marks = marks
                 return f"{file}&immutable=1"
-            if marks[-1] and index_of(self.path).exists():
+            if marks[-1] and self._held() and self._marked()[-1] and index_of(self.path).exists():
                 self._logged = True
                 return f"{file}&readonly_shm=1"
+            self.release()
             time.sleep(_TICK)  # somebody has just written, or is leaving: the index goes before the log
         raise StoreUnavailableError(
             f"{self.path}: {log_of(self.path).name} holds commits and its index is missing, which only a user who may write the "
             f"file should make: run `makegood store status` as {_name(self.path.stat().st_uid)} first"
         )
+
+    def release(self) -> None:
+        """Let go of the lock, once the connection is closed."""
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            os.close(lock)
+
+    def _held(self) -> bool:
+        """Hold a reader's lock on the file; False while a writer who is leaving has it for himself."""
+        if sys.platform != "linux":
+            return True
+        self.release()
+        self._lock = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            fcntl.fcntl(self._lock, fcntl.F_OFD_SETLK, _READERS)
+        except BlockingIOError:
+            return False
+        return True
 
     def again(self, *, failed: bool) -> bool:
         """Whether to open and read once more: what was read may be half of one state and half of another; or reading has
@@ -144,6 +173,8 @@ def glanced(path: Path, look: Callable[[Glance | None], T]) -> T:
             if not glance.again(failed=True):
                 raise
             continue
+        finally:
+            glance.release()
         if not glance.again(failed=False):
             return found
     raise restless(path)

@@ -348,6 +348,8 @@ class Line:
                 connection.close()
             except sqlite3.Error:
                 _log.exception("%s: a connection could not be closed", self.path)
+        if self.glance is not None:
+            self.glance.release()
 
     def _ours(self, failure: BaseException) -> BaseException:
         if isinstance(failure, sqlite3.Error):
