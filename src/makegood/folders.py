@@ -1,6 +1,7 @@
 """Where files may be: what the system answers for a place that this user may not enter, told as our own error."""
 
 import os
+import re
 from pathlib import Path
 
 from makegood.errors import ConfigError
@@ -26,4 +27,28 @@ def entered(path: Path) -> None:
         return
 
 
+def file_of(url: str) -> str:
+    """Return the path in ``sqlite:///relative.db`` or ``sqlite:////absolute.db``; raises ``ConfigError`` for what names no file.
+
+    >>> file_of("sqlite:///shop.db"), file_of("sqlite:////var/lib/shop.db")
+    ('shop.db', '/var/lib/shop.db')
+    """
+    path = url.partition("://")[2]
+    if ":memory:" in path or "mode=memory" in path:
+        raise ConfigError(
+            f"{url!r}: it is kept in a file, which processes and threads share, not in memory. In a test name a file in a temporary "
+            "folder (pytest's tmp_path), or let makegood.testing play a world, which brings a store of its own"
+        )
+    if not path.startswith("/") or not path.strip("/"):
+        raise ConfigError(
+            f"{url!r}: write sqlite:///file.db for a file in the current folder, sqlite:////var/lib/file.db for an absolute path"
+        )
+    if _PARAMETER.search(path):
+        raise ConfigError(
+            f"{url!r}: such a URL has no parameters; write it without what begins with the question mark"
+        )
+    return path[1:]
+
+
+_PARAMETER = re.compile(r"\?\w+=")
 _EFFECTIVE = os.access in os.supports_effective_ids

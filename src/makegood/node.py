@@ -317,6 +317,10 @@ class Node:
         if options.tell is not None and {"scheduler", "supervisor"} & set(self.roles):
             url = options.alert_webhook
             webhook = None if url is None else Webhook(url, options.secrets, clock=self._clock)
+            if (
+                webhook is not None and not options.secrets
+            ):  # right for a chat; elsewhere the secret was forgotten
+                log.info("alerts are posted to alert_webhook unsigned: alert_secret is not set")
             found.append(Teller(self.store, webhook, pause=options.number("tell"), rng=self._rng))
         if options.leaderless is not None:
             after = options.number("leaderless")

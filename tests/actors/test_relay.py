@@ -312,7 +312,10 @@ async def test_a_node_carries_and_makes_tasks_of_it(store: Store, source: Source
         (lambda _: "sqlite://shop.db", "for an absolute path"),
         (lambda folder: f"sqlite:///{folder}/none.db", "no such file"),
         (lambda folder: f"sqlite:///{folder}/bare.db", "--ddl` prints"),
-        (lambda _: "postgresql://me:secret@127.0.0.1:1/none", "cannot be used now"),
+        (
+            lambda _: "postgresql://me:secret@127.0.0.1:1/none",
+            "127.0.0.1:1, database none, user me refuses connections: is PostgreSQL running",
+        ),
     ],
 )
 async def test_an_outbox_that_is_none_is_refused_with_the_remedy(

@@ -2,6 +2,8 @@
 
 import json
 import re
+import socket
+from contextlib import closing
 
 from tests.actors.receiver import listening
 from tests.doors.conftest import Shop
@@ -83,4 +85,23 @@ def test_a_webhook_that_nobody_is_set_to_call_is_noticed(shop: Shop) -> None:
     shop.serve("scheduler", MAKEGOOD_TELL="100ms")
     result = shop.call("alerts", "--test", "--timeout", "1s")
     assert result.exit_code == 1
-    assert "is alert_webhook set where" in result.stdout
+    assert "either alert_webhook is not set where a scheduler or supervisor runs" in result.stdout
+    assert "see the log of the schedulers and supervisors" in result.stdout
+
+
+def test_a_webhook_that_does_not_take_an_alert_is_not_called_unset(shop: Shop) -> None:
+    """The store knows that it was posted to: by a process, whose log says why, or by the command itself."""
+    with closing(socket.socket()) as held:
+        held.bind(("127.0.0.1", 0))  # and does not listen
+        url = f"http://127.0.0.1:{held.getsockname()[1]}/alerts"
+        alone = shop.call("alerts", "--test", "--timeout", "1s", MAKEGOOD_ALERT_WEBHOOK=url)
+        assert alone.exit_code == 1
+        assert "webhook  sent and not taken: what stands above says why" in alone.stdout
+        served = shop.serve("scheduler", MAKEGOOD_TELL="100ms", MAKEGOOD_ALERT_WEBHOOK=url)
+        result = shop.call("alerts", "--test", "--timeout", "10s")
+        assert result.exit_code == 1
+        assert "sent and not taken: the log of the schedulers and supervisors says why" in result.stdout
+        assert "alert_webhook" not in result.stdout
+        _, _, log = shop.stop(served)
+    assert "was not delivered" in log
+    assert "unsigned: alert_secret is not set" in log  # once, at the start

@@ -1,13 +1,20 @@
 """The command line knows no store: the same verbs say the same on PostgreSQL."""
 
+import asyncio
+from urllib.parse import urlsplit
+
+import pytest
+
 from tests.doors.conftest import Shop
+
+asyncpg = pytest.importorskip("asyncpg", reason="postgres: asyncpg is not installed")
 
 
 def test_every_verb_works_on_postgres(shop_on_postgres: Shop) -> None:
     """Set up, serve, submit, watch, look, undo, settle: from an empty database to a sound one."""
     shop = shop_on_postgres
     assert shop.call("scheduler").exit_code == 9
-    missing = shop.json("store", "status")["missing"]
+    missing = shop.json("store", "status", code=9)["missing"]
     assert shop.done("store", "migrate", "--plan").split() == missing
     assert "create table makegood.task" in shop.done("store", "migrate", "--sql").lower()
     shop.serve("run", "kiosk:kiosk")
@@ -46,3 +53,41 @@ def test_a_password_is_never_shown(shop_on_postgres: Shop) -> None:
         result = shop_on_postgres.call(*words, "--store", url)
         assert result.exit_code == 8
         assert "se-cret" not in result.output
+
+
+def test_a_newer_store_is_not_called_up_to_date_on_postgres(shop_on_postgres: Shop) -> None:
+    """Exit 9 for all that looks at the schema, older or newer; --plan and --sql said that there is nothing to apply."""
+    shop = shop_on_postgres
+    shop.done("store", "migrate")
+    assert shop.json("store", "status")["missing"] == []
+
+    async def become_newer() -> None:
+        connection = await asyncpg.connect(shop.url)
+        await connection.execute("insert into makegood.schema_version values (99, '0099_future', 0)")
+        await connection.close()
+
+    asyncio.run(become_newer())
+    for words in ((), ("--plan",), ("--sql",)):
+        result = shop.call("store", "migrate", *words)
+        assert (result.exit_code, result.stdout) == (9, ""), words
+        assert "install the newer makegood" in result.stderr
+    assert shop.call("store", "status").exit_code == 9
+
+
+def test_a_database_that_is_not_there_is_told_with_what_to_do(shop_on_postgres: Shop) -> None:
+    """By the store, the doctor, an outbox and an election alike: the server with its port, and how to make the database."""
+    shop = shop_on_postgres
+    shop.done("store", "migrate")
+    absent = f"{shop.url}_absent"
+    for words in (
+        ("task", "list", "--store", absent),
+        ("doctor", "--store", absent),
+        ("inbox", "--from", absent),
+        ("election", "run", "e", "--wait", "1s", "--store", absent, "--", "true"),
+        ("leader", "e", "--store", absent),
+    ):
+        result = shop.call(*words)
+        assert result.exit_code == 2, (words, result.output)
+        assert "has no such database: create it (`createdb`), or mend the URL" in result.output, words
+        assert f":{urlsplit(absent).port or 5432}, database" in result.output
+        assert "see what it says" not in result.output

@@ -167,3 +167,20 @@ def test_settings_that_the_engine_refuses_are_named_as_they_were_written(
     """The engine knows its own names of them only."""
     with pytest.raises(ConfigError, match=told):
         load({}, environ, tmp_path)
+
+
+def test_a_variable_of_somebody_elses_is_no_mistake_and_a_misspelt_setting_is(tmp_path: Path) -> None:
+    """Kubernetes sets variables for a Service called makegood, or whose name begins so; a user has some of his own."""
+    foreign = (
+        "MAKEGOOD_FOO", "MAKEGOOD_SERVICE_HOST", "MAKEGOOD_SERVICE_PORT", "MAKEGOOD_SERVICE_PORT_HTTP", "MAKEGOOD_PORT",
+        "MAKEGOOD_PORT_9464_TCP", "MAKEGOOD_PORT_9464_TCP_PROTO", "MAKEGOOD_PORT_9464_TCP_ADDR", "MAKEGOOD_HEARTBEAT_PORT",
+        "MAKEGOOD_WEBHOOK_HOSTS_PORT", "MAKEGOOD_STORE_SERVICE_HOST", "MAKEGOOD_OUTBOX",
+    )  # fmt: skip
+    assert load({}, dict.fromkeys(foreign, "tcp://10.0.0.1:80"), tmp_path).origins == {}
+    for misspelt, meant in (
+        ("MAKEGOOD_STOER", "MAKEGOOD_STORE"),
+        ("MAKEGOOD_LIEF", "MAKEGOOD_LIFE"),
+        ("MAKEGOOD_WEBHOOK_HOST", "MAKEGOOD_WEBHOOK_HOSTS"),
+    ):
+        with pytest.raises(ConfigError, match=f"{misspelt} is not a setting; did you mean {meant}"):
+            load({}, {misspelt: "1"}, tmp_path)

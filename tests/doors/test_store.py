@@ -11,7 +11,7 @@ from tests.doors.conftest import Shop
 def test_an_empty_store_is_planned_printed_and_set_up(tmp_path: Path) -> None:
     """--plan and --sql change nothing; migrate says what it applied; a second one has nothing to do."""
     shop = Shop(tmp_path)
-    status = shop.json("store", "status")
+    status = shop.json("store", "status", code=9)
     assert (status["version"], status["dialect"]) == (0, "sqlite")
     assert status["missing"]
     assert shop.done("store", "migrate", "--plan").split() == status["missing"]
@@ -44,7 +44,9 @@ def test_the_printed_sql_sets_up_a_store_by_hand(tmp_path: Path) -> None:
 def test_status_for_people_says_what_to_do(tmp_path: Path) -> None:
     """Version, what is missing and the command."""
     shop = Shop(tmp_path)
-    text = shop.done("store", "status")
+    found = shop.call("store", "status")
+    assert found.exit_code == 9
+    text = found.stdout
     assert f"version 0, needs {needed('sqlite')}: run `makegood store migrate`" in text
     shop.done("store", "migrate")
     assert "up to date" in shop.done("store", "status")
@@ -97,6 +99,21 @@ def test_a_store_that_is_newer_than_this_makegood_is_not_called_up_to_date(shop:
     assert shop.json("store", "status", code=9)["version"] == 99
     assert shop.call("task", "list").exit_code == 9
     assert shop.call("store", "migrate").exit_code == 9
+    for option in ("--plan", "--sql"):  # a script that runs what is printed must not take nothing for enough
+        planned = shop.call("store", "migrate", option)
+        assert (planned.exit_code, planned.stdout) == (9, "")
+        assert "has schema version 99" in planned.stderr
+        assert "install the newer makegood" in planned.stderr
+
+
+def test_a_store_that_is_older_than_this_makegood_needs_a_migration_for_status_too(shop: Shop) -> None:
+    """Exit 9, as the other commands say; it was 0, and 9 only for a newer one."""
+    with sqlite3.connect(shop.folder / "kiosk.db") as connection:
+        connection.execute("delete from makegood_schema_version where version > 1")
+    connection.close()
+    assert shop.json("store", "status", code=9)["missing"]
+    assert shop.call("task", "list").exit_code == 9
+    assert shop.call("store", "check").exit_code == 9
 
 
 def test_makegood_lives_beside_the_tables_of_others_and_says_so(tmp_path: Path) -> None:
@@ -105,7 +122,7 @@ def test_makegood_lives_beside_the_tables_of_others_and_says_so(tmp_path: Path) 
     with sqlite3.connect(tmp_path / "kiosk.db") as theirs:
         theirs.execute("create table t (x)")
         theirs.execute("insert into t values (1)")
-    assert "others   t: not makegood's, left alone" in shop.done("store", "status")
+    assert "others   t: not makegood's, left alone" in shop.call("store", "status").stdout
     refused = shop.call("task", "list")
     assert refused.exit_code == 9
     assert "holds no tables of makegood" in refused.stderr

@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 from tests.doors.conftest import BARE
@@ -45,3 +46,24 @@ def test_every_line_does_what_the_page_says(tmp_path: Path) -> None:
         *whole, ("stock", "o-2", "undone"), *((name, "o-2", "stands") for name in ("stock", "payments", "carrier")),
     ]  # fmt: skip
     assert "1 passed" in proof
+    assert "makegood: not proved" in proof  # the page explains it
+
+
+def test_the_lines_that_have_the_undos_proved_do_so(tmp_path: Path) -> None:
+    """Appended to the page's test, in some of its worlds: it passes, and no undo is named that ran in none."""
+    for name, text in FILES:
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    (more,) = re.findall(r"^```python\n(await .*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+    proof = tmp_path / "test_orders.py"
+    proof.write_text(
+        proof.read_text(encoding="utf-8").replace("@crash_everywhere", "@crash_everywhere(at_most=5)")
+        + textwrap.indent(more, "    "),
+        encoding="utf-8",
+    )
+    ran = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", proof.name],
+        cwd=tmp_path, env=BARE, capture_output=True, text=True, timeout=180, check=False,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "1 passed" in ran.stdout
+    assert "not proved" not in ran.stdout

@@ -4,8 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from makegood.election.opening import open_leases
 from makegood.errors import ConfigError
-from makegood.folders import entered
+from makegood.folders import entered, file_of
+from makegood.outbox import open_outbox
+from makegood.store import open_store
 from tests.barred import barred
 
 
@@ -22,3 +25,27 @@ def test_the_first_folder_that_bars_the_way_is_named(tmp_path: Path) -> None:
     (shut / "deep").mkdir(parents=True)
     with barred(shut), pytest.raises(ConfigError, match=f"may not enter the folder {shut}: run as"):
         entered(shut / "deep" / "store.db")
+
+
+@pytest.mark.parametrize(
+    ("url", "told"),
+    [
+        ("sqlite:///:memory:", "a file in a temporary folder"),
+        ("sqlite://:memory:", "a file in a temporary folder"),
+        ("sqlite:///file::memory:?cache=shared", "a file in a temporary folder|has no parameter"),
+        ("sqlite:///x?mode=memory", "a file in a temporary folder|has no parameter"),
+        ("sqlite:///shop.db?mode=ro", "has no parameter"),
+        ("sqlite:///", "write sqlite:///file.db"),
+        ("sqlite://", "write sqlite:///file.db"),
+        ("sqlite://shop.db", "write sqlite:///file.db"),
+    ],
+)
+def test_a_url_that_names_no_file_is_refused_with_what_to_write(
+    url: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stores, leases and outboxes alike; a file of the name ``:memory:`` was made in the current folder."""
+    monkeypatch.chdir(tmp_path)
+    for opens in (file_of, open_store, open_leases, open_outbox):
+        with pytest.raises(ConfigError, match=told):
+            opens(url)
+    assert not list(tmp_path.iterdir())

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from makegood.errors import ConfigError, PayloadError, SchemaMismatchError, StoreUnavailableError
-from makegood.store.postgres.faults import cause, is_data, is_lost, refused, translated
+from makegood.reaching import refused
+from makegood.store.postgres.faults import cause, is_data, is_lost, translated
 from makegood.store.postgres.floors import Floors
 from makegood.store.postgres.lanes import Pauses, Tasks
 from makegood.store.postgres.link import Address

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
-from makegood import ids
+from makegood import durations, ids
 from makegood.cli import corrections, exits, shapes
 from makegood.cli.context import Cli, Seconds, common, pass_cli
 from makegood.cli.output import date_time
@@ -22,6 +22,7 @@ from makegood.webhook import Webhook
 View = TypeVar("View", AlertView, AuditView)
 
 _LOOK = 0.2
+_NOT_SET = "not set"
 
 
 @click.command()
@@ -164,20 +165,31 @@ async def _test(cli: Cli, limit: float) -> int:
         )
     many = "one process that runs" if len(tellers) == 1 else f"one of {len(tellers)} processes"
     by = f"by {many}" if tellers else "by this command: no process runs that would"
-    hook = (
-        "sent and taken"
-        if view.told
-        else "not sent: is alert_webhook set where a scheduler or supervisor runs?"
-    )
-    if not tellers and cli.settings.options.alert_webhook is None:
-        hook = "not set"
+    hook = _posted(view, limit, alone=not tellers, known=cli.settings.options.alert_webhook is not None)
     if cli.json:
-        cli.out.document({**shapes.alert(view), "logged": view.logged > 0, "told": view.told > 0})
+        cli.out.document(
+            {**shapes.alert(view), "logged": view.logged > 0, "told": view.told > 0, "tries": view.tries}
+        )
     else:
         cli.out.text(f"row      alert {view.id}: see `makegood alerts`")
         cli.out.text(f"log      {f'written {by}' if view.logged else 'not written: no process answers'}")
         cli.out.text(f"webhook  {hook}")
-    return exits.DONE if view.logged and (view.told or hook == "not set") else exits.FAILED
+    return exits.DONE if view.logged and (view.told or hook == _NOT_SET) else exits.FAILED
+
+
+def _posted(view: AlertView, limit: float, *, alone: bool, known: bool) -> str:
+    """Say what became of the webhook, as far as the store knows; ``alone``: no process tells, so this command did, if it ``known`` where."""
+    if view.told:
+        return "sent and taken"
+    if alone and not known:
+        return _NOT_SET
+    where = "what stands above" if alone else "the log of the schedulers and supervisors"
+    if view.tries:
+        return f"sent and not taken: {where} says why"
+    return (
+        f"not taken within {durations.shown(limit)}: either alert_webhook is not set where a scheduler or supervisor runs, or the receiver has not "
+        f"answered yet: see {where}"
+    )
 
 
 async def _tell(cli: Cli, client: Client) -> None:
@@ -192,12 +204,12 @@ async def _tell(cli: Cli, client: Client) -> None:
 
 
 async def _told(client: Client, mark: str, limit: float, *, webhook: bool) -> AlertView:
-    """Return the test alert once it was told in all ways that may be, or as it is when the time is over."""
+    """Return the test alert once it was told, or refused, in all ways that may be, or as it is when the time is over."""
     now = asyncio.get_running_loop().time
     end = now() + limit
     while True:
         (view,) = [v for v in await client.store.alerts(1000) if v.kind == "test" and v.step == mark]
-        if (view.logged and (view.told or not webhook)) or now() > end:
+        if (view.logged and (view.told or view.tries or not webhook)) or now() > end:
             return view
         await asyncio.sleep(_LOOK)
 

@@ -113,8 +113,7 @@ async def examined(url: str) -> tuple[list[Finding], int]:
         found += await _running(store)
     except MakegoodError as fault:
         check = "schema" if isinstance(fault, SchemaMismatchError) else "store"
-        what, _, remedy = str(fault).partition("; ")
-        found.append(Finding(check, "error", what, remedy or "see what it says"))
+        found.append(Finding(check, "error", str(fault)))  # the sentence says what to do
         return found, exits.code_of(fault)
     finally:
         await store.close()

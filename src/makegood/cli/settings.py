@@ -9,6 +9,7 @@ import contextlib
 import dataclasses
 import difflib
 import os
+import re
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -23,6 +24,7 @@ from makegood.signing import address
 from makegood.store import DEFAULT_URL
 
 PREFIX = "MAKEGOOD_"
+_OF_A_SERVICE = re.compile(r"(^|_)(service_host|service_port(_\w+)?|port(_\d+_(tcp|udp|sctp)(_\w+)?)?)$")
 COLORS = ("auto", "always", "never")
 LEVELS = ("debug", "info", "warning", "error")
 FORMATS = ("text", "json")
@@ -237,9 +239,19 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, object]:
         if name in KNOWN:
             if value:
                 found[name] = value
-        elif difflib.get_close_matches(name, KNOWN, n=1, cutoff=0.8):
+        elif _misspelt(name):
             raise ConfigError(f"{variable} is not a setting; {_nearest(name, in_environment=True)}")
     return found
+
+
+def _misspelt(name: str) -> bool:
+    """Whether a name in the environment is probably meant as a setting. What Kubernetes sets for a Service called makegood is not,
+    nor is what a user calls his own.
+    """
+    if _OF_A_SERVICE.search(name):
+        return False
+    swapped = any(sorted(name) == sorted(known) for known in KNOWN)
+    return swapped or bool(difflib.get_close_matches(name, KNOWN, n=1, cutoff=0.8))
 
 
 def _nearest(name: str, *, in_environment: bool = False) -> str:

@@ -12,10 +12,11 @@ from makegood.cli import exits
 from makegood.cli.context import Cli, common, pass_cli
 from makegood.cli.output import counted, masked
 from makegood.cli.settings import duration
+from makegood.cli.tasks import looking
 from makegood.client import Client
 from makegood.durations import seconds
 from makegood.store import Store, open_store
-from makegood.store.migrations import script
+from makegood.store.migrations import Dialect, script, verify
 from makegood.store.records import SchemaStatus
 
 T = TypeVar("T")
@@ -85,7 +86,12 @@ def migrate(cli: Cli, /, *, plan: bool, sql: bool) -> None:
             )
         return
     found = with_store(cli, lambda store: store.schema())
-    text = script("sqlite" if found.dialect == "sqlite" else "postgres", found.version) if sql else ""
+    dialect: Dialect = "sqlite" if found.dialect == "sqlite" else "postgres"
+    if (
+        found.version > found.needed
+    ):  # nothing is missing there, and yet it is not up to date: as `migrate` itself says
+        verify(dialect, found.version, masked(cli.settings.store))
+    text = script(dialect, found.version) if sql else ""
     if cli.json:
         cli.out.document({**shape_of(cli, found), **({"sql": text} if sql else {})})
     elif sql:
@@ -101,13 +107,13 @@ def migrate(cli: Cli, /, *, plan: bool, sql: bool) -> None:
 @common
 @pass_cli
 def status(cli: Cli) -> None:
-    """Show schema version, missing migrations and row counts."""
+    """Show schema version, missing migrations and row counts; exit 9 when the schema is older or newer than needed."""
     found = with_store(cli, lambda store: store.schema())
     if cli.json:
         cli.out.document(shape_of(cli, found))
     else:
         _tell(cli, found)
-    if found.version > found.needed:
+    if found.version != found.needed:
         click.get_current_context().exit(exits.MIGRATION_NEEDED)
 
 
@@ -168,7 +174,7 @@ def prune(cli: Cli, /, *, older: str, dry_run: bool) -> None:
 
     async def sweep() -> tuple[int, int]:
         removed = kept = after = 0
-        async with Client(cli.settings.store) as client:
+        async with looking(cli) if dry_run else Client(cli.settings.store) as client:
             said = time.monotonic()
             while True:
                 found = await client.store.prune(least, after, _PAGE, dry=dry_run)

@@ -11,6 +11,7 @@ from importlib import import_module
 from urllib.parse import urlsplit
 
 from makegood.errors import ConfigError
+from makegood.folders import file_of
 from makegood.outbox.protocol import Entry, Outbox, Taking
 
 __all__ = ["Entry", "Outbox", "Taking", "ddl", "open_outbox"]
@@ -68,12 +69,7 @@ def open_outbox(url: str) -> Outbox:
     Raises ``ConfigError`` for another URL, or when the extra for it is not installed.
     """
     if _scheme(url) == "sqlite":
-        path = url.partition("://")[2]
-        if not path.startswith("/") or not path.strip("/"):
-            raise ConfigError(
-                f"{url!r}: write sqlite:///file.db, or sqlite:////var/lib/file.db for an absolute path"
-            )
-        found: Outbox = import_module("makegood.outbox.sqlite").SQLiteOutbox(path[1:])
+        found: Outbox = import_module("makegood.outbox.sqlite").SQLiteOutbox(file_of(url))
         return found
     try:
         module = import_module("makegood.outbox.postgres")  # asyncpg is an extra

@@ -6,13 +6,13 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TypeAlias
-from urllib.parse import urlsplit
 
 import asyncpg
 from asyncpg import exceptions as pg
 
 from makegood.errors import ConfigError, MakegoodError, StoreUnavailableError
 from makegood.outbox.protocol import MISSING, Entry
+from makegood.reaching import refused, server_of
 
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 
@@ -64,8 +64,9 @@ class PostgresOutbox:
     def __init__(self, url: str) -> None:
         self._url = url
         self._connection: Connection | None = None
-        parts = urlsplit(url)
-        self.where = f"the outbox in PostgreSQL at {parts.hostname or 'localhost'}{parts.path}"
+        self._reached = False
+        self._server = server_of(url)
+        self.where = f"the outbox in {self._server}"
 
     async def open(self) -> None:
         """See that it can be read."""
@@ -117,8 +118,14 @@ class PostgresOutbox:
                     statement_cache_size=0,  # it may go through a proxy
                     server_settings={"application_name": "makegood relay"},
                 )
-            except (*_GONE, *_WRONG, ValueError) as fault:
-                raise (self._told(fault) or ConfigError(f"{self.where} cannot be used: {fault}")) from fault
+            except (ValueError, OverflowError) as fault:
+                raise refused(fault, f"the outbox: {self._server}") from None  # a cause might show the URL
+            except (*_GONE, *_WRONG) as fault:
+                error = refused(fault, f"the outbox: {self._server}")
+                if self._reached and isinstance(error, ConfigError):  # it was right: it may be so again
+                    error = StoreUnavailableError(str(error))
+                raise error from fault
+            self._reached = True
         return self._connection
 
     def _drop(self) -> None:

@@ -15,6 +15,7 @@ import msgspec
 
 from makegood.errors import ConfigError, StoreUnavailableError
 from makegood.folders import entered
+from makegood.glance import READ_ONLY, may_write, refusal
 from makegood.outbox.protocol import MISSING, Entry
 
 T = TypeVar("T")
@@ -76,6 +77,10 @@ class SQLiteOutbox:
         entered(self._path)
         if not self._path.exists():
             raise ConfigError(f"{self.where}: there is no such file")
+        if not may_write(
+            self._path
+        ):  # entries could not be removed, and SQLite would leave a log that is not the application's
+            raise StoreUnavailableError(f"{self.where} cannot be used now: {READ_ONLY}")
         try:
             uri = f"{self._path.absolute().as_uri()}?mode=rw"
             with contextlib.closing(
@@ -87,4 +92,6 @@ class SQLiteOutbox:
                 raise ConfigError(MISSING.format(where=self.where)) from fault
             if "no such column" in str(fault) or "not a database" in str(fault):
                 raise ConfigError(f"{self.where}: {fault}") from fault
-            raise StoreUnavailableError(f"{self.where} cannot be used now: {fault}") from fault
+            raise StoreUnavailableError(
+                f"{self.where} cannot be used now: {refusal(self._path, str(fault))}"
+            ) from fault

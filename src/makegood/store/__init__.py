@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 from makegood.clock import Clock, SystemClock
 from makegood.errors import ConfigError
+from makegood.folders import file_of
 from makegood.store.protocol import Store
 
 __all__ = ["DEFAULT_URL", "Store", "open_store", "store_given", "store_url"]
@@ -33,12 +34,8 @@ def open_store(url: str | None = None, *, clock: Clock | None = None) -> Store:
         raise ConfigError(f"the store's URL cannot be read: {unreadable}") from None
     clock = clock or SystemClock()
     if parts.scheme == "sqlite":
-        path = wanted.partition("://")[2]
-        if parts.netloc or not path.startswith("/") or not path.strip("/"):
-            raise ConfigError(
-                f"{wanted!r}: write sqlite:///file.db for a file in the current folder, sqlite:////var/lib/file.db for an absolute path"
-            )
-        store: Store = import_module("makegood.store.sqlite").SQLiteStore(path[1:], clock=clock)
+        path = file_of(wanted)
+        store: Store = import_module("makegood.store.sqlite").SQLiteStore(path, clock=clock)
         return store
     if parts.scheme in ("postgresql", "postgres"):
         try:

@@ -350,7 +350,8 @@ class EventView(msgspec.Struct, frozen=True):
 
 class AlertView(msgspec.Struct, frozen=True):
     """An alert as stored. ``ended``: when its cause had gone, and why; ``acked``: when somebody acknowledged it, who, why.
-    ``logged``, ``told`` (by webhook): 0 not yet, 1 that it was raised, 2 that it ended as well.
+    ``logged``, ``told`` (by webhook): 0 not yet, 1 that it was raised, 2 that it ended as well. ``tries``: posts since it was last told
+    that the webhook did not take.
     """
 
     id: int
@@ -366,6 +367,7 @@ class AlertView(msgspec.Struct, frozen=True):
     acked_why: str = ""
     logged: int = 0
     told: int = 0
+    tries: int = 0
 
     @property
     def open(self) -> bool:

@@ -13,7 +13,6 @@ import contextlib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar
-from urllib.parse import urlsplit
 
 import asyncpg
 from asyncpg import exceptions as pg
@@ -25,6 +24,7 @@ from makegood.election.protocol import Fence, Grant, LeaseView, PastTerm
 from makegood.election.stores.closing import Closing, lasting
 from makegood.election.stores.statements import statements
 from makegood.errors import ConfigError, StoreUnavailableError
+from makegood.reaching import refused, server_of
 
 T = TypeVar("T")
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
@@ -85,8 +85,9 @@ class PostgresLeases(Closing):
         self._line = _Line()
         self._taking: dict[str, asyncio.Task[Any]] = {}
         self._leaving: dict[asyncio.Task[None], tuple[_Line, asyncio.Task[Any]]] = {}
-        parts = urlsplit(url)
-        self._where = f"the leases in PostgreSQL at {parts.hostname or 'localhost'}{parts.path}"
+        self._reached = False
+        self._server = server_of(url)
+        self._where = f"the leases in {self._server}"
 
     async def acquire(self, name: str, holder: str, nonce: str, ttl: float) -> Grant | None:
         """Take a lease that is free, expired or ours already. It waits for a transaction that guards the lease."""
@@ -243,7 +244,13 @@ class PostgresLeases(Closing):
                 server_settings={"application_name": "makegood election", **settings},
             )
         except (ValueError, OverflowError) as wrong:
-            raise ConfigError(f"{self._where}: {wrong}") from None
+            raise refused(wrong, f"the leases: {self._server}") from None  # a cause might show the URL
+        except (*_GONE, asyncpg.PostgresError) as fault:
+            error = refused(fault, f"the leases: {self._server}")
+            if self._reached and isinstance(error, ConfigError):  # it was right: it may be so again
+                error = StoreUnavailableError(str(error))
+            raise error from fault
+        self._reached = True
         try:
             await made.execute(
                 "select set_config('synchronous_commit', 'on', false) where current_setting('synchronous_commit') = 'off'"

@@ -21,7 +21,8 @@ from makegood.durations import Duration, seconds
 from makegood.election.protocol import Fence, Grant, LeaseView, PastTerm
 from makegood.election.stores.closing import Closing, lasting
 from makegood.errors import ConfigError, StoreUnavailableError
-from makegood.folders import entered
+from makegood.folders import entered, file_of
+from makegood.glance import READ_ONLY, Glance, glanced, may_write, refusal
 from makegood.threads import DaemonThreads
 
 T = TypeVar("T")
@@ -200,6 +201,20 @@ class SQLiteLeases(Closing):
             self._made = True
         return self._open
 
+    def _glance(self, work: Callable[[sqlite3.Connection], T], *, make: bool) -> T:
+        """Work on a file that this user may not write: SQLite is not to make a log there that its owner may not write."""
+        if make:
+            raise StoreUnavailableError(f"the leases in {self._path}: {READ_ONLY}")
+
+        def look(glance: Glance | None) -> T:
+            uri = self._path.absolute().as_uri() if glance is None else glance.uri()
+            with contextlib.closing(
+                sqlite3.connect(uri, uri=True, timeout=self._timeout, isolation_level=None)
+            ) as connection:
+                return work(connection)
+
+        return glanced(self._path, look)
+
     def _missing(self) -> bool:
         entered(self._path)
         return self._path.absolute().parent.is_dir() and not self._path.exists()
@@ -238,6 +253,8 @@ class SQLiteLeases(Closing):
             try:
                 if not make and self._open is None and self._missing():
                     return None
+                if self._open is None and self._path.is_file() and not may_write(self._path):
+                    return self._glance(work, make=make)
                 return work(self._connected(make=make))
             except sqlite3.Error as fault:
                 if not make and "no such table" in str(fault):
@@ -245,7 +262,9 @@ class SQLiteLeases(Closing):
                 self._shut()
                 if getattr(fault, "sqlite_errorcode", 0) == sqlite3.SQLITE_NOTADB:
                     raise ConfigError(f"{self._path} is not a SQLite database: name another file") from fault
-                raise StoreUnavailableError(f"the leases in {self._path}: {fault}") from fault
+                raise StoreUnavailableError(
+                    f"the leases in {self._path}: {refusal(self._path, str(fault))}"
+                ) from fault
 
         return await self._in_thread(call)
 
@@ -283,9 +302,4 @@ def _writing(connection: sqlite3.Connection) -> Iterator[None]:
 
 def from_url(url: str, *, clock: Clock, timeout: float) -> SQLiteLeases:
     """Open ``sqlite:///relative.db`` or ``sqlite:////absolute.db``. Raises ``ConfigError`` for another form."""
-    path = url.partition("://")[2]
-    if not path.startswith("/") or not path.strip("/"):
-        raise ConfigError(
-            f"{url!r}: write sqlite:///file.db for a file in the current folder, sqlite:////var/lib/file.db for an absolute path"
-        )
-    return SQLiteLeases(path[1:], clock=clock, timeout=timeout)
+    return SQLiteLeases(file_of(url), clock=clock, timeout=timeout)

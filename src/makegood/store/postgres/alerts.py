@@ -24,7 +24,9 @@ on conflict (standing) where standing is not null do update set text = excluded.
 """  # noqa: S608 - our own text
 """Values: the columns of ``rows.AlertRow``."""
 
-_COLUMNS = "id, kind, task, step, text, at, ended_at, ended_why, acked_at, acked_by, acked_why, logged, told"
+_COLUMNS = (
+    "id, kind, task, step, text, at, ended_at, ended_why, acked_at, acked_by, acked_why, logged, told, tries"
+)
 _ENDED: Mapping[bool | None, str] = {
     None: "true",
     True: "ended_at is not null",
@@ -59,7 +61,7 @@ update makegood.alert set logged = x.logged from unnest($1::bigint[], $2::int[])
 where alert.id = x.id
 """
 _UNTOLD = f"""
-select {_COLUMNS}, tries from makegood.alert
+select {_COLUMNS} from makegood.alert
 where at > {_NOW} - $1::float8 and (told = 0 or (told = 1 and ended_at is not null)) and coalesce(tell_at, 0) <= {_NOW}
 order by at, id limit $2
 """  # noqa: S608 - our own columns
@@ -170,8 +172,8 @@ async def untold(tx: Transaction, hold: float, limit: int) -> list[Telling]:
     tx.idle = not found
     if found:
         await tx.run(_HOLD, [row["id"] for row in found], hold)
-    views = [(AlertView(*tuple(row)[:-1]), row["tries"]) for row in found]
-    return [Telling(view, raised=view.told == 0, tries=tries) for view, tries in views]
+    views = _views(found)
+    return [Telling(view, raised=view.told == 0, tries=view.tries) for view in views]
 
 
 async def told(tx: Transaction, done: Sequence[Telling], later: Mapping[int, float]) -> None:

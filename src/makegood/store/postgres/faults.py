@@ -6,12 +6,12 @@ there and cannot write now. *Data*: it refuses a value, and will refuse it again
 installation, and is raised as it is.
 """
 
-import asyncpg
 import msgspec
 from asyncpg import exceptions as pg
 from asyncpg.protocol import Protocol
 
 from makegood.errors import ConfigError, MakegoodError, SchemaMismatchError, StoreUnavailableError
+from makegood.reaching import POOLING, READ_ONLY, brief
 
 LOST = (
     OSError,
@@ -57,12 +57,6 @@ DATA = (
 
 _PROXIED = (pg.InvalidSQLStatementNameError, pg.DuplicatePreparedStatementError)
 
-POOLING = (
-    "the connection goes through a proxy that hands out another server session for each transaction (PgBouncer with "
-    "pool_mode=transaction): wake-ups and prepared statements do not survive that; connect to PostgreSQL itself, or use "
-    "pool_mode=session for makegood"
-)
-
 
 def is_data(fault: BaseException) -> bool:
     """Return whether the database refused a value (and not the connection, although the driver's families overlap)."""
@@ -84,10 +78,7 @@ def translated(fault: BaseException, where: str) -> Exception:
     if isinstance(fault, _PROXIED):
         return ConfigError(f"{where}: {POOLING}")
     if isinstance(fault, pg.ReadOnlySQLTransactionError | pg.TargetServerAttributeNotMatched):
-        return StoreUnavailableError(
-            f"{where} is read-only (a replica, or default_transaction_read_only is on): name the primary, or wait for the "
-            "promotion; nothing was written"
-        )
+        return StoreUnavailableError(f"{where} {READ_ONLY}")
     if isinstance(fault, pg.UndefinedTableError | pg.UndefinedColumnError | pg.InvalidSchemaNameError):
         return SchemaMismatchError(f"{where}: {fault}: run `makegood store migrate`")
     if isinstance(fault, pg.InsufficientPrivilegeError):
@@ -97,59 +88,10 @@ def translated(fault: BaseException, where: str) -> Exception:
     if is_data(fault):
         return fault if isinstance(fault, Exception) else RuntimeError(str(fault))
     if is_lost(fault) or isinstance(fault, (*LOST, *PASSING, *AWAY, TimeoutError)):
-        return StoreUnavailableError(f"{where} did not do it ({_brief(fault)}); nothing was written")
+        return StoreUnavailableError(f"{where} did not do it ({brief(fault)}); nothing was written")
     return fault if isinstance(fault, Exception) else RuntimeError(str(fault))
 
 
 def cause(fault: Exception) -> Exception | None:
     """Return what ``translated`` shall be raised from: an error of the family is its own reason."""
     return None if isinstance(fault, MakegoodError) else fault
-
-
-def refused(fault: BaseException, where: str) -> Exception:
-    """Return why a connection could not be made, with the remedy."""
-    brief = _brief(fault)
-    if isinstance(fault, pg.TargetServerAttributeNotMatched | pg.ReadOnlySQLTransactionError):
-        return translated(fault, where)
-    for kinds, error, text in (
-        (
-            (pg.InvalidPasswordError, pg.InvalidAuthorizationSpecificationError),
-            ConfigError,
-            f"refuses this user or password ({brief}): mend the URL, PGPASSWORD or ~/.pgpass, or the server's pg_hba.conf",
-        ),
-        (
-            (pg.UndefinedObjectError, pg.InvalidParameterValueError, pg.CantChangeRuntimeParamError),
-            ConfigError,
-            f"does not take a parameter of the URL or of PGOPTIONS ({brief}): is it misspelt?",
-        ),
-        (
-            pg.InvalidCatalogNameError,
-            ConfigError,
-            "has no such database: create it (`createdb`), or mend the URL",
-        ),
-        (
-            (asyncpg.ClientConfigurationError, ValueError, OverflowError),
-            ConfigError,
-            f"cannot be used: {brief}; mend the URL or the PG* environment",
-        ),
-        (
-            (pg.ProtocolViolationError, pg.FeatureNotSupportedError),
-            ConfigError,
-            f"does not speak as PostgreSQL does ({brief}); or {POOLING}",
-        ),
-        (TimeoutError, StoreUnavailableError, "does not answer: is the address right, and the way open?"),
-        (ConnectionRefusedError, StoreUnavailableError, "refuses connections: is PostgreSQL running there?"),
-        (
-            (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, pg.InternalClientError),
-            StoreUnavailableError,
-            f"cannot be reached ({brief}): is PostgreSQL running there, and is the address right?",
-        ),
-    ):
-        if isinstance(fault, kinds):
-            return error(f"{where} {text}")
-    return fault if isinstance(fault, Exception) else RuntimeError(str(fault))
-
-
-def _brief(fault: BaseException) -> str:
-    text = str(fault).strip().splitlines()
-    return f"{type(fault).__name__}: {text[0]}" if text else type(fault).__name__

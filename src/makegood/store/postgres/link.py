@@ -11,14 +11,14 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TypeAlias, TypeVar
-from urllib.parse import parse_qs, unquote, urlsplit
 
 import asyncpg
 from asyncpg import exceptions as pg
 
 from makegood.errors import ConfigError, StoreUnavailableError
+from makegood.reaching import refused, server_of
 from makegood.store.postgres import promotion
-from makegood.store.postgres.faults import is_lost, refused
+from makegood.store.postgres.faults import is_lost
 from makegood.store.records import Identity
 
 log = logging.getLogger("makegood.store")
@@ -71,23 +71,8 @@ class Address:
     """Where the server is: for connecting, and for messages, which never show the password."""
 
     def __init__(self, url: str) -> None:
-        try:
-            parts = urlsplit(url)
-            query = parse_qs(parts.query)
-            hosts = parts.netloc.rpartition("@")[2] or ",".join(query.get("host", []))
-            user = unquote(parts.username or "") or ",".join(query.get("user", []))
-        except ValueError:
-            raise ConfigError(
-                "the store's URL cannot be read: write postgresql://user@host:port/database"
-            ) from None
-        database = unquote(parts.path.lstrip("/")) or ",".join(query.get("dbname", []))
         self.url = url
-        named = hosts or "localhost (or PGHOST)"
-        if hosts and ":" not in hosts.rpartition("]")[2] and "," not in hosts and not hosts.startswith("/"):
-            named += ":5432"
-        self.where = (
-            f"PostgreSQL at {named}, database {database or '(PGDATABASE)'}, user {user or '(PGUSER)'}"
-        )
+        self.where = server_of(url)
 
     def __repr__(self) -> str:
         return self.where

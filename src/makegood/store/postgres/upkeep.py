@@ -7,8 +7,8 @@ import msgspec
 from asyncpg import exceptions as pg
 
 from makegood.errors import ConfigError, SchemaMismatchError
+from makegood.reaching import POOLING
 from makegood.store import migrations
-from makegood.store.postgres.faults import POOLING
 from makegood.store.postgres.link import Connection, Dialer
 from makegood.store.postgres.transaction import Transaction
 from makegood.store.records import Figures, NodeInfo, NodeView, SchemaStatus

@@ -27,7 +27,9 @@ where task = ? and ended_at is null and kind <> 'starved' and (? = '*' or step =
 """
 """Values: ``eased``."""
 
-_COLUMNS = "id, kind, task, step, text, at, ended_at, ended_why, acked_at, acked_by, acked_why, logged, told"
+_COLUMNS = (
+    "id, kind, task, step, text, at, ended_at, ended_why, acked_at, acked_by, acked_why, logged, told, tries"
+)
 _ENDED: Mapping[bool | None, str] = {None: "1", True: "ended_at is not null", False: "ended_at is null"}
 _AMONG = f"select {_COLUMNS} from makegood_alert where id in ({{marks}}) order by id"  # noqa: S608 - our own columns
 _STANDING = "update makegood_alert set standing = null, ended_at = ?, ended_why = ? where standing = ?"
@@ -44,7 +46,7 @@ select {_COLUMNS} from makegood_alert where logged = 0 or (logged = 1 and ended_
 """  # noqa: S608 - our own columns
 _LOGGED = "update makegood_alert set logged = ? where id = ?"
 _UNTOLD = f"""
-select {_COLUMNS}, tries from makegood_alert
+select {_COLUMNS} from makegood_alert
 where at > ? and (told = 0 or (told = 1 and ended_at is not null)) and coalesce(tell_at, 0) <= ? order by at, id limit ?
 """  # noqa: S608 - our own columns
 _HOLD = "update makegood_alert set tell_at = ? where id = ?"
@@ -139,9 +141,9 @@ def unlogged(tx: Transaction, limit: int) -> list[Telling]:
 def untold(tx: Transaction, hold: float, limit: int) -> list[Telling]:
     """Return alerts that no webhook was told of, and hold them."""
     found = tx.rows(_UNTOLD, (tx.now - TOLD_WITHIN, tx.now, limit))
-    views = [(AlertView(*row[:-1]), row[-1]) for row in found]
-    tx.many(_HOLD, [(tx.now + hold, view.id) for view, _ in views])
-    return [Telling(view, raised=view.told == 0, tries=tries) for view, tries in views]
+    views = [AlertView(*row) for row in found]
+    tx.many(_HOLD, [(tx.now + hold, view.id) for view in views])
+    return [Telling(view, raised=view.told == 0, tries=view.tries) for view in views]
 
 
 def told(tx: Transaction, done: Sequence[Telling], later: Mapping[int, float]) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from makegood.errors import ConfigError, StoreError, StoreUnavailableError
 from makegood.folders import entered
+from makegood.glance import EFFECTIVE, READ_ONLY, Glance, may_write, refusal
 
 Connect = Callable[[str], sqlite3.Connection]
 """Opens a connection to a ``file:`` URI in autocommit mode; tests hand in one that counts or fails."""
@@ -22,6 +23,8 @@ _CACHE_KIB = 32 * 1024
 _CHECKPOINT_PAGES = 4000  # 16 MiB: at most so much is written twice between two looks at the main file
 WAL_LIMIT = 64 * 1024 * 1024
 _FULL = 2
+_CLOSED = "it cannot be opened: give this user read and write access to the file and its folder"
+_RIGHTS = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_CANTOPEN)
 REMOTE = frozenset(
     {
         "nfs",
@@ -105,8 +108,32 @@ def examine(path: Path) -> None:
             )
 
 
-def set_up(connection: sqlite3.Connection, path: Path, *, busy: float) -> None:
-    """Set what durability and speed need, and verify it; ``busy``: seconds that a statement waits for a lock.
+def opened(
+    path: Path, connect: Connect, *, create: bool = False, glance: Glance | None = None
+) -> sqlite3.Connection:
+    """Return a connection that is set up. A file that this user may not write is opened only to be read, as ``glance`` says.
+
+    Without one that is refused before SQLite is asked, which would make a log that the file's owner may not write.
+    """
+    there = path.exists()
+    if there and not os.access(path, os.R_OK, effective_ids=EFFECTIVE):
+        raise StoreUnavailableError(f"{path}: {_CLOSED}")
+    if not there or may_write(path):
+        glance = None
+    elif glance is None:
+        raise StoreUnavailableError(f"{path}: {READ_ONLY}")
+    connection = connect(uri_of(path, create=create) if glance is None else glance.uri())
+    try:
+        set_up(connection, path, busy=_BUSY_SECONDS, still=glance is not None and glance.still)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def set_up(connection: sqlite3.Connection, path: Path, *, busy: float, still: bool = False) -> None:
+    """Set what durability and speed need, and verify it; ``busy``: seconds that a statement waits for a lock; ``still``: the
+    file was opened as one that nobody changes, where SQLite does not know of a log.
 
     Raises ``ConfigError`` when the file cannot be what we need it to be.
     """
@@ -125,7 +152,7 @@ def set_up(connection: sqlite3.Connection, path: Path, *, busy: float) -> None:
             f"{path} keeps its texts as {encoding}, makegood needs UTF-8: name another file, or copy this one into a new one "
             "(sqlite3 OLD .dump | sqlite3 NEW)"
         )
-    mode = _ahead(connection)
+    mode = "wal" if still else _ahead(connection)
     if mode != "wal":
         raise ConfigError(
             f"{path}: SQLite's write-ahead log cannot be used here (journal mode {mode!r}): put the file on a local disk"
@@ -209,14 +236,16 @@ def translated(error: sqlite3.Error, path: Path) -> StoreError | ConfigError:
     remedies = {
         sqlite3.SQLITE_BUSY: held,
         sqlite3.SQLITE_LOCKED: held,
-        sqlite3.SQLITE_READONLY: "it is read-only: give this user write access to the file and its folder",
+        sqlite3.SQLITE_READONLY: READ_ONLY,
         sqlite3.SQLITE_PERM: "access was denied: give this user write access to the file and its folder",
-        sqlite3.SQLITE_CANTOPEN: "it cannot be opened: give this user read and write access to the file and its folder",
+        sqlite3.SQLITE_CANTOPEN: _CLOSED,
         sqlite3.SQLITE_FULL: "the disk is full: make room, nothing was lost",
         sqlite3.SQLITE_IOERR: "the disk failed to read or write: look at the system's log",
         sqlite3.SQLITE_CORRUPT: "the file is damaged: stop all processes and restore a backup",
         sqlite3.SQLITE_NOMEM: "memory ran out",
     }
+    if code in _RIGHTS:
+        return StoreUnavailableError(f"{path}: {refusal(path, remedies[code])} ({error})")
     if code in remedies:
         return StoreUnavailableError(f"{path}: {remedies[code]} ({error})")
     return StoreError(f"{path}: {error}")

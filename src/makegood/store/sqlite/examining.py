@@ -5,10 +5,12 @@ import shutil
 import sqlite3
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+from makegood.glance import Glance, glanced, journal_mode, log_of
 from makegood.store.records import Finding
 from makegood.store.sqlite import upkeep
 from makegood.store.sqlite.connection import (
@@ -17,6 +19,7 @@ from makegood.store.sqlite.connection import (
     Connect,
     connect,
     filesystem,
+    is_damaged,
     translated,
     uri_of,
 )
@@ -92,23 +95,29 @@ def look(path: Path, open_connection: Connect) -> list[Finding]:
     if not path.exists():
         return found
     found.append(roomy(shutil.disk_usage(path.parent).free))
-    log = Path(f"{path.resolve()}-wal")
+    log = log_of(path)
     found.append(logged(log.stat().st_size if log.exists() else 0))
-    connection = open_connection(uri_of(path, create=False))
+    return found + glanced(path, partial(_kept, path, open_connection))
+
+
+def _kept(path: Path, open_connection: Connect, glance: Glance | None) -> list[Finding]:
+    """Examine what is in a file."""
     try:
-        mode = connection.execute("pragma journal_mode").fetchone()[0]
-        broken = [text for (text,) in connection.execute("pragma quick_check(20)") if text != "ok"]
+        with closing(
+            open_connection(uri_of(path, create=False) if glance is None else glance.uri())
+        ) as connection:
+            mode = journal_mode(connection, glance)
+            broken = [text for (text,) in connection.execute("pragma quick_check(20)") if text != "ok"]
     except sqlite3.DatabaseError as failure:
-        return [*found, Finding("file", "error", str(translated(failure, path)), "restore a backup")]
-    finally:
-        connection.close()
-    found.append(_ahead(mode))
-    if broken:
-        remedy = "stop all processes and restore a backup; then `makegood store restored`"
-        found += [Finding("file", "error", text, remedy) for text in broken]
-    else:
-        found.append(Finding("file", "ok", "its structure is sound"))
-    return found
+        if not is_damaged(
+            failure
+        ):  # its rights, its lock, the disk: what is said of them when the store is opened
+            raise
+        return [Finding("file", "error", str(translated(failure, path)), "then `makegood store restored`")]
+    if not broken:
+        return [_ahead(mode), Finding("file", "ok", "its structure is sound")]
+    remedy = "stop all processes and restore a backup; then `makegood store restored`"
+    return [_ahead(mode), *(Finding("file", "error", text, remedy) for text in broken)]
 
 
 def _ahead(mode: str) -> Finding:

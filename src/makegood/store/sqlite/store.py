@@ -3,12 +3,14 @@
 import asyncio
 import sqlite3
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import TypeVar, cast
 
 from makegood.clock import Clock, SystemClock
 from makegood.errors import StoreUnavailableError
+from makegood.glance import Glance, glanced, may_write
 from makegood.messages import Act, Answer, Message
 from makegood.store import migrations, records
 from makegood.store.ageing import Ageing
@@ -22,9 +24,8 @@ from makegood.store.sqlite.connection import (
     examine,
     fsync_folder,
     is_damaged,
-    set_up,
+    opened,
     translated,
-    uri_of,
 )
 from makegood.store.sqlite.examining import ExaminingVerbs
 from makegood.store.sqlite.joining import join, verify
@@ -83,7 +84,7 @@ class SQLiteStore(AlertVerbs, MessageVerbs, NoticeVerbs, ExaminingVerbs):
         self._bell: Bell | None = None
         self._listeners: dict[str, list[Callable[[], None]]] = {}
         self._poll_timer: asyncio.TimerHandle | None = None
-        self._data_version = -1
+        self._data_version = (0, -1)
         self._lookout = Lookout(self._read, self._seen)
 
     # Opening and closing
@@ -114,7 +115,8 @@ class SQLiteStore(AlertVerbs, MessageVerbs, NoticeVerbs, ExaminingVerbs):
         except BaseException:
             await self.close()
             raise
-        watched = bell.open()
+        # A folder for sockets that belongs to who only looks would keep the file's owner from having one.
+        watched = bell.open() if may_write(self._path) else None
         if watched is not None:
             loop.add_reader(watched, bell.answer)
         for topic in self._listeners:
@@ -123,27 +125,26 @@ class SQLiteStore(AlertVerbs, MessageVerbs, NoticeVerbs, ExaminingVerbs):
         self._plan_poll()
 
     def _line(self, name: str, loop: asyncio.AbstractEventLoop, *, busy: float, bell: Bell | None) -> Line:
+        glance = Glance(self._path) if bell is None else None
         line = self._make_line(
             name,
             self._path,
-            partial(self._opened, busy=busy, writes=bell is not None),
+            partial(self._opened, busy=busy, glance=glance),
             self._clock,
             loop,
             committed=bell.ring if bell is not None else None,
             announce=self._announce if bell is not None else None,
             writes=bell is not None,
             place=Place(self._path, self._main),
+            glance=glance,
         )
         line.start()
         return line
 
-    def _opened(
-        self, *, busy: float = _BUSY, create: bool = False, writes: bool = False
-    ) -> sqlite3.Connection:
-        connection = self._connect(uri_of(self._path, create=create))
+    def _opened(self, *, busy: float = _BUSY, glance: Glance | None = None) -> sqlite3.Connection:
+        connection = opened(self._path, self._connect, glance=glance)
         try:
-            set_up(connection, self._path, busy=_BUSY)
-            if writes:
+            if glance is None:
                 alike.install(connection, CHANGES)
             connection.execute(f"pragma busy_timeout = {round(busy * 1000)}")
         except BaseException:
@@ -165,27 +166,27 @@ class SQLiteStore(AlertVerbs, MessageVerbs, NoticeVerbs, ExaminingVerbs):
             if not migrate:
                 migrations.verify("sqlite", 0, f"{self._path} (no such file yet)")
             self._migrate()
-        connection = self._opened()
-        try:
-            version = upkeep.version(connection, str(self._path))
-            if migrate and version != migrations.needed("sqlite"):  # looked at without asking for the lock
-                self._migrate()
+
+        def look(glance: Glance | None) -> tuple[float, records.Identity]:
+            with closing(opened(self._path, self._connect, glance=glance)) as connection:
                 version = upkeep.version(connection, str(self._path))
-            migrations.verify("sqlite", version, str(self._path))
-            self._clock.shift = upkeep.agreed_clock(connection, self._clock.clock, looking=looking)
-            self._identity = upkeep.identity(connection)
-            self._main = number_of(str(self._path))
-        finally:
-            connection.close()
+                if migrate and version != migrations.needed(
+                    "sqlite"
+                ):  # looked at without asking for the lock
+                    self._migrate()
+                    version = upkeep.version(connection, str(self._path))
+                migrations.verify("sqlite", version, str(self._path))
+                shift = upkeep.agreed_clock(connection, self._clock.clock, looking=looking)
+                return shift, upkeep.identity(connection)
+
+        self._clock.shift, self._identity = glanced(self._path, look) if looking else look(None)
+        self._main = number_of(str(self._path))
 
     def _migrate(self) -> list[str]:
         examine(self._path)
         new = not self._path.exists()
-        connection = self._opened(create=True)
-        try:
+        with closing(opened(self._path, self._connect, create=True)) as connection:
             applied = upkeep.migrate(connection, self._path, self._clock.clock)
-        finally:
-            connection.close()
         if new:
             fsync_folder(self._path)
         return applied
@@ -271,9 +272,14 @@ class SQLiteStore(AlertVerbs, MessageVerbs, NoticeVerbs, ExaminingVerbs):
             self._plan_poll()
 
     def _looked(self, future: "asyncio.Future[int]") -> None:
-        if not future.cancelled() and future.exception() is None and future.result() != self._data_version:
-            self._data_version = future.result()
-            self._heard(None)
+        if not future.cancelled() and future.exception() is None and self._reader is not None:
+            version = (
+                self._reader.openings,
+                future.result(),
+            )  # numbers of two connections cannot be compared
+            if version != self._data_version:
+                self._data_version = version
+                self._heard(None)
         self._plan_poll()
 
     def _seen(self) -> None:
@@ -451,18 +457,18 @@ class SQLiteStore(AlertVerbs, MessageVerbs, NoticeVerbs, ExaminingVerbs):
     async def schema(self) -> records.SchemaStatus:
         """Return where the schema stands; the store need not be open."""
 
-        def look() -> records.SchemaStatus:
-            examine(self._path)
-            if not self._path.exists():
-                missing = [migration.name for migration in migrations.plan("sqlite", 0)]
-                return records.SchemaStatus("sqlite", 0, migrations.needed("sqlite"), missing)
-            connection = self._opened()
-            try:
+        def look(glance: Glance | None) -> records.SchemaStatus:
+            with closing(opened(self._path, self._connect, glance=glance)) as connection:
                 return upkeep.schema(connection, str(self._path))
-            finally:
-                connection.close()
 
-        return await self._apart(look)
+        def there() -> records.SchemaStatus:
+            examine(self._path)
+            if self._path.exists():
+                return glanced(self._path, look)
+            missing = [migration.name for migration in migrations.plan("sqlite", 0)]
+            return records.SchemaStatus("sqlite", 0, migrations.needed("sqlite"), missing)
+
+        return await self._apart(there)
 
     async def migrate(self) -> list[str]:
         """Apply missing migrations; the store need not be open."""
@@ -471,20 +477,20 @@ class SQLiteStore(AlertVerbs, MessageVerbs, NoticeVerbs, ExaminingVerbs):
     async def check(self) -> list[str]:
         """Verify integrity and durability settings; the store need not be open."""
 
-        def look() -> list[str]:
-            examine(self._path)
-            connection = self._connect(uri_of(self._path, create=False))
+        def look(glance: Glance | None) -> list[str]:
             try:
-                set_up(connection, self._path, busy=_BUSY)
-                return upkeep.check(connection, self._path)
+                with closing(opened(self._path, self._connect, glance=glance)) as connection:
+                    return upkeep.check(connection, self._path, glance)
             except sqlite3.DatabaseError as failure:
                 if not is_damaged(failure):
                     raise
                 return [str(translated(failure, self._path))]
-            finally:
-                connection.close()
 
-        return await self._apart(look)
+        def there() -> list[str]:
+            examine(self._path)
+            return glanced(self._path, look)
+
+        return await self._apart(there)
 
 
 def _data_version(tx: Transaction) -> int:

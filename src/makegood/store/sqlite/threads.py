@@ -25,6 +25,7 @@ from typing import Any
 
 from makegood.clock import Clock
 from makegood.errors import StoreError, StoreUnavailableError
+from makegood.glance import TIMES, Glance, restless
 from makegood.store.rows import Interner
 from makegood.store.sqlite.connection import is_broken, is_busy, translated
 from makegood.store.sqlite.place import Place
@@ -90,6 +91,8 @@ class Line:
     announce: Callable[[set[str]], None] | None = None
     writes: bool = True
     place: Place | None = None
+    glance: Glance | None = None
+    openings: int = 0
     _asked: list[Operation] = field(default_factory=list)
     _queue: queue.SimpleQueue[list[Operation] | None] = field(default_factory=queue.SimpleQueue)
     _thread: threading.Thread | None = None
@@ -155,7 +158,7 @@ class Line:
     def _perform(self, operations: list[Operation]) -> None:
         if not self.writes:
             for operation in operations:
-                self._read(operation)
+                self._look(operation)
                 self._hand_back([operation], set())
             return
         topics: set[str] = set()
@@ -270,7 +273,17 @@ class Line:
             for operation in group:
                 self._do(tx, [operation], alone=False)
 
+    def _look(self, operation: Operation) -> None:
+        """Read, and read again what may be half of one state and half of another (see ``glance``)."""
+        for _ in range(TIMES):
+            self._read(operation)
+            if self.glance is None or not self.glance.again(failed=operation.error is not None):
+                return
+            self._drop()
+        operation.error = restless(self.path)
+
     def _read(self, operation: Operation) -> None:
+        operation.error = None
         try:
             connection = self._connect()
             connection.execute("begin")
@@ -308,6 +321,7 @@ class Line:
         place = self.place
         if self._connection is None:
             self._connection = self.opened()
+            self.openings += 1
             if place is not None:
                 place.opened()
         if place is not None:
@@ -334,6 +348,8 @@ class Line:
                 connection.close()
             except sqlite3.Error:
                 _log.exception("%s: a connection could not be closed", self.path)
+        if self.glance is not None:
+            self.glance.release()
 
     def _ours(self, failure: BaseException) -> BaseException:
         if isinstance(failure, sqlite3.Error):

@@ -7,6 +7,7 @@ import msgspec
 
 from makegood.clock import Clock
 from makegood.errors import SchemaMismatchError
+from makegood.glance import Glance, journal_mode
 from makegood.store import migrations
 from makegood.store.records import Figures, Identity, NodeInfo, NodeView, SchemaStatus
 from makegood.store.sqlite.connection import is_busy
@@ -234,14 +235,14 @@ def _statements(sql: str) -> list[str]:
     return found
 
 
-def check(connection: sqlite3.Connection, path: Path) -> list[str]:
-    """Verify the file and the settings that durability needs; returns findings."""
+def check(connection: sqlite3.Connection, path: Path, glance: Glance | None) -> list[str]:
+    """Verify the file and the settings that durability needs; returns findings. ``glance``: how the connection was opened."""
     findings = [
         f"{path}: {found}; stop all processes and restore a backup"
         for (found,) in connection.execute("pragma quick_check(20)")
         if found != "ok"
     ]
-    mode = connection.execute("pragma journal_mode").fetchone()[0]
+    mode = journal_mode(connection, glance)
     if mode != "wal":
         findings.append(f"{path}: journal_mode is {mode}, it must be wal: `pragma journal_mode = wal`")
     wanted = migrations.needed("sqlite")
