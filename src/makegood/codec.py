@@ -127,13 +127,15 @@ def decode(data: bytes, annotation: Any, what: str = "the value") -> Any:
     read = decoder(Any if annotation is None else annotation, what)
     try:
         return read(data)
-    except msgspec.MsgspecError as wrong:
-        raise PayloadError(f"{what} does not fit {shown(annotation)}: {_said(wrong)}") from wrong
+    except Exception as wrong:  # what msgspec passes on of a class's own __post_init__ may be anything
+        raise PayloadError(f"{what} does not fit {shown(annotation)}: {said(wrong)}") from wrong
 
 
-def _said(wrong: msgspec.MsgspecError) -> str:
+def said(wrong: Exception) -> str:
     """Return what is wrong and where, without the value: it does not belong into logs."""
-    return _SHOWN_VALUE.sub(r"\1", str(wrong))
+    if isinstance(wrong, msgspec.MsgspecError):
+        return _SHOWN_VALUE.sub(r"\1", str(wrong))
+    return f"{type(wrong).__name__}: {wrong}"
 
 
 def check_fits(data: bytes, annotation: Any, value: object, what: str) -> None:
@@ -141,9 +143,11 @@ def check_fits(data: bytes, annotation: Any, value: object, what: str) -> None:
     __tracebackhide__ = True
     try:
         decoder(annotation, what)(data)
-    except msgspec.MsgspecError as wrong:
+    except DefinitionError:
+        raise
+    except Exception as wrong:  # noqa: BLE001 - see ``decode``
         raise PayloadError(
-            f"{what} is {type(value).__name__}, its annotation says {shown(annotation)}: {_said(wrong)}"
+            f"{what} is {type(value).__name__}, its annotation says {shown(annotation)}: {said(wrong)}"
         ) from None
 
 
