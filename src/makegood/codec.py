@@ -19,6 +19,7 @@ import msgspec
 
 from makegood.defaults import completer
 from makegood.errors import DefinitionError, MakegoodError, MissingValueError, PayloadError
+from makegood.keeping import check_kept, doubt, is_model
 
 PAYLOAD_LIMIT = 1 << 20
 """Default limit of one payload (an input, the arguments of a step, a result) as JSON, in bytes."""
@@ -185,8 +186,8 @@ def shown(annotation: Any) -> str:
 
 def _plain(value: object) -> object:
     """Return what to write for an object that msgspec does not know: a pydantic model, a text or number of a class of its own."""
-    if callable(getattr(type(value), "model_dump", None)) and hasattr(type(value), "model_validate_json"):
-        return value.model_dump(mode="json", by_alias=True)  # type: ignore[attr-defined]  # asked just before
+    if is_model(type(value)):
+        return _dumped(value)
     for base, exact in _EXACT:
         if isinstance(value, base):
             return exact(value)
@@ -198,6 +199,17 @@ _EXACT: tuple[tuple[type, Callable[[Any], object]], ...] = (
     (int, int.__int__),
     (float, float.__float__),
 )
+
+
+def _dumped(model: Any) -> object:
+    """Return what to write for a pydantic model. Raises ``ValueError`` when it would not be the same afterwards."""
+    cls: Any = type(model)
+    data: object = model.model_dump(mode="json", by_alias=True)
+    if (doubted := doubt(cls)) != "":
+        back = _validated(cls.model_validate_json, msgspec.json.encode(data))
+        if doubted == "values":
+            check_kept(model, back)
+    return data
 
 
 def _rebuilt(annotation: Any, value: object) -> object:

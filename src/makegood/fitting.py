@@ -11,6 +11,7 @@ from typing import Any, NotRequired, TypedDict
 from makegood.answers import Happened, NotHappened
 from makegood.codec import decoder, shown
 from makegood.errors import DefinitionError
+from makegood.keeping import refuse_hidden
 from makegood.parameters import EMPTY, Parameters, certain, hints, members, signature, takes
 from makegood.task import Doing
 
@@ -96,6 +97,9 @@ class Fitting:
             self._compare(found, own, where)
             _compare_answer(found.get("return", Any), returns, where)
             wants["probe"], probe = self._taken(own, self.probe, where)
+        for name, annotation in own.items():
+            what = "result" if name == "return" else f"parameter {name}"
+            refuse_hidden(annotation, f"the {what} of {self._where}")
         result = decoder(returns, f"the result of {self._where}")
         args = self._arguments(own, wants["do"])
         return Fitted(own, returns, result, args, undo, probe, wants)

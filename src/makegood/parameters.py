@@ -205,8 +205,8 @@ def _certain(want: Any, given: type) -> bool:
     if want is given and (given in _CLOSED or issubclass(given, enum.Enum)):
         return True
     return _protocol(want) or (
-        hasattr(want, "model_validate_json") and issubclass(given, want)
-    )  # pydantic has looked
+        want is given and hasattr(want, "model_validate_json")
+    )  # pydantic has looked; a subclass may have more than this class reads
 
 
 def _protocol(cls: type) -> bool:

@@ -26,6 +26,7 @@ from makegood.errors import (
 )
 from makegood.following import NO_TRAIL, literals
 from makegood.ids import checked_name
+from makegood.keeping import refuse_hidden
 from makegood.parameters import certain, hints, names_around, signature
 from makegood.planning import Planning
 from makegood.policy import Retry
@@ -181,11 +182,23 @@ class Workflow(Generic[P, R]):
         check_source(fn, _MAKERS, self.address)
         self._names = names_around()
         self._hints: dict[str, Any] | None = None
+        self._refuse_unkept()
         self._sure: dict[tuple[int, type], bool] = {}
         functools.update_wrapper(self, fn, updated=())
 
     def __repr__(self) -> str:
         return f"<workflow {self.address}>"
+
+    def _refuse_unkept(self) -> None:
+        """Raise ``DefinitionError`` for annotations whose JSON does not keep what they hold, as far as they can be evaluated by now."""
+        try:
+            self._annotation("return")
+        except DefinitionError:  # it names what is defined further down: values decide
+            return
+        for name, annotation in (self._hints or {}).items():
+            refuse_hidden(
+                annotation, f"the {'result' if name == 'return' else f'input {name}'} of {self.address}"
+            )
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Inside another workflow: record its steps there. Anywhere else: raise ``DefinitionError``."""
