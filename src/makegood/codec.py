@@ -49,9 +49,18 @@ def encode(value: object, *, limit: int = PAYLOAD_LIMIT, what: str = "the value"
 
 
 def canonical(value: object, *, what: str = "the value") -> bytes:
-    """Return ``value`` as JSON that is the same whatever the order of its dicts and sets; raises ``PayloadError``."""
+    """Return ``value`` as JSON that is the same whatever the order of its dicts and sets; raises ``PayloadError``.
+
+    >>> canonical({2: "b", 10: "a"})
+    b'{"10":"a","2":"b"}'
+    """
     try:
-        return _encode_sorted(value)
+        try:
+            return _encode_sorted(value)
+        except TypeError:  # msgspec sorts only what is a text: keys are made texts before
+            return _encode_sorted(
+                msgspec.to_builtins(value, str_keys=True, order="deterministic", enc_hook=_plain)
+            )
     except Exception as wrong:
         raise _unfit(wrong, what) from wrong
 
