@@ -9,15 +9,17 @@ user wrote is decoded, let alone changed, on its way from one step to the next. 
 the path down to it is decoded; what is found there is passed on as it was written.
 """
 
+import collections
 import functools
 import math
+import pathlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from makegood.defaults import completer
+from makegood.defaults import completer, parts
 from makegood.errors import DefinitionError, MakegoodError, MissingValueError, PayloadError
 from makegood.keeping import check_kept, doubt, is_model
 
@@ -176,7 +178,9 @@ def decoder(annotation: Any, what: str) -> Callable[[bytes], Any]:
 @functools.lru_cache(maxsize=512)
 def _decoder(annotation: Any) -> Callable[[bytes], Any]:
     read = msgspec.json.Decoder(annotation, dec_hook=_rebuilt).decode
-    complete = completer(msgspec.inspect.type_info(annotation))
+    kind = msgspec.inspect.type_info(annotation)
+    _refuse_unread(kind)
+    complete = completer(kind)
     if complete is None:
         return read
 
@@ -186,6 +190,17 @@ def _decoder(annotation: Any) -> Callable[[bytes], Any]:
         return value
 
     return whole
+
+
+def _refuse_unread(kind: msgspec.inspect.Type) -> None:
+    """Raise ``TypeError`` for a type with a class in it of which ``_rebuilt`` can make no value."""
+    for part in parts(kind):
+        if isinstance(part, msgspec.inspect.CustomType):
+            cls = part.cls
+            if not (cls is object or is_model(cls) or issubclass(cls, tuple(base for base, _ in _EXACT))):
+                raise TypeError(
+                    f"{shown(cls)} is none of the types that are kept; {_INSTEAD.get(cls, _OTHERWISE)}"
+                )
 
 
 def shown(annotation: Any) -> str:
@@ -221,8 +236,23 @@ def _dumped(model: Any) -> object:
     return data
 
 
+_OTHERWISE = "write a dataclass, a TypedDict or what JSON has, and make the other of it in the action"
+_INSTEAD: Mapping[type, str] = {
+    collections.Counter: "write dict[str, int]",
+    collections.OrderedDict: "write dict[...], which keeps its order too",
+    collections.defaultdict: "write dict[...]",
+    collections.deque: "write list[...]",
+    collections.abc.Iterable: "write Sequence[...] or list[...]: it is kept as a whole",
+    collections.abc.Iterator: "write list[...]: it is kept as a whole",
+    range: "write list[int]",
+    pathlib.Path: "write str, and make the Path of it in the action",
+}
+
+
 def _rebuilt(annotation: Any, value: object) -> object:
     """Return an instance of a class that msgspec does not know; what this raises, msgspec wraps with the place."""
+    if annotation is object:
+        return value
     if callable(validate := getattr(annotation, "model_validate_json", None)):
         return _validated(validate, msgspec.json.encode(value))
     bases = [base for base, _ in _EXACT if base in getattr(annotation, "__mro__", ())]

@@ -12,7 +12,7 @@ from makegood.answers import Happened, NotHappened
 from makegood.codec import decoder, shown
 from makegood.errors import DefinitionError
 from makegood.keeping import refuse_hidden
-from makegood.parameters import EMPTY, Parameters, certain, hints, members, signature, takes
+from makegood.parameters import EMPTY, Parameters, certain, constrained, hints, members, signature, takes
 from makegood.task import Doing
 
 Function = Callable[..., Any]
@@ -41,7 +41,8 @@ class Fitted:
         """Return whether values of this type fit a parameter, as far as the type tells; False: they hardly do."""
         known = self._sure.get((name, given))
         if known is None:
-            known = self._sure[name, given] = takes(self.annotations.get(name, Any), given)
+            annotation = self.annotations.get(name, Any)
+            known = self._sure[name, given] = takes(annotation, given) and not constrained(annotation)
         return known
 
     def always(self, name: str, given: type) -> bool:
