@@ -201,7 +201,7 @@ class Workflow(Generic[P, R]):
             )
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Inside another workflow: record its steps there. Anywhere else: raise ``DefinitionError``."""
+        """Inside another workflow: record its steps there, under that one's options. Anywhere else: raise ``DefinitionError``."""
         planning = RECORDER.get()
         if not isinstance(planning, Planning):
             raise DefinitionError(
@@ -272,7 +272,13 @@ class Workflow(Generic[P, R]):
         try:
             bound = self._signature.bind(*args, **kwargs)
         except TypeError as wrong:
-            raise DefinitionError(f"{self.address}{self._signature}: {wrong}") from None
+            named = [p.name for p in self._signature.parameters.values() if p.kind is p.KEYWORD_ONLY]
+            how = (
+                f"; what is after the * goes by name: submit({self.name}.plan({named[0]}=...))"
+                if named
+                else ""
+            )
+            raise DefinitionError(f"{self.address}{self._signature}: {wrong}{how}") from None
         bound.apply_defaults()
         return bound.args, bound.kwargs
 
@@ -394,7 +400,7 @@ class App:
         - ``undo_within``: an undo that takes longer raises an alert.
         - ``name``: instead of the function's; ``formerly``: names it had.
 
-        Raises ``DefinitionError``, saying what to write instead.
+        They are those of a task: called inside another workflow, its steps run under that one's. Raises ``DefinitionError``, saying what to write instead.
         """
 
         def declare(fn: Any) -> Any:
