@@ -17,7 +17,7 @@ from makegood.codec import check_fits, encode
 from makegood.declaration import Action, Agent
 from makegood.errors import DefinitionError, PayloadError
 from makegood.parameters import certain, takes
-from makegood.workflow import App, Workflow
+from makegood.workflow import App, Workflow, when
 
 
 @dataclass
@@ -188,6 +188,64 @@ def test_an_input_is_held_to_the_limits_of_the_action_that_it_is_given_to() -> N
     assert [flow.plan(amount).inputs for amount in (4, 5)] == [(b"4",), (b"5",)]
     with pytest.raises(PayloadError, match=r"small in step count of shop\.run is int, .*Expected `int` <= 5"):
         flow.plan(6)
+
+
+@pytest.mark.parametrize(
+    ("annotation", "good", "bad"),
+    [
+        (list[int], [1], ["a"]),
+        (Order, Order("o", [1]), any_(Order, 5, [])),
+        (dict[str, int], {"a": 1}, {"a": None}),
+    ],
+)
+def test_an_input_is_held_to_what_the_action_says_that_it_is_given_to(
+    annotation: Any, good: Any, bad: Any
+) -> None:
+    """A workflow may say less of its input, or nothing. Also when the same plan was made before, and when only the first of two calls was."""
+    app = App("shop")
+    desk = app.agent("desk")
+
+    def use(thing):  # type: ignore[no-untyped-def]  # noqa: ANN001
+        return None
+
+    use.__annotations__ = {"thing": annotation}
+    action = desk.action(complete_within=1, undo=NOTHING)(use)
+    told = r"^thing in step use of shop\.run is .*, its annotation says "
+
+    def run(thing, twice=False):  # type: ignore[no-untyped-def]  # noqa: ANN001
+        action(thing)
+        if twice:
+            action(thing)
+
+    def one(thing):  # type: ignore[no-untyped-def]  # noqa: ANN001
+        return [when(action(thing) == 1, then=lambda: action(thing))]
+
+    for fn in (run, one):
+        flow = app.workflow(fn)
+        with pytest.raises(PayloadError, match=told.replace("run", fn.__name__)):
+            flow.plan(bad)
+        assert [flow.plan(good).inputs[0] for _ in range(3)] == [encode(good)] * 3
+        with pytest.raises(PayloadError, match=told.replace("run", fn.__name__)):
+            flow.plan(bad)
+    twice: Workflow[..., Any] = app.workflows["run"]
+    assert len(twice.plan(good, twice=True).steps) == 2
+    with pytest.raises(PayloadError, match=told):
+        twice.plan(bad, twice=True)
+
+
+def test_an_input_by_name_is_held_to_its_annotation() -> None:
+    """As one by position is."""
+    app = App("shop")
+
+    @app.workflow
+    def run(n: int, *, many: list[int]) -> int:
+        return n
+
+    assert run.plan(1, many=[2]).inputs == (b"1", b"[2]")
+    with pytest.raises(
+        PayloadError, match=r"the input many of shop\.run is list, its annotation says list\[int\]"
+    ):
+        run.plan(1, many=["a"])  # type: ignore[list-item]  # as a program without a type checker does
 
 
 @pytest.mark.parametrize(("annotation", "value"), FITS + UNFIT)
