@@ -9,16 +9,19 @@ user wrote is decoded, let alone changed, on its way from one step to the next. 
 the path down to it is decoded; what is found there is passed on as it was written.
 """
 
+import collections
 import functools
 import math
+import pathlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from makegood.defaults import completer
+from makegood.defaults import completer, parts
 from makegood.errors import DefinitionError, MakegoodError, MissingValueError, PayloadError
+from makegood.keeping import check_kept, doubt, is_model
 
 PAYLOAD_LIMIT = 1 << 20
 """Default limit of one payload (an input, the arguments of a step, a result) as JSON, in bytes."""
@@ -48,9 +51,18 @@ def encode(value: object, *, limit: int = PAYLOAD_LIMIT, what: str = "the value"
 
 
 def canonical(value: object, *, what: str = "the value") -> bytes:
-    """Return ``value`` as JSON that is the same whatever the order of its dicts and sets; raises ``PayloadError``."""
+    """Return ``value`` as JSON that is the same whatever the order of its dicts and sets; raises ``PayloadError``.
+
+    >>> canonical({2: "b", 10: "a"})
+    b'{"10":"a","2":"b"}'
+    """
     try:
-        return _encode_sorted(value)
+        try:
+            return _encode_sorted(value)
+        except TypeError:  # msgspec sorts only what is a text: keys are made texts before
+            return _encode_sorted(
+                msgspec.to_builtins(value, str_keys=True, order="deterministic", enc_hook=_plain)
+            )
     except Exception as wrong:
         raise _unfit(wrong, what) from wrong
 
@@ -127,13 +139,15 @@ def decode(data: bytes, annotation: Any, what: str = "the value") -> Any:
     read = decoder(Any if annotation is None else annotation, what)
     try:
         return read(data)
-    except msgspec.MsgspecError as wrong:
-        raise PayloadError(f"{what} does not fit {shown(annotation)}: {_said(wrong)}") from wrong
+    except Exception as wrong:  # what msgspec passes on of a class's own __post_init__ may be anything
+        raise PayloadError(f"{what} does not fit {shown(annotation)}: {said(wrong)}") from wrong
 
 
-def _said(wrong: msgspec.MsgspecError) -> str:
+def said(wrong: Exception) -> str:
     """Return what is wrong and where, without the value: it does not belong into logs."""
-    return _SHOWN_VALUE.sub(r"\1", str(wrong))
+    if isinstance(wrong, msgspec.MsgspecError):
+        return _SHOWN_VALUE.sub(r"\1", str(wrong))
+    return f"{type(wrong).__name__}: {wrong}"
 
 
 def check_fits(data: bytes, annotation: Any, value: object, what: str) -> None:
@@ -141,9 +155,11 @@ def check_fits(data: bytes, annotation: Any, value: object, what: str) -> None:
     __tracebackhide__ = True
     try:
         decoder(annotation, what)(data)
-    except msgspec.MsgspecError as wrong:
+    except DefinitionError:
+        raise
+    except Exception as wrong:  # noqa: BLE001 - see ``decode``
         raise PayloadError(
-            f"{what} is {type(value).__name__}, its annotation says {shown(annotation)}: {_said(wrong)}"
+            f"{what} is {type(value).__name__}, its annotation says {shown(annotation)}: {said(wrong)}"
         ) from None
 
 
@@ -162,7 +178,9 @@ def decoder(annotation: Any, what: str) -> Callable[[bytes], Any]:
 @functools.lru_cache(maxsize=512)
 def _decoder(annotation: Any) -> Callable[[bytes], Any]:
     read = msgspec.json.Decoder(annotation, dec_hook=_rebuilt).decode
-    complete = completer(msgspec.inspect.type_info(annotation))
+    kind = msgspec.inspect.type_info(annotation)
+    _refuse_unread(kind)
+    complete = completer(kind)
     if complete is None:
         return read
 
@@ -174,6 +192,17 @@ def _decoder(annotation: Any) -> Callable[[bytes], Any]:
     return whole
 
 
+def _refuse_unread(kind: msgspec.inspect.Type) -> None:
+    """Raise ``TypeError`` for a type with a class in it of which ``_rebuilt`` can make no value."""
+    for part in parts(kind):
+        if isinstance(part, msgspec.inspect.CustomType):
+            cls = part.cls
+            if not (cls is object or is_model(cls) or issubclass(cls, tuple(base for base, _ in _EXACT))):
+                raise TypeError(
+                    f"{shown(cls)} is none of the types that are kept; {_INSTEAD.get(cls, _OTHERWISE)}"
+                )
+
+
 def shown(annotation: Any) -> str:
     """Return an annotation the way people write it."""
     return annotation.__name__ if isinstance(annotation, type) else str(annotation).replace("typing.", "")
@@ -181,8 +210,8 @@ def shown(annotation: Any) -> str:
 
 def _plain(value: object) -> object:
     """Return what to write for an object that msgspec does not know: a pydantic model, a text or number of a class of its own."""
-    if callable(getattr(type(value), "model_dump", None)) and hasattr(type(value), "model_validate_json"):
-        return value.model_dump(mode="json", by_alias=True)  # type: ignore[attr-defined]  # asked just before
+    if is_model(type(value)):
+        return _dumped(value)
     for base, exact in _EXACT:
         if isinstance(value, base):
             return exact(value)
@@ -196,8 +225,34 @@ _EXACT: tuple[tuple[type, Callable[[Any], object]], ...] = (
 )
 
 
+def _dumped(model: Any) -> object:
+    """Return what to write for a pydantic model. Raises ``ValueError`` when it would not be the same afterwards."""
+    cls: Any = type(model)
+    data: object = model.model_dump(mode="json", by_alias=True)
+    if (doubted := doubt(cls)) != "":
+        back = _validated(cls.model_validate_json, msgspec.json.encode(data))
+        if doubted == "values":
+            check_kept(model, back)
+    return data
+
+
+_OTHERWISE = "write a dataclass, a TypedDict or what JSON has, and make the other of it in the action"
+_INSTEAD: Mapping[type, str] = {
+    collections.Counter: "write dict[str, int]",
+    collections.OrderedDict: "write dict[...], which keeps its order too",
+    collections.defaultdict: "write dict[...]",
+    collections.deque: "write list[...]",
+    collections.abc.Iterable: "write Sequence[...] or list[...]: it is kept as a whole",
+    collections.abc.Iterator: "write list[...]: it is kept as a whole",
+    range: "write list[int]",
+    pathlib.Path: "write str, and make the Path of it in the action",
+}
+
+
 def _rebuilt(annotation: Any, value: object) -> object:
     """Return an instance of a class that msgspec does not know; what this raises, msgspec wraps with the place."""
+    if annotation is object:
+        return value
     if callable(validate := getattr(annotation, "model_validate_json", None)):
         return _validated(validate, msgspec.json.encode(value))
     bases = [base for base, _ in _EXACT if base in getattr(annotation, "__mro__", ())]

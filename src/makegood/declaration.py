@@ -15,11 +15,9 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextvars import ContextVar
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar, overload
 
-import msgspec
-
 from makegood.answers import NOT_HAPPENED, NOTHING, Happened, NotHappened, Nothing
 from makegood.breaker import Breaker
-from makegood.codec import PAYLOAD_LIMIT, check_fits, encode
+from makegood.codec import PAYLOAD_LIMIT, check_fits, encode, said
 from makegood.durations import Duration, seconds
 from makegood.errors import DefinitionError, DuplicateNameError, PayloadError
 from makegood.fitting import Fitted, Fitting
@@ -257,6 +255,11 @@ class Action(Generic[P, R]):
         return self._functions.undo is not None
 
     @property
+    def probed(self) -> bool:
+        """Whether there is a probe to run."""
+        return self._functions.probe is not None
+
+    @property
     def policy(self) -> Policy:
         """What the rules need to know; written into each step."""
         if self._policy is None:
@@ -318,8 +321,10 @@ class Action(Generic[P, R]):
                 return functions.undo, kwargs
             if request.doing == "probe" and functions.probe is not None and fitted.probe is not None:
                 return functions.probe, fitted.probe(request.args)
-        except (msgspec.MsgspecError, DefinitionError) as wrong:
+        except DefinitionError as wrong:
             raise PayloadError(f"the {request.doing} of {self.address}: {wrong}") from wrong
+        except Exception as wrong:  # a class's own __post_init__ may raise anything
+            raise PayloadError(f"the {request.doing} of {self.address}: {said(wrong)}") from wrong
         raise PayloadError(f"{self.address} declares no {request.doing} any more: declare it again")
 
     def encoded(self, value: object) -> bytes:
@@ -340,10 +345,11 @@ class Action(Generic[P, R]):
 
     def decoded(self, value: bytes) -> Any:
         """Return a result of this action from its JSON; raises ``PayloadError`` when it does not fit."""
+        fitted = self._fitted or self.fitted()
         try:
-            return (self._fitted or self.fitted()).result(value)
-        except msgspec.MsgspecError as wrong:
-            raise PayloadError(f"{self._result}: {wrong}") from wrong
+            return fitted.result(value)
+        except Exception as wrong:  # see ``prepared``
+            raise PayloadError(f"{self._result}: {said(wrong)}") from wrong
 
 
 class AsyncAction(Action[P, R]):

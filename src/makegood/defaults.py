@@ -6,7 +6,7 @@ What has to be looked at is worked out once per annotation; a value costs only t
 """
 
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from msgspec import inspect as kinds
@@ -39,20 +39,24 @@ def completer(kind: kinds.Type) -> Completer | None:
     return complete
 
 
-def _left_open(kind: kinds.Type) -> bool:
-    """Return whether values of this type may hold dataclasses with defaults that are left to the class."""
+def parts(kind: kinds.Type) -> Iterator[kinds.Type]:
+    """Yield a type and all that are in it, each once."""
     seen: dict[int, object] = {}
     todo: list[object] = [kind]
     while todo:
         part = todo.pop()
-        if isinstance(part, kinds.DataclassType) and _defaults(part):
-            return True
         if isinstance(part, list | tuple):
             todo.extend(part)
         elif isinstance(part, kinds.Type | kinds.Field) and id(part) not in seen:
             seen[id(part)] = part
+            if isinstance(part, kinds.Type):
+                yield part
             todo.extend(getattr(part, name) for name in part.__struct_fields__)
-    return False
+
+
+def _left_open(kind: kinds.Type) -> bool:
+    """Return whether values of this type may hold dataclasses with defaults that are left to the class."""
+    return any(isinstance(part, kinds.DataclassType) and _defaults(part) for part in parts(kind))
 
 
 def _defaults(kind: kinds.DataclassType) -> list[tuple[str, Any]]:

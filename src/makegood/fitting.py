@@ -11,7 +11,9 @@ from typing import Any, NotRequired, TypedDict
 from makegood.answers import Happened, NotHappened
 from makegood.codec import decoder, shown
 from makegood.errors import DefinitionError
-from makegood.parameters import Parameters, certain, hints, members, signature, takes
+from makegood.keeping import refuse_hidden
+from makegood.parameters import EMPTY, Parameters, certain, constrained, hints, members, signature, takes
+from makegood.task import Doing
 
 Function = Callable[..., Any]
 Arguments = Callable[[bytes], dict[str, Any]]
@@ -21,7 +23,8 @@ Arguments = Callable[[bytes], dict[str, Any]]
 @dataclass(frozen=True, slots=True)
 class Fitted:
     """What an action needs to run. ``returns`` is the result's annotation, ``Any`` without one; ``annotations`` are all of them,
-    by parameter and "return".
+    by parameter and "return". ``wants``: the parameters of the action that it, its undo and its probe take, and
+    whether each must be there.
     """
 
     annotations: Mapping[str, Any]
@@ -30,6 +33,7 @@ class Fitted:
     args: Arguments
     undo: Arguments | None
     probe: Arguments | None
+    wants: Mapping[Doing, Mapping[str, bool]]
     _sure: dict[tuple[str, type], bool] = field(default_factory=dict)
     _certain: dict[tuple[str, type], bool] = field(default_factory=dict)
 
@@ -37,7 +41,8 @@ class Fitted:
         """Return whether values of this type fit a parameter, as far as the type tells; False: they hardly do."""
         known = self._sure.get((name, given))
         if known is None:
-            known = self._sure[name, given] = takes(self.annotations.get(name, Any), given)
+            annotation = self.annotations.get(name, Any)
+            known = self._sure[name, given] = takes(annotation, given) and not constrained(annotation)
         return known
 
     def always(self, name: str, given: type) -> bool:
@@ -77,31 +82,51 @@ class Fitting:
         own = hints(self.fn, names, self._where)
         returns = own.get("return", Any)
         undo = probe = None
+        parameters = self._parameters
+        wants: dict[Doing, Mapping[str, bool]] = {
+            "do": {name: name not in parameters.defaults for name in parameters.names}
+        }
         if self.undo is not None:
             where = f"the undo of {self._where}"
             found = hints(self.undo, names, where)
             self._compare(found, own, where)
             self._compare_result(found.get("result", Any), returns, where)
-            undo = self._arguments(own, set(signature(self.undo, where).parameters) - {"result"})
+            wants["undo"], undo = self._taken(own, self.undo, where)
         if self.probe is not None:
             where = f"the probe of {self._where}"
             found = hints(self.probe, names, where)
             self._compare(found, own, where)
             _compare_answer(found.get("return", Any), returns, where)
-            probe = self._arguments(own, set(signature(self.probe, where).parameters))
+            wants["probe"], probe = self._taken(own, self.probe, where)
+        for name, annotation in own.items():
+            what = "result" if name == "return" else f"parameter {name}"
+            refuse_hidden(annotation, f"the {what} of {self._where}")
         result = decoder(returns, f"the result of {self._where}")
-        return Fitted(own, returns, result, self._arguments(own, set(self._parameters.names)), undo, probe)
+        args = self._arguments(own, wants["do"])
+        return Fitted(own, returns, result, args, undo, probe, wants)
 
-    def _arguments(self, own: Mapping[str, Any], wanted: set[str]) -> Arguments:
-        """Return what decodes the wanted arguments; those with a default may be missing, others are passed over."""
+    def _arguments(self, own: Mapping[str, Any], wanted: Mapping[str, bool]) -> Arguments:
+        """Return what decodes the wanted arguments; some must be there, others are passed over."""
         fields: dict[str, Any] = {}
-        for name in self._parameters.names:
-            if name in wanted:
-                annotation = own.get(name, Any)
-                decoder(annotation, f"the parameter {name} of {self._where}")  # names it when it cannot be
-                fields[name] = NotRequired[annotation] if name in self._parameters.defaults else annotation
+        for name, needed in wanted.items():
+            annotation = own.get(name, Any)
+            decoder(annotation, f"the parameter {name} of {self._where}")  # names it when it cannot be
+            fields[name] = annotation if needed else NotRequired[annotation]
         make: Any = TypedDict
         return decoder(make(self._name, fields), self._where)
+
+    def _taken(
+        self, own: Mapping[str, Any], fn: Function, where: str
+    ) -> tuple[Mapping[str, bool], Arguments]:
+        """Return the parameters of the action that its undo or probe takes, and what decodes them. A step that was submitted before the
+        action had a parameter does not name it: then the function's own default counts, or else the action's.
+        """
+        taken, defaults = signature(fn, where).parameters, self._parameters.defaults
+        bare = [name for name in self._parameters.names if name in taken and taken[name].default is EMPTY]
+        left = {name: defaults[name] for name in bare if name in defaults}
+        wanted = {name: name in bare and name not in left for name in self._parameters.names if name in taken}
+        read = self._arguments(own, wanted)
+        return wanted, (lambda data: {**left, **read(data)}) if left else read
 
     def _compare(self, wanted: Mapping[str, Any], given: Mapping[str, Any], where: str) -> None:
         for name, annotation in wanted.items():

@@ -21,6 +21,14 @@ from makegood.task import StepPlan, Template
 NOTHING = -2
 
 
+class Demand(msgspec.Struct, frozen=True):
+    """What an action asks of the input at a place that it is given, beyond its type; ``what`` names it in messages."""
+
+    place: int
+    annotation: Any
+    what: str
+
+
 class Called(msgspec.Struct, frozen=True):
     """A call of an action. ``places``: where its arguments are among the inputs and, after them, the promises given out so far, or
     ``~n`` for ``constants[n]``; ``names``: those of the arguments given by name, which come last; ``needs``: serials.
@@ -34,6 +42,7 @@ class Called(msgspec.Struct, frozen=True):
     returns: Any
     needs: tuple[int, ...]
     constants: tuple[object, ...] = ()
+    demands: tuple[Demand, ...] = ()
 
 
 class Together(msgspec.Struct, frozen=True):
@@ -45,7 +54,7 @@ class Together(msgspec.Struct, frozen=True):
 class Trail(msgspec.Struct, frozen=True):
     """What an earlier run with inputs of these ``kinds`` recorded, call by call, and the plan that it led to. ``end``: the serial of
     the step whose result it returned, ``NOTHING`` for none, -1 for anything else. ``constants``: what of the arguments was written in
-    the function, by ``id``.
+    the function, by ``id``. ``demands``: what the inputs are to be held to beyond the workflow's own annotations.
     """
 
     kinds: tuple[type, ...]
@@ -55,6 +64,7 @@ class Trail(msgspec.Struct, frozen=True):
     end: int
     returns: Template
     constants: frozenset[int] = frozenset()
+    demands: tuple[Demand, ...] = ()
 
     def called(self, serial: int) -> Called:
         """Return the call that recorded this step."""

@@ -141,7 +141,7 @@ class TaskHandle(Generic[R_co]):
     def _decoded(self, data: bytes) -> R_co:
         try:
             value: R_co = decoder(self.returns, "the workflow's result")(data)
-        except msgspec.MsgspecError:
+        except Exception:  # noqa: BLE001 - see ``codec.decode``
             value = decode(data, self.returns, f"the result of task {self.id}")  # raises, and names the task
         return value
 

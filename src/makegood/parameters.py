@@ -15,6 +15,8 @@ from collections.abc import Callable, Collection, Mapping
 from types import NoneType, UnionType
 from typing import Any
 
+import msgspec
+
 from makegood.errors import DefinitionError
 
 EMPTY = inspect.Parameter.empty
@@ -194,7 +196,17 @@ def certain(wanted: Any, given: type) -> bool:
     >>> certain(int | None, int), certain(list, list), certain(list[int], list)
     (True, True, False)
     """
-    return any(_certain(want, given) for want in members(wanted))
+    return not constrained(wanted) and any(_certain(want, given) for want in members(wanted))
+
+
+def constrained(annotation: Any) -> bool:
+    """Return whether an annotation, or a member of a union, has a ``msgspec.Meta``: whoever fits the type may not fit that."""
+    if isinstance(annotation, typing.NewType):
+        return constrained(annotation.__supertype__)
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is typing.Annotated:
+        return any(isinstance(said, msgspec.Meta) for said in arguments[1:]) or constrained(arguments[0])
+    return origin in (typing.Union, UnionType) and any(map(constrained, arguments))
 
 
 def _certain(want: Any, given: type) -> bool:
@@ -205,8 +217,8 @@ def _certain(want: Any, given: type) -> bool:
     if want is given and (given in _CLOSED or issubclass(given, enum.Enum)):
         return True
     return _protocol(want) or (
-        hasattr(want, "model_validate_json") and issubclass(given, want)
-    )  # pydantic has looked
+        want is given and hasattr(want, "model_validate_json")
+    )  # pydantic has looked; a subclass may have more than this class reads
 
 
 def _protocol(cls: type) -> bool:

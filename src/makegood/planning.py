@@ -6,7 +6,7 @@ arguments, ``mg.when`` and its like, a part of a result taken in the workflow fu
 recorded as ever.
 """
 
-from collections.abc import Collection, Container, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from operator import is_
 from threading import get_ident
 from typing import Any
@@ -140,8 +140,9 @@ class Planning:
                 return self._trail.returns
         return self._recorded().returned(value)
 
-    def trail(self, returns: Template) -> Trail:
-        """Return the steps of the plan, as the trail of further runs; ``returns``: what ``returned`` said.
+    def trail(self, returns: Template, held: Callable[[int], Any]) -> Trail:
+        """Return the steps of the plan, as the trail of further runs; ``returns``: what ``returned`` said; ``held``: the annotation that
+        the input at a place has been held to.
 
         Raises ``DefinitionError`` when an action was called outside meanwhile: it may be missing.
         """
@@ -150,7 +151,7 @@ class Planning:
                 f"while {self._where} was run, {self._strays[0]} was called in another thread: such a call records no step. Call "
                 f"actions in the workflow function itself; mg.parallel(...) lets steps run at the same time"
             )
-        return self._trail if self._recording is None else self._recording.trail(returns, self._trail)
+        return self._trail if self._recording is None else self._recording.trail(returns, self._trail, held)
 
     def referred(self) -> Collection[int]:
         """Return the places of the inputs that steps were given as they are."""

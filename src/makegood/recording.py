@@ -9,7 +9,7 @@ sequence is remembered as *units* (an action; a ``when`` with all that is in it;
 frontier before it (``heads``), the frontier after it (``ends``) and the steps whose results it uses (``needs``).
 """
 
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,7 +18,7 @@ from makegood.codec import objects_in
 from makegood.declaration import Action, Shared
 from makegood.drafts import Draft, Flow, Unit, annotation_of, check_part, either, step_plan
 from makegood.errors import DefinitionError, PromiseError
-from makegood.following import CONSTANTS, NOTHING, Called, Together, Trail, places
+from makegood.following import CONSTANTS, NOTHING, Called, Demand, Together, Trail, places
 from makegood.promise import Origin, Promise, Promised, Scope, as_condition, promised, settle
 from makegood.task import Kind, Ref, Template
 from makegood.templates import Templates
@@ -37,6 +37,7 @@ class Recording(Templates):
         self._count = 0
         self._end = -1
         self._names: dict[str, int] = {}
+        self._demands: list[Demand] = []
 
     # -- what is recorded --------------------------------------------------------------------------------------------------
 
@@ -59,37 +60,51 @@ class Recording(Templates):
         fitted = action.fitted()
         values = action.parameters.bind(args, kwargs)
         left = action.parameters.left(args, kwargs)
-        refs: list[Ref] = []
-        for parameter, value in values.items():
-            if type(value) is Promise:  # nearly always this, or an input
-                refs.append(self._ref(promised(value)))
-                continue
-            known = None if parameter in left else self._input(value)
-            fits = fitted.surely(parameter, type(value))
-            if not fits or (known is None and not fitted.always(parameter, type(value))):
-                self._check_fits(
-                    value, fitted.annotations[parameter], f"{parameter} in step {name} of {self.where}"
-                )
-            if known is not None:
-                refs.append(known)
-                calls = calls if fits else None  # another input of this type may not fit
-            elif type(value) not in CONSTANTS:
-                calls = None
+        before = len(self._demands)
+        refs, followed = self._arguments(action, name, values, left)
         whole = len(refs) == len(values)
         template = action.template(tuple(refs)) if whole else self._mixed(values, left, name)
         draft = self._draft("action", name)
         draft.action, draft.args = action, self._limited(template, name)
         self._unit(draft, self._count - 1, needs)
         given = (*args, *kwargs.values())
-        if calls is not None and (
-            seen := places(self, self._inputs, len(self._kinds), self._literals, given)
+        if (
+            calls is not None
+            and followed
+            and (seen := places(self, self._inputs, len(self._kinds), self._literals, given))
         ):
-            needed = tuple(self._needs[needs:])
+            needed, demands = tuple(self._needs[needs:]), tuple(self._demands[before:])
             calls.append(
-                Called(action, seen[0], tuple(kwargs), name, template, fitted.returns, needed, seen[1])
+                Called(
+                    action, seen[0], tuple(kwargs), name, template, fitted.returns, needed, seen[1], demands
+                )
             )
             self._calls = calls
         return Promise(Promised(draft, fitted.returns, self._flow.scope))
+
+    def _arguments(
+        self, action: Action[..., Any], step: str, values: Mapping[str, object], left: Collection[str]
+    ) -> tuple[list[Ref], bool]:
+        """Check the arguments of a step; return the refs of those that are results or inputs, and whether a trail may be made of them."""
+        fitted, followed = action.fitted(), True
+        refs: list[Ref] = []
+        for parameter, value in values.items():
+            if type(value) is Promise:  # nearly always this, or an input
+                refs.append(self._ref(promised(value)))
+                continue
+            known = None if parameter in left else self._input(value)
+            fits, always = fitted.surely(parameter, type(value)), fitted.always(parameter, type(value))
+            what = f"{parameter} in step {step} of {self.where}"
+            if not fits or (known is None and not always):
+                self._check_fits(value, fitted.annotations[parameter], what)
+            if known is not None:
+                refs.append(known)
+                followed = followed and fits  # another input of this type may not fit
+                if not always:
+                    self._demands.append(Demand(known.index, fitted.annotations[parameter], what))
+            elif type(value) not in CONSTANTS:
+                followed = False
+        return refs, followed
 
     def replay(self, calls: Sequence[Called | Together], promises: Sequence[Promise]) -> None:
         """Put down what was only followed so far, as if it had been recorded call by call; ``promises`` are those given out for it."""
@@ -103,6 +118,7 @@ class Recording(Templates):
             self._add(draft, "action")
             draft.action, draft.args = call.action, self._limited(call.template, call.step)
             self._needs += call.needs
+            self._demands += call.demands
             self.referred.update(place for place in call.places if 0 <= place < len(self._kinds))
             self._unit(draft, serial, needs)
             settle(promises[serial], Promised(draft, call.returns, self._flow.scope))
@@ -348,7 +364,7 @@ class Recording(Templates):
         flow.body, flow.units, flow.frontier = [], [], ()
         self._calls = None
 
-    def trail(self, returns: Template, before: Trail) -> Trail:
+    def trail(self, returns: Template, before: Trail, held: Callable[[int], Any]) -> Trail:
         """Return the steps recorded, as the trail of further runs; ``returns``: what ``returned`` said. Tasks of one shape share
         them: if they are those of the trail ``before``, these very ones.
         """
@@ -362,6 +378,7 @@ class Recording(Templates):
             self._end,
             returns,
             frozenset(id(value) for call in calls if isinstance(call, Called) for value in call.constants),
+            tuple([demand for demand in self._demands if demand.annotation != held(demand.place)]),
         )
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from makegood.answers import NOTHING
-from makegood.durations import seconds
+from makegood.durations import Duration, seconds
 from makegood.errors import ConfigError, DefinitionError
 from makegood.ids import checked_name
 from makegood.policy import Recover, Retry
@@ -95,6 +95,16 @@ def checked_within(value: Any, where: str) -> float:
         )
     try:
         return seconds(value, name="complete_within", least=LEAST_WITHIN)
+    except ConfigError as wrong:
+        raise DefinitionError(f"{where}: {wrong}") from None
+
+
+def checked_limit(value: Duration | None, option: str, where: str) -> float | None:
+    """Return seconds of a limit that a workflow may have, None for none. Raises ``DefinitionError``."""
+    if value is None:
+        return None
+    try:
+        return seconds(value, name=option, least=LEAST_WITHIN)
     except ConfigError as wrong:
         raise DefinitionError(f"{where}: {wrong}") from None
 

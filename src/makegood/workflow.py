@@ -17,7 +17,6 @@ from makegood.codec import PAYLOAD_LIMIT, canonical, check_fits, encode
 from makegood.declaration import RECORDER, Action, Agent, Shared
 from makegood.durations import Duration, seconds
 from makegood.errors import (
-    ConfigError,
     DefinitionError,
     DuplicateNameError,
     PayloadError,
@@ -26,6 +25,7 @@ from makegood.errors import (
 )
 from makegood.following import NO_TRAIL, literals
 from makegood.ids import checked_name
+from makegood.keeping import refuse_hidden
 from makegood.parameters import certain, hints, names_around, signature
 from makegood.planning import Planning
 from makegood.policy import Retry
@@ -34,7 +34,7 @@ from makegood.receiving import TRIES, Accepts, Inbox
 from makegood.recording import Recording
 from makegood.source import check_source, say_where
 from makegood.task import OnFailure, Plan
-from makegood.terms import LEAST_WITHIN, former_names
+from makegood.terms import checked_limit, former_names
 
 __all__ = ["App", "Workflow", "all_of", "any_of", "branches", "each", "not_", "parallel", "when"]
 
@@ -171,6 +171,7 @@ class Workflow(Generic[P, R]):
         self._signature = signature(fn, self.address)
         found = self._signature.parameters.values()
         self._plain = len(found) if all(p.kind is p.POSITIONAL_OR_KEYWORD for p in found) else -1
+        self._named_all = not any(p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in found)
         self._inputs = tuple((p.name, f"the input {p.name} of {self.address}") for p in found)
         self._trail = NO_TRAIL
         if inspect.iscoroutinefunction(fn):
@@ -181,14 +182,26 @@ class Workflow(Generic[P, R]):
         check_source(fn, _MAKERS, self.address)
         self._names = names_around()
         self._hints: dict[str, Any] | None = None
+        self._refuse_unkept()
         self._sure: dict[tuple[int, type], bool] = {}
         functools.update_wrapper(self, fn, updated=())
 
     def __repr__(self) -> str:
         return f"<workflow {self.address}>"
 
+    def _refuse_unkept(self) -> None:
+        """Raise ``DefinitionError`` for annotations whose JSON does not keep what they hold, as far as they can be evaluated by now."""
+        try:
+            self._annotation("return")
+        except DefinitionError:  # it names what is defined further down: values decide
+            return
+        for name, annotation in (self._hints or {}).items():
+            refuse_hidden(
+                annotation, f"the {'result' if name == 'return' else f'input {name}'} of {self.address}"
+            )
+
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Inside another workflow: record its steps there. Anywhere else: raise ``DefinitionError``."""
+        """Inside another workflow: record its steps there, under that one's options. Anywhere else: raise ``DefinitionError``."""
         planning = RECORDER.get()
         if not isinstance(planning, Planning):
             raise DefinitionError(
@@ -231,11 +244,13 @@ class Workflow(Generic[P, R]):
                     f"{self.address} returned a coroutine: a workflow function is a plain def, without await"
                 )
             returns = planning.returned(value)
-            trail = self._trail = planning.trail(returns)
+            trail = self._trail = planning.trail(returns, self._held)
         finally:
             planning.close()
             self._shared.plans.discard(planning)
             RECORDER.reset(reset)
+        for demand in trail.demands:
+            check_fits(encoded[demand.place], demand.annotation, inputs[demand.place], demand.what)
         for n in planning.referred():
             if type(inputs[n]) not in _IMMUTABLE and self._encoded(n, inputs[n]) != encoded[n]:
                 raise DefinitionError(
@@ -259,7 +274,13 @@ class Workflow(Generic[P, R]):
         try:
             bound = self._signature.bind(*args, **kwargs)
         except TypeError as wrong:
-            raise DefinitionError(f"{self.address}{self._signature}: {wrong}") from None
+            named = [p.name for p in self._signature.parameters.values() if p.kind is p.KEYWORD_ONLY]
+            how = (
+                f"; what is after the * goes by name: submit({self.name}.plan({named[0]}=...))"
+                if named
+                else ""
+            )
+            raise DefinitionError(f"{self.address}{self._signature}: {wrong}{how}") from None
         bound.apply_defaults()
         return bound.args, bound.kwargs
 
@@ -272,13 +293,17 @@ class Workflow(Generic[P, R]):
         name, what = self._input(n)
         data = encode(value, limit=self._shared.payload_limit, what=what)
         sure = (
-            self._sure.get((n, type(value))) if self._plain >= 0 else True
+            self._sure.get((n, type(value))) if self._named_all else True
         )  # of *args nobody knows which is which
         if sure is None:
             sure = self._sure[n, type(value)] = certain(self._annotation(name), type(value))
         if not sure:
             check_fits(data, self._annotation(name), value, what)
         return data
+
+    def _held(self, n: int) -> Any:
+        """Return what an input has been held to."""
+        return self._annotation(self._input(n)[0]) if self._named_all else Any
 
     def _input(self, n: int) -> tuple[str, str]:
         """Return an input's name, and what it is called in messages."""
@@ -381,7 +406,7 @@ class App:
         - ``undo_within``: an undo that takes longer raises an alert.
         - ``name``: instead of the function's; ``formerly``: names it had.
 
-        Raises ``DefinitionError``, saying what to write instead.
+        They are those of a task: called inside another workflow, its steps run under that one's. Raises ``DefinitionError``, saying what to write instead.
         """
 
         def declare(fn: Any) -> Any:
@@ -398,8 +423,8 @@ class App:
                 self._shared,
                 name=checked_name(called, "workflow"),
                 formerly=former_names(formerly),
-                within=_limit(complete_within, "complete_within", where),
-                undo_within=_limit(undo_within, "undo_within", where),
+                within=checked_limit(complete_within, "complete_within", where),
+                undo_within=checked_limit(undo_within, "undo_within", where),
                 on_failure=on_failure,
             )
             for known in (workflow.name, *workflow.formerly):
@@ -467,12 +492,3 @@ class App:
             for action in agent.actions.values()
             for name in (action.name, *action.formerly)
         }
-
-
-def _limit(value: Duration | None, option: str, where: str) -> float | None:
-    if value is None:
-        return None
-    try:
-        return seconds(value, name=option, least=LEAST_WITHIN)
-    except ConfigError as wrong:
-        raise DefinitionError(f"{where}: {wrong}") from None

@@ -64,6 +64,19 @@ def test_steps_that_new_code_could_not_run_are_found(shop: Shop) -> None:
     assert "the undo of stock.reserve is missing" in text.stdout
 
 
+def test_that_not_all_was_looked_at_is_said(shop: Shop) -> None:
+    """Nothing found among the newest tasks is not nothing found."""
+    for n in range(3):
+        shop.done("task", "submit", "kiosk:buy", f'{{"id": "{n}"}}')
+    assert "2 open tasks, the newest ones, and perhaps there are more" in shop.done(
+        "check", "kiosk:kiosk", "--limit", "2"
+    )
+    assert (
+        shop.json("check", "kiosk:kiosk", "--limit", "2")["more"],
+        shop.json("check", "kiosk:kiosk")["more"],
+    ) == (True, False)
+
+
 def test_formerly_keeps_the_old_name_alive(shop: Shop) -> None:
     """A renamed action that names its old name strands nothing but the undo it dropped."""
     shop.done("task", "submit", "kiosk:buy", '{"id": "o"}')
@@ -99,15 +112,80 @@ def test_an_app_that_is_not_whole_is_told(shop: Shop) -> None:
 
 
 def test_a_waiting_each_needs_what_its_body_does() -> None:
-    """Steps that are not rows yet are found in the body, nested ones too."""
-    inner = StepPlan(-1, name="wrap", agent="stock", action="wrap", policy=Policy(within=1.0))
+    """Steps that are not rows yet are found in the body, nested ones too, and so are their undos and probes."""
+    wrap = Policy(within=1.0, undoable=False, probe=True)
+    inner = StepPlan(-1, name="wrap", agent="stock", action="wrap", policy=wrap)
     nested = StepPlan(-2, kind="each", name="inner", body=(inner,))
-    outer = StepPlan(
-        0, kind="each", name="outer", body=(StepPlan(-1, name="pick", agent="till", action="pick"), nested)
-    )
+    pick = StepPlan(-1, name="pick", agent="till", action="pick", policy=Policy(within=1.0))
+    outer = StepPlan(0, kind="each", name="outer", body=(pick, nested))
 
     def view(state: StepState) -> StepView:
         return StepView(0, "each", "outer", "", "", state, 0, 1, 0, doubt=False, undoable=False, plan=outer)
 
-    assert list(needed(view("waiting"))) == [("till", "pick", "action"), ("stock", "wrap", "action")]
+    assert [need[:3] for need in needed(view("waiting"))] == [
+        ("till", "pick", "action"),
+        ("till", "pick", "undo"),
+        ("stock", "wrap", "action"),
+        ("stock", "wrap", "probe"),
+    ]
     assert list(needed(view("done"))) == []
+
+
+CHANGED = """
+import dataclasses
+import makegood as mg
+kiosk = mg.App("kiosk")
+stock, till = kiosk.agent("stock"), kiosk.agent("till")
+
+@dataclasses.dataclass
+class Order:
+    id: int
+    cents: int = 100
+
+@stock.action(complete_within="5s")
+def reserve(order: Order) -> str:
+    return "hold"
+
+@reserve.undo
+def release(order: Order, *, result: str | None) -> None:
+    pass
+
+@till.action(complete_within="2m")
+async def charge(order: dict, hold: int, currency: str) -> str:
+    return "paid"
+
+@charge.undo
+def refund(*, result: str | None) -> None:
+    pass
+
+@till.action(complete_within="5s", undo=mg.NOTHING)
+def print_receipt(order: dict, note: str, copies: int = 1) -> str:
+    return note
+
+@kiosk.workflow(complete_within="5m")
+def buy(order: dict) -> str:
+    return charge(order, 1, "EUR")
+"""
+
+
+def test_stored_arguments_that_new_code_could_not_read_are_found(shop: Shop) -> None:
+    """Another type, a parameter that is new and needed, a result of another type to come; what was dropped or has a default is none.
+    Each fault comes once, with how many steps have it and which tasks.
+    """
+    tasks = [shop.done("task", "submit", "kiosk:buy", f'{{"id": "{n}"}}').strip() for n in "ab"]
+    (shop.folder / "changed.py").write_text(CHANGED, encoding="utf-8")
+    found = shop.json("check", "changed:kiosk", code=1)["stranded"]
+    assert [(each["agent"], each["action"], each["needs"], each["steps"]) for each in found] == [
+        ("stock", "reserve", "action", 2),
+        ("till", "charge", "action", 2),
+        ("till", "charge", "action", 2),
+    ]
+    assert [(each["parameter"], each["why"]) for each in found] == [
+        ("order", "order does not fit Order: Expected `int`, got `str` - at `$.id`"),
+        ("currency", "there is no currency"),
+        ("hold", "hold will be str, and is to be int"),
+    ]
+    assert sorted(found[0]["tasks"]) == sorted(tasks)
+    text = shop.call("check", "changed:kiosk").stdout
+    assert "till.charge cannot be given what is stored for 2 steps (such as in " in text
+    assert "there is no currency; take what is stored as well (currency with a default), or keep" in text

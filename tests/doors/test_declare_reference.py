@@ -1,16 +1,26 @@
 """The reference on declaring: its module is loaded and run, and the defaults in its tables are those of the code."""
 
 import asyncio
+import collections
+import dataclasses
+import datetime as dt
+import decimal
+import enum
 import inspect
 import re
+import uuid
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import pydantic
 import pytest
 
 import makegood as mg
 from makegood import agent, options, terms, workflow
 from makegood.cli.settings import KNOWN
+from makegood.codec import decode, decoder, encode
+from makegood.submitting import plan_of
 from tests.doors.test_operate_howto import loaded
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -79,3 +89,105 @@ def test_every_attribute_of_a_call_is_listed() -> None:
 
 def test_options_are_the_settings() -> None:
     assert set(inspect.signature(options.Options).parameters) - {"migrate"} <= set(KNOWN)
+
+
+@dataclasses.dataclass
+class Line:
+    id: str
+    n: int
+
+
+class Model(pydantic.BaseModel):
+    n: int = pydantic.Field(alias="N")
+
+
+class Colour(enum.Enum):
+    RED = "red"
+
+
+class Name(str):
+    __slots__ = ()
+
+
+VALUES: list[tuple[str, Any, Any]] = [
+    ("`str`, `int`", float, 2.5), ("`list[T]`", tuple[int, str], (1, "a")), ("`set[T]`", set[int], {2}), ("`dict[K, V]`", dict[int, str], {1: "a"}),
+    ("a dataclass", Line, Line("a", 1)), ("a pydantic model", Model, Model(N=1)), ("an `Enum`", Colour, Colour.RED),
+    ("`datetime`", dt.datetime, dt.datetime(2026, 1, 2, 3, tzinfo=dt.UTC)), ("`timedelta`", dt.timedelta, dt.timedelta(minutes=5)),
+    ("`Decimal`", decimal.Decimal, decimal.Decimal("1.10")), ("`UUID`", uuid.UUID, uuid.UUID(int=1)), ("`bytes`", bytes, b"ab"),
+    ("a class of yours", Name, Name("a")), ("`Any`", object, {"a": [None]}),
+]  # fmt: skip
+
+
+def test_the_json_of_each_type_is_that_of_the_table() -> None:
+    """Row by row; and it is read back as it was. Below it stands what is refused."""
+    table, _, below = PAGE.partition("\n## Types\n")[2].partition("\n## ")[0].partition("\n\n- ")
+    lines = [line for line in table.splitlines() if line.startswith("| ")][1:]
+    assert len(lines) == len(VALUES)
+    for line, (start, annotation, value) in zip(lines, VALUES, strict=True):
+        assert line.startswith(f"| {start}")
+        data = encode(value)
+        assert line.endswith(f"| `{data.decode()}` |")
+        assert decode(data, annotation) == value
+    for kind in (
+        collections.Counter,
+        collections.OrderedDict,
+        collections.defaultdict,
+        collections.deque,
+        Iterable,
+        Path,
+        complex,
+    ):
+        assert f"`{kind.__name__}`" in below
+        with pytest.raises(mg.DefinitionError):
+            decode(b"1", kind)
+
+
+@pytest.mark.parametrize(
+    ("annotation", "fits"),
+    [
+        (Line | None, True), (Model | None, True), (Line | int | str, True), (Line | Model, False), (dt.date | str, False), (Line | dict[str, int], False),
+    ],
+)  # fmt: skip
+def test_unions_are_what_json_can_tell_apart(annotation: Any, fits: bool) -> None:
+    if fits:
+        assert callable(decoder(annotation, "it"))
+    else:
+        with pytest.raises(mg.DefinitionError):
+            decoder(annotation, "it")
+
+
+def test_the_options_of_a_workflow_that_is_called_in_another_have_no_effect() -> None:
+    """As the page says; submitted by itself it has them."""
+    app = mg.App("shop")
+
+    @app.agent("desk").action(complete_within=1, undo=mg.NOTHING)
+    def pack(n: int) -> int:
+        return n
+
+    @app.workflow(complete_within="1m", undo_within="2m", on_failure="hold")
+    def inner(n: int) -> int:
+        return pack(n)
+
+    @app.workflow
+    def outer(n: int) -> int:
+        return inner(n)
+
+    alone, within = inner.plan(1), outer.plan(1)
+    assert (alone.within, alone.undo_within, alone.on_failure) == (60, 120, "hold")
+    assert (within.within, within.undo_within, within.on_failure) == (None, None, "undo")
+
+
+def test_inputs_by_name_go_to_the_plan() -> None:
+    """Whoever submits them by position is told how."""
+    app = mg.App("shop")
+
+    @app.workflow
+    def run(n: int, *, kind: str) -> int:
+        return n
+
+    plan = run.plan(1, kind="a")
+    assert plan_of(plan, ()).inputs == (b"1", b'"a"')
+    with pytest.raises(
+        mg.DefinitionError, match=r"after the \* goes by name: submit\(run\.plan\(kind=\.\.\.\)\)"
+    ):
+        plan_of(run, (1, "a"))

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from makegood import codec
 from makegood.errors import DefinitionError, PayloadError
+from tests.unit.test_inside import accepting
 
 
 @dataclass
@@ -184,6 +185,40 @@ def test_canonical_json_does_not_know_the_order_of_dicts_and_sets() -> None:
     assert codec.canonical([1, 2]) != codec.canonical([2, 1])
     with pytest.raises(PayloadError, match="the input"):
         codec.canonical(object(), what="the input")
+
+
+@dataclass
+class Shelf:
+    places: dict[int, set[str]]
+
+
+@pytest.mark.parametrize(
+    ("annotation", "value", "other", "text"),
+    [
+        (dict[int, str], {2: "b", 10: "a"}, {10: "a", 2: "b"}, b'{"10":"a","2":"b"}'),
+        (
+            Shelf,
+            Shelf({2: {"b", "a"}, 1: set()}),
+            Shelf({1: set(), 2: {"a", "b"}}),
+            b'{"places":{"1":[],"2":["a","b"]}}',
+        ),
+        (
+            list[dict[dt.date, int]],
+            [{dt.date(2026, 1, 2): 1, dt.date(2025, 1, 2): 2}],
+            [{dt.date(2025, 1, 2): 2, dt.date(2026, 1, 2): 1}],
+            b'[{"2025-01-02":2,"2026-01-02":1}]',
+        ),
+    ],
+)
+def test_keys_that_are_no_texts_are_sorted_as_the_texts_they_become(
+    annotation: Any, value: Any, other: Any, text: bytes
+) -> None:
+    """As an input of a workflow too: its fingerprint is the same whatever the order; and the action is given what was submitted."""
+    assert codec.canonical(value) == codec.canonical(other) == text
+    flow = accepting(annotation)
+    plan = flow.plan(value)
+    assert plan.fingerprint == flow.plan(other).fingerprint
+    assert codec.decode(plan.inputs[0], annotation) == value
 
 
 # -- holes -------------------------------------------------------------------------------------------------------------

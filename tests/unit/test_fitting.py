@@ -386,3 +386,54 @@ def test_unit_tests_call_the_function_itself() -> None:
 
     action = agent().action(complete_within=1)(slow)
     assert asyncio.run(action.fn(Order("o"))) == "o"
+
+
+def test_an_undo_of_a_step_older_than_a_parameter_is_given_a_default() -> None:
+    """The action's, when it has none of its own. Both are asked for a step that was submitted before the parameter was there."""
+
+    def pay(order: Order, currency: str = "EUR", kind: str = "card", *, place: str) -> str:
+        return currency
+
+    def back(
+        order: Order, currency: str, kind: str = "cash", place: str = "here", *, result: str | None
+    ) -> None: ...
+
+    def look(currency: str) -> Happened[str] | NotHappened:
+        return NOT_HAPPENED
+
+    action = declared(pay)
+    action.undo(back)
+    action.probe(look)
+    old = b'{"order":{"id":"o"}}'
+    fn, kwargs = action.prepared(request("undo", args=old))
+    assert (fn(**kwargs), kwargs) == (None, {"order": Order("o"), "currency": "EUR", "result": None})
+    assert action.prepared(request("probe", args=old))[1] == {"currency": "EUR"}
+    new = b'{"order":{"id":"o"},"currency":"USD","kind":"bank","place":"there"}'
+    assert action.prepared(request("undo", args=new))[1]["currency"] == "USD"
+    with pytest.raises(PayloadError, match="missing required field `place`"):
+        action.prepared(request(args=old))
+
+
+@dataclass
+class Odd:
+    id: str
+
+    def __post_init__(self) -> None:
+        raise KeyError(self.id)
+
+
+def odd(thing: Odd) -> Odd:
+    return thing
+
+
+def test_what_a_class_raises_of_its_own_is_told() -> None:
+    """Msgspec passes on what is neither ValueError nor TypeError; an attempt must not be silent for it."""
+    action = declared(odd)
+    with pytest.raises(PayloadError, match="the do of shop/payments/odd: KeyError: 'o'"):
+        action.prepared(request(args=b'{"thing":{"id":"o"}}'))
+    with pytest.raises(PayloadError, match="the result of shop/payments/odd: KeyError: 'o'"):
+        action.decoded(b'{"id":"o"}')
+    with pytest.raises(
+        PayloadError, match="the result of shop/payments/odd is dict, its annotation says Odd: KeyError"
+    ):
+        action.encoded({"id": "o"})

@@ -1,10 +1,12 @@
 """What is inside of a value is held to its annotation before it is kept: Python holds nobody to it."""
 
+import collections
 import datetime as dt
 import enum
-from collections.abc import Callable, Mapping, Sequence
+import pathlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Protocol, TypedDict
+from typing import Annotated, Any, Literal, NamedTuple, NewType, Protocol, TypedDict
 
 import msgspec
 import pydantic
@@ -13,15 +15,20 @@ import pytest
 from makegood.answers import NOTHING
 from makegood.codec import check_fits, encode
 from makegood.declaration import Action, Agent
-from makegood.errors import PayloadError
+from makegood.errors import DefinitionError, PayloadError
 from makegood.parameters import certain, takes
-from makegood.workflow import App, Workflow
+from makegood.workflow import App, Workflow, when
 
 
 @dataclass
 class Order:
     id: str
     lines: list[int]
+
+
+@dataclass
+class Odd:
+    at: complex | None = None
 
 
 class Extra(TypedDict):
@@ -53,6 +60,14 @@ class Named(Protocol):
     id: str
 
 
+class Name(str):
+    __slots__ = ()
+
+
+Small = Annotated[int, msgspec.Meta(lt=6)]
+Few = NewType("Few", Small)
+
+
 def any_(cls: Callable[..., object], *fields: object) -> object:
     """Return one of a class, as a program without a type checker may make it."""
     return cls(*fields)
@@ -63,13 +78,14 @@ FITS: list[tuple[Any, Any]] = [
     (dict[str, int], {"a": 1}), (Mapping[str, int], {"a": 1}), (Sequence[str], ["a"]), (tuple[int, ...], (1, 2)), (set[int], {1}),
     (Order, Order("o", [1])), (Order | None, Order("o", [])), (Extra, {"gift": True}), (More, {"gift": True, "note": "n"}), (Extra | None, None),
     (list[Extra], [{"gift": False}]), (Model, Model(n=1)), (Struct, Struct(1)), (Pair, Pair(1, "b")), (Colour, Colour.RED),
-    (Literal["a", "b"], "b"), (dt.date, dt.date(2026, 1, 2)), (Named, Order("o", [])), (Order, {"id": "o", "lines": []}),
+    (Literal["a", "b"], "b"), (object, {"a": [None, 1]}), (dict[str, object], {"a": 1}), (Small, 5), (Small | None, None), (list[Small], [5]),
+    (Few, 5), (Annotated[int, "said"], 5), (Name, Name("n")), (dt.date, dt.date(2026, 1, 2)), (Named, Order("o", [])), (Order, {"id": "o", "lines": []}),
 ]  # fmt: skip
 UNFIT: list[tuple[Any, Any]] = [
     (list[int], ["a"]), (list[int], [1, None]), (dict[str, int], {"a": "b"}), (Mapping[str, int], {"a": "b"}), (tuple[int, str], (1,)),
     (set[int], {"a"}), (Order, any_(Order, 5, [])), (Order, any_(Order, "o", ["a"])), (list[Order], [any_(Order, "o", [None])]), (Extra, {}), (Extra, "gift"),
     (Extra, {"gift": 1}), (More, {"gift": True, "note": 3}), (Extra | None, {"gift": None}), (Struct, any_(Struct, "a")), (Pair, any_(Pair, "a", "b")),
-    (Literal["a", "b"], "c"), (list[Extra], [{}]), (str, 1), (bool, 1), (int, True),
+    (Small, 6), (Small | None, 6), (list[Small], [6]), (Few, 6), (Name, 6), (Literal["a", "b"], "c"), (list[Extra], [{}]), (str, 1), (bool, 1), (int, True),
 ]  # fmt: skip
 
 
@@ -121,6 +137,26 @@ def test_what_does_not_fit_is_refused_as_an_input_and_as_a_result(annotation: An
         action.encoded(value)
 
 
+@pytest.mark.parametrize(
+    ("annotation", "told"),
+    [
+        (collections.Counter, r"Counter is none of the types that are kept; write dict\[str, int\]"), (collections.Counter[str], r"write dict\[str, int\]"),
+        (collections.OrderedDict[str, int], r"write dict\[\.\.\.\]"), (collections.defaultdict[str, list[int]], r"write dict"), (collections.deque, "write list"),
+        (Iterable[int], "write Sequence"), (list[Iterable[int]], "write Sequence"), (Iterator[int], "write list"), (range, r"write list\[int\]"),
+        (pathlib.Path | None, "write str, and make the Path of it"), (complex, "complex is none .* write a dataclass"), (Named, "Named is none"),
+        (dict[str, complex], "complex"), (Odd, "complex"),
+    ],
+)  # fmt: skip
+def test_what_no_json_is_decoded_to_is_refused_where_the_action_is_declared(
+    annotation: Any, told: str
+) -> None:
+    """It passed until the agent was to give it to the action, and the task was undone."""
+    with pytest.raises(
+        DefinitionError, match=rf"^the result of shop/desk/give: JSON cannot be decoded to .*{told}"
+    ):
+        returning(annotation)
+
+
 def test_what_is_written_in_a_workflow_is_looked_at_whatever_an_input_was() -> None:
     """A list is as good as its numbers."""
     app = App("shop")
@@ -138,6 +174,78 @@ def test_what_is_written_in_a_workflow_is_looked_at_whatever_an_input_was() -> N
         PayloadError, match=r"numbers in step count of shop\.run is list, its annotation says list\[int\]"
     ):
         flow.plan("3")
+
+
+def test_an_input_is_held_to_the_limits_of_the_action_that_it_is_given_to() -> None:
+    """Also when the workflow says nothing of them, and the input before was within them."""
+    app = App("shop")
+
+    @app.agent("desk").action(complete_within=1, undo=NOTHING)
+    def count(small: Small) -> int:
+        return small
+
+    flow = app.workflow(name="run")(lambda amount: [count(amount)])
+    assert [flow.plan(amount).inputs for amount in (4, 5)] == [(b"4",), (b"5",)]
+    with pytest.raises(PayloadError, match=r"small in step count of shop\.run is int, .*Expected `int` <= 5"):
+        flow.plan(6)
+
+
+@pytest.mark.parametrize(
+    ("annotation", "good", "bad"),
+    [
+        (list[int], [1], ["a"]),
+        (Order, Order("o", [1]), any_(Order, 5, [])),
+        (dict[str, int], {"a": 1}, {"a": None}),
+    ],
+)
+def test_an_input_is_held_to_what_the_action_says_that_it_is_given_to(
+    annotation: Any, good: Any, bad: Any
+) -> None:
+    """A workflow may say less of its input, or nothing. Also when the same plan was made before, and when only the first of two calls was."""
+    app = App("shop")
+    desk = app.agent("desk")
+
+    def use(thing):  # type: ignore[no-untyped-def]  # noqa: ANN001
+        return None
+
+    use.__annotations__ = {"thing": annotation}
+    action = desk.action(complete_within=1, undo=NOTHING)(use)
+    told = r"^thing in step use of shop\.run is .*, its annotation says "
+
+    def run(thing, twice=False):  # type: ignore[no-untyped-def]  # noqa: ANN001
+        action(thing)
+        if twice:
+            action(thing)
+
+    def one(thing):  # type: ignore[no-untyped-def]  # noqa: ANN001
+        return [when(action(thing) == 1, then=lambda: action(thing))]
+
+    for fn in (run, one):
+        flow = app.workflow(fn)
+        with pytest.raises(PayloadError, match=told.replace("run", fn.__name__)):
+            flow.plan(bad)
+        assert [flow.plan(good).inputs[0] for _ in range(3)] == [encode(good)] * 3
+        with pytest.raises(PayloadError, match=told.replace("run", fn.__name__)):
+            flow.plan(bad)
+    twice: Workflow[..., Any] = app.workflows["run"]
+    assert len(twice.plan(good, twice=True).steps) == 2
+    with pytest.raises(PayloadError, match=told):
+        twice.plan(bad, twice=True)
+
+
+def test_an_input_by_name_is_held_to_its_annotation() -> None:
+    """As one by position is."""
+    app = App("shop")
+
+    @app.workflow
+    def run(n: int, *, many: list[int]) -> int:
+        return n
+
+    assert run.plan(1, many=[2]).inputs == (b"1", b"[2]")
+    with pytest.raises(
+        PayloadError, match=r"the input many of shop\.run is list, its annotation says list\[int\]"
+    ):
+        run.plan(1, many=["a"])  # type: ignore[list-item]  # as a program without a type checker does
 
 
 @pytest.mark.parametrize(("annotation", "value"), FITS + UNFIT)

@@ -1,13 +1,14 @@
 """``makegood check APP``: is what APP declares whole, and can the steps that wait in the store run on it?
 
-Nothing is replayed, so a deploy strands a running task only when an action loses its name: this finds the steps whose
-action, or whose undo, the code no longer has. Tasks that ended well are not looked at.
+Nothing is replayed, so a deploy strands a running task only when an action loses its name, or takes other arguments: this
+finds the steps whose action, undo or probe the code no longer has, or whose stored arguments it could not read. Tasks that
+ended well are not looked at.
 """
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import click
 
@@ -16,12 +17,14 @@ from makegood.cli import exits
 from makegood.cli.context import Cli, common, pass_cli
 from makegood.cli.loading import load_app
 from makegood.cli.output import counted, masked
+from makegood.cli.stored import RESULT, Fault, Find, Stored
 from makegood.cli.tasks import looking
 from makegood.client import Client
+from makegood.declaration import Action
 from makegood.errors import DefinitionError
 from makegood.states import TaskState
 from makegood.store.records import Filter, StepView, TaskDetail
-from makegood.task import StepPlan
+from makegood.task import StepPlan, Template
 from makegood.workflow import App
 
 OPEN: tuple[TaskState, ...] = ("pending", "processing", "undoing", "error")
@@ -30,13 +33,30 @@ AHEAD = ("waiting", "ready", "running", "in_doubt")
 STANDING = ("done", "undoing", "undo_failed")
 
 
-@dataclass(slots=True)
-class Stranded:
-    """Steps that the code cannot run: ``needs`` is "action" or "undo"; ``tasks`` are some of their tasks, at most five."""
+Needs = Literal["action", "undo", "probe"]
+
+
+class Need(NamedTuple):
+    """What a step may still need of the code; ``args``: its arguments, as far as the plan knows them."""
 
     agent: str
     action: str
-    needs: str
+    needs: Needs
+    args: Template | None = None
+
+
+@dataclass(slots=True)
+class Stranded:
+    """Steps that the code cannot run: ``needs`` is "action", "undo" or "probe"; ``tasks`` are some of their tasks, at most five.
+
+    ``parameter`` and ``why``: what of the stored arguments does not fit; "" when the code has no such action, undo or probe.
+    """
+
+    agent: str
+    action: str
+    needs: Needs
+    parameter: str = ""
+    why: str = ""
     steps: int = 0
     tasks: list[str] = field(default_factory=list)
 
@@ -45,12 +65,27 @@ class Stranded:
         what = (
             f"{self.agent}.{self.action}"
             if self.needs == "action"
-            else f"the undo of {self.agent}.{self.action}"
+            else f"the {self.needs} of {self.agent}.{self.action}"
         )
+        steps, such = counted(self.steps, "step"), f"(such as in {', '.join(self.tasks)})"
+        if self.why:
+            return (
+                f"{what} cannot be given what is stored for {steps} {such}: {self.why}; take what is stored as well "
+                f"({self._as_well()}), or keep this one and declare the new one under another name"
+            )
         remedy = f'declare it again, or pass formerly=("{self.action}",) to the action that took its place'
-        if self.needs == "undo":
+        if self.needs != "action":
             remedy = "declare it again"
-        return f"{what} is missing: {counted(self.steps, 'step')} {'needs' if self.steps == 1 else 'need'} it (such as in {', '.join(self.tasks)}); {remedy}"
+        return f"{what} is missing: {steps} {'needs' if self.steps == 1 else 'need'} it {such}; {remedy}"
+
+    def _as_well(self) -> str:
+        if self.parameter == RESULT:
+            return "as one kind of the result"
+        return (
+            f"{self.parameter} with a default"
+            if self.why.startswith("there is no")
+            else "a union of both types"
+        )
 
 
 @click.command()
@@ -84,6 +119,7 @@ def check(cli: Cli, /, *, app: str, limit: int) -> None:
                 "problems": problems,
                 "store": masked(cli.settings.store) if looked is not None else None,
                 "tasks": looked,
+                "more": looked == limit,
                 "stranded": stranded,
             }
         )
@@ -96,6 +132,7 @@ def check(cli: Cli, /, *, app: str, limit: int) -> None:
                 "no store was named, so no waiting steps were looked at"
                 if looked is None
                 else counted(looked, "open task")
+                + (", the newest ones, and perhaps there are more: raise --limit" if looked == limit else "")
             )
         )
         for sentence in (*problems, *(each.sentence() for each in stranded)):
@@ -133,13 +170,17 @@ class Seen:
 
 async def _look(cli: Cli, app: App, limit: int) -> Seen:
     """Look at the open tasks of an app."""
-    known: dict[tuple[str, str], Any] = {
+    known: dict[tuple[str, str], Action[Any, Any]] = {
         (agent.name, name): action
         for agent in app.agents.values()
         for action in agent.actions.values()
         for name in (action.name, *action.formerly)
     }
-    found: dict[tuple[str, str, str], Stranded] = {}
+
+    def find(agent: str, name: str) -> Action[Any, Any] | None:
+        return known.get((agent, name))
+
+    found: dict[tuple[str, ...], Stranded] = {}
     seen = Seen()
     async with looking(cli) as client:
         async for task, detail in _open_tasks(client, app.name, limit):
@@ -147,18 +188,34 @@ async def _look(cli: Cli, app: App, limit: int) -> Seen:
             if detail.unreadable:
                 seen.unreadable.append((task, "; ".join(detail.unreadable)))
                 continue
+            stored = Stored(detail, find)
             for step in detail.steps:
-                for agent, name, needs in needed(step):
-                    action = known.get((agent, name))
-                    if action is not None and (needs == "action" or action.undoable):
-                        continue
-                    entry = found.setdefault((agent, name, needs), Stranded(agent, name, needs))
+                for need, fault in _faults(step, stored, find):
+                    place = (*need[:3], fault.parameter)
+                    entry = found.setdefault(place, Stranded(*need[:3], *fault))
                     entry.steps += 1
                     if task not in entry.tasks and len(entry.tasks) < 5:
                         entry.tasks.append(task)
-    gone = {(agent, name) for agent, name, needs in found if needs == "action"}
+    gone = {place[:2] for place in found if place[2] == "action" and not place[3]}
     seen.stranded = [found[place] for place in sorted(found) if place[2] == "action" or place[:2] not in gone]
     return seen
+
+
+def _faults(step: StepView, stored: Stored, find: Find) -> Iterator[tuple[Need, Fault]]:
+    """Yield what the code lacks of what a step may still need. What fits the action fits its undo and probe, which take no more."""
+    for need in needed(step):
+        action = find(need.agent, need.action)
+        if action is None or not _has(action, need.needs):
+            yield need, Fault("", "")
+        elif need.needs == "action":
+            yield from ((need, fault) for fault in stored.faults(action, "do", need.args))
+        elif need.needs == "undo" and step.state in STANDING:
+            yield from ((need, fault) for fault in stored.faults(action, "undo", need.args))
+            yield from ((need, fault) for fault in stored.result_faults(action, step.result))
+
+
+def _has(action: Action[Any, Any], needs: Needs) -> bool:
+    return needs == "action" or (action.undoable if needs == "undo" else action.probed)
 
 
 async def _open_tasks(client: Client, app: str, limit: int) -> AsyncIterator[tuple[str, TaskDetail]]:
@@ -176,20 +233,28 @@ async def _open_tasks(client: Client, app: str, limit: int) -> AsyncIterator[tup
         before = page[-1].id
 
 
-def needed(step: StepView) -> Iterator[tuple[str, str, str]]:
-    """Yield (agent, action, "action" | "undo") that a step may still need. A waiting ``each`` needs what its body does."""
-    if step.kind == "each" and step.plan is not None and step.state in ("waiting", "ready"):
-        yield from _of_body(step.plan)
+def needed(step: StepView) -> Iterator[Need]:
+    """Yield what a step may still need. A waiting ``each`` needs what its body does."""
+    plan = step.plan
+    if step.kind == "each" and plan is not None and step.state in ("waiting", "ready"):
+        yield from _of_body(plan)
     if step.kind != "action":
         return
+    args = None if plan is None else plan.args
     if step.state in AHEAD:
-        yield step.agent, step.action, "action"
+        yield Need(step.agent, step.action, "action", args)
+        if plan is not None and plan.policy is not None and plan.policy.probe:
+            yield Need(step.agent, step.action, "probe", args)
     if step.state in (*AHEAD, *STANDING) and step.undoable:
-        yield step.agent, step.action, "undo"
+        yield Need(step.agent, step.action, "undo", args)
 
 
-def _of_body(plan: StepPlan) -> Iterator[tuple[str, str, str]]:
+def _of_body(plan: StepPlan) -> Iterator[Need]:
     for inner in plan.body:
         if inner.kind == "action":
-            yield inner.agent, inner.action, "action"
+            yield Need(inner.agent, inner.action, "action", inner.args)
+            if inner.policy is not None and inner.policy.probe:
+                yield Need(inner.agent, inner.action, "probe", inner.args)
+            if inner.policy is not None and inner.policy.undoable:
+                yield Need(inner.agent, inner.action, "undo", inner.args)
         yield from _of_body(inner)

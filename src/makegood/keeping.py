@@ -1,0 +1,124 @@
+"""Whether a pydantic model's JSON keeps all that is in it.
+
+A ``SecretStr`` becomes asterisks, an excluded field is left out, a serializer may write anything: the action would be given
+another value than was submitted, and nobody would be told. What can be seen of the class is refused when it is declared; where
+values decide, each is read back. Which models need that is asked once per class, so that the others cost nothing.
+"""
+
+import dataclasses
+import functools
+import typing
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal
+
+from makegood.errors import DefinitionError
+
+Doubt = Literal["", "reading", "values"]
+"""What of a class's JSON cannot be relied on: nothing; that it can be read at all; that the same values are read."""
+
+REMEDY = "pass on where it is kept, and let the action fetch it: what is kept here stands in the store as clear text"
+
+
+def is_model(cls: Any) -> bool:
+    """Return whether this is a pydantic model, which is known by its methods."""
+    return callable(getattr(cls, "model_dump", None)) and hasattr(cls, "model_validate_json")
+
+
+@functools.lru_cache(maxsize=512)
+def doubt(model: Any) -> Doubt:
+    """Return what is to be looked at of each value of a model: as its schema, and those inside of it, say."""
+    found: Doubt = ""
+    open_: list[object] = [getattr(model, "__pydantic_core_schema__", None)]
+    while open_:
+        part = open_.pop()
+        if isinstance(part, Mapping):
+            if _alters(part):
+                return "values"
+            if _may_not_read(part):
+                found = "reading"
+            open_.extend(part.values())
+        elif isinstance(part, list | tuple):
+            open_.extend(part)
+    return found
+
+
+def _alters(part: Mapping[str, Any]) -> bool:
+    config = part.get("config")
+    return (
+        isinstance(part.get("serialization"), Mapping)
+        or part.get("serialization_exclude") is True
+        or (isinstance(config, Mapping) and any(str(key).startswith("ser_json") for key in config))
+    )
+
+
+def _may_not_read(part: Mapping[str, Any]) -> bool:
+    kind = part.get("type")
+    return (
+        (isinstance(kind, str) and kind.startswith("function-"))
+        or part.get("serialization_alias") != part.get("validation_alias")
+        or bool(part.get("computed_fields"))
+    )
+
+
+def check_kept(value: Any, back: Any) -> None:
+    """Raise ``ValueError`` when a model was read ``back`` from its JSON with other values."""
+    model = type(value)
+    for name in model.model_fields:
+        if getattr(back, name, None) != getattr(value, name, None):
+            raise ValueError(
+                f"{model.__qualname__}.{name} would come back with another value, as its JSON does not keep it; of a secret {REMEDY}; "
+                f"otherwise write a serializer whose text is read back"
+            )
+
+
+def refuse_hidden(annotation: Any, what: str) -> None:
+    """Raise ``DefinitionError`` for an annotation with a secret in it that JSON surely does not keep.
+
+    A model with serializers of its own may keep it: its values decide.
+    """
+    if (found := next(_hidden(annotation, "", set()), None)) is not None:
+        raise DefinitionError(f"{what}: {found}, whose JSON is asterisks; {REMEDY}")
+
+
+def _hidden(annotation: Any, where: str, seen: set[Any]) -> Iterator[str]:
+    if typing.get_origin(annotation) is not None:
+        arguments = typing.get_args(annotation)
+        if not any(hasattr(said, "when_used") for said in arguments):  # Annotated with a serializer
+            yield from _in_class(typing.get_origin(annotation), where, seen)
+            for argument in arguments:
+                yield from _hidden(argument, where, seen)
+    else:
+        yield from _in_class(annotation, where, seen)
+
+
+def _in_class(cls: Any, where: str, seen: set[Any]) -> Iterator[str]:
+    if not isinstance(cls, type) or cls in seen:
+        return
+    seen.add(cls)
+    if hasattr(cls, "get_secret_value"):
+        yield f"{where} is a {cls.__name__}" if where else f"it is a {cls.__name__}"
+        seen.discard(cls)  # each place of it is one
+    elif is_model(cls):
+        if not _serializes(cls):
+            for name, field in cls.model_fields.items():  # type: ignore[attr-defined]  # a pydantic model has them
+                if not any(hasattr(said, "when_used") for said in field.metadata):
+                    yield from _hidden(field.annotation, f"{cls.__name__}.{name}", seen)
+    elif dataclasses.is_dataclass(cls) or typing.is_typeddict(cls) or hasattr(cls, "_fields"):
+        for name, kind in _kinds(cls).items():
+            yield from _hidden(kind, f"{cls.__name__}.{name}", seen)
+
+
+def _serializes(model: Any) -> bool:
+    made = getattr(model, "__pydantic_decorators__", None)
+    return bool(
+        getattr(made, "field_serializers", None)
+        or getattr(made, "model_serializers", None)
+        or model.model_config.get("json_encoders")
+    )
+
+
+def _kinds(cls: type) -> Mapping[str, Any]:
+    try:
+        return typing.get_type_hints(cls, include_extras=True)
+    except (NameError, TypeError):  # not known yet, or not at all: said where the class is decoded to
+        return {}

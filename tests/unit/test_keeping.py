@@ -1,0 +1,170 @@
+"""A pydantic model whose JSON would not read back to the same values is refused: asterisks are no password."""
+
+import dataclasses
+import pathlib
+from typing import Annotated, Any, NamedTuple, TypedDict
+
+import pydantic
+import pytest
+
+from makegood.codec import decode, encode
+from makegood.errors import DefinitionError, PayloadError
+from makegood.keeping import doubt, refuse_hidden
+from tests.unit.test_inside import accepting, returning
+
+
+class Login(pydantic.BaseModel):
+    user: str
+    password: pydantic.SecretStr
+
+
+class Logins(pydantic.BaseModel):
+    all: dict[str, list[Login]] = {}
+
+
+@dataclasses.dataclass
+class Holder:
+    login: Login | None = None
+
+
+class Loose(TypedDict):
+    login: Login
+
+
+class Pair(NamedTuple):
+    one: int
+    secret: pydantic.SecretBytes
+
+
+class Tree(pydantic.BaseModel):
+    children: "list[Tree]" = []
+    pin: pydantic.Secret[int] | None = None
+
+
+def revealed(secret: pydantic.SecretStr) -> str:
+    return secret.get_secret_value()
+
+
+class Kept(pydantic.BaseModel):
+    password: pydantic.SecretStr
+
+    @pydantic.field_serializer("password")
+    def show(self, secret: pydantic.SecretStr) -> str:
+        return revealed(secret)
+
+
+class KeptToo(pydantic.BaseModel):
+    password: Annotated[pydantic.SecretStr, pydantic.PlainSerializer(revealed, when_used="json")]
+
+
+class Left(pydantic.BaseModel):
+    n: int
+    note: str = pydantic.Field(default="", exclude=True)
+
+
+class Renamed(pydantic.BaseModel):
+    n: int = pydantic.Field(serialization_alias="N")
+
+
+class Computed(pydantic.BaseModel, extra="forbid"):
+    n: int
+
+    @pydantic.computed_field  # type: ignore[prop-decorator]  # as pydantic's own documentation writes it
+    @property
+    def twice(self) -> int:
+        return 2 * self.n
+
+
+class Split(pydantic.BaseModel):
+    words: list[str]
+
+    @pydantic.field_validator("words", mode="before")
+    @classmethod
+    def split(cls, text: Any) -> Any:
+        return text.split(",") if isinstance(text, str) else sorted(text.keys())
+
+
+class Plain(pydantic.BaseModel):
+    n: int = pydantic.Field(alias="N")
+    anything: Any = None
+
+
+class More(Plain):
+    m: int = 1
+
+
+class Placed(pydantic.BaseModel):
+    path: pathlib.Path
+
+
+@pytest.mark.parametrize(
+    ("annotation", "place"),
+    [
+        (Login, r"Login\.password is a SecretStr"), (Logins, r"Login\.password"), (list[Login], r"Login\.password"), (Holder, r"Login\.password"),
+        (Loose | None, r"Login\.password"), (Pair, r"Pair\.secret is a SecretBytes"), (Tree, r"Tree\.pin is a "), (pydantic.SecretStr, "it is a SecretStr"),
+        (Annotated[Login, "said"], r"Login\.password"),
+    ],
+)  # fmt: skip
+def test_a_secret_is_refused_where_it_is_declared(annotation: Any, place: str) -> None:
+    """Wherever in an annotation it is; with what to do instead."""
+    told = rf": {place}.*, whose JSON is asterisks; pass on where it is kept"
+    with pytest.raises(DefinitionError, match=rf"^the result of shop/desk/give{told}"):
+        returning(annotation)
+    with pytest.raises(DefinitionError, match=rf"^the input value of shop\.take{told}"):
+        accepting(annotation)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        Kept(password=pydantic.SecretStr("p")), KeptToo(password=pydantic.SecretStr("p")), Left(n=1), Plain(N=1, anything=(1, 2)), Placed(path=pathlib.Path("/x")),
+    ],
+)  # fmt: skip
+def test_what_reads_back_to_the_same_is_kept(value: Any) -> None:
+    """A serializer that shows the secret is the user's own word; an excluded field may hold its default."""
+    data = returning(type(value)).encoded(value)
+    assert accepting(type(value)).plan(value).inputs == (data,)
+    assert type(decode(data, type(value))) is type(value)
+    assert refuse_hidden(type(value), "it") is None  # type: ignore[func-returns-value]
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        (
+            Login(user="a", password=pydantic.SecretStr("p")),
+            r"Login\.password would come back with another value",
+        ),
+        (Holder(Login(user="a", password=pydantic.SecretStr("p"))), r"Login\.password would come back"),
+        ([Tree(pin=pydantic.Secret[int](7))], r"Tree\.|Input should be a valid integer"),
+        (Left(n=1, note="n"), r"Left\.note would come back"),
+        (Renamed(n=1), "n: Field required"),
+        (Computed(n=1), "twice: Extra inputs are not permitted"),
+        (Split(words={"b": 1}), "keys"),  # type: ignore[arg-type]  # what its validator makes of it
+    ],
+)
+def test_a_value_that_would_come_back_as_another_is_refused(value: Any, told: str) -> None:
+    """Also where no annotation says what it is."""
+    with pytest.raises(PayloadError, match=told):
+        encode(value)
+
+
+def test_a_value_is_read_as_its_annotation_says_not_as_its_own_class() -> None:
+    """A subclass may have fields that this class forbids."""
+
+    class Strict(pydantic.BaseModel, extra="forbid"):
+        n: int
+
+    class Wider(Strict):
+        m: int = 1
+
+    assert accepting(Strict).plan(Strict(n=1)).inputs
+    with pytest.raises(PayloadError, match="m: Extra inputs are not permitted"):
+        accepting(Strict).plan(Wider(n=1))
+
+
+def test_plain_models_are_not_read_back() -> None:
+    """They cost nothing more."""
+    assert [doubt(model) for model in (Plain, More, Login, Logins, Left, Renamed, Computed, Split)] == [
+        "", "", "values", "values", "values", "reading", "reading", "reading",
+    ]  # fmt: skip
