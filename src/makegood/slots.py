@@ -14,7 +14,7 @@ from makegood.store.rows import address
 from makegood.trying import Running
 
 _RECENT = 0.05
-"""The weight of the latest call in the published share of calls that succeed: about the last twenty."""
+"""The weight of the latest call in the published share of calls that were answered: about the last twenty."""
 
 _SAYS: Mapping[str, Outcome] = {
     "done": "answered", "happened": "answered", "not_happened": "answered", "permanent": "answered", "refused": "answered",
@@ -83,11 +83,10 @@ class Slots:
         self.running -= 1
         self.calls += 1
         self.seconds += now - attempt.began
-        if message is None or message.kind == "gave_up":
-            self.failed += 1
-            self.success -= _RECENT * self.success
-        else:
-            self.success += _RECENT * (1.0 - self.success)
+        answered = message is not None and message.kind != "gave_up"
+        self.failed += not answered
+        # Of the first calls each weighs the same: what has been seen is all there is to go by.
+        self.success += max(_RECENT, 1 / self.calls) * (answered - self.success)
         if self.rate is not None:
             self.spent += attempt.again
 

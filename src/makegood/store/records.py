@@ -198,7 +198,7 @@ class Finding(msgspec.Struct, frozen=True):
 class AgentInfo(msgspec.Struct, frozen=True):
     """What a node publishes of one agent: "APP/AGENT", slots, slots in use, calls since start, failed ones, mean seconds a call.
 
-    ``success``: the share of recent calls that were answered, None before the first. ``circuit``: closed, open, half-open,
+    ``success``: the share that was answered of the latest twenty calls or so, None before the first; for people, nothing decides by it. ``circuit``: closed, open, half-open,
     release, "" without a breaker; ``reset``: seconds until an open one lets a call through; ``most``: calls that it lets be in
     flight. ``rate``: calls a second over all processes.
     """

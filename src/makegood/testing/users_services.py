@@ -46,7 +46,9 @@ class Effect:
 
 @dataclass(slots=True)
 class Heard:
-    """One request as it arrived. ``told``: the key that it named (of an undo: what to take back); ``outcome``: see history."""
+    """One request as it arrived. ``doing``: do, undo, probe or fencing probe; ``told``: the key that it named (of an undo: what to take
+    back); ``outcome``: see history; of a probe "happened" or "not happened".
+    """
 
     at: float
     task: int
@@ -137,9 +139,10 @@ class FakeService(Service):
         fences: bool = False,
         **kwargs: Any,
     ) -> Happened[Any] | NotHappened:
-        """Ask whether it happened: by the key, or by what ``do`` was asked with. ``fences``: refuse older tokens from now on."""
-        asked = self._asked("probe", args, kwargs, headers, key)
-        asked.fences = fences
+        """Ask whether it happened: by the key, or by what ``do`` was asked with. ``fences``: refuse older tokens from now on, whether or
+        not it compares them otherwise; the token is in ``headers``, and without one nothing is refused.
+        """
+        asked = self._asked("probe", args, kwargs, headers, key, fences=fences)
         found = await self._over_the_wire(asked)
         return NOT_HAPPENED if found is None else Happened(found.answer)
 
@@ -159,6 +162,8 @@ class FakeService(Service):
         kwargs: Mapping[str, Any],
         headers: Mapping[str, str] | None,
         key: str | None,
+        *,
+        fences: bool = False,
     ) -> Asked:
         call = current_call()
         told = {name.lower(): value for name, value in (headers or {}).items()}
@@ -167,7 +172,7 @@ class FakeService(Service):
         token = told.get("makegood-token")
         return Asked(
             doing, args, kwargs, named, undoes, None if token is None else tuple(int(n) for n in token.split(".")),
-            told.get("makegood-scope", ""), call, call.undoes or call.key, parse(call.task_id), call.step,
+            told.get("makegood-scope", ""), call, call.undoes or call.key, parse(call.task_id), call.step, fences=fences,
         )  # fmt: skip
 
     def _begin(self, asked: Asked) -> None:
@@ -194,8 +199,7 @@ class FakeService(Service):
             self._sent(asked, self._on_its_way(asked, trouble))
         if self.keys and world.strike(f"{where} again", ("service called twice",)):
             self._sent(asked.again(), world.draw() * 3.0)
-        drawn = world.draw()
-        patience = None if drawn < 0.3 or trouble == "service too late" else world.draw() * 3.0
+        patience = self._patience(asked, trouble)
         try:
             async with asyncio.timeout(patience if silent else None):
                 found = await answered
@@ -205,6 +209,15 @@ class FakeService(Service):
         if isinstance(found, Exception):
             raise found
         return found
+
+    def _patience(self, asked: Asked, trouble: str | None) -> float | None:
+        """Return after how many seconds the caller gives up; None: not before its complete-by. What times out does so while there is time
+        to try again, or a retry that must not be would never be seen.
+        """
+        drawn, world = self.world.draw(), self.world
+        if trouble == "service does it and times out":
+            return drawn * min(3.0, asked.call.remaining() / 2)
+        return None if drawn < 0.3 or trouble == "service too late" else world.draw() * 3.0
 
     def _on_its_way(self, asked: Asked, trouble: str | None) -> float:
         """Return how long a request travels: too late is after its complete-by, when its step may have been undone."""
@@ -251,11 +264,13 @@ class FakeService(Service):
         """Do what arrived; returns the answer, or the exception that the caller gets."""
         if asked.trouble == "service fails" and self.world.draw() < 0.5:
             return ServiceError(f"{self.name}: 503")
-        if self.tokens and asked.token is not None:
+        if (
+            asked.token is not None
+        ):  # of a service that compares none, ``highest`` holds what fencing probes were told
             if asked.token < self.highest.get(asked.scope, asked.token):
                 self._noted(asked, asked.truth, "stale token", changed=False)
                 return StaleTokenError(f"{self.name}: it was asked with a later token")
-            if asked.doing != "probe" or asked.fences:
+            if asked.fences or (self.tokens and asked.doing != "probe"):
                 self.highest[asked.scope] = asked.token
         if asked.doing == "do":
             found = self._done(asked)
@@ -346,29 +361,27 @@ class FakeService(Service):
             if effect.stands and (
                 effect.told == told if told else effect.asked == (asked.args, asked.kwargs)
             ):
+                self._hear(asked, asked.truth, "happened", changed=False)
                 return effect
+        self._hear(asked, asked.truth, "not happened", changed=False)
         return None
 
     def _noted(self, asked: Asked, truth: str, outcome: str, *, changed: bool) -> None:
         entry = self.books.setdefault(truth, Entry())
-        told = asked.undoes if asked.doing == "undo" else asked.key
-        self.heard.append(
-            Heard(
-                self.world.loop.now,
-                asked.task,
-                asked.step,
-                asked.doing,
-                truth,
-                told,
-                asked.token,
-                changed,
-                outcome,
-            )
-        )
+        self._hear(asked, truth, outcome, changed=changed)
         self.world.history.note(
             "effect", "", asked.task, service=self.name, key=truth, doing=asked.doing, token=list(asked.token or ()),
             net=entry.net, changed=changed, outcome=outcome,
         )  # fmt: skip
+
+    def _hear(self, asked: Asked, truth: str, outcome: str, *, changed: bool) -> None:
+        told = asked.undoes if asked.doing == "undo" else asked.key
+        doing = "fencing probe" if asked.fences else asked.doing
+        self.heard.append(
+            Heard(
+                self.world.loop.now, asked.task, asked.step, doing, truth, told, asked.token, changed, outcome
+            )
+        )
 
     def take_back(self, key: str, task: int = 0) -> None:
         """An operator takes an effect back by hand, for good."""
@@ -396,10 +409,15 @@ class Blocking:
         self.service.ask_now(self.service._asked("undo", (answer,), {}, headers, key))  # noqa: SLF001 - as above
 
     def probe(
-        self, *args: Any, headers: Mapping[str, str] | None = None, key: str | None = None, **kwargs: Any
+        self,
+        *args: Any,
+        headers: Mapping[str, str] | None = None,
+        key: str | None = None,
+        fences: bool = False,
+        **kwargs: Any,
     ) -> Happened[Any] | NotHappened:
         """See ``FakeService.probe``."""
-        found = self.service.ask_now(self.service._asked("probe", args, kwargs, headers, key))  # noqa: SLF001 - as above
+        found = self.service.ask_now(self.service._asked("probe", args, kwargs, headers, key, fences=fences))  # noqa: SLF001 - as above
         return NOT_HAPPENED if found is None else Happened(found.answer)
 
 

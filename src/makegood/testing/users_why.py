@@ -72,6 +72,8 @@ def _of_service(service: FakeService, outcome: Outcome) -> Iterable[str]:
         heard.setdefault(each.truth, []).append(each)
     last = {(all_of_it[0].task, all_of_it[0].step): truth for truth, all_of_it in heard.items()}
     for truth, all_of_it in heard.items():
+        if all("probe" in each.doing for each in all_of_it):
+            continue  # it was only asked about a step whose effect is elsewhere
         task = all_of_it[0].task
         name = all_of_it[0].step
         step = name if len(outcome.at_rest) < 2 else f"{name} of task {show(task)}"
@@ -105,16 +107,44 @@ def _state(outcome: Outcome, task: int, step: str) -> str:
 def _why_twice(service: FakeService, done: list[Heard]) -> str:
     first, second = done[0], done[1]
     if not service.keys:
-        return (
-            f"{service.name} honours no keys: whoever asks twice is served twice, and after a crash or a lost answer nobody can "
-            f"know whether to ask again. Declare the action with retry=mg.NEVER, and with a probe if {service.name} can be asked "
-            f"({_GUARANTEES})."
-        )
+        return _why_twice_without_keys(service, first, second)
     if second.told is None or first.told is None:
         return f"{service.name} honours keys, but it was not told one, so it could not know that it was asked before: {_HEADERS}."
     return (
         f"{service.name} was told another key each time ({first.told!r}, then {second.told!r}): mg.current_call().key is the same for "
         f"every attempt, use that one ({_HEADERS})."
+    )
+
+
+def _why_twice_without_keys(service: FakeService, first: Heard, second: Heard) -> str:
+    """Return why a service that honours no keys has done it twice: it was asked twice, or its probe told too little."""
+    asked = [
+        each
+        for each in service.heard
+        if each.truth == first.truth and "probe" in each.doing and each.at <= second.at
+    ]
+    fenced = [each for each in asked if each.doing == "fencing probe"]
+    one_attempt = first.token is not None and first.token == second.token
+    if any(each.at >= first.at and each.outcome == "not happened" for each in asked):
+        return (
+            f"the probe did not find what {service.name} had done at {first.at:.3f} s: where no keys are honoured it looks for the arguments that "
+            "`do` was asked with. Give the probe the same."
+        )
+    if asked and not fenced and not one_attempt:
+        return (
+            f'{service.name} was asked whether that had happened, and a request that had been sent before came after all: "not happened" was too '
+            f"early. If {service.name} can refuse what is older from then on, ask it to: fences=True where the probe is declared and in its call. "
+            f"If it cannot, declare a plain probe, and the action with retry=mg.NEVER ({_GUARANTEES})."
+        )
+    if fenced and (second.token is None or all(each.token is None for each in fenced)):
+        return (
+            f"{service.name} was asked to refuse what is older, but not told a token each time, so it could not know what is: {_HEADERS}, of the "
+            "action and of its probe."
+        )
+    return (
+        f"{service.name} honours no keys: whoever asks twice is served twice, and after a crash or a lost answer nobody can "
+        f"know whether to ask again. Declare the action with retry=mg.NEVER, and with a probe if {service.name} can be asked "
+        f"({_GUARANTEES})."
     )
 
 
@@ -130,15 +160,21 @@ def _why_left(service: FakeService, done: Heard, undone: list[Heard]) -> str:
                 f"the request arrived after its undo, and {service.name} was not told its token, so it could not refuse what is older: "
                 f"{_HEADERS}."
             )
-        return (
-            f"the request arrived after its undo, and {service.name} compares no tokens. Declare the action with settle=True: it is then "
-            f"driven to a definite answer before it is undone ({_GUARANTEES})."
+        mend = (
+            "settle=True: it is then driven to a definite answer before it is undone"
+            if service.keys
+            else "retry=mg.NEVER: it is then undone only when it is known whether it happened"
         )
-    if undone[-1].told is None or not service.keys:
+        return f"the request arrived after its undo, and {service.name} compares no tokens. Declare the action with {mend} ({_GUARANTEES})."
+    if not service.keys:
+        return (
+            f"its undo asked {service.name}, but could not say what to take back: result was None, as no answer had come, and {service.name} "
+            f"honours no keys. Declare the action with retry=mg.NEVER: it is then undone only when it is known whether it happened ({_GUARANTEES})."
+        )
+    if undone[-1].told is None:
         return (
             f"its undo asked {service.name}, but did not say what to take back: result was None, as no answer had come, and no key was "
-            f"passed on ({_HEADERS})"
-            + ("." if service.keys else f"; {service.name} honours none: {_GUARANTEES}.")
+            f"passed on ({_HEADERS})."
         )
     return f"its undo named {undone[-1].told!r}, under which {service.name} had done nothing: mg.current_call().undoes is the key to name."
 

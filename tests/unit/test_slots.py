@@ -1,0 +1,53 @@
+"""What a process publishes of an agent's calls: the share that was answered, of the latest twenty or of as many as there were."""
+
+from typing import cast
+
+import pytest
+
+from makegood.messages import Message, MessageKind
+from makegood.slots import Slots
+from makegood.trying import Running
+
+
+class Attempt:
+    """A call, as far as its end is counted."""
+
+    began = 0.0
+    again = 0
+
+
+def seen(*answers: MessageKind | None) -> Slots:
+    """Return an agent's slots after calls with these answers; None: silence."""
+    slots = Slots("shop/bank", {}, size=5)
+    for kind in answers:
+        slots.ended(cast("Running", Attempt()), None if kind is None else Message(kind), 1.0)
+    return slots
+
+
+@pytest.mark.parametrize(
+    ("answers", "share"),
+    [
+        (["gave_up", "gave_up", "gave_up"], 0.0),
+        ([None], 0.0),
+        (["gave_up", "done", "done", "done"], 0.75),
+        (["done", "done", "done", "gave_up"], 0.75),
+        (["done", "permanent", "refused", "later"], 1.0),
+    ],
+)
+def test_the_share_of_few_calls_is_that_of_all_of_them(
+    answers: list[MessageKind | None], share: float
+) -> None:
+    """It began at 100 %: an agent whose calls had all failed looked as if most had been answered."""
+    assert seen(*answers).info(0.0).success == pytest.approx(share)
+
+
+def test_before_the_first_call_nothing_is_said() -> None:
+    assert seen().info(0.0).success is None
+
+
+def test_of_many_calls_the_latest_count() -> None:
+    """About twenty: what was long ago is forgotten, in both directions."""
+    good: list[MessageKind] = ["done"]
+    bad: list[MessageKind] = ["gave_up"]
+    assert seen(*good * 500, *bad * 20).success == pytest.approx(0.95**20)
+    assert seen(*bad * 500, *good * 100).success > 0.99
