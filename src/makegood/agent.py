@@ -30,7 +30,7 @@ from makegood.slots import Slots, excused, judge
 from makegood.store import rows
 from makegood.store.records import AgentInfo, Identity, Offer, Taken
 from makegood.threads import DaemonThreads
-from makegood.trying import Running, Trying
+from makegood.trying import Running, Trying, gave_up
 
 log = logging.getLogger("makegood.agent")
 
@@ -344,6 +344,9 @@ class Agents:
             task = show(request.task)
             about = {"task": task, "step": request.step, "attempt": request.attempt}
             log.debug("step %s of task %s: halted at complete-by", request.step, task, extra=about)
+        except Exception as defect:
+            message = gave_up(request, defect)
+            log.exception("this is a defect, please report it")
         finally:
             self._running.pop(attempt, None)
             attempt.work = None  # its context knows the call, which knows the attempt: no circle

@@ -19,6 +19,7 @@ import msgspec
 
 from makegood.defaults import completer
 from makegood.errors import DefinitionError, MakegoodError, MissingValueError, PayloadError
+from makegood.texts import said
 
 PAYLOAD_LIMIT = 1 << 20
 """Default limit of one payload (an input, the arguments of a step, a result) as JSON, in bytes."""
@@ -226,7 +227,7 @@ def _unfit(wrong: Exception, what: str) -> PayloadError:
     told = (
         f"it is nested too deeply, or holds itself ({wrong})"
         if isinstance(wrong, RecursionError)
-        else str(wrong)
+        else said(wrong)
     )
     if told.startswith(("Encoding objects of type", "Only dicts with")):
         told = f"{told}: {_KINDS}"

@@ -30,6 +30,7 @@ from makegood.policy import Policy, Recover, Retry
 from makegood.rates import per_second
 from makegood.task import Ref, Template
 from makegood.terms import Declared, Terms, checked_within, former_names, known
+from makegood.texts import said, words
 
 __all__ = [
     "NOTHING",
@@ -319,7 +320,9 @@ class Action(Generic[P, R]):
             if request.doing == "probe" and functions.probe is not None and fitted.probe is not None:
                 return functions.probe, fitted.probe(request.args)
         except (msgspec.MsgspecError, DefinitionError) as wrong:
-            raise PayloadError(f"the {request.doing} of {self.address}: {wrong}") from wrong
+            raise PayloadError(f"the {request.doing} of {self.address}: {said(wrong)}") from wrong
+        except Exception as wrong:  # the user's classes may raise anything while they are made
+            raise PayloadError(f"the {request.doing} of {self.address}: {words(wrong)}") from wrong
         raise PayloadError(f"{self.address} declares no {request.doing} any more: declare it again")
 
     def encoded(self, value: object) -> bytes:

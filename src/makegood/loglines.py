@@ -18,6 +18,7 @@ from typing import Any, Final
 import msgspec
 
 from makegood.call import known_call
+from makegood.texts import kept
 
 FIELDS: Final = ("task", "step", "attempt")
 """What a line may be about, as people write it: the task's id, the step's name, the attempt's number."""
@@ -62,7 +63,10 @@ class JsonLines(logging.Formatter):
             line["exception"] = self.formatException(record.exc_info)
         if record.stack_info:
             line["stack"] = self.formatStack(record.stack_info)
-        return msgspec.json.encode(line, enc_hook=str).decode()
+        try:
+            return msgspec.json.encode(line, enc_hook=_text).decode()
+        except UnicodeEncodeError:  # somebody's text is none that UTF-8 can write
+            return msgspec.json.encode(_writable(line), enc_hook=_text).decode()
 
 
 class TextLines(logging.Formatter):
@@ -79,6 +83,18 @@ class TextLines(logging.Formatter):
             return text
         first, newline, rest = text.partition("\n")  # a traceback follows the line that it belongs to
         return f"{first} [{' '.join(f'{name}={value}' for name, value in about.items())}]{newline}{rest}"
+
+
+def _text(value: object) -> str:
+    return kept(str(value))
+
+
+def _writable(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {_text(name): _writable(part) for name, part in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_writable(part) for part in value]
+    return kept(value) if isinstance(value, str) else value
 
 
 def fields(record: logging.LogRecord) -> dict[str, Any]:
