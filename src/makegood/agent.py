@@ -34,6 +34,9 @@ from makegood.trying import Running, Trying, gave_up
 
 log = logging.getLogger("makegood.agent")
 
+_PATIENCE = 1.0
+"""Seconds in which an ``async def`` action that was cancelled may come to its end."""
+
 EXTEND_MOST = 10
 """``call.extend()`` may stretch an attempt to at most this many times its complete-by."""
 
@@ -367,7 +370,7 @@ class Agents:
                 self.resend(attempt.node, request.task, message)
 
     def _halt(self) -> None:
-        """Cancel the attempts whose complete-by has passed; a ``def`` action cannot be stopped and keeps its slot."""
+        """Cancel the attempts whose complete-by has passed; a ``def`` action cannot be stopped and keeps its slot, which is told."""
         now = self._clock.monotonic()
         for attempt in list(self._running):
             if attempt.deadline > now:
@@ -377,12 +380,28 @@ class Agents:
                     self.slots[rows.address(attempt.request.app, attempt.request.agent)], attempt, None
                 )
             if attempt.halts:
-                attempt.halts = False
+                attempt.halts, attempt.patience = False, _PATIENCE
                 if attempt.work is not None:
                     attempt.work.cancel()
-        waiting = [a.deadline for a in self._running if a.halts or a.ticket is not None]
+            elif attempt.reached and not attempt.overdue and now >= attempt.deadline + attempt.patience:
+                self._overdue(attempt, now)
+        waiting = [a.deadline + a.patience for a in self._running if not a.overdue]
         if waiting:
             self._alarm.set(min(waiting))
+
+    def _overdue(self, attempt: Running, now: float) -> None:
+        """Tell, once, of a function that holds its slot although nobody will hear what it says: an operator sees nothing else of it."""
+        request = attempt.request
+        address, task = rows.address(request.app, request.agent), show(request.task)
+        attempt.overdue = True
+        self.slots[address].overdue += 1
+        about = {"task": task, "step": request.step, "attempt": request.attempt}
+        log.warning(
+            "the %s of %s.%s for step %s of task %s still runs %.1f s after its complete-by%s: it keeps its slot until it returns; "
+            "give what it waits for a timeout (mg.current_call().remaining())",
+            request.doing, address, request.action, request.step, task, now - attempt.deadline,
+            ", and has not heeded its cancellation" if attempt.patience else "", extra=about,
+        )  # fmt: skip
 
     def _judged(self, slots: Slots, attempt: Running, message: Message | None) -> bool:
         """Tell the agent's circuit how a call ended; returns whether a failure counts for the step as well."""

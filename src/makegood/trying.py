@@ -32,7 +32,8 @@ class Running(msgspec.Struct, eq=False):
     """An attempt under way. ``deadline`` is on the local clock, and is never moved beyond ``last``; ``node`` is the process's
     number when it was taken.
 
-    ``halts``: it can be stopped at its deadline, and is to be. ``again``: tries after the first. ``reached``: the function was
+    ``halts``: it can be stopped at its deadline, and is to be. ``patience``: seconds that it may run beyond its deadline before that is
+    told; ``overdue``: it was. ``again``: tries after the first. ``reached``: the function was
     called. ``ticket``: with what its agent's circuit knows it again, None once it has been told (or there is none).
     """
 
@@ -44,6 +45,8 @@ class Running(msgspec.Struct, eq=False):
     extended: "Callable[[Running, float], Coroutine[Any, Any, bool]]"
     unclear: bool = False
     halts: bool = False
+    patience: float = 0.0
+    overdue: bool = False
     again: int = 0
     reached: bool = False
     ticket: int | None = None
@@ -57,7 +60,7 @@ class Running(msgspec.Struct, eq=False):
 class Trying:
     """Runs the functions of attempts: ``async def`` on the event loop, ``def`` in ``threads``.
 
-    ``halting``: told the deadline of each attempt that can be stopped there, before it begins.
+    ``halting``: told the deadline of each attempt before its function is called.
     """
 
     def __init__(
@@ -82,8 +85,7 @@ class Trying:
                 return _message(request, "permanent", error=text)
             return _message(request, "gave_up", error=text, final=True)
         halts = attempt.halts = self._is_async(fn)
-        if halts:
-            self._halting(attempt.deadline)
+        self._halting(attempt.deadline)
         attempt.reached = True
         pauses: Iterator[float] | None = None
         while True:
