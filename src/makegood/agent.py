@@ -170,6 +170,7 @@ class Agents:
                 self._again.cancel()
             for attempt in list(self._running):
                 if attempt.work is not None:
+                    attempt.work.set_name(_named(attempt.request))
                     attempt.work.cancel()
             self._threads.shutdown(wait=False, cancel_futures=True)
 
@@ -392,14 +393,13 @@ class Agents:
     def _overdue(self, attempt: Running, now: float) -> None:
         """Tell, once, of a function that holds its slot although nobody will hear what it says: an operator sees nothing else of it."""
         request = attempt.request
-        address, task = rows.address(request.app, request.agent), show(request.task)
         attempt.overdue = True
-        self.slots[address].overdue += 1
-        about = {"task": task, "step": request.step, "attempt": request.attempt}
+        self.slots[rows.address(request.app, request.agent)].overdue += 1
+        about = {"task": show(request.task), "step": request.step, "attempt": request.attempt}
         log.warning(
-            "the %s of %s.%s for step %s of task %s still runs %.1f s after its complete-by%s: it keeps its slot until it returns; "
+            "%s still runs %.1f s after its complete-by%s: it keeps its slot until it returns; "
             "give what it waits for a timeout (mg.current_call().remaining())",
-            request.doing, address, request.action, request.step, task, now - attempt.deadline,
+            _named(request), now - attempt.deadline,
             ", and has not heeded its cancellation" if attempt.patience else "", extra=about,
         )  # fmt: skip
 
@@ -469,6 +469,12 @@ class Agents:
                 self._replies.waiting = [entry for entry in self._replies.waiting if id(entry) not in sent]
                 if late := accepted.count(False):
                     log.info("%d of %d replies came too late and were refused", late, len(batch))
+
+
+def _named(request: Request) -> str:
+    """Return what an attempt does, for people."""
+    address = rows.address(request.app, request.agent)
+    return f"the {request.doing} of {address}.{request.action} for step {request.step} of task {show(request.task)}"
 
 
 async def _wait(ring: asyncio.Event, most: float | None, rng: random.Random) -> None:

@@ -37,6 +37,8 @@ from makegood.transactions import Caller, Transaction
 log = logging.getLogger("makegood.inbox")
 
 _AWAY = (0.05, 2.0)
+_LAST = 2.0
+"""Seconds in which functions that were cancelled at the end of a drain may come to their ends, and messages be given back."""
 _SHARE = 0.8
 """How much of a message's lease an ``async def`` may use."""
 
@@ -96,7 +98,13 @@ class Inboxes:
             await asyncio.wait(self._running, timeout=limit)
         for task in self._running:
             task.cancel()
-        await asyncio.gather(*self._running, return_exceptions=True)
+        if self._running:
+            await asyncio.wait(self._running, timeout=_LAST)
+        for inbox in self._running.values():
+            log.warning(
+                "%s: a message's function does not heed its cancellation; the message comes again after its lease",
+                inbox.where,
+            )
         self._threads.shutdown()
 
     # -- taking ----------------------------------------------------------------------------------------------------------
