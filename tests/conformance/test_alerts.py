@@ -328,8 +328,12 @@ async def test_an_act_may_change_what_a_step_and_a_task_were_given(store: Store,
 @pytest.mark.parametrize(
     ("used", "overdue", "text"),
     [
-        (4, 3, "all 8 slots of shop/payments are taken in 2 processes, 3 of them by calls that run past"),
-        (4, 0, "all 8 slots of shop/payments are taken in 2 processes; wait, or start more of them"),
+        (
+            4,
+            3,
+            "the slots of shop/payments are all taken (8 in 2 processes), 3 of them by calls that run past",
+        ),
+        (4, 0, "the slots of shop/payments are all taken (8 in 2 processes); wait, or start more of them"),
         (3, 3, "start an agent that has it"),
     ],
 )

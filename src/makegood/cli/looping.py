@@ -64,7 +64,7 @@ def _end(over: threading.Event, loop: asyncio.AbstractEventLoop, code: int) -> N
     log.warning(
         "this process ends now, %g s after its node: %s would not end by themselves. Nothing that was acknowledged is lost; "
         "steps that still run are in doubt once their complete-by has passed",
-        GRACE, ", ".join([*tasks, *(f"thread {name}" for name in threads if name != "MainThread")]) or "its loop",
+        GRACE, ", ".join(tasks or [f"thread {name}" for name in threads if name != "MainThread"]) or "its loop",
     )  # fmt: skip
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):  # closed

@@ -276,7 +276,7 @@ def _busy(agents: Iterable[AgentInfo], address: str) -> str:
     )
     processes = f"{len(its)} processes" if len(its) > 1 else "one process"
     return (
-        f"all {sum(agent.slots for agent in its)} slots of {address} are taken in {processes}{hang}; "
+        f"the slots of {address} are all taken ({sum(agent.slots for agent in its)} in {processes}){hang}; "
         + ("restart what hangs, and give its calls a timeout, " if overdue else "wait, ")
         + "or start more of them"
     )
