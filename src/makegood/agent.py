@@ -30,9 +30,12 @@ from makegood.slots import Slots, excused, judge
 from makegood.store import rows
 from makegood.store.records import AgentInfo, Identity, Offer, Taken
 from makegood.threads import DaemonThreads
-from makegood.trying import Running, Trying
+from makegood.trying import Running, Trying, gave_up
 
 log = logging.getLogger("makegood.agent")
+
+_PATIENCE = 1.0
+"""Seconds in which an ``async def`` action that was cancelled may come to its end."""
 
 EXTEND_MOST = 10
 """``call.extend()`` may stretch an attempt to at most this many times its complete-by."""
@@ -167,6 +170,7 @@ class Agents:
                 self._again.cancel()
             for attempt in list(self._running):
                 if attempt.work is not None:
+                    attempt.work.set_name(_named(attempt.request))
                     attempt.work.cancel()
             self._threads.shutdown(wait=False, cancel_futures=True)
 
@@ -344,6 +348,9 @@ class Agents:
             task = show(request.task)
             about = {"task": task, "step": request.step, "attempt": request.attempt}
             log.debug("step %s of task %s: halted at complete-by", request.step, task, extra=about)
+        except Exception as defect:
+            message = gave_up(request, defect)
+            log.exception("this is a defect, please report it")
         finally:
             self._running.pop(attempt, None)
             attempt.work = None  # its context knows the call, which knows the attempt: no circle
@@ -364,7 +371,7 @@ class Agents:
                 self.resend(attempt.node, request.task, message)
 
     def _halt(self) -> None:
-        """Cancel the attempts whose complete-by has passed; a ``def`` action cannot be stopped and keeps its slot."""
+        """Cancel the attempts whose complete-by has passed; a ``def`` action cannot be stopped and keeps its slot, which is told."""
         now = self._clock.monotonic()
         for attempt in list(self._running):
             if attempt.deadline > now:
@@ -374,12 +381,27 @@ class Agents:
                     self.slots[rows.address(attempt.request.app, attempt.request.agent)], attempt, None
                 )
             if attempt.halts:
-                attempt.halts = False
+                attempt.halts, attempt.patience = False, _PATIENCE
                 if attempt.work is not None:
                     attempt.work.cancel()
-        waiting = [a.deadline for a in self._running if a.halts or a.ticket is not None]
+            elif attempt.reached and not attempt.overdue and now >= attempt.deadline + attempt.patience:
+                self._overdue(attempt, now)
+        waiting = [a.deadline + a.patience for a in self._running if not a.overdue]
         if waiting:
             self._alarm.set(min(waiting))
+
+    def _overdue(self, attempt: Running, now: float) -> None:
+        """Tell, once, of a function that holds its slot although nobody will hear what it says: an operator sees nothing else of it."""
+        request = attempt.request
+        attempt.overdue = True
+        self.slots[rows.address(request.app, request.agent)].overdue += 1
+        about = {"task": show(request.task), "step": request.step, "attempt": request.attempt}
+        log.warning(
+            "%s still runs %.1f s after its complete-by%s: it keeps its slot until it returns; "
+            "give what it waits for a timeout (mg.current_call().remaining())",
+            _named(request), now - attempt.deadline,
+            ", and has not heeded its cancellation" if attempt.patience else "", extra=about,
+        )  # fmt: skip
 
     def _judged(self, slots: Slots, attempt: Running, message: Message | None) -> bool:
         """Tell the agent's circuit how a call ended; returns whether a failure counts for the step as well."""
@@ -447,6 +469,12 @@ class Agents:
                 self._replies.waiting = [entry for entry in self._replies.waiting if id(entry) not in sent]
                 if late := accepted.count(False):
                     log.info("%d of %d replies came too late and were refused", late, len(batch))
+
+
+def _named(request: Request) -> str:
+    """Return what an attempt does, for people."""
+    address = rows.address(request.app, request.agent)
+    return f"the {request.doing} of {address}.{request.action} for step {request.step} of task {show(request.task)}"
 
 
 async def _wait(ring: asyncio.Event, most: float | None, rng: random.Random) -> None:

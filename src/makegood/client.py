@@ -8,7 +8,6 @@ import contextlib
 import getpass
 import logging
 import random
-import socket
 import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
@@ -23,6 +22,7 @@ from makegood.durations import Duration, seconds, shown
 from makegood.errors import (
     ActRefusedError,
     ClosedError,
+    ConfigError,
     PayloadError,
     StoreUnavailableError,
     WaitExpiredError,
@@ -36,6 +36,7 @@ from makegood.store import Store, open_store, store_given
 from makegood.store.records import Draft, Filter, StepView, Submitted, TaskView
 from makegood.submitting import Submitter, conflict, draft_of, plan_of, with_options
 from makegood.task import Plan
+from makegood.texts import hostname, kept, refuse_unstorable
 from makegood.transactions import recognise
 
 log = logging.getLogger("makegood.client")
@@ -480,6 +481,7 @@ class Client(Submitter, Operators, Correspondent):
 
     def new_act(self, who: str | None, why: str) -> Act:
         """Return an act's identity; ``who`` defaults to the user and host of this process."""
+        refuse_unstorable(ConfigError, who=who, why=why)
         return Act(str(uuid.UUID(int=self._rng.getrandbits(128), version=4)), who or _who(), why)
 
 
@@ -488,4 +490,4 @@ def _who() -> str:
         user = getpass.getuser()
     except (KeyError, OSError):
         user = "unknown"
-    return f"{user}@{socket.gethostname()}"
+    return f"{kept(user)}@{hostname()}"

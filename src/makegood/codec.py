@@ -22,6 +22,7 @@ import msgspec
 from makegood.defaults import completer, parts
 from makegood.errors import DefinitionError, MakegoodError, MissingValueError, PayloadError
 from makegood.keeping import check_kept, doubt, is_model
+from makegood.texts import said, words
 
 PAYLOAD_LIMIT = 1 << 20
 """Default limit of one payload (an input, the arguments of a step, a result) as JSON, in bytes."""
@@ -140,14 +141,14 @@ def decode(data: bytes, annotation: Any, what: str = "the value") -> Any:
     try:
         return read(data)
     except Exception as wrong:  # what msgspec passes on of a class's own __post_init__ may be anything
-        raise PayloadError(f"{what} does not fit {shown(annotation)}: {said(wrong)}") from wrong
+        raise PayloadError(f"{what} does not fit {shown(annotation)}: {misfit(wrong)}") from wrong
 
 
-def said(wrong: Exception) -> str:
+def misfit(wrong: Exception) -> str:
     """Return what is wrong and where, without the value: it does not belong into logs."""
     if isinstance(wrong, msgspec.MsgspecError):
-        return _SHOWN_VALUE.sub(r"\1", str(wrong))
-    return f"{type(wrong).__name__}: {wrong}"
+        return _SHOWN_VALUE.sub(r"\1", said(wrong))
+    return words(wrong, named=True)
 
 
 def check_fits(data: bytes, annotation: Any, value: object, what: str) -> None:
@@ -159,7 +160,7 @@ def check_fits(data: bytes, annotation: Any, value: object, what: str) -> None:
         raise
     except Exception as wrong:  # noqa: BLE001 - see ``decode``
         raise PayloadError(
-            f"{what} is {type(value).__name__}, its annotation says {shown(annotation)}: {said(wrong)}"
+            f"{what} is {type(value).__name__}, its annotation says {shown(annotation)}: {misfit(wrong)}"
         ) from None
 
 
@@ -281,7 +282,7 @@ def _unfit(wrong: Exception, what: str) -> PayloadError:
     told = (
         f"it is nested too deeply, or holds itself ({wrong})"
         if isinstance(wrong, RecursionError)
-        else str(wrong)
+        else said(wrong)
     )
     if told.startswith(("Encoding objects of type", "Only dicts with")):
         told = f"{told}: {_KINDS}"

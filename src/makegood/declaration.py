@@ -17,7 +17,7 @@ from typing import Any, Generic, ParamSpec, Protocol, TypeVar, overload
 
 from makegood.answers import NOT_HAPPENED, NOTHING, Happened, NotHappened, Nothing
 from makegood.breaker import Breaker
-from makegood.codec import PAYLOAD_LIMIT, check_fits, encode, said
+from makegood.codec import PAYLOAD_LIMIT, check_fits, encode, misfit
 from makegood.durations import Duration, seconds
 from makegood.errors import DefinitionError, DuplicateNameError, PayloadError
 from makegood.fitting import Fitted, Fitting
@@ -323,8 +323,8 @@ class Action(Generic[P, R]):
                 return functions.probe, fitted.probe(request.args)
         except DefinitionError as wrong:
             raise PayloadError(f"the {request.doing} of {self.address}: {wrong}") from wrong
-        except Exception as wrong:  # a class's own __post_init__ may raise anything
-            raise PayloadError(f"the {request.doing} of {self.address}: {said(wrong)}") from wrong
+        except Exception as wrong:  # the user's classes may raise anything while they are made
+            raise PayloadError(f"the {request.doing} of {self.address}: {misfit(wrong)}") from wrong
         raise PayloadError(f"{self.address} declares no {request.doing} any more: declare it again")
 
     def encoded(self, value: object) -> bytes:
@@ -349,7 +349,7 @@ class Action(Generic[P, R]):
         try:
             return fitted.result(value)
         except Exception as wrong:  # see ``prepared``
-            raise PayloadError(f"{self._result}: {said(wrong)}") from wrong
+            raise PayloadError(f"{self._result}: {misfit(wrong)}") from wrong
 
 
 class AsyncAction(Action[P, R]):

@@ -70,15 +70,13 @@ def retry_after(value: Duration, now: float) -> float:
     >>> retry_after("120", 0.0), retry_after("Thu, 01 Jan 1970 00:01:00 GMT", 0.0), retry_after("soon", 0.0)
     (120.0, 60.0, 1.0)
     """
-    if isinstance(value, str) and value.strip().isdecimal():
-        return float(value)
     try:
-        return seconds(value)
+        return seconds(float(value) if isinstance(value, str) and value.strip().isdecimal() else value)
     except ConfigError:
         pass
     try:
         return max(0.0, parsedate_to_datetime(str(value)).timestamp() - now)
-    except ValueError:
+    except Exception:  # noqa: BLE001 - whatever a user put there
         return 1.0
 
 

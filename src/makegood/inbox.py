@@ -30,12 +30,15 @@ from makegood.store.protocol import Messages, Tasks
 from makegood.store.records import Submitted
 from makegood.submitting import conflict, insert, with_options
 from makegood.task import Plan
+from makegood.texts import words
 from makegood.threads import DaemonThreads
 from makegood.transactions import Caller, Transaction
 
 log = logging.getLogger("makegood.inbox")
 
 _AWAY = (0.05, 2.0)
+_LAST = 2.0
+"""Seconds in which functions that were cancelled at the end of a drain may come to their ends, and messages be given back."""
 _SHARE = 0.8
 """How much of a message's lease an ``async def`` may use."""
 
@@ -95,7 +98,13 @@ class Inboxes:
             await asyncio.wait(self._running, timeout=limit)
         for task in self._running:
             task.cancel()
-        await asyncio.gather(*self._running, return_exceptions=True)
+        if self._running:
+            await asyncio.wait(self._running, timeout=_LAST)
+        for inbox in self._running.values():
+            log.warning(
+                "%s: a message's function does not heed its cancellation; the message comes again after its lease",
+                inbox.where,
+            )
         self._threads.shutdown()
 
     # -- taking ----------------------------------------------------------------------------------------------------------
@@ -162,17 +171,22 @@ class Inboxes:
         """Make a task of a message, or give it back."""
         try:
             answer = await self.accept(inbox, message)
-        except asyncio.CancelledError:  # the process is to end
-            await asyncio.shield(self._give_back(inbox, message, 0.0, "", counted=False))
-            raise
+        except asyncio.CancelledError as cancelled:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():  # the process is to end
+                await asyncio.shield(self._give_back(inbox, message, 0.0, "", counted=False))
+                raise
+            await self._failed(inbox, message, cancelled)  # nobody stopped it: the user's code raised it
         except _LostError:
             log.warning("message %s of %s belongs to another process by now", message.id, inbox.where)
         except StoreUnavailableError as away:
             log.warning("message %s of %s comes again after its lease: %s", message.id, inbox.where, away)
         except Later as later:
             wait = retry_after(later.wait, self._clock.wall())
-            await self._give_back(inbox, message, wait, str(later), counted=False)
-        except Exception as fault:  # noqa: BLE001 - whatever the user's function raises
+            await self._give_back(inbox, message, wait, words(later), counted=False)
+        except (KeyboardInterrupt, GeneratorExit):  # somebody ends this very process, or this coroutine
+            raise
+        except BaseException as fault:  # noqa: BLE001 - whatever the user's function raises
             await self._failed(inbox, message, fault)
         else:
             made = "no task" if answer is None else f"task {ids.show(answer.id)}"
@@ -219,8 +233,8 @@ class Inboxes:
             raise conflict(plan, answer)
         return answer
 
-    async def _failed(self, inbox: Inbox[Any], message: QueueMessage, fault: Exception) -> None:
-        error = f"{type(fault).__name__}: {fault}"
+    async def _failed(self, inbox: Inbox[Any], message: QueueMessage, fault: BaseException) -> None:
+        error = words(fault, named=True)
         dead = (
             message.tries >= inbox.retry.tries
             or is_final(fault)

@@ -18,6 +18,7 @@ from typing import Any, Final
 import msgspec
 
 from makegood.call import known_call
+from makegood.texts import kept
 from makegood.visible import visible
 
 FIELDS: Final = ("task", "step", "attempt")
@@ -63,7 +64,10 @@ class JsonLines(logging.Formatter):
             line["exception"] = self.formatException(record.exc_info)
         if record.stack_info:
             line["stack"] = self.formatStack(record.stack_info)
-        return msgspec.json.encode(line, enc_hook=str).decode()
+        try:
+            return msgspec.json.encode(line, enc_hook=_text).decode()
+        except UnicodeEncodeError:  # somebody's text is none that UTF-8 can write
+            return msgspec.json.encode(_writable(line), enc_hook=_text).decode()
 
 
 class TextLines(logging.Formatter):
@@ -92,6 +96,18 @@ class TextLines(logging.Formatter):
 
 def _ours(record: logging.LogRecord) -> bool:
     return record.name.partition(".")[0] == "makegood"
+
+
+def _text(value: object) -> str:
+    return kept(str(value))
+
+
+def _writable(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {_text(name): _writable(part) for name, part in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_writable(part) for part in value]
+    return kept(value) if isinstance(value, str) else value
 
 
 def fields(record: logging.LogRecord) -> dict[str, Any]:

@@ -13,7 +13,6 @@ import contextlib
 import logging
 import os
 import random
-import socket
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from types import TracebackType
 from typing import Any, Self
@@ -42,6 +41,7 @@ from makegood.store.records import AgentInfo, NodeInfo, StepView, TaskView
 from makegood.supervisor import LEASE, Pass, Supervisor
 from makegood.task import Held, Step
 from makegood.telling import LeaderWatch, Teller
+from makegood.texts import hostname, refuse_unstorable
 from makegood.webhook import Webhook
 from makegood.workflow import App
 
@@ -76,10 +76,11 @@ class Node:
         telemetry: Observer | None = None,
         outbox: str | None = None,
     ) -> None:
+        refuse_unstorable(ConfigError, name=name)
         self.options = options or Options()
         self._outbox: Outbox | None = None if outbox is None else open_outbox(outbox)
         self.roles = _roles(roles, app, relays=outbox is not None)
-        self.name = name or f"{socket.gethostname()}-{os.getpid()}"
+        self.name = name or f"{hostname()}-{os.getpid()}"
         self._clock = clock or SystemClock()
         self._rng = rng or random.Random()
         self._owned = store is None or isinstance(store, str)
@@ -371,7 +372,7 @@ class Node:
         return NodeInfo(
             self.name,
             self.roles,
-            socket.gethostname(),
+            hostname(),
             os.getpid(),
             self.options.number("life"),
             self.infos(),

@@ -26,6 +26,7 @@ from makegood.options import Options
 from makegood.posting import Hosts, HTTPPoster, NoPoster, Poster, RefusedTargetError
 from makegood.store.notices import Due, HostDue, Sending
 from makegood.store.protocol import Notices
+from makegood.texts import words
 
 log = logging.getLogger("makegood.notifier")
 
@@ -246,12 +247,12 @@ class Notifier:
         if not refused:
             self._fails[notice.host] = self._fails.get(notice.host, 0) + 1
         if refused or tries >= self.patience.tries:
-            return Sending(notice.task, notice.sequence, "dead", error=str(fault))
+            return Sending(notice.task, notice.sequence, "dead", error=words(fault))
         wait = self.patience.after(tries, _asked(fault, self._clock.wall()), self._rng)
         task = show(notice.task)
         text = "notice %d of task %s, once more in %.0f s: %s"
         log.info(text, notice.sequence, task, wait, fault, extra={"task": task})
-        return Sending(notice.task, notice.sequence, "failed", wait, str(fault))
+        return Sending(notice.task, notice.sequence, "failed", wait, words(fault))
 
 
 def _asked(fault: DeliveryError, now: float) -> float | None:

@@ -8,7 +8,6 @@ import asyncio
 import logging
 import os
 import random
-import socket
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
@@ -25,6 +24,7 @@ from makegood.queued import QueueMessage
 from makegood.store import Store
 from makegood.store.mail import MOST_DROPPED, MessageView, Outgoing, QueueView, Returned, Sent
 from makegood.store.notices import ListenerView
+from makegood.texts import hostname
 
 log = logging.getLogger("makegood.queues")
 
@@ -193,7 +193,7 @@ async def _rung(wake: asyncio.Event, limit: float) -> None:
 
 
 def _receiver() -> str:
-    return f"{socket.gethostname()}-{os.getpid()}"
+    return f"{hostname()}-{os.getpid()}"
 
 
 class Correspondent(ABC):

@@ -27,7 +27,7 @@ class Slots:
     """One agent of this process: its actions by every name they go or went by, its slots, and what it has seen.
 
     ``circuit``: its breaker's state, if it has one. ``rate``: calls a second over all processes, None = as they come.
-    ``free``: slots neither taken nor set aside; ``running``: calls under way. ``backlog``: requests wait in the store. ``rung``: some may. ``spent``: tries beside those that the store counted for the rate.
+    ``free``: slots neither taken nor set aside; ``running``: calls under way, ``overdue`` of them known to be past their complete-by. ``backlog``: requests wait in the store. ``rung``: some may. ``spent``: tries beside those that the store counted for the rate.
     ``rests``: until when the rate lets nothing begin.
     """
 
@@ -38,6 +38,7 @@ class Slots:
     rate: float | None = None
     free: int = 0
     running: int = 0
+    overdue: int = 0
     calls: int = 0
     failed: int = 0
     seconds: float = 0.0
@@ -81,6 +82,7 @@ class Slots:
         """Count a call that has ended; ``message``: its answer."""
         self.free += 1
         self.running -= 1
+        self.overdue -= attempt.overdue
         self.calls += 1
         self.seconds += now - attempt.began
         answered = message is not None and message.kind != "gave_up"
@@ -98,7 +100,7 @@ class Slots:
             state, reset, most = self.circuit.state, self.circuit.remaining(now), self.circuit.most
         return AgentInfo(
             self.address, self.size, self.running, self.calls, self.failed, mean, self.success if self.calls else None,
-            state, round(reset, 3), most, self.rate,
+            state, round(reset, 3), most, self.rate, self.overdue,
         )  # fmt: skip
 
 

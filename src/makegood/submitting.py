@@ -16,12 +16,13 @@ from functools import partial
 from typing import Any, Generic, TypeVar, overload
 
 from makegood import ids, notices
-from makegood.errors import ConfigError, DefinitionError, KeyConflict
+from makegood.errors import ConfigError, DefinitionError, KeyConflict, PayloadError
 from makegood.handle import TaskHandle, Waiting
 from makegood.observing import Observer
 from makegood.posting import Hosts
 from makegood.store.records import Draft, Submitted
 from makegood.task import Plan
+from makegood.texts import refuse_unstorable
 from makegood.transactions import Caller, recognise
 from makegood.workflow import Workflow
 
@@ -75,6 +76,7 @@ def with_options(
     ):
         if text is not None and (not isinstance(text, str) or len(text) > most):
             raise ConfigError(f"{name}={text!r:.60}: a text of up to {most} characters")
+    refuse_unstorable(PayloadError, "; nothing was written", key=plan.key, correlation_id=plan.correlation_id)
     if plan.key == "":
         raise ConfigError("key='': a text that is not empty, or None for a task without a key")
     notices.reply(plan.reply_to, plan.correlation_id)  # raises for what can never be told

@@ -167,8 +167,9 @@ def _run(answers: _Answers, future: "asyncio.Future[Any]", call: Callable[[], An
     failed: BaseException | None = None
     try:
         result = call()
-    except StopIteration as raised:  # no future takes that
-        failed = RuntimeError("the function raised StopIteration")
+    except (StopIteration, GeneratorExit, KeyboardInterrupt) as raised:
+        # no future takes the first, and raised where somebody waits the others would end that, or the process
+        failed = RuntimeError(f"the function raised {type(raised).__name__}")
         failed.__cause__ = raised
     except BaseException as raised:  # noqa: BLE001 - it belongs to whoever asked
         failed = raised

@@ -19,21 +19,21 @@ import msgspec
 from makegood.clock import Clock
 from makegood.declaration import NOT_HAPPENED, Action, Happened
 from makegood.durations import retry_after
-from makegood.errors import CompleteByPassed, Later, MakegoodError, PayloadError, Permanent, Refused
+from makegood.errors import CompleteByPassed, Later, PayloadError, Permanent, Refused
 from makegood.ids import show
 from makegood.messages import Message, MessageKind, Request
+from makegood.texts import words
 from makegood.threads import DaemonThreads
 
 log = logging.getLogger("makegood.agent")
-
-_ERROR_LENGTH = 2000
 
 
 class Running(msgspec.Struct, eq=False):
     """An attempt under way. ``deadline`` is on the local clock, and is never moved beyond ``last``; ``node`` is the process's
     number when it was taken.
 
-    ``halts``: it can be stopped at its deadline, and is to be. ``again``: tries after the first. ``reached``: the function was
+    ``halts``: it can be stopped at its deadline, and is to be. ``patience``: seconds that it may run beyond its deadline before that is
+    told; ``overdue``: it was. ``again``: tries after the first. ``reached``: the function was
     called. ``ticket``: with what its agent's circuit knows it again, None once it has been told (or there is none).
     """
 
@@ -45,6 +45,8 @@ class Running(msgspec.Struct, eq=False):
     extended: "Callable[[Running, float], Coroutine[Any, Any, bool]]"
     unclear: bool = False
     halts: bool = False
+    patience: float = 0.0
+    overdue: bool = False
     again: int = 0
     reached: bool = False
     ticket: int | None = None
@@ -58,7 +60,7 @@ class Running(msgspec.Struct, eq=False):
 class Trying:
     """Runs the functions of attempts: ``async def`` on the event loop, ``def`` in ``threads``.
 
-    ``halting``: told the deadline of each attempt that can be stopped there, before it begins.
+    ``halting``: told the deadline of each attempt before its function is called.
     """
 
     def __init__(
@@ -78,13 +80,12 @@ class Trying:
         except (
             PayloadError
         ) as unfit:  # the code changed under a waiting step, or a value is not what its annotation says
-            text = f"it was not begun, its arguments do not fit: {unfit}"
+            text = f"it was not begun, its arguments do not fit: {words(unfit)}"
             if request.doing == "do":
-                return _message(request, "permanent", error=text[:_ERROR_LENGTH])
-            return _message(request, "gave_up", error=text[:_ERROR_LENGTH], final=True)
+                return _message(request, "permanent", error=text)
+            return _message(request, "gave_up", error=text, final=True)
         halts = attempt.halts = self._is_async(fn)
-        if halts:
-            self._halting(attempt.deadline)
+        self._halting(attempt.deadline)
         attempt.reached = True
         pauses: Iterator[float] | None = None
         while True:
@@ -95,8 +96,10 @@ class Trying:
             except asyncio.CancelledError as cancelled:
                 if attempt.work is None or attempt.work.cancelling():
                     raise
-                message = _gave_up(request, cancelled)  # nobody stopped it: the user's code raised it
-            except (Exception, SystemExit) as said:  # noqa: BLE001 - whatever it is
+                message = gave_up(request, cancelled)  # nobody stopped it: the user's code raised it
+            except (KeyboardInterrupt, GeneratorExit):  # somebody ends this very process, or this coroutine
+                raise
+            except BaseException as said:  # noqa: BLE001 - whatever it is
                 message = self._raised(attempt, said)
             if message is None or message.kind != "gave_up" or message.final or action.retry.never:
                 return message
@@ -136,10 +139,11 @@ class Trying:
         if isinstance(said, Later):
             wait = retry_after(said.wait, self._clock.wall())
             return _message(request, "later", error=words(said), wait=wait, unclear=attempt.unclear)
-        return _gave_up(request, said)  # transient, and it may have happened
+        return gave_up(request, said)  # transient, and it may have happened
 
 
-def _gave_up(request: Request, failed: BaseException) -> Message:
+def gave_up(request: Request, failed: BaseException) -> Message:
+    """Return the answer of an attempt that failed and may have happened, and log why."""
     text = words(failed)
     task, attempt = show(request.task), request.attempt
     about = {"task": task, "step": request.step, "attempt": attempt}
@@ -171,17 +175,8 @@ def _answered(attempt: Running, action: Action[..., Any], value: object) -> Mess
     except (
         PayloadError
     ) as unfit:  # it was done, and its result is lost: in doubt, no retry, undone with result None
-        return _message(request, "gave_up", error=f"the result cannot be kept: {unfit}", final=True)
+        return _message(request, "gave_up", error=f"the result cannot be kept: {words(unfit)}", final=True)
 
 
 def _message(request: Request, kind: str, **fields: object) -> Message:
     return Message(kind, request.idx, request.doing, request.attempt, **fields)  # type: ignore[arg-type]
-
-
-def words(error: BaseException) -> str:
-    """Return an exception as one line for the history: what it says, and its type when that is not one of ours."""
-    text = str(error)
-    if isinstance(error, MakegoodError) and text:
-        return text[:_ERROR_LENGTH]
-    named = f"{type(error).__name__}: {text}" if text else type(error).__name__
-    return named[:_ERROR_LENGTH]

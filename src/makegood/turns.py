@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 
 from makegood import saga
 from makegood.decision import Decision
-from makegood.errors import MakegoodError
 from makegood.ids import show
 from makegood.messages import Alert, Message, Request
 from makegood.store.records import Batch, Loaded
 from makegood.store.rows import address
 from makegood.task import Held
+from makegood.texts import words
 
 log = logging.getLogger("makegood.scheduler")
 
@@ -111,6 +111,5 @@ def guilty(held: Held, messages: Sequence[Message], defect: Exception) -> Decisi
     """Put a task to error that the rules could not decide: a defect, or data that no longer reads."""
     shown = show(held.task.id)
     log.error("task %s goes to error, it cannot be decided", shown, exc_info=defect, extra={"task": shown})
-    known = defect if isinstance(defect, MakegoodError) else repr(defect)
-    text = f"the rules could not decide: {known}"[:1000]
+    text = f"the rules could not decide: {words(defect)}"[:1000]
     return saga.put_to_error(held, messages, Alert("guilty", held.task.id, "", text))

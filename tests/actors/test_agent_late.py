@@ -1,7 +1,11 @@
 """No call begins after its complete-by: the store may have been away while a request was taken, or the process stood still."""
 
+import asyncio
+import logging
+import threading
 from collections.abc import Sequence
 
+import pytest
 from msgspec.structs import replace
 
 from makegood.store.records import Offer, Taken
@@ -43,3 +47,46 @@ async def test_what_was_taken_too_long_ago_is_not_begun_and_its_slot_is_free_aga
         channel.ring()
         await eventually(lambda: channel.answered == [2], "the answer")
         assert called == [1]
+
+
+async def test_a_plain_function_that_runs_past_its_complete_by_is_named_once_while_it_keeps_its_slot(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Nothing can stop it. Whoever sees that all slots are taken must be able to find out by what."""
+    channel, block = Waiting(), threading.Event()
+    async with running(channel, lambda: block.wait(20)) as agents:
+        channel.waiting = [replace(request(1), within=0.02), replace(request(2), within=20.0)]
+        channel.ring()
+        await eventually(lambda: agents.infos()[0].overdue, "the first one overdue")
+        assert (agents.infos()[0].used, agents.infos()[0].overdue) == (2, 1)
+        agents._halt()
+        block.set()
+        await eventually(lambda: not agents.infos()[0].used, "both to return")
+        assert agents.infos()[0].overdue == 0
+    (told,) = [r for r in caplog.records if r.levelno == logging.WARNING]
+    assert "the do of shop/bank.charge for step charge of task 0000000000001 still runs" in told.getMessage()
+    assert (told.__dict__["task"], told.__dict__["step"]) == ("0000000000001", "charge")
+
+
+async def test_a_function_that_does_not_heed_its_cancellation_is_named_a_while_later(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("makegood.agent._PATIENCE", 0.01)
+    channel, heard, leave = Waiting(), asyncio.Event(), asyncio.Event()
+
+    async def stubborn() -> None:
+        while not leave.is_set():
+            try:
+                await leave.wait()
+            except asyncio.CancelledError:
+                heard.set()
+
+    async with running(channel, stubborn) as agents:
+        channel.waiting = [replace(request(1), within=0.02)]
+        channel.ring()
+        await heard.wait()
+        await eventually(lambda: agents.infos()[0].overdue, "it to be overdue")
+        leave.set()
+        await eventually(lambda: not agents.infos()[0].used, "it to return")
+    (told,) = [r for r in caplog.records if r.levelno == logging.WARNING]
+    assert "has not heeded its cancellation" in told.getMessage()

@@ -2,13 +2,25 @@
 
 import asyncio
 
+import pytest
 from msgspec.structs import replace
 
 from makegood.decision import OpenDecision
 from makegood.messages import Act, Alert, AlertKind, Answer
 from makegood.store.protocol import Store
-from makegood.store.records import AlertView
-from tests.conformance.builders import agent, draft, offer, running, scheduler, term, to_state, unchanged
+from makegood.store.records import AgentInfo, AlertView
+from tests.conformance.builders import (
+    PAYMENTS,
+    agent,
+    draft,
+    info,
+    offer,
+    running,
+    scheduler,
+    term,
+    to_state,
+    unchanged,
+)
 from tests.conformance.worlds import World
 
 ANN = Act("act-1", "ann", "I look into it")
@@ -311,3 +323,30 @@ async def test_an_act_may_change_what_a_step_and_a_task_were_given(store: Store,
     untouched = await other.detail(2)
     assert untouched is not None
     assert untouched.inputs == (b'{"id":"o-1"}',)
+
+
+@pytest.mark.parametrize(
+    ("used", "overdue", "text"),
+    [
+        (
+            4,
+            3,
+            "the slots of shop/payments are all taken (8 in 2 processes), 3 of them by calls that run past",
+        ),
+        (4, 0, "the slots of shop/payments are all taken (8 in 2 processes); wait, or start more of them"),
+        (3, 3, "start an agent that has it"),
+    ],
+)
+async def test_that_nobody_takes_a_request_is_told_with_what_its_agents_processes_say(
+    store: Store, world: World, used: int, overdue: int, text: str
+) -> None:
+    """That no process has the action was told also when all that have it were busy. A dead process says nothing any more."""
+    await running(store, 1)
+    dead = AgentInfo(PAYMENTS, 100, used=0)
+    await store.register(info("dead", ("agent",), 1.0, agents=(dead,)))
+    for n, mine in enumerate((AgentInfo(PAYMENTS, 4, used=used, overdue=overdue), AgentInfo(PAYMENTS, 4, 4))):
+        await store.register(info(f"agent {n}", ("agent",), 1e6, agents=(mine,)))
+    await world.elapse(61)
+    assert await store.starved(await term(store), 60.0, 10) == [1]
+    (alert,) = await store.alerts()
+    assert text in alert.text

@@ -66,6 +66,7 @@ STATEMENTS = {
     "delayed": take._DELAYED,
     "excuse": queues._EXCUSE,
     "shut": alerts.SHUT,
+    "living": alerts.LIVING,
     "overdue": supervision.OVERDUE,
     "judge": supervision.JUDGE,
     "lock": supervision._LOCK,

@@ -1,5 +1,6 @@
 """Durations are read as people write them, and refused with the remedy."""
 
+import math
 from datetime import timedelta
 from typing import Any
 
@@ -67,8 +68,11 @@ def test_a_retry_after_header_is_understood_as_seconds_or_date(value: Duration, 
     assert retry_after(value, now=100.0) == pytest.approx(wait)
 
 
-def test_a_retry_after_that_says_nothing_waits_a_second_instead_of_failing() -> None:
-    assert retry_after("soon", now=0.0) == 1.0
+@pytest.mark.parametrize(
+    "value", ["soon", "9" * 400, "Thu, 01 Jan 2020 00:00:00 +9999999999999999", object(), math.inf]
+)
+def test_a_retry_after_that_says_nothing_waits_a_second_instead_of_failing(value: Any) -> None:
+    assert retry_after(value, now=0.0) == 1.0
 
 
 @pytest.mark.parametrize(

@@ -98,3 +98,18 @@ def test_what_does_not_fit_is_told_without_its_value(annotation: Any) -> None:
     with pytest.raises(PayloadError, match="Invalid enum value") as refused:
         decode(data, annotation)
     assert "4111" not in str(refused.value)
+
+
+def test_a_line_with_what_utf_8_cannot_write_is_written_with_it_escaped() -> None:
+    """Such a line was lost: the name of a file, or an exception's text, in a line of the user's."""
+    odd = "caf\udce9"
+
+    class Named:
+        """Shown by its text."""
+
+        def __str__(self) -> str:
+            return odd
+
+    plain = json.loads(JsonLines().format(record(message=odd, order={odd: [odd, 7, {odd}]}, of=Named())))
+    told = "caf\\udce9"
+    assert (plain["message"], plain["order"], plain["of"]) == (told, {told: [told, 7, [told]]}, told)

@@ -1,7 +1,7 @@
 """One attempt: which answer comes of what its function does, without a store and without a Scheduler."""
 
-import asyncio
 import random
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -11,7 +11,7 @@ from makegood.clock import SystemClock
 from makegood.declaration import Action
 from makegood.messages import Message, Request
 from makegood.threads import DaemonThreads
-from makegood.trying import Running, Trying, words
+from makegood.trying import Running, Trying
 
 desk = mg.App("shop").agent("desk")
 tries: list[str] = []
@@ -90,8 +90,106 @@ async def test_arguments_that_do_not_fit_are_certain_for_the_action_and_not_for_
     assert tries == []
 
 
-def test_an_error_is_told_in_words_with_its_type_unless_it_is_ours_and_never_at_length() -> None:
-    assert words(ValueError("five")) == "ValueError: five"
-    assert words(asyncio.CancelledError()) == "CancelledError"
-    assert words(mg.Permanent("card refused")) == "card refused"
-    assert len(words(ValueError("x" * 10_000))) == 2000
+class Mute(Exception):  # noqa: N818 - what it is
+    """Its text cannot be made."""
+
+    def __str__(self) -> str:
+        return "HTTP " + self.response.status  # type: ignore[attr-defined,no-any-return]  # as in the wild
+
+
+class Halt(BaseException):
+    """What a test library stops a test with."""
+
+
+@dataclass
+class Card:
+    """An argument that is looked at when it is made."""
+
+    number: str
+
+    def __post_init__(self) -> None:
+        raise KeyError(self.number)
+
+
+@desk.action(complete_within="1m", retry=mg.NEVER)
+def take(card: Card) -> str:
+    return card.number
+
+
+@take.undo
+def give_back(card: Card, *, result: str | None) -> None: ...
+
+
+raised: list[BaseException] = []
+
+
+@desk.action(complete_within="1m", retry=mg.NEVER)
+async def stumble() -> None:
+    raise raised[0]
+
+
+@stumble.undo
+async def stumble_again(*, result: None) -> None:
+    raise raised[0]
+
+
+@stumble.probe
+async def asked() -> mg.Happened[None]:
+    raise raised[0]
+
+
+@desk.action(complete_within="1m", undo=mg.NOTHING, retry=mg.NEVER)
+def trip() -> None:
+    raise raised[0]
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (ValueError("caf\udce9 \0"), "ValueError: caf\\udce9 \\x00"),
+        (
+            Mute(),
+            "Mute (its text could not be made: AttributeError: 'Mute' object has no attribute 'response')",
+        ),
+        (Halt("no"), "Halt: no"),
+        (BaseExceptionGroup("both", [Halt()]), "BaseExceptionGroup: both (1 sub-exception)"),
+    ],
+)
+@pytest.mark.parametrize("doing", ["do", "undo", "probe"])
+async def test_whatever_is_raised_the_attempt_is_answered_with_a_text_that_can_be_kept(
+    error: BaseException, text: str, doing: str
+) -> None:
+    raised[:] = [error]
+    said = await answer(b"{}", doing, of=stumble)
+    assert said is not None
+    assert (said.kind, said.error) == ("gave_up", text)
+    if doing == "do":
+        assert await answer(b"{}", of=trip) == said
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), GeneratorExit()])
+async def test_what_would_end_the_process_ends_no_more_than_the_plain_function_that_raises_it(
+    error: BaseException,
+) -> None:
+    raised[:] = [error]
+    said = await answer(b"{}", of=trip)
+    assert said is not None
+    assert said.error == f"RuntimeError: the function raised {type(error).__name__}"
+
+
+@pytest.mark.parametrize(("verdict", "kind"), [(mg.Permanent, "permanent"), (mg.Refused, "refused")])
+async def test_a_verdict_keeps_its_meaning_whatever_its_text(
+    verdict: type[mg.Permanent] | type[mg.Refused], kind: str
+) -> None:
+    raised[:] = [verdict("caf\udce9")]
+    said = await answer(b"{}", of=stumble)
+    assert said is not None
+    assert (said.kind, said.error) == (kind, "caf\\udce9")
+
+
+async def test_an_argument_whose_class_raises_what_it_likes_was_not_begun() -> None:
+    said = await answer(b'{"card":{"number":"caf\xc3\xa9\\u0000"}}', of=take)
+    assert said is not None
+    assert said.kind == "permanent"
+    assert "not begun" in (said.error or "")
+    assert "KeyError: 'café\\x00'" in (said.error or "")

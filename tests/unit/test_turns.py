@@ -34,7 +34,7 @@ def test_a_task_that_cannot_be_decided_goes_to_error_with_an_alert() -> None:
     assert (decision.task.state, decision.release) == ("error", True)
     (alert,) = decision.alerts
     assert alert.kind == "guilty"
-    assert alert.text.startswith("the rules could not decide: ValueError('xxx")
+    assert alert.text.startswith("the rules could not decide: ValueError: xxx")
     assert len(alert.text) < 1100
 
 

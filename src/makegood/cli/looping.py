@@ -3,21 +3,33 @@
 It is a matter of the process, so only the command line chooses; a Node in a user's program runs on the loop that is there. So is
 how long a busy event loop keeps the interpreter from other threads, 5 ms by itself: a store in a SQLite file, written by a thread,
 would have to wait for that again and again.
+
+And so is its end. A loop waits at its end for all that was begun on it, and would wait for ever for a function that does not heed its
+cancellation, or for a thread of its executor that hangs. The node has ended by then, and what it was told is in the store: so this
+process ends too, a moment later.
 """
 
 import asyncio
 import contextlib
+import logging
+import os
 import sys
+import threading
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
+
+log = logging.getLogger("makegood.node")
+
+GRACE: Final = 3.0
+"""Seconds in which what was cancelled may come to its end, once the node has ended."""
 
 _SWITCH = 0.0002  # seconds; SQLite's writing thread wants the interpreter some ten times a commit, each time so long at most
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine to its end, as ``asyncio.run`` does."""
+    """Run a coroutine to its end, as ``asyncio.run`` does; what outlives that by more than ``GRACE`` ends with the process."""
     sys.setswitchinterval(min(_SWITCH, sys.getswitchinterval()))
     chosen: Callable[[Coroutine[Any, Any, T]], T] = asyncio.run
     with contextlib.suppress(ImportError):  # not asked for, or a platform that has none
@@ -25,4 +37,36 @@ def run(main: Coroutine[Any, Any, T]) -> T:
 
         chosen = uvloop.run
     # Out here: what fails inside does not begin its traceback with the import that failed.
-    return chosen(main)
+    over = threading.Event()
+    try:
+        return chosen(_watched(main, over))
+    finally:
+        over.set()
+
+
+async def _watched(main: Coroutine[Any, Any, T], over: threading.Event) -> T:
+    """Do ``main``, and from its end on see to it that the loop ends as well."""
+    code, loop = 1, asyncio.get_running_loop()
+    try:
+        done = await main
+        code = 0
+        return done
+    finally:
+        threading.Thread(target=_end, args=(over, loop, code), name="makegood end", daemon=True).start()
+
+
+def _end(over: threading.Event, loop: asyncio.AbstractEventLoop, code: int) -> None:
+    """End the process unless its loop does."""
+    if over.wait(GRACE):
+        return
+    tasks = [task.get_name() for task in asyncio.all_tasks(loop)]
+    threads = [thread.name for thread in threading.enumerate() if not thread.daemon]
+    log.warning(
+        "this process ends now, %g s after its node: %s would not end by themselves. Nothing that was acknowledged is lost; "
+        "steps that still run are in doubt once their complete-by has passed",
+        GRACE, ", ".join(tasks or [f"thread {name}" for name in threads if name != "MainThread"]) or "its loop",
+    )  # fmt: skip
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):  # closed
+            stream.flush()
+    os._exit(code)

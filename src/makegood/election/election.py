@@ -10,7 +10,6 @@ import logging
 import os
 import random
 import signal
-import socket
 import threading
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
@@ -27,6 +26,7 @@ from makegood.election.settings import Health, Overrun, checked, settings
 from makegood.election.term import Term
 from makegood.election.watching import TermView, View, with_gaps
 from makegood.errors import ConfigError, StoreError
+from makegood.texts import hostname, refuse_unstorable
 
 log = logging.getLogger("makegood.election")
 
@@ -74,6 +74,7 @@ class Election:
             raise ConfigError(
                 "an election needs a name, and so does a candidate: Election('reports', leases, me='host-7')"
             )
+        refuse_unstorable(ConfigError, name=name, me=me)
         checked(leases, health, preference, me)
         self.settings = settings(
             ttl, renew=renew, retry=retry, timeout=timeout, drift=drift, grace=grace, stall=stall, health=health,
@@ -82,7 +83,7 @@ class Election:
         self._rng = rng or random.Random()
         self.name = name
         its: str | None = getattr(preference, "me", None)
-        self.me = me or its or f"{socket.gethostname()}-{os.getpid()}-{self._rng.getrandbits(16):04x}"
+        self.me = me or its or f"{hostname()}-{os.getpid()}-{self._rng.getrandbits(16):04x}"
         self.leases = leases
         self.figures = Figures()
         self._preference = preference

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from makegood.errors import PayloadError, TransactionError
 from makegood.store.records import Draft
+from makegood.texts import refuse_unstorable
 from makegood.transactions import Caller
 
 _NAMES = {"sqlite": "SQLite", "postgres": "PostgreSQL"}
@@ -28,16 +29,9 @@ def another(what: str, where: str) -> TransactionError:
 def checked(drafts: Sequence[Draft]) -> None:
     """Raise ``PayloadError`` for values that a database refuses: found out there, it would break the caller's transaction."""
     for draft in drafts:
-        texts = {"key": draft.key, "correlation_id": draft.correlation_id, "trace": draft.trace}
-        for name, text in texts.items():
-            if text is not None and not is_storable(text):
-                raise PayloadError(
-                    f"{name}={text!r}: texts must be Unicode without NUL or lone surrogates; nothing was written"
-                )
+        refuse_unstorable(
+            PayloadError, "; nothing was written",
+            key=draft.key, correlation_id=draft.correlation_id, trace=draft.trace,
+        )  # fmt: skip
         if not 0 <= draft.id <= _LARGEST:
             raise PayloadError(f"the task id {draft.id} is none of 63 bits; nothing was written")
-
-
-def is_storable(text: str) -> bool:
-    """Whether every store takes a text as it is."""
-    return "\0" not in text and not any("\ud800" <= letter <= "\udfff" for letter in text)

@@ -9,17 +9,14 @@ from makegood import ids
 from makegood.errors import PayloadError, QueueFullError
 from makegood.messages import Act, Alert
 from makegood.queued import QueueMessage
-from makegood.store.joining import is_storable
 from makegood.store.rows import AuditRow, audited
+from makegood.texts import MOST_ERROR, kept, refuse_unstorable
 
 Receipt = tuple[int, int]
 """Which delivery of which message: its ``seq`` and ``tries``."""
 
 MOST_DROPPED = 2000
 """Messages that wait and are dropped in one commit."""
-
-MOST_ERROR = 2000
-"""Letters of an error that are kept with a message."""
 
 
 class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,6 +69,11 @@ class Returned(msgspec.Struct, frozen=True):
     dead: bool = False
     counted: bool = True
 
+    @property
+    def why(self) -> str:
+        """Its error as it is kept."""
+        return kept(self.error)[:MOST_ERROR]
+
 
 class MessageView(msgspec.Struct, frozen=True):
     """A message as operators see it. ``due``: seconds until it can be received (again), 0 or less: now. ``taken_by``: who has it."""
@@ -101,18 +103,10 @@ class QueueView(msgspec.Struct, frozen=True):
 def checked(messages: Sequence[Outgoing]) -> None:
     """Raise ``PayloadError`` for texts that a database refuses: found out there, it would break a caller's transaction."""
     for m in messages:
-        texts = {
-            "queue": m.queue,
-            "id": m.id,
-            "kind": m.kind,
-            "correlation_id": m.correlation_id,
-            "reply_to": m.reply_to,
-        }
-        for name, text in texts.items():
-            if text is not None and not is_storable(text):
-                raise PayloadError(
-                    f"{name}={text!r}: texts must be Unicode without NUL or lone surrogates; nothing was sent"
-                )
+        refuse_unstorable(
+            PayloadError, "; nothing was sent",
+            queue=m.queue, id=m.id, kind=m.kind, correlation_id=m.correlation_id, reply_to=m.reply_to,
+        )  # fmt: skip
 
 
 def headers(message: Outgoing) -> bytes | None:

@@ -200,7 +200,7 @@ class AgentInfo(msgspec.Struct, frozen=True):
 
     ``success``: the share that was answered of the latest twenty calls or so, None before the first; for people, nothing decides by it. ``circuit``: closed, open, half-open,
     release, "" without a breaker; ``reset``: seconds until an open one lets a call through; ``most``: calls that it lets be in
-    flight. ``rate``: calls a second over all processes.
+    flight. ``rate``: calls a second over all processes. ``overdue``: slots in use by calls that still run past their complete-by.
     """
 
     agent: str
@@ -214,6 +214,7 @@ class AgentInfo(msgspec.Struct, frozen=True):
     reset: float = 0.0
     most: int | None = None
     rate: float | None = None
+    overdue: int = 0
 
 
 class NodeInfo(msgspec.Struct, frozen=True):

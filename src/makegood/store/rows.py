@@ -11,9 +11,10 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from makegood.breaker import SHUT
 from makegood.decision import Decision, Move
 from makegood.messages import Act, Alert, Answer, Message, Request
-from makegood.store.records import Anew, Asked, EventView
+from makegood.store.records import AgentInfo, Anew, Asked, EventView, NodeInfo
 from makegood.task import Reply, Step, StepPlan, Template
 
 T = TypeVar("T")
@@ -253,19 +254,40 @@ def starving_of(name: str) -> tuple[str, str]:
 
 
 def starved_alerts(
-    found: Sequence[tuple[int, str, str, str]], after: float, shut: Collection[str] = ()
+    found: Sequence[tuple[int, str, str, str]], after: float, living: Iterable[NodeInfo] = ()
 ) -> list[AlertRow]:
-    """Return an alert for each action of which requests (task, step, agent, action) starve; those of agents whose circuit is ``shut``
-    have one already.
+    """Return an alert for each action of which requests (task, step, agent, action) starve, with what ``living`` processes say of its
+    agent; those of agents whose circuit is shut have one already.
     """
     first: dict[str, AlertRow] = {}
+    agents = [agent for info in living for agent in info.agents]
+    shut = {agent.agent for agent in agents if agent.circuit in SHUT}
     for task, step, agent, action in found:
         if agent in shut:
             continue
         name = starving(agent, action)
-        text = f"no process has taken {agent}.{action} for {after:g} s: start an agent that has it"
+        text = f"no process has taken {agent}.{action} for {after:g} s: {_busy(agents, agent)}"
         first.setdefault(name, ("starved", task, step, text, name, ""))
     return list(first.values())
+
+
+def _busy(agents: Iterable[AgentInfo], address: str) -> str:
+    """Return why nobody takes the requests of an agent, as far as its processes say, and what to do."""
+    its = [agent for agent in agents if agent.agent == address]
+    if not its or any(agent.used < agent.slots for agent in its):
+        return "start an agent that has it"
+    overdue = sum(agent.overdue for agent in its)
+    hang = (
+        f", {overdue} of them by calls that run past their complete-by (the log names them)"
+        if overdue
+        else ""
+    )
+    processes = f"{len(its)} processes" if len(its) > 1 else "one process"
+    return (
+        f"the slots of {address} are all taken ({sum(agent.slots for agent in its)} in {processes}){hang}; "
+        + ("restart what hangs, and give its calls a timeout, " if overdue else "wait, ")
+        + "or start more of them"
+    )
 
 
 def whole(d: Decision, local: Collection[tuple[int, int, int]], claimed: Collection[int]) -> bool:

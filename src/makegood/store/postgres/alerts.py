@@ -5,12 +5,14 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 
+import msgspec
+
 from makegood.messages import UNTIL_SEEN, Act, Alert
 from makegood.store import rows
 from makegood.store.postgres.link import Connection
 from makegood.store.postgres.transaction import Row, Transaction, Work
 from makegood.store.postgres.writing import columns
-from makegood.store.records import AlertView, AuditView, Telling
+from makegood.store.records import AlertView, AuditView, NodeInfo, Telling
 
 T = TypeVar("T")
 
@@ -84,6 +86,10 @@ select distinct a ->> 'agent' as agent from makegood.node n
 where not n.dead and n.stopped_at is null and n.alive_until > (select {_NOW}) and a ->> 'circuit' in ('open', 'half-open')
 """  # noqa: S608 - our own text
 """The agents whose circuit is shut (``breaker.SHUT``) in some process that lives."""
+LIVING = f"""
+select info from makegood.node where not dead and stopped_at is null and alive_until > (select {_NOW})
+"""  # noqa: S608 - our own text
+"""What the processes that live say of themselves."""
 WATCHED = f"""
 (select standing from makegood.alert
 where ended_at is null and standing is not null and kind in ('starved', 'no_scheduler', 'no_leader', 'circuit_open')
@@ -219,6 +225,11 @@ async def watch(tx: Transaction, after: float, limit: int) -> bool:
 async def shut(tx: Transaction) -> set[str]:
     """Return the agents whose circuit is shut in some process that lives."""
     return {row["agent"] for row in await tx.rows(SHUT)}
+
+
+async def living(tx: Transaction) -> list[NodeInfo]:
+    """Return what the processes that live say of themselves."""
+    return [msgspec.json.decode(row["info"], type=NodeInfo) for row in await tx.rows(LIVING)]
 
 
 async def _any_unlogged(connection: Connection) -> bool:

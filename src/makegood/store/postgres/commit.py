@@ -22,6 +22,7 @@ from makegood.store.postgres.transaction import Transaction, within
 from makegood.store.postgres.writing import Writing
 from makegood.store.records import Batch, Committed
 from makegood.task import Held
+from makegood.texts import kept
 
 _STATE = "select state from makegood.task where id = $1 for no key update"
 _TO_ERROR = """
@@ -205,7 +206,7 @@ async def put_to_error(
 
     Steps in flight are in doubt, for nobody will hear their replies.
     """
-    reason = reason.replace("\0", "\\0").encode("utf-8", "backslashreplace").decode()
+    reason = kept(reason)
     row = await tx.row(_STATE, task)
     if row is None:
         return

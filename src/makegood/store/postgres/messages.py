@@ -268,9 +268,7 @@ async def receive(
 
 async def _kill(tx: Transaction, dead: Sequence[Returned], *, taken: bool) -> set[int]:
     """Put messages to the dead letters, each with an alert; returns their ``seq``."""
-    values = [
-        (*one.receipt, one.error[: mail.MOST_ERROR]) for one in sorted(dead, key=lambda one: one.receipt)
-    ]
+    values = [(*one.receipt, one.why) for one in sorted(dead, key=lambda one: one.receipt)]
     killed = await tx.rows(_KILL, *columns(values, 3), not taken)
     raised = [mail.dead_letter(row["queue"], row["id"], row["error"]) for row in killed]
     await alerts.raise_(tx, rows.alerts(raised))
@@ -304,7 +302,7 @@ async def give_back(tx: Transaction, returned: Sequence[Returned]) -> list[bool]
     dead = [one for one in returned if one.dead]
     hit: set[int] = set()
     if back:
-        values = [(*o.receipt, o.wait, o.error[: mail.MOST_ERROR], 0 if o.counted else 1) for o in back]
+        values = [(*o.receipt, o.wait, o.why, 0 if o.counted else 1) for o in back]
         found = await tx.rows(_BACK, *columns(values, 5))
         tx.topics.update(f"queue:{row['queue']}" for row in found)
         hit.update(row["seq"] for row in found)

@@ -10,7 +10,7 @@ from typing import Any
 
 from makegood.messages import Alert, Message
 from makegood.store import rows
-from makegood.store.postgres.alerts import raise_, shut, watch
+from makegood.store.postgres.alerts import living, raise_, watch
 from makegood.store.postgres.floors import Floors
 from makegood.store.postgres.link import Connection
 from makegood.store.postgres.queues import leave
@@ -271,7 +271,7 @@ async def starved(tx: Transaction, after: float, limit: int, floors: Floors) -> 
     if found:
         await tx.run(_STARVED_TOLD, *columns([tuple(row)[:3] for row in found], 3))
         starving = [(row["task"], row["name"], row["agent"], row["action"]) for row in found]
-        await raise_(tx, rows.starved_alerts(starving, after, await shut(tx)))
+        await raise_(tx, rows.starved_alerts(starving, after, await living(tx)))
     tx.idle = not await watch(tx, after, limit) and not found
     floors.swept(WAIT)
     return [row["task"] for row in found]

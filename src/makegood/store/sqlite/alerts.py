@@ -177,8 +177,12 @@ def watch(tx: Transaction, after: float, limit: int) -> None:
 
 def shut(tx: Transaction) -> set[str]:
     """Return the agents whose circuit is shut in some process that lives."""
-    infos = [msgspec.json.decode(info, type=NodeInfo) for (info,) in tx.rows(_LIVE, (tx.now,))]
-    return {a.agent for info in infos for a in info.agents if a.circuit in SHUT}
+    return {a.agent for info in living(tx) for a in info.agents if a.circuit in SHUT}
+
+
+def living(tx: Transaction) -> list[NodeInfo]:
+    """Return what the processes that live say of themselves."""
+    return [msgspec.json.decode(info, type=NodeInfo) for (info,) in tx.rows(_LIVE, (tx.now,))]
 
 
 def _any_unlogged(tx: Transaction) -> bool:

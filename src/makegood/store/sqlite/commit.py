@@ -21,6 +21,7 @@ from makegood.store.sqlite.strides import Strides
 from makegood.store.sqlite.transaction import DATA_FAULTS, Transaction
 from makegood.store.sqlite.writing import EVENT, Writing
 from makegood.task import Held
+from makegood.texts import kept
 
 # The plus keeps SQLite from going through the index on holders, which is the longer way.
 _EPOCHS = "select id, epoch from makegood_task where +locked_by = ? and id in ({marks})"
@@ -181,7 +182,7 @@ def put_to_error(
 
     Steps in flight are in doubt, for nobody will hear their replies. ``held``: only if ``node`` still has the lock.
     """
-    reason = reason.encode("utf-8", "backslashreplace").decode()
+    reason = kept(reason)
     (state, locked_by) = tx.rows(_STATE, (task,))[0]
     if held and locked_by != node:
         return

@@ -199,7 +199,6 @@ def _later(rest: float | None) -> float | None:
 
 
 def _kill(tx: Transaction, receipt: Receipt, error: str, *, ours: str = "and taken_by is not null") -> bool:
-    error = error[: mail.MOST_ERROR]
     for queue, id_ in tx.rows(_KILL.format(ours=ours), (tx.now, error, *receipt)):
         raised = rows.alerts([mail.dead_letter(queue, id_, error)])
         tx.many(alerts.RAISE, [alerts.raised(row, tx.now) for row in raised])
@@ -232,9 +231,9 @@ def give_back(tx: Transaction, returned: Sequence[Returned]) -> list[bool]:
     said: list[bool] = []
     for one in returned:
         if one.dead:
-            said.append(_kill(tx, one.receipt, one.error))
+            said.append(_kill(tx, one.receipt, one.why))
             continue
-        values = (tx.now + one.wait, one.error[: mail.MOST_ERROR], 0 if one.counted else 1, *one.receipt)
+        values = (tx.now + one.wait, one.why, 0 if one.counted else 1, *one.receipt)
         found = tx.rows(_BACK, values)
         said.append(bool(found))
         tx.topics.update(f"queue:{queue}" for (queue,) in found)

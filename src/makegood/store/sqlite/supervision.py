@@ -191,8 +191,8 @@ def starved(tx: Transaction, term: Grant, after: float, limit: int) -> list[int]
     fence(tx, term)
     found = tx.rows(STARVED, (tx.now - after, limit))
     tx.many(_STARVED_TOLD, [row[:3] for row in found])
-    shut = alerts.shut(tx) if found else ()
-    starving = rows.starved_alerts([(row[0], *row[3:]) for row in found], after, shut)
+    living = alerts.living(tx) if found else ()
+    starving = rows.starved_alerts([(row[0], *row[3:]) for row in found], after, living)
     tx.many(alerts.RAISE, [alerts.raised(row, tx.now) for row in starving])
     alerts.watch(tx, after, limit)
     return [row[0] for row in found]

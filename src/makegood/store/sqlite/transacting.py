@@ -31,7 +31,7 @@ class WorkFault(Exception):  # noqa: N818 - carries one
     """What the work raised: its own affair, whatever it is, and none of the store's."""
 
     def __init__(self, fault: BaseException) -> None:
-        super().__init__(str(fault))
+        super().__init__(type(fault).__name__)
         self.fault = fault
 
 
