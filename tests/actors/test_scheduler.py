@@ -346,7 +346,7 @@ async def test_a_scheduler_lets_go_of_what_was_freed_while_it_heard_nothing(
 
 async def passes(world: World, over: Callable[[], Awaitable[bool]]) -> None:
     """Let time pass, a little faster than it does, until something is so; no event tells of it."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(90):
         while not await over():
             tick = asyncio.Event()
             asyncio.get_running_loop().call_later(0.05, tick.set)

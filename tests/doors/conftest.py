@@ -44,6 +44,9 @@ class Shop:
             return runner.invoke(main, list(words), input=stdin)
         finally:
             os.chdir(before)
+            for name, module in [*sys.modules.items()]:  # another shop may have a module of this name
+                if name != "kiosk" and Path(getattr(module, "__file__", None) or "/").parent == self.folder:
+                    del sys.modules[name]
 
     def done(self, *words: str, stdin: str | None = None) -> str:
         """Run a command that must succeed; return its stdout."""

