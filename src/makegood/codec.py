@@ -254,8 +254,8 @@ def _rebuilt(annotation: Any, value: object) -> object:
     """Return an instance of a class that msgspec does not know; what this raises, msgspec wraps with the place."""
     if annotation is object:
         return value
-    if callable(validate := getattr(annotation, "model_validate_json", None)):
-        return _validated(validate, msgspec.json.encode(value))
+    if is_model(annotation):
+        return _validated(annotation.model_validate_json, msgspec.json.encode(value))
     bases = [base for base, _ in _EXACT if base in getattr(annotation, "__mro__", ())]
     if any(isinstance(value, base) for base in bases):
         rebuilt: object = annotation(value)

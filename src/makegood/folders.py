@@ -6,6 +6,9 @@ from pathlib import Path
 
 from makegood.errors import ConfigError
 
+EFFECTIVE = os.access in os.supports_effective_ids
+"""Whether the system can be asked for the rights of the user that this process is now, and not for those of who started it."""
+
 
 def entered(path: Path) -> None:
     """See that this process may look at ``path``, be there a file or not; raises ``ConfigError`` naming the folder that bars the way.
@@ -18,7 +21,7 @@ def entered(path: Path) -> None:
         path.stat()
     except PermissionError as barred:
         folders = reversed(path.absolute().parents)
-        first = next((f for f in folders if not os.access(f, os.X_OK, effective_ids=_EFFECTIVE)), path.parent)
+        first = next((f for f in folders if not os.access(f, os.X_OK, effective_ids=EFFECTIVE)), path.parent)
         raise ConfigError(
             f"{path}: this user may not enter the folder {first}: "
             "run as the user it belongs to, give this one access to it, or name another file"
@@ -51,4 +54,3 @@ def file_of(url: str) -> str:
 
 
 _PARAMETER = re.compile(r"\?\w+=")
-_EFFECTIVE = os.access in os.supports_effective_ids

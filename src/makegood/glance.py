@@ -33,6 +33,7 @@ from typing import TypeVar
 
 from makegood.clock import SystemClock
 from makegood.errors import StoreUnavailableError
+from makegood.folders import EFFECTIVE
 
 T = TypeVar("T")
 
@@ -49,9 +50,6 @@ _VERSIONS = slice(
     18, 20
 )  # of the file's header, that a reader and a writer need: two say that there is a log
 _WITH_LOG = b"\x02\x02"
-
-EFFECTIVE = os.access in os.supports_effective_ids
-"""Whether the system can be asked for the rights of the user that this process is now, and not for those of who started it."""
 
 READ_ONLY = "it is read-only: give this user write access to the file and its folder"
 

@@ -27,6 +27,9 @@ MessageKind = Literal[
     "cancel", "undo", "resubmit", "settle",  # operators' acts
 ]  # fmt: skip
 
+ACTS: frozenset[MessageKind] = frozenset({"cancel", "undo", "resubmit", "settle"})
+"""What operators ask of a task."""
+
 
 class Request(msgspec.Struct, frozen=True, omit_defaults=True):
     """A Scheduler asks an Agent to do, probe or undo a step.

@@ -18,6 +18,7 @@ from typing import Any
 import msgspec
 
 from makegood.errors import DefinitionError
+from makegood.keeping import is_model
 
 EMPTY = inspect.Parameter.empty
 _CLOSED = {
@@ -216,9 +217,8 @@ def _certain(want: Any, given: type) -> bool:
         return typing.get_origin(want) is given and typing.get_args(want) in _ANYTHING.get(given, ())
     if want is given and (given in _CLOSED or issubclass(given, enum.Enum)):
         return True
-    return _protocol(want) or (
-        want is given and hasattr(want, "model_validate_json")
-    )  # pydantic has looked; a subclass may have more than this class reads
+    # Pydantic has looked; a subclass may have more than this class reads.
+    return _protocol(want) or (want is given and is_model(want))
 
 
 def _protocol(cls: type) -> bool:

@@ -43,8 +43,15 @@ def server_of(url: str) -> str:
     return f"PostgreSQL at {named}, database {database or '(PGDATABASE)'}, user {user or '(PGUSER)'}"
 
 
-def refused(fault: BaseException, where: str) -> Exception:
-    """Return why a connection could not be made, with the remedy."""
+def refused(fault: BaseException, where: str, *, reached: bool = False) -> Exception:
+    """Return why a connection could not be made, with the remedy. ``reached``: one could be made before, so another is awaited,
+    whatever the reason now.
+    """
+    error = _refused(fault, where)
+    return StoreUnavailableError(str(error)) if reached and isinstance(error, ConfigError) else error
+
+
+def _refused(fault: BaseException, where: str) -> Exception:
     said = brief(fault)
     if isinstance(fault, pg.TargetServerAttributeNotMatched | pg.ReadOnlySQLTransactionError):
         return StoreUnavailableError(f"{where} {READ_ONLY}")

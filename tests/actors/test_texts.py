@@ -181,7 +181,6 @@ def failing(error: Callable[[], BaseException], *, waits: bool, calls: list[int]
         @app.inbox("orders", **options)
         async def accept(order: int, tx: mg.Transaction) -> None:
             calls.append(order)
-            await asyncio.sleep(0)
             raise error()
 
     else:

@@ -65,7 +65,6 @@ STATEMENTS = {
     "rates used": take._USED,
     "delayed": take._DELAYED,
     "excuse": queues._EXCUSE,
-    "shut": alerts.SHUT,
     "living": alerts.LIVING,
     "overdue": supervision.OVERDUE,
     "judge": supervision.JUDGE,

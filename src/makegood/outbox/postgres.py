@@ -121,10 +121,7 @@ class PostgresOutbox:
             except (ValueError, OverflowError) as fault:
                 raise refused(fault, f"the outbox: {self._server}") from None  # a cause might show the URL
             except (*_GONE, *_WRONG) as fault:
-                error = refused(fault, f"the outbox: {self._server}")
-                if self._reached and isinstance(error, ConfigError):  # it was right: it may be so again
-                    error = StoreUnavailableError(str(error))
-                raise error from fault
+                raise refused(fault, f"the outbox: {self._server}", reached=self._reached) from fault
             self._reached = True
         return self._connection
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from makegood.decision import Decision
-from makegood.messages import Alert, Answer, Message
+from makegood.messages import ACTS, Alert, Answer, Message
 from makegood.saga import rules
 from makegood.saga.acts import Said, act
 from makegood.saga.forward import advance, dispatch, look_at_all, turn
@@ -15,7 +15,6 @@ from makegood.saga.undo import backward, clear, rest_when_drained, rest_when_und
 from makegood.saga.work import Work
 from makegood.task import Held, Task
 
-_ACTS = frozenset({"cancel", "undo", "resubmit", "settle"})
 _OF_A_STEP = frozenset(
     {"done", "permanent", "refused", "later", "gave_up", "happened", "not_happened", "expired", "withdrawn"}
 )
@@ -79,7 +78,7 @@ class _Folding:
                 reply(work, message)
         elif kind == "claim":
             self.claim = work.task.state == "pending"
-        elif kind in _ACTS:
+        elif kind in ACTS:
             self._act(message)
         elif kind == "dead":
             self.gives_back = True

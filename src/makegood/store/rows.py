@@ -13,7 +13,7 @@ import msgspec
 
 from makegood.breaker import SHUT
 from makegood.decision import Decision, Move
-from makegood.messages import Act, Alert, Answer, Message, Request
+from makegood.messages import ACTS, Act, Alert, Answer, Message, Request
 from makegood.store.records import AgentInfo, Anew, Asked, EventView, NodeInfo
 from makegood.task import Reply, Step, StepPlan, Template
 
@@ -115,6 +115,10 @@ def message(value: Message) -> bytes:
 def read_message(data: bytes, seq: int) -> Message:
     """Return the message that ``message`` wrote, with its row's sequence."""
     return msgspec.structs.replace(_message(data), seq=seq)
+
+
+KINDS_OF_ACTS = ", ".join(f"'{kind}'" for kind in sorted(ACTS))
+"""For a statement that looks for acts among messages."""
 
 
 def asked(found: Iterable[Iterable[Any]], unreadable: list[str]) -> tuple[Asked, ...]:
@@ -253,6 +257,11 @@ def starving_of(name: str) -> tuple[str, str]:
     return agent, action
 
 
+def shut(living: Iterable[NodeInfo]) -> set[str]:
+    """Return the agents whose circuit is shut in some of these processes."""
+    return {agent.agent for info in living for agent in info.agents if agent.circuit in SHUT}
+
+
 def starved_alerts(
     found: Sequence[tuple[int, str, str, str]], after: float, living: Iterable[NodeInfo] = ()
 ) -> list[AlertRow]:
@@ -260,10 +269,10 @@ def starved_alerts(
     agent; those of agents whose circuit is shut have one already.
     """
     first: dict[str, AlertRow] = {}
-    agents = [agent for info in living for agent in info.agents]
-    shut = {agent.agent for agent in agents if agent.circuit in SHUT}
+    infos = [*living]
+    agents, silent = [agent for info in infos for agent in info.agents], shut(infos)
     for task, step, agent, action in found:
-        if agent in shut:
+        if agent in silent:
             continue
         name = starving(agent, action)
         text = f"no process has taken {agent}.{action} for {after:g} s: {_busy(agents, agent)}"

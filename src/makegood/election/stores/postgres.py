@@ -246,10 +246,7 @@ class PostgresLeases(Closing):
         except (ValueError, OverflowError) as wrong:
             raise refused(wrong, f"the leases: {self._server}") from None  # a cause might show the URL
         except (*_GONE, asyncpg.PostgresError) as fault:
-            error = refused(fault, f"the leases: {self._server}")
-            if self._reached and isinstance(error, ConfigError):  # it was right: it may be so again
-                error = StoreUnavailableError(str(error))
-            raise error from fault
+            raise refused(fault, f"the leases: {self._server}", reached=self._reached) from fault
         self._reached = True
         try:
             await made.execute(

@@ -80,12 +80,6 @@ _AUDITED = """
 select act, task, kind, who, why, verdict, reason, state, at, change from makegood.audit
 where ($1::bigint is null or task = $1) and ($2::float8 is null or at < $2) order by at desc, act limit $3
 """
-SHUT = f"""
-select distinct a ->> 'agent' as agent from makegood.node n
-    cross join lateral jsonb_array_elements(convert_from(n.info, 'UTF8')::jsonb -> 'agents') a
-where not n.dead and n.stopped_at is null and n.alive_until > (select {_NOW}) and a ->> 'circuit' in ('open', 'half-open')
-"""  # noqa: S608 - our own text
-"""The agents whose circuit is shut (``breaker.SHUT``) in some process that lives."""
 LIVING = f"""
 select info from makegood.node where not dead and stopped_at is null and alive_until > (select {_NOW})
 """  # noqa: S608 - our own text
@@ -224,7 +218,7 @@ async def watch(tx: Transaction, after: float, limit: int) -> bool:
 
 async def shut(tx: Transaction) -> set[str]:
     """Return the agents whose circuit is shut in some process that lives."""
-    return {row["agent"] for row in await tx.rows(SHUT)}
+    return rows.shut(await living(tx))
 
 
 async def living(tx: Transaction) -> list[NodeInfo]:

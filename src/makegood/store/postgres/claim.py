@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
 
 from makegood.store.ageing import Ageing
 from makegood.store.postgres.floors import Floors
@@ -90,19 +89,19 @@ def _alone(pending: Sequence[Row], *, others: bool) -> Sequence[Row]:
 
 async def _pending(tx: Transaction, limit: int, floors: Floors, ageing: Ageing) -> list[Row]:
     now = floors.clock.monotonic()
-    aged = ageing.step is not None and ageing.due("pending", now)
-    look = partial(_aged, step=ageing.step * 1e6) if aged and ageing.step is not None else _best
-    swept = floors.due("pending")
-    found = [] if swept else await look(tx, limit, _floors(floors))
-    if swept or (not found and floors.due("pending", empty=True)):
-        found = await look(tx, limit, [-1] * len(PRIORITIES))
-        floors.swept("pending")
-    oldest = max((row["waited"] for row in found), default=0.0) if aged else None
+    step = ageing.step if ageing.due("pending", now) else None
+
+    async def look(bottom: bool) -> list[Row]:  # noqa: FBT001 - as ``looked`` calls it
+        begin = [-1 if bottom else int(floors.floor(("pending", priority))) for priority in PRIORITIES]
+        return await (_best(tx, limit, begin) if step is None else _aged(tx, limit, begin, step * 1e6))
+
+    found = await floors.looked("pending", look)
+    oldest = None if step is None else max((row["waited"] for row in found), default=0.0)
     ageing.found("pending", full=len(found) >= limit, oldest=oldest, now=now)
     return found
 
 
-async def _aged(tx: Transaction, limit: int, begin: list[int], *, step: float) -> list[Row]:
+async def _aged(tx: Transaction, limit: int, begin: list[int], step: float) -> list[Row]:
     """Return pending tasks in the order of what their waiting counts."""
     return await tx.rows(PENDING_AGED, PRIORITIES, begin, limit, step)
 
@@ -111,7 +110,3 @@ async def _best(tx: Transaction, limit: int, begin: list[int]) -> list[Row]:
     found = await tx.rows(PENDING, PRIORITIES, begin, limit)
     found.sort(key=lambda row: (-row["priority"], row["ready_seq"]))
     return found
-
-
-def _floors(floors: Floors) -> list[int]:
-    return [int(floors.floor(("pending", priority))) for priority in PRIORITIES]

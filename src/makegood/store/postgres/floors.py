@@ -10,10 +10,13 @@ take a sweep half a second. Once sweeps are dear they are made rarely, so that t
 the floor go on as ever.
 """
 
-from collections.abc import Hashable
+from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from makegood.clock import Clock
+
+T = TypeVar("T")
 
 _EVERY = 1.0
 _DEAR = 0.1
@@ -32,6 +35,15 @@ class Floors:
     _swept: dict[Hashable, float] = field(default_factory=dict)
     _took: dict[Hashable, float] = field(default_factory=dict)
     _rests: dict[Hashable, float] = field(default_factory=dict)
+
+    async def looked(self, group: Hashable, look: Callable[[bool], Awaitable[list[T]]]) -> list[T]:
+        """Return what ``look`` finds: from the floors or, given True, from the bottom, when that is due or nothing else was found."""
+        swept = self.due(group)
+        found: list[T] = [] if swept else await look(False)
+        if swept or (not found and self.due(group, empty=True)):
+            found = await look(True)
+            self.swept(group)
+        return found
 
     def due(self, group: Hashable, *, empty: bool = False) -> bool:
         """Return whether to sweep now, and note it. ``empty``: a look from the floor found nothing."""

@@ -164,11 +164,8 @@ class Dialer:
             raise
 
     def _refused(self, fault: BaseException) -> Exception:
-        """Return why there is no connection; one that could be made before is awaited, whatever the reason now."""
-        error = refused(fault, self.address.where)
-        if self.identity is not None and isinstance(error, ConfigError):
-            return StoreUnavailableError(str(error))
-        return error
+        """Return why there is no connection."""
+        return refused(fault, self.address.where, reached=self.identity is not None)
 
     async def _ready(self, connection: Connection) -> Link:
         row = await connection.fetchrow(_SESSION)

@@ -89,12 +89,12 @@ returning r.agent
 async def inbox(connection: Connection, node: int, limit: int, floors: Floors) -> Inbox:
     """Return messages for the tasks of ``node``, and unlocked tasks at rest that have some."""
     key = ("inbox", node)
-    swept = floors.due(key)
     found = Inbox({}, [])
-    got = [] if swept else await connection.fetch(INBOX, node, int(floors.floor(key)), limit)
-    if swept or (not got and floors.due(key, empty=True)):
-        got = await connection.fetch(INBOX, node, -1, limit)
-        floors.swept(key)
+
+    async def look(bottom: bool) -> list[Row]:  # noqa: FBT001 - as ``looked`` calls it
+        return await connection.fetch(INBOX, node, -1 if bottom else int(floors.floor(key)), limit)
+
+    got = await floors.looked(key, look)
     rest: dict[int, None] = {}
     for seq, task, body, locked_by in got:
         if locked_by is None:

@@ -29,9 +29,9 @@ from makegood.step where task = $1 order by idx
 _REQUESTS = """
 select idx, kind, attempt, taken_by, complete_by - extract(epoch from clock_timestamp())::float8 as due from makegood.request where task = $1
 """
-_ASKED = """
-select at, body from makegood.inbox where task = $1 and kind in ('cancel', 'undo', 'resubmit', 'settle') order by seq
-"""
+_ASKED = f"""
+select at, body from makegood.inbox where task = $1 and kind in ({rows.KINDS_OF_ACTS}) order by seq
+"""  # noqa: S608 - our own kinds
 _HISTORY = (
     "select seq, task, at, node, moves, note from makegood.event where task = $1 and seq > $2 order by seq"
 )

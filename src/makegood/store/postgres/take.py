@@ -139,12 +139,11 @@ class Taking:
     async def _best(self, tx: Transaction, wanted: Sequence[Offer]) -> list[Row]:
         agents = [offer.agent for offer in wanted]
         aged = any(self.ageing.due(agent, self.now) for agent in agents)
-        group = ("take", *agents)
-        swept = self.floors.due(group)
-        got = [] if swept else await self._take(tx, wanted, aged=aged)
-        if swept or (not got and self.floors.due(group, empty=True)):
-            got = await self._take(tx, wanted, aged=aged, bottom=True)
-            self.floors.swept(group)
+
+        async def look(bottom: bool) -> list[Row]:  # noqa: FBT001 - as ``looked`` calls it
+            return await self._take(tx, wanted, aged=aged, bottom=bottom)
+
+        got = await self.floors.looked(("take", *agents), look)
         for offer in wanted:
             waited = [row["waited"] for row in got if row["agent"] == offer.agent]
             oldest = max(waited, default=0.0) if aged else None
@@ -153,9 +152,7 @@ class Taking:
             self.floors.passed((row["agent"], row["priority"]), row["sent_at"])
         return got
 
-    async def _take(
-        self, tx: Transaction, wanted: Sequence[Offer], *, aged: bool, bottom: bool = False
-    ) -> list[Row]:
+    async def _take(self, tx: Transaction, wanted: Sequence[Offer], *, aged: bool, bottom: bool) -> list[Row]:
         begin = [
             -1.0 if bottom else self.floors.floor((offer.agent, priority))
             for offer in wanted

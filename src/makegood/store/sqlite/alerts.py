@@ -7,7 +7,6 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from makegood.breaker import SHUT
 from makegood.messages import UNTIL_SEEN, Act, Alert
 from makegood.store import rows
 from makegood.store.records import AlertView, AuditView, NodeInfo, Telling
@@ -177,7 +176,7 @@ def watch(tx: Transaction, after: float, limit: int) -> None:
 
 def shut(tx: Transaction) -> set[str]:
     """Return the agents whose circuit is shut in some process that lives."""
-    return {a.agent for info in living(tx) for a in info.agents if a.circuit in SHUT}
+    return rows.shut(living(tx))
 
 
 def living(tx: Transaction) -> list[NodeInfo]:

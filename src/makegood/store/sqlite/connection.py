@@ -9,8 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from makegood.errors import ConfigError, StoreError, StoreUnavailableError
-from makegood.folders import entered
-from makegood.glance import EFFECTIVE, READ_ONLY, Glance, may_write, refusal
+from makegood.folders import EFFECTIVE, entered
+from makegood.glance import READ_ONLY, Glance, may_write, refusal
 
 Connect = Callable[[str], sqlite3.Connection]
 """Opens a connection to a ``file:`` URI in autocommit mode; tests hand in one that counts or fails."""

@@ -22,9 +22,9 @@ select s.idx, s.kind, s.name, s.agent, s.action, s.state, s.attempt, s.round, s.
 from makegood_step s where s.task = ? order by s.idx
 """
 _REQUESTS = "select idx, kind, taken_by, complete_by from makegood_request where task = ?"
-_ASKED = """
-select at, body from makegood_inbox where task = ? and kind in ('cancel', 'undo', 'resubmit', 'settle') order by seq
-"""
+_ASKED = f"""
+select at, body from makegood_inbox where task = ? and kind in ({rows.KINDS_OF_ACTS}) order by seq
+"""  # noqa: S608 - our own kinds
 _HISTORY = (
     "select seq, task, at, node, moves, note from makegood_event where task = ? and seq > ? order by seq"
 )
