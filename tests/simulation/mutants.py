@@ -16,8 +16,9 @@ from pathlib import Path
 
 import pytest
 
+from makegood.testing.ground import Grounds, empty_store
 from makegood.testing.storm import ONCE, SERVICES_OF_STORM, orders, storm_app
-from makegood.testing.world import Outcome, World, empty_store
+from makegood.testing.world import Outcome, World
 from makegood.workflow import App
 from tests.simulation import (
     mutants_around,
@@ -54,7 +55,7 @@ class Worlds:
         drawn = orders if found.only is None else partial(orders, only=found.only)
         app = self.guarded if found.swarm.around is not None and found.swarm.around.guarded else self.app
         world = World(
-            seed, app=app, orders=drawn, services=services, once=ONCE, swarm=found.swarm, template=self.template
+            seed, app=app, orders=drawn, services=services, once=ONCE, swarm=found.swarm, grounds=Grounds(self.template)
         )  # fmt: skip
         if found.twist is not None:
             found.twist(world)

@@ -68,4 +68,4 @@ def test_the_page_fails_as_printed_and_is_mended_as_told(pytester: pytest.Pytest
 
     name, function, text = mends[1]
     files[name] = mended(files[name], function, text)
-    run("--makegood-seeds=20").assert_outcomes(passed=3)
+    run("--makegood-seeds=5").assert_outcomes(passed=3)

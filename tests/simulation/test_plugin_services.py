@@ -302,7 +302,7 @@ def test_what_is_right_for_its_service_is_proved(case: Case) -> None:
 def test_what_is_right_for_its_service_holds_in_storms(case: Case) -> None:
     """Many faults at once, any of them; a task that an operator must look at is let."""
 
-    @simulate(seeds=20)
+    @simulate(seeds=8)
     async def test_storm(world: World) -> None:
         Remote.it = world.service("it", **case.honours)
         tasks = [await world.submit(case.workflow, f"o{n}") for n in range(3)]

@@ -16,13 +16,13 @@ from click.testing import CliRunner
 
 from makegood.store.sqlite.connection import set_up
 from makegood.store.sqlite.threads import Line, Operation
+from makegood.testing.ground import empty_store
 from makegood.testing.powercut import cutting
 from makegood.testing.powercut.__main__ import main
 from makegood.testing.powercut.cutting import BIRTH, Cut, Thoroughness
 from makegood.testing.powercut.disk import PAGE, STYLES, Tape, image, points
 from makegood.testing.powercut.listening import ListeningError, library, listening
 from makegood.testing.powercut.recording import Moment, RecordedLine, RecordedWorld, ResumedWorld
-from makegood.testing.world import empty_store
 
 SEED = 0
 

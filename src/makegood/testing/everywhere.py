@@ -20,11 +20,12 @@ from rich.table import Table
 
 from makegood.testing.checker import timeline
 from makegood.testing.faults import Plan, Point
+from makegood.testing.ground import Grounds
 from makegood.testing.quiet import quiet
 from makegood.testing.spreading import bar, lumps, spread
 from makegood.testing.storm import ONCE, SERVICES_OF_STORM, orders, storm_app
 from makegood.testing.swarm import LAYOUTS, calm
-from makegood.testing.world import Outcome, World, empty_store
+from makegood.testing.world import Outcome, World
 
 COMMAND: Final = "python -m makegood.testing.everywhere"
 SEED: Final = 7
@@ -119,14 +120,14 @@ class Everywhere:
 
     def __init__(self) -> None:
         self._app = storm_app()
-        self._template = empty_store()
+        self._grounds = Grounds()
         self._points: dict[tuple[str, str], list[Point]] = {}
 
     def run(self, workflow: str, layout: str, plan: Plan) -> Outcome:
         """Return how a run ended in which ``plan`` says what strikes where."""
         return Struck(
             SEED, app=self._app, orders=partial(orders, only=workflow), services=SERVICES_OF_STORM, once=ONCE,
-            swarm=calm(layout=LAYOUTS_TRIED[layout]), plan=plan, template=self._template,
+            swarm=calm(layout=LAYOUTS_TRIED[layout]), plan=plan, grounds=self._grounds,
         ).run()  # fmt: skip
 
     def points(self, workflow: str, layout: str) -> list[Point]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from makegood.store.sqlite.connection import connect
 
-_ONCE = ("pragma fullfsync =", "pragma checkpoint_fullfsync =", "create temp ")
+_ONCE = ("pragma fullfsync =", "pragma checkpoint_fullfsync =", "pragma cache_size =", "create temp ")
 
 
 class WatchedConnection(sqlite3.Connection):
@@ -81,8 +81,14 @@ class Files:
             self._open[self.reading] = made
         return self._open[self.reading]
 
+    def idle(self) -> sqlite3.Connection | None:
+        """Let go of what a world left open, and return the connection that writes, None before there was one."""
+        for connection in self._open.values():
+            connection.close()
+        return self._open.get(False)
+
     def close(self) -> None:
-        """Close them: the world is over."""
+        """Close them: nothing is to be done with the file any more."""
         for connection in self._open.values():
             connection.close_truly()
         self._open.clear()

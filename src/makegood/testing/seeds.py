@@ -17,12 +17,13 @@ import click
 from rich.console import Console
 
 from makegood.testing.checker import Batch, timeline
+from makegood.testing.ground import Grounds
 from makegood.testing.quiet import quiet
 from makegood.testing.shrinking import shrunk
 from makegood.testing.spreading import bar, lumps, spread
 from makegood.testing.storm import ONCE, SERVICES_OF_STORM, orders, storm_app
 from makegood.testing.swarm import Swarm
-from makegood.testing.world import Orders, Outcome, World, drawn, empty_store
+from makegood.testing.world import Orders, Outcome, World, drawn
 
 COMMAND = "python -m makegood.testing.seeds"
 ENOUGH = 100
@@ -37,7 +38,7 @@ class Storms:
 
     def __init__(self, only: str | None = None) -> None:
         self._apps = {guarded: storm_app(guarded=guarded) for guarded in (False, True)}
-        self._template = empty_store()
+        self._grounds = Grounds()
         self._orders: Orders = orders if only is None else partial(orders, only=only)
 
     def world(self, seed: int, swarm: Swarm | None = None, **more: Any) -> World:
@@ -46,7 +47,7 @@ class Storms:
         app = self._apps[swarm.around is not None and swarm.around.guarded]
         return World(
             seed, app=app, orders=self._orders, services=SERVICES_OF_STORM, once=ONCE, swarm=swarm,
-            template=self._template, **more,
+            grounds=self._grounds, **more,
         )  # fmt: skip
 
     def run(self, seed: int, swarm: Swarm | None = None, **more: Any) -> Outcome:

@@ -15,13 +15,14 @@ from typing import Any, Final, NamedTuple
 from makegood.clock import Clock, SystemClock
 from makegood.options import Options
 from makegood.testing.faults import Point
+from makegood.testing.ground import Grounds
 from makegood.testing.swarm import Swarm
 from makegood.testing.users_limits import failed, never_called, often, too_long
 from makegood.testing.users_progress import Progress
 from makegood.testing.users_stage import ATTEMPTS, Script, Stage
 from makegood.testing.users_storms import stormy
 from makegood.testing.users_why import shown, what_is_wrong
-from makegood.testing.world import Outcome, empty_store
+from makegood.testing.world import Outcome
 from makegood.workflow import App, Workflow
 
 APART: Final = (("scheduler",), ("agent",), ("supervisor",))
@@ -85,7 +86,7 @@ class Proof:
     script: Script
     name: str = "YOUR_TEST"
     options: str = ""
-    template: bytes = field(default_factory=empty_store)
+    grounds: Grounds = field(default_factory=Grounds)
     apps: dict[Workflow[..., Any], App] = field(default_factory=dict)
     played: int = 0
     attempts: int = ATTEMPTS
@@ -100,7 +101,7 @@ class Proof:
         self, seed: int, swarm: Swarm, plan: Callable[[Stage, Point], str | None] | None = None
     ) -> Played:
         """Play the test in one world."""
-        stage = Stage(seed, self.script, swarm=swarm, template=self.template)
+        stage = Stage(seed, self.script, swarm=swarm, grounds=self.grounds)
         stage.apps = self.apps
         stage.attempts = self.attempts
         stage.faults.plan = None if plan is None else partial(plan, stage)

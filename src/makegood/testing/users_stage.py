@@ -17,6 +17,7 @@ from makegood.handle import TaskHandle
 from makegood.ids import show
 from makegood.testing import world as simulated
 from makegood.testing.faults import Plan
+from makegood.testing.ground import Grounds
 from makegood.testing.loop import Process
 from makegood.testing.members import Member
 from makegood.testing.near import meant
@@ -101,11 +102,9 @@ class Stage(simulated.World):
         *,
         swarm: Swarm,
         plan: Plan | None = None,
-        template: bytes | None = None,
+        grounds: Grounds | None = None,
     ) -> None:
-        super().__init__(
-            seed, app=App("unknown"), orders=_no_orders, swarm=swarm, plan=plan, template=template
-        )
+        super().__init__(seed, app=App("unknown"), orders=_no_orders, swarm=swarm, plan=plan, grounds=grounds)
         self.apps: dict[Workflow[..., Any], App] = {}
         self.shoppers = self.customers = Shoppers(self)
         self.raised: BaseException | None = None

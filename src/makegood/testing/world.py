@@ -9,25 +9,19 @@ agree, dead processes restarted, stopped ones resumed), *converge* within bounde
 
 import asyncio
 import random
-import shutil
 import signal
-import sqlite3
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import Context
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 
 from makegood.stopping import SAME
-from makegood.store.sqlite import upkeep
-from makegood.store.sqlite.connection import connect, set_up, uri_of
 from makegood.testing import around
 from makegood.testing.checker import Report, check
 from makegood.testing.clocks import SimulatedClock
 from makegood.testing.consumers import Consumer
 from makegood.testing.faults import Faults, Plan
-from makegood.testing.files import Files
+from makegood.testing.ground import Grounds
 from makegood.testing.history import History
 from makegood.testing.loop import DeadlockError, Loop, Process, current_process
 from makegood.testing.members import Member
@@ -42,26 +36,8 @@ from makegood.testing.swarm import SPELLS, Swarm, draw
 from makegood.workflow import App
 
 _LOOK = 0.5
-_PAGE = 1024  # bytes
-_MEMORY = Path("/dev/shm")  # noqa: S108 - only the simulator's own files, in a folder of its own
 
 Orders = Callable[[App, random.Random, int], Sequence[Order]]
-
-
-def empty_store(*, page: int = _PAGE) -> bytes:
-    """Return the file of a store into which nothing was written yet, to be copied into each world.
-
-    ``page``: bytes. Small by default, as a world's few rows are: a commit writes and sums whole pages.
-    """
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "empty.db"
-        connection = connect(uri_of(path, create=True))
-        connection.execute(f"pragma page_size = {page}")
-        set_up(connection, path, busy=1.0)
-        upkeep.migrate(connection, path, SimulatedClock(lambda: 0.0))
-        connection.execute("pragma wal_checkpoint(truncate)")
-        connection.close()
-        return path.read_bytes()
 
 
 @dataclass(slots=True)
@@ -93,7 +69,8 @@ class World:
 
     ``app``: what the agents run; ``services``: name and kind of the remote services, which actions find with
     ``testing.services.service(name)``; ``once``: agents (APP/AGENT) whose requests are never repeated; ``orders``: draws what is
-    submitted. ``plan``: what strikes at which fault point, instead of chance. ``template``: see ``empty_store``.
+    submitted. ``plan``: what strikes at which fault point, instead of chance. ``grounds``: lends it
+    the place of its store.
     """
 
     line: type[InlineLine] = InlineLine
@@ -109,7 +86,7 @@ class World:
         once: frozenset[str] = frozenset(),
         swarm: Swarm | None = None,
         plan: Plan | None = None,
-        template: bytes | None = None,
+        grounds: Grounds | None = None,
     ) -> None:
         self.seed = seed
         self.app = app
@@ -121,7 +98,6 @@ class World:
         self.history = History(lambda: self.loop.now)
         self.store_id = f"{seed:016x}"
         self.recorder = Recorder(self.history, self.store_id)
-        self.files = Files()
         strengths = {**self.swarm.points, **self.swarm.messages, **self.swarm.services}
         if self.swarm.around is not None:
             strengths |= self.swarm.around.faults
@@ -134,11 +110,9 @@ class World:
         self._seen: Seen | None = None
         self.members: dict[str, Member] = {}
         self._outages: dict[str, float] = {}
-        self._folder = Path(
-            tempfile.mkdtemp(prefix="makegood-world-", dir=_MEMORY if _MEMORY.is_dir() else None)
-        )
-        self.path = self._folder / "world.db"
-        self._template = template
+        self._grounds = grounds or Grounds()
+        self._ground = self._grounds.lend()
+        self.path, self.files = self._ground.path, self._ground.files
         self.customers = Customers(self, orders(app, random.Random(f"{seed} orders"), self.swarm.tasks))
         self.operator = Operator(self, random.Random(f"{seed} operator"))
 
@@ -178,18 +152,14 @@ class World:
         return check(self.history, eye.final() if self._seen is None else self._seen.final)
 
     def close(self) -> None:
-        """Throw the world away with all its files."""
+        """Throw the world away."""
         self.loop.dispose()
         for member in self.members.values():
             member.bury()
-        self.files.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._grounds.take_back(self._ground)
 
     def _prepare(self) -> None:
-        self.path.write_bytes(self._template if self._template is not None else empty_store())
-        connection = sqlite3.connect(self.path, isolation_level=None)
-        connection.execute("update makegood_generation set store_id = ?", (self.store_id,))
-        connection.close()
+        self._ground.lay(self.store_id)
         for n, roles in enumerate(self.swarm.layout, 1):
             self._add(f"n{n}", roles)
         if self.swarm.client_apart or not any("scheduler" in roles for roles in self.swarm.layout):

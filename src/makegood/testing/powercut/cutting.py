@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+from makegood.testing.ground import empty_store
 from makegood.testing.powercut.birth import born
 from makegood.testing.powercut.disk import PAGE, Image, Point, Tape, images, points
 from makegood.testing.powercut.examining import Found, empty, opened, write_files
@@ -21,7 +22,6 @@ from makegood.testing.powercut.recording import RecordedWorld, ResumedWorld
 from makegood.testing.powercut.twice import resumed
 from makegood.testing.quiet import quiet
 from makegood.testing.storm import storm_app
-from makegood.testing.world import empty_store
 
 COMMAND: Final = "python -m makegood.testing.powercut"
 BIRTH: Final = -1

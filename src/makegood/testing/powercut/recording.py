@@ -21,6 +21,7 @@ from makegood.store.sqlite.threads import Operation
 from makegood.testing.checker import Report
 from makegood.testing.clocks import SimulatedClock
 from makegood.testing.files import Files, WatchedConnection
+from makegood.testing.ground import Grounds
 from makegood.testing.history import History
 from makegood.testing.powercut.disk import Image, Point, Tape
 from makegood.testing.powercut.examining import Found, digest, write_files, wrong
@@ -165,7 +166,7 @@ class RecordedWorld(World):
     def __init__(self, seed: int, *, template: bytes, settings: Sequence[str] = ()) -> None:
         rng = random.Random(f"{seed} recording")
         super().__init__(
-            seed, app=storm_app(), orders=orders, services=SERVICES_OF_STORM, once=ONCE, swarm=eventful(rng), template=template
+            seed, app=storm_app(), orders=orders, services=SERVICES_OF_STORM, once=ONCE, swarm=eventful(rng), grounds=Grounds(template)
         )  # fmt: skip
         self.pages = rng.choice((4, 16, 64, 4000))
         self.tape = Tape()
