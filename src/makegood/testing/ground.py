@@ -112,8 +112,8 @@ def _replace(connection: sqlite3.Connection, rows: Rows) -> None:
     for table, wanted in rows.items():
         connection.execute(f"delete from {table}")  # noqa: S608 - our own tables
         for row in wanted:
-            columns = ", ".join("?" * len(row))
-            connection.execute(f"insert into {table} values ({columns})", row)  # noqa: S608 - our own tables
+            placeholders = ", ".join("?" * len(row))
+            connection.execute(f"insert into {table} values ({placeholders})", row)  # noqa: S608 - our own tables
     for (table,) in connection.execute(_LOGS).fetchall():
         connection.execute(f"delete from {table}")  # noqa: S608 - our own tables
     connection.execute("commit")
