@@ -87,8 +87,7 @@ class Glance:
 
     def uri(self) -> str:
         """Return how to open the file now; raises ``StoreUnavailableError`` when that takes somebody who may write it."""
-        self.release()
-        self._marks, self._logged = None, False
+        self.forget()
         file = f"{self.path.absolute().as_uri()}?mode=ro"
         for _ in range(_WAITS):
             marks = self._marked()
@@ -106,6 +105,11 @@ class Glance:
             f"{self.path}: {log_of(self.path).name} holds commits and its index is missing, which only a user who may write the "
             f"file should make: run `makegood store status` as {_name(self.path.stat().st_uid)} first"
         )
+
+    def forget(self) -> None:
+        """Watch nothing: the file is to be opened anew, or this user may write it by now and has it opened as any writer has."""
+        self.release()
+        self._marks, self._logged = None, False
 
     def release(self) -> None:
         """Let go of the lock, once the connection is closed."""
@@ -132,9 +136,9 @@ class Glance:
         try:
             if self._marks is not None:
                 return self._marked() != self._marks
-        except FileNotFoundError:  # the file is gone: what asks for its place next says so
+            return failed and self._logged and not index_of(self.path).exists()
+        except OSError:  # the file is gone, or its folder may not be entered any more: what asks for its place next says so
             return False
-        return failed and self._logged and not index_of(self.path).exists()
 
     def _marked(self) -> Marks:
         """Return what changes with every commit; the last is the size of the log."""

@@ -64,6 +64,23 @@ async def test_a_folder_that_this_user_may_not_enter_is_named(place: SQLiteWorld
             await SQLiteOutbox(str(shut / "outbox.db")).open()
 
 
+async def test_a_folder_that_is_barred_while_the_store_is_open_makes_it_unavailable(
+    place: SQLiteWorld,
+) -> None:
+    """The system's own error went to whoever asked: none that a role waits at."""
+    folder = place.path.parent / "mine"
+    folder.mkdir(mode=0o777)
+    folder.chmod(0o777)
+    store = SQLiteStore(folder / "store.db")
+    await store.open(migrate=True)
+    with barred(folder):
+        for call in (store.count(Filter()), store.submit([draft(1)])):
+            with pytest.raises(StoreUnavailableError, match="cannot be reached"):
+                await call
+    assert await store.count(Filter()) == 0
+    await store.close()
+
+
 async def test_a_sqlite_without_json_is_refused(place: SQLiteWorld) -> None:
     """It was an option of the build before 3.38; without it the first commit would fail."""
 

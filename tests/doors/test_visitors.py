@@ -1,5 +1,6 @@
 """A SQLite file that belongs to one user and is looked at by another, who may not write it: real users, real processes."""
 
+import asyncio
 import json
 import os
 import shutil
@@ -7,12 +8,15 @@ import sqlite3
 import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
 
+from makegood.errors import StoreUnavailableError
 from makegood.glance import Glance
+from makegood.store.records import Filter
+from makegood.store.sqlite import SQLiteStore
 from tests.doors.conftest import HERE
 from tests.users import OWNER, VISITOR, common_folder, run_as
 
@@ -175,6 +179,48 @@ def test_a_log_without_its_index_is_left_to_the_owner(folder: Path) -> None:
     assert not (folder / "makegood.db-shm").exists()
     done(OWNER, folder, "store", "status")
     done(VISITOR, folder, "task", "list")
+
+
+@contextmanager
+def visiting() -> Iterator[None]:
+    """Be VISITOR for a while, without another process."""
+    os.seteuid(VISITOR)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+def permit(path: Path, mode: int) -> None:
+    """Give a file or a folder these rights."""
+    path.chmod(mode)
+
+
+async def test_a_look_that_lasts_goes_on_when_its_user_may_write_at_last(folder: Path) -> None:
+    """The store was open to be read as it lies. It was watched for changes ever after, and each read said that there had been a hundred."""
+    path = folder / "makegood.db"
+    store = SQLiteStore(path)
+    with visiting():
+        await store.open(looking=True)
+        assert await store.count(Filter()) == 1
+    permit(path, 0o666)
+    with visiting():
+        assert await store.count(Filter()) == 1
+        await store.close()
+
+
+async def test_a_look_into_a_folder_that_is_barred_meanwhile_says_so(folder: Path) -> None:
+    """The thread that reads had died of it: no later read was ever answered."""
+    store = SQLiteStore(folder / "makegood.db")
+    with visiting():
+        await store.open(looking=True)
+    permit(folder, 0o700)
+    with visiting(), pytest.raises(StoreUnavailableError, match="cannot be reached"):
+        await asyncio.wait_for(store.count(Filter()), 10)
+    permit(folder, 0o777)
+    with visiting():
+        assert await asyncio.wait_for(store.count(Filter()), 10) == 1
+        await store.close()
 
 
 COMES_AND_GOES = """

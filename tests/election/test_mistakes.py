@@ -18,6 +18,7 @@ from makegood.election import Election, open_leases
 from makegood.election.preference import Bully, TcpTransport
 from makegood.election.stores.memory import MemoryLeases
 from makegood.errors import ConfigError, StoreUnavailableError
+from tests.barred import barred
 from tests.election.virtual import Leases, election, virtual, wait
 
 GROUP = {"h1": "127.0.0.1:18501", "h2": "127.0.0.1:18502"}
@@ -206,6 +207,24 @@ async def test_azure_is_not_asked_for_a_name_that_means_another_place(name: str)
             await leases.acquire(name, "a", "nonce", 15)
         with pytest.raises(ConfigError, match="is no name for a blob"):
             await leases.read(name)
+
+
+async def test_a_folder_that_this_user_may_not_enter_is_named(tmp_path: Path) -> None:
+    """Who wanted to lead met the system's own error; who only looked was told. One that is barred later makes the leases unavailable."""
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    folder.chmod(0o777)
+    leases = open_leases(f"sqlite:///{folder / 'leases.db'}")
+    with barred(folder):
+        for call in (leases.acquire("e", "a", "n", 10.0), leases.read("e")):
+            with pytest.raises(ConfigError, match="may not enter the folder"):
+                await call
+    grant = await leases.acquire("e", "a", "n", 10.0)
+    assert grant is not None
+    with barred(folder), pytest.raises(StoreUnavailableError, match="cannot be reached"):
+        await leases.renew(grant)
+    assert await leases.renew(grant)
+    await leases.close()
 
 
 def test_wait_ends_in_time_though_the_store_is_a_black_hole(tmp_path: Path) -> None:

@@ -182,7 +182,6 @@ class SQLiteLeases(Closing):
 
     def _connected(self, *, make: bool) -> sqlite3.Connection:
         if self._open is None:
-            entered(self._path)
             if not self._path.absolute().parent.is_dir():
                 raise ConfigError(
                     f"{self._path}: the folder {self._path.parent} does not exist; create it, or name another file"
@@ -216,7 +215,6 @@ class SQLiteLeases(Closing):
         return glanced(self._path, look)
 
     def _missing(self) -> bool:
-        entered(self._path)
         return self._path.absolute().parent.is_dir() and not self._path.exists()
 
     def _verify(self) -> None:
@@ -251,10 +249,12 @@ class SQLiteLeases(Closing):
 
         def call() -> T | None:
             try:
-                if not make and self._open is None and self._missing():
-                    return None
-                if self._open is None and self._path.is_file() and not may_write(self._path):
-                    return self._glance(work, make=make)
+                if self._open is None:
+                    entered(self._path)
+                    if not make and self._missing():
+                        return None
+                    if self._path.is_file() and not may_write(self._path):
+                        return self._glance(work, make=make)
                 return work(self._connected(make=make))
             except sqlite3.Error as fault:
                 if not make and "no such table" in str(fault):
@@ -265,6 +265,11 @@ class SQLiteLeases(Closing):
                 raise StoreUnavailableError(
                     f"the leases in {self._path}: {refusal(self._path, str(fault))}"
                 ) from fault
+            except OSError as barred:  # a folder on the way may not be entered any more
+                raise StoreUnavailableError(
+                    f"the leases in {self._path} cannot be reached ({barred}): give this user access to the file and the folders "
+                    "on its way"
+                ) from barred
 
         return await self._in_thread(call)
 

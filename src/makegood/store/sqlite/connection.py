@@ -119,6 +119,8 @@ def opened(
     if there and not os.access(path, os.R_OK, effective_ids=EFFECTIVE):
         raise StoreUnavailableError(f"{path}: {_CLOSED}")
     if not there or may_write(path):
+        if glance is not None:
+            glance.forget()
         glance = None
     elif glance is None:
         raise StoreUnavailableError(f"{path}: {READ_ONLY}")

@@ -354,6 +354,12 @@ class Line:
     def _ours(self, failure: BaseException) -> BaseException:
         if isinstance(failure, sqlite3.Error):
             error: BaseException = translated(failure, self.path)
+        elif isinstance(
+            failure, OSError
+        ):  # a folder on the way may not be entered any more, or the disk fails
+            error = StoreUnavailableError(
+                f"{self.path}: it cannot be reached ({failure}): give this user access to the file and the folders on its way"
+            )
         elif isinstance(failure, Exception) and not isinstance(failure, StopIteration):
             return failure
         else:  # a future cannot carry a StopIteration, and nothing may end the event loop from in here
