@@ -1,6 +1,7 @@
 """Which event loop a role's process runs on."""
 
 import asyncio
+import subprocess
 import sys
 
 import pytest
@@ -45,3 +46,45 @@ def test_what_fails_inside_has_nothing_to_do_with_uvloop(monkeypatch: pytest.Mon
     with pytest.raises(KeyError) as caught:
         looping.run(fails())
     assert caught.value.__context__ is None
+
+
+FAILS = """
+import asyncio
+from makegood.cli import looping
+from makegood.errors import ConfigError, StoreUnavailableError
+
+looping.GRACE = 0.2
+
+async def deaf():
+    while True:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            pass
+
+async def fails():
+    stays = asyncio.create_task(deaf())
+    await asyncio.sleep(0)
+    {end}
+
+looping.run(fails())
+"""
+
+
+@pytest.mark.parametrize(
+    ("end", "code", "told"),
+    [
+        ("raise StoreUnavailableError('shop.db is gone')", 8, "shop.db is gone"),
+        ("raise ConfigError('roles=x')", 2, "roles=x"),
+        ("raise KeyError('o-1')", 1, "KeyError: 'o-1'"),
+        ("return None", 0, ""),
+    ],
+)
+def test_what_ended_the_node_is_told_although_something_does_not_end(end: str, code: int, told: str) -> None:
+    """The process ended with 1 for whatever it was, and without a word of it: nobody was left to raise it to."""
+    ended = subprocess.run(
+        [sys.executable, "-c", FAILS.format(end=end)], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert ended.returncode == code, ended.stderr
+    assert told in ended.stderr
+    assert "this process ends now" in ended.stderr

@@ -18,6 +18,10 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, TypeVar
 
+from makegood.cli import exits
+from makegood.errors import MakegoodError
+from makegood.texts import words
+
 T = TypeVar("T")
 
 log = logging.getLogger("makegood.node")
@@ -46,19 +50,29 @@ def run(main: Coroutine[Any, Any, T]) -> T:
 
 async def _watched(main: Coroutine[Any, Any, T], over: threading.Event) -> T:
     """Do ``main``, and from its end on see to it that the loop ends as well."""
-    code, loop = 1, asyncio.get_running_loop()
+    failed, loop = None, asyncio.get_running_loop()
     try:
-        done = await main
-        code = 0
-        return done
+        return await main
+    except BaseException as fault:
+        failed = fault
+        raise
     finally:
-        threading.Thread(target=_end, args=(over, loop, code), name="makegood end", daemon=True).start()
+        threading.Thread(target=_end, args=(over, loop, failed), name="makegood end", daemon=True).start()
 
 
-def _end(over: threading.Event, loop: asyncio.AbstractEventLoop, code: int) -> None:
-    """End the process unless its loop does."""
+def _end(over: threading.Event, loop: asyncio.AbstractEventLoop, failed: BaseException | None) -> None:
+    """End the process unless its loop does; ``failed``: what ended the node, which nobody else gets to tell then."""
     if over.wait(GRACE):
         return
+    code = exits.DONE
+    if isinstance(failed, MakegoodError):
+        code = exits.code_of(failed)
+        log.error("%s", failed)
+    elif isinstance(failed, Exception):
+        code = exits.FAILED
+        log.error("%s", words(failed), exc_info=failed)
+    elif failed is not None:
+        code = exits.INTERRUPTED
     tasks = [task.get_name() for task in asyncio.all_tasks(loop)]
     threads = [thread.name for thread in threading.enumerate() if not thread.daemon]
     log.warning(
