@@ -1,6 +1,7 @@
 """What the statements cost and lock: their number per batch, the indexes they use, and who waits for whom."""
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -8,10 +9,12 @@ from typing import Any
 import asyncpg
 import pytest
 
+from makegood.errors import FencedOffError
 from makegood.messages import Alert
 from makegood.store.mail import Outgoing
 from makegood.store.postgres import (
     PostgresStore,
+    supervision,
 )
 from makegood.store.postgres.store import _WRITERS
 from makegood.task import StepPlan, Template
@@ -233,6 +236,27 @@ async def test_a_stuck_transaction_does_not_hold_up_the_supervisor(store: Postgr
     assert await store.release_dead(grant, 10) == [1, 3]
     await stuck.rollback()
     assert await store.release_dead(grant, 10) == [2]
+
+
+async def test_who_was_nearly_declared_dead_keeps_its_tasks(store: PostgresStore, db: Any) -> None:
+    """The mark was rolled back, for another led by then, and the heartbeat came after all. While sweeps are rested from, the one who had
+    marked it went by what it remembered.
+    """
+    mine = Hand(store, await scheduler(store, ttl=0.0))
+    await store.submit([draft(1)])
+    assert await mine.claim(10) == [1]
+    past = await store.acquire("supervisor", "me", "nonce", 60)
+    assert past is not None
+    await store.release(past)
+    grant = await store.acquire("supervisor", "me", "another nonce", 60)
+    assert grant is not None
+    store._judged._rests[supervision.HOLD] = math.inf
+    with pytest.raises(FencedOffError):
+        await store.release_dead(past, 10)
+    await db.execute("update makegood.node set alive_until = alive_until + 1000")
+    assert await store.release_dead(grant, 10) == []
+    await db.execute("update makegood.node set alive_until = 0")
+    assert await store.release_dead(grant, 10) == [1]
 
 
 async def test_what_is_behind_a_message_just_being_taken_waits_for_it(store: PostgresStore, db: Any) -> None:

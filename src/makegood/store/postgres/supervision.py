@@ -66,8 +66,12 @@ update makegood.node set dead = true
 where not dead and stopped_at is null and alive_until <= extract(epoch from clock_timestamp())::float8
 returning id
 """
+_LIVES = """coalesce((
+    select not n.dead and n.stopped_at is null and n.alive_until > extract(epoch from clock_timestamp())::float8
+    from makegood.node n where n.id = holder.id
+), false)"""
 # The holders of locks, one step through the index for each, and those of them that do not live.
-HOLDERS = """
+HOLDERS = f"""
 with recursive holder (id) as (
     (select locked_by from makegood.task where locked_by is not null order by locked_by limit 1)
     union all
@@ -75,11 +79,9 @@ with recursive holder (id) as (
     from holder where holder.id is not null
 )
 select holder.id from holder
-where holder.id is not null and not coalesce((
-    select not n.dead and n.stopped_at is null and n.alive_until > extract(epoch from clock_timestamp())::float8
-    from makegood.node n where n.id = holder.id
-), false)
-"""
+where holder.id is not null and not {_LIVES}
+"""  # noqa: S608 - our own text
+_GONE = f"select holder.id from unnest($1::bigint[]) as holder (id) where not {_LIVES} order by id"  # noqa: S608 - our own text
 HELD_BY = "select id from makegood.task where locked_by = any ($1::bigint[]) limit $2"
 _LOCK_HELD = """
 select id, state from makegood.task where id = any ($1::bigint[]) and coalesce(locked_by, 0) = any ($2::bigint[])
@@ -218,7 +220,8 @@ async def release_dead(tx: Transaction, limit: int, floors: Floors) -> list[int]
     if floors.affordable(HOLD):
         floors.left = {row["id"] for row in await tx.rows(HOLDERS)}
         floors.swept(HOLD)
-    holders = sorted(floors.left)
+    # A mark that was rolled back stays in ``left``, and whom it was meant for may live on.
+    holders = [row["id"] for row in await tx.rows(_GONE, sorted(floors.left))] if floors.left else []
     held = await tx.rows(HELD_BY, holders, limit) if holders else []
     found = await _locked(tx, _LOCK_HELD, [row["id"] for row in held], holders)
     tx.idle = not (marked or found)
