@@ -24,7 +24,7 @@ from makegood.queued import QueueMessage
 from makegood.store import Store
 from makegood.store.mail import MOST_DROPPED, MessageView, Outgoing, QueueView, Returned, Sent
 from makegood.store.notices import ListenerView
-from makegood.texts import hostname
+from makegood.texts import hostname, refuse_unstorable
 
 log = logging.getLogger("makegood.queues")
 
@@ -274,6 +274,7 @@ class Correspondent(ABC):
     ) -> list[MessageView]:
         """Return messages that wait, or with ``dead`` dead letters, of one queue or of all; nobody takes them by that."""
         self.ready()
+        refuse_unstorable(ConfigError, queue=queue)
         return await self.store.messages(queue, limit, dead=dead)
 
     async def replay_messages(
@@ -283,6 +284,7 @@ class Correspondent(ABC):
         those that there were. ``who`` (default: user@host) and ``why`` stand in the audit.
         """
         self.ready()
+        _refuse_unknowable(queue, ids)
         return await self.store.replay_messages(queue, self.new_act(who, why), ids)
 
     async def drop_messages(
@@ -298,6 +300,7 @@ class Correspondent(ABC):
         ``replay_messages``. All that wait are removed in several commits.
         """
         self.ready()
+        _refuse_unknowable(queue, ids)
         act = self.new_act(who, why)
         dropped: list[str] = []
         while True:
@@ -328,6 +331,13 @@ class Correspondent(ABC):
         self.ready()
         found = await self.store.drop_notices(self.new_act(who, why), _task(task))
         return [ids.show(one) for one in found]
+
+
+def _refuse_unknowable(queue: str, ids: Sequence[str] | None) -> None:
+    """Raise ``ConfigError`` for texts that no store has."""
+    refuse_unstorable(ConfigError, queue=queue)
+    for each in ids or ():
+        refuse_unstorable(ConfigError, id=each)
 
 
 def _task(task: str | int | None) -> int | None:

@@ -1,12 +1,14 @@
 """Text of others never steers the terminal of who looks: an error of a service, a key, a note of why, a message."""
 
 import json
+import subprocess
+import sys
 import unicodedata
 
 import pytest
 
 from makegood.cli.output import Output
-from tests.doors.conftest import Shop
+from tests.doors.conftest import BARE, Shop
 from tests.doors.kiosk import RUDE
 from tests.doors.test_output import on_terminal
 
@@ -81,6 +83,61 @@ def test_a_message_is_received_on_one_line_and_of_the_same_value(shop: Shop) -> 
         assert written.rstrip("\n").count("\n") == ("list" in words)
         body = written[written.index("{") :]
         assert json.loads(body) == json.loads(value)
+
+
+def test_a_letter_that_stdout_cannot_write_is_shown_and_ends_no_command(shop: Shop) -> None:
+    """Such as in a Latin-1 locale: the command ended in the middle of its table, with a request to report that."""
+    value = '"é → 😀"'
+    shop.done("task", "submit", "kiosk:buy", '{"id": "o-1"}', "--key", "k → 😀")
+    shop.done("queue", "send", "q", value)
+    for encoding in ("ascii", "latin-1"):
+        listed = shop.run("task", "list", PYTHONIOENCODING=encoding)
+        assert (listed.returncode, r"k \u2192 \U0001f600" in listed.stdout) == (0, True), listed.stderr
+        (view,) = json.loads(shop.run("task", "list", "--json", PYTHONIOENCODING=encoding).stdout)
+        assert view["key"] == "k → 😀"
+    received = shop.run("queue", "receive", "q", "--json", PYTHONIOENCODING="ascii")
+    assert json.loads(received.stdout)["value"] == json.loads(value)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("task", "list", "--key", "\udcff"),
+        ("task", "list", "--filter", "workflow=\udcff"),
+        ("task", "cancel", "--app", "\udcff", "--why", "x", "--yes"),
+        ("task", "submit", "kiosk:buy", '{"id": "\udcff"}'),
+        ("task", "resubmit", "0000000000000", "--input", '["\udcff"]'),
+        ("task", "settle", "0000000000000", "--step", "s", "--why", "x", "--done", '"\udcff"'),
+        ("queue", "send", "q", '"\udcff"'),
+        ("queue", "list", "\udcff"),
+        ("queue", "drop", "q", "\udcff", "--why", "x"),
+        ("queue", "replay", "\udcff", "--all", "--why", "x"),
+    ],
+)
+def test_what_is_given_as_no_utf8_is_refused_in_a_sentence(shop: Shop, words: tuple[str, ...]) -> None:
+    """Python hands bytes of a command line that are no UTF-8 on as lone surrogates, which no store has or takes."""
+    result = shop.call(*words)
+    assert result.exit_code == 2, result.output
+    assert "UTF-8" in result.stderr or "texts must be Unicode" in result.stderr
+
+
+def test_a_value_on_stdin_that_is_no_utf8_is_refused_in_a_sentence(shop: Shop) -> None:
+    """Whether the locale's reading raises, or hands the bytes on."""
+    for locale in ("strict", "surrogateescape"):
+        sent = subprocess.run(
+            [sys.executable, "-m", "makegood", "queue", "send", "q", "-"],
+            cwd=shop.folder, env={**BARE, "MAKEGOOD_STORE": shop.url, "PYTHONIOENCODING": f"utf-8:{locale}"}, input=b'"\xff"',
+            capture_output=True, timeout=60, check=False,
+        )  # fmt: skip
+        assert sent.returncode == 2, sent.stderr
+        assert b"stdin" in sent.stderr
+
+
+def test_a_store_whose_name_is_no_utf8_is_named_in_json(shop: Shop) -> None:
+    """Its file can be opened, so it can be spoken of."""
+    shop.url = f"sqlite:///{shop.folder}/caf\udce9.db"
+    shop.done("store", "migrate")
+    assert shop.json("store", "status")["store"].endswith(r"caf\udce9.db")
 
 
 def test_at_a_terminal_and_on_its_lines_as_well(monkeypatch: pytest.MonkeyPatch) -> None:

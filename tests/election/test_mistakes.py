@@ -99,6 +99,7 @@ def test_who_only_looks_makes_no_file_and_no_table(tmp_path: Path, database: str
         ("redis://127.0.0.1:6379/0?replcas=4", "no parameter 'replcas': .* it takes db"),
         ("redis://127.0.0.1:6379/notanumber", "'notanumber' is no number"),
         ("nats://127.0.0.1:4222/b?replcas=4", "it takes replicas, creds"),
+        ("postgresql://[::1/shop", "cannot be read: Invalid IPv6 URL; write postgresql://user@host/database"),
         (None, "None is no URL"),
     ],
 )

@@ -20,7 +20,7 @@ from makegood.cli.filters import filter_options
 from makegood.cli.loading import load_app
 from makegood.cli.output import counted
 from makegood.cli.preview import listed
-from makegood.cli.tasks import connect, looking, read
+from makegood.cli.tasks import connect, looking, read, utf8
 from makegood.client import Client
 from makegood.errors import MakegoodError, WaitExpiredError
 from makegood.handle import TaskHandle
@@ -184,7 +184,7 @@ def settle(
     value: Any = None
     if done is not None:
         try:
-            value = msgspec.json.decode(done)
+            value = msgspec.json.decode(utf8(done))
         except msgspec.DecodeError as wrong:
             raise click.UsageError(
                 f"--done {done!r} is not JSON ({wrong}): a text needs quotes of its own, such as --done '\"{done}\"'; "

@@ -4,6 +4,7 @@ Groups here only *name* their commands and what each does; the module that holds
 ``makegood --help`` loads neither rich nor a store nor the actors.
 """
 
+import io
 import os
 import sys
 import traceback
@@ -204,6 +205,8 @@ class Root(Lazy):
     ) -> NoReturn:
         """Run a command and exit the process with its code."""
         cli: Cli = extra.setdefault("obj", Cli())
+        if isinstance(sys.stdout, io.TextIOWrapper):  # a letter that its encoding lacks ends no command
+            sys.stdout.reconfigure(errors="backslashreplace")
         try:
             code = super().main(
                 args,

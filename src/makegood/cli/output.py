@@ -4,6 +4,7 @@ JSON is written by plain ``print``, never through rich, which would wrap and mar
 ``visible``: here, so that no command can forget it.
 """
 
+import json
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,6 +15,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
 
+from makegood.texts import kept
 from makegood.visible import visible, visible_json
 
 _encode = msgspec.json.Encoder(order=None).encode
@@ -56,11 +58,11 @@ class Output:
     def document(self, value: object) -> None:
         """Write the one JSON document of a command."""
         text = msgspec.json.format(_encode(value), indent=2).decode()
-        print("\n".join(map(visible_json, text.split("\n"))))
+        print("\n".join(map(_on_stdout, text.split("\n"))))
 
     def record(self, value: object) -> None:
         """Write one JSON object on a line of its own: for commands that stream."""
-        print(visible_json(_encode(value).decode()), flush=True)
+        print(_on_stdout(_encode(value).decode()), flush=True)
 
     def text(self, value: str = "") -> None:
         """Write a line of text."""
@@ -68,7 +70,7 @@ class Output:
 
     def value(self, value: bytes) -> None:
         """Write a value, which is JSON, on a line of its own."""
-        print(visible_json(value.decode()), flush=True)
+        print(_on_stdout(value.decode()), flush=True)
 
     def table(
         self, heads: Sequence[str], rows: Iterable[Sequence[object]], *, empty: str, folds: bool = True
@@ -106,6 +108,16 @@ class Output:
 
     def _pretty(self) -> Any:
         return import_module("makegood.cli.pretty")  # rich is loaded only where somebody looks
+
+
+def _on_stdout(text: str) -> str:
+    """Return a JSON text as it is shown, in JSON's escapes if stdout's encoding lacks a letter of it; other text shows those as Python does."""
+    text = visible_json(text)
+    try:
+        text.encode(sys.stdout.encoding or "ascii")
+    except UnicodeEncodeError:
+        return "".join(letter if letter.isascii() else json.dumps(letter)[1:-1] for letter in text)
+    return text
 
 
 def plain(line: Line) -> str:
@@ -220,11 +232,12 @@ def recent(seconds: float, now: float) -> str:
 
 
 def masked(url: str) -> str:
-    """Return a store's URL without its password.
+    """Return a store's URL without its password, as a text of UTF-8 whatever the file is called.
 
     >>> masked("postgresql://me:secret@db/shop")
     'postgresql://me:***@db/shop'
     """
+    url = kept(url)
     parts = urlsplit(url)
     if parts.password is None:
         return url

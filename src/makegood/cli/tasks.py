@@ -203,12 +203,24 @@ def read_inputs(workflow: Workflow[..., Any], texts: Sequence[str], *, named: bo
 def read(text: str) -> str:
     """Return a text, what @FILE holds, or with - what comes on stdin."""
     if text == "-":
-        return sys.stdin.read()
+        try:
+            return utf8(sys.stdin.read(), "stdin")
+        except UnicodeDecodeError as wrong:
+            raise click.UsageError(f"stdin: {wrong}") from wrong
     if text.startswith("@"):
         try:
             return Path(text[1:]).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as wrong:
             raise click.UsageError(f"{text}: {wrong}") from wrong
+    return utf8(text)
+
+
+def utf8(text: str, name: str = "") -> str:
+    """Return a text that was given as a value, or stands in ``name``, if it was UTF-8; Python hands on the bytes of any other."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as wrong:
+        raise click.UsageError(f"{name or ascii(text)} is not UTF-8, as JSON must be") from wrong
     return text
 
 

@@ -89,7 +89,10 @@ def open_leases(url: str, *, timeout: Duration = 5, clock: Clock | None = None) 
 
 def _verify(url: str, kind: Kind) -> None:
     """Refuse a parameter that the store does not know: it would be taken for part of a name, or for nothing."""
-    query = urlsplit(url).query
+    try:
+        query = urlsplit(url).query
+    except ValueError as unreadable:
+        raise ConfigError(f"the URL of the leases cannot be read: {unreadable}; write {kind.form}") from None
     if kind.takes is None or not query:
         return
     unknown = [name for name, _ in parse_qsl(query, keep_blank_values=True) if name not in kind.takes]

@@ -13,9 +13,11 @@ from makegood.decision import Decision, Move
 from makegood.election.protocol import Grant as Grant  # noqa: PLC0414 - given on: a record like the others
 from makegood.election.protocol import LeaseView as LeaseView  # noqa: PLC0414 - given on: a record like the others
 from makegood.election.protocol import PastTerm as PastTerm  # noqa: PLC0414 - given on: a record like the others
+from makegood.errors import ConfigError
 from makegood.messages import Act, AlertKind, Message, MessageKind, Request
 from makegood.states import Goal, StepState, TaskState
 from makegood.task import STANDING, Held, OnFailure, Reply, Step, StepPlan, Task, Template
+from makegood.texts import refuse_unstorable
 
 
 class Draft(msgspec.Struct, frozen=True):
@@ -255,6 +257,10 @@ class Filter(msgspec.Struct, frozen=True):
     before: int | None = None
     older: float | None = None
     younger: float | None = None
+
+    def __post_init__(self) -> None:
+        """Raise ``ConfigError`` for a text that no store has."""
+        refuse_unstorable(ConfigError, app=self.app, workflow=self.workflow, key=self.key)
 
 
 class TaskView(msgspec.Struct, frozen=True):
