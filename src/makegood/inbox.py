@@ -10,6 +10,7 @@ a message that kills its process ends as a dead letter as well.
 """
 
 import asyncio
+import contextlib
 import contextvars
 import logging
 import random
@@ -81,6 +82,9 @@ class Inboxes:
         self._met: set[tuple[str, type[BaseException]]] = set()
         self._running: dict[asyncio.Task[None], Inbox[Any]] = {}  # in the order in which they began
         self._wakes = {inbox.queue: asyncio.Event() for inbox in self._inboxes}
+        self._turns = {
+            inbox.queue: asyncio.Lock() for inbox in self._inboxes
+        }  # held while messages are handed over
         self._draining = False
 
     async def run(self) -> None:
@@ -94,8 +98,14 @@ class Inboxes:
         self._draining = True
         for wake in self._wakes.values():
             wake.set()
+        now = asyncio.get_running_loop().time
+        end = now() + limit
+        with contextlib.suppress(TimeoutError):
+            for turn in self._turns.values():  # what was asked for before is under way then, or does not come
+                async with asyncio.timeout_at(end), turn:
+                    pass
         if self._running:
-            await asyncio.wait(self._running, timeout=limit)
+            await asyncio.wait(self._running, timeout=max(0.0, end - now()))
         for task in self._running:
             task.cancel()
         if self._running:
@@ -132,11 +142,12 @@ class Inboxes:
             free = inbox.concurrency - sum(busy is inbox for busy in self._running.values())
             if free <= 0:
                 return None  # whoever ends rings
-            handed = await self._store.receive_messages(
-                inbox.queue, self._name, free, inbox.lease, inbox.retry.tries
-            )
-            for message in handed.messages:
-                self._begin(inbox, message)
+            async with self._turns[inbox.queue]:
+                handed = await self._store.receive_messages(
+                    inbox.queue, self._name, free, inbox.lease, inbox.retry.tries
+                )
+                for message in handed.messages:
+                    self._begin(inbox, message)
             if handed.dead:
                 log.error("%s: %d messages put to the dead letters", inbox.where, handed.dead)
             if handed.rest is None or handed.rest > 0:

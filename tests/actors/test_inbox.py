@@ -5,7 +5,7 @@ import logging
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -348,6 +348,45 @@ async def test_a_drain_gives_back_what_is_under_way(store: Store) -> None:
         await begun.wait()
     (left,) = await store.messages("orders")
     assert (left.taken_by, left.message.tries, left.due <= 0) == (None, 0, True)
+
+
+async def test_a_drain_waits_for_what_is_being_handed_over(store: Store) -> None:
+    """Nothing ran, so it was over at once: what was handed over then ran after it, or not at all, and came again after its lease."""
+    await prepare(store)
+    shop, asked, go = Shop(), asyncio.Event(), asyncio.Event()
+
+    @shop.app.inbox("orders")
+    def accept(order: Order, tx: mg.Transaction) -> None: ...
+
+    class Slow:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(store, name)
+
+        async def receive_messages(self, *words: Any) -> Any:
+            handed = await store.receive_messages(*words)
+            asked.set()
+            await go.wait()
+            return handed
+
+    await send(store, ("o-1", 5))
+    inboxes = Inboxes(
+        cast("Store", Slow()),
+        shop.app.inboxes.values(),
+        name="inbox-1",
+        clock=SystemClock(),
+        rng=random.Random(1),
+    )
+    running = asyncio.create_task(inboxes.run())
+    await asked.wait()
+    drained = asyncio.create_task(inboxes.drain(10.0))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert not drained.done()
+    go.set()
+    await drained
+    assert await store.messages("orders") == []
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
 
 
 async def test_the_process_that_has_a_message_is_shown(store: Store) -> None:
