@@ -182,6 +182,12 @@ def test_sweeps_that_have_become_dear_are_rested_from() -> None:
     assert sweep(0.05, empty=True), "the vacuum has been there"
     clock.seconds += 0.01
     assert sweep(0.05, empty=True)
+    assert sweep(30.0, empty=True)
+    assert sweep(30.0, empty=True), (
+        "the server was held up, and is not any more: what was given back is found in a minute"
+    )
+    clock.seconds += 60.1
+    assert sweep(0.05, empty=True)
 
 
 def test_pauses_grow_with_jitter_to_a_limit() -> None:

@@ -6,7 +6,7 @@ since transactions do not commit in the order of their numbers. What was left be
 back, a request given back) is found by a sweep from the bottom, made now and then, and whenever there is nothing else.
 
 While a transaction stays open somewhere (a backup, a report, a forgotten session) no vacuum takes dead entries away, and a million of them
-take a sweep half a second. Once sweeps are dear they are made rarely, so that they never take more than a twentieth of the time; looks from
+take a sweep half a second. Once sweeps are dear they are made rarely, so that they take a twentieth of the time at most, or come once a minute; looks from
 the floor go on as ever.
 """
 
@@ -22,6 +22,8 @@ _EVERY = 1.0
 _DEAR = 0.1
 _SHARE = 20.0
 """Seconds of a sweep from which on it is rested from, so many times as long. One alone that took long may have waited for a processor."""
+_LONGEST = 60.0
+"""Seconds of rest at most: two that took half a minute each were held up by something else, and what was given back lies there."""
 
 
 @dataclass(slots=True)
@@ -66,7 +68,7 @@ class Floors:
         took, before = now - self._swept[group], self._took.get(group, 0.0)
         self._took[group] = took
         if min(took, before) >= _DEAR:
-            self._rests[group] = now + _SHARE * took
+            self._rests[group] = now + min(_SHARE * took, _LONGEST)
 
     def floor(self, key: Hashable) -> float:
         """Return where to begin."""
