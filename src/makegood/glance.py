@@ -101,6 +101,13 @@ class Glance:
                 return f"{file}&readonly_shm=1"
             self.release()
             time.sleep(_TICK)  # somebody has just written, or is leaving: the index goes before the log
+        alone = not self._held()
+        self.release()
+        if alone:
+            raise StoreUnavailableError(
+                f"{self.path}: a process that may write it has it for itself, such as one that is leaving and brings in a long log: "
+                "try again"
+            )
         raise StoreUnavailableError(
             f"{self.path}: {log_of(self.path).name} holds commits and its index is missing, which only a user who may write the "
             f"file should make: run `makegood store status` as {_name(self.path.stat().st_uid)} first"

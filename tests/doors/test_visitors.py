@@ -6,6 +6,7 @@ import os
 import shutil
 import sqlite3
 import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
@@ -221,6 +222,36 @@ async def test_a_look_into_a_folder_that_is_barred_meanwhile_says_so(folder: Pat
     with visiting():
         assert await asyncio.wait_for(store.count(Filter()), 10) == 1
         await store.close()
+
+
+HAS_IT = """
+import fcntl, os, sys
+from makegood.glance import _READERS
+
+file = os.open('makegood.db', os.O_RDWR)
+fcntl.fcntl(file, fcntl.F_OFD_SETLK, fcntl.F_WRLCK.to_bytes(2, sys.byteorder) + _READERS[2:])
+print('mine', flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_file_that_its_writer_has_for_himself_for_long_is_not_said_to_lack_its_index(folder: Path) -> None:
+    """As he has it who leaves last, until all of his log is in the file. The owner was to be asked to make an index that was there."""
+    left = "import os, sqlite3; c = sqlite3.connect('makegood.db', isolation_level=None); c.execute('create table t (x)'); os._exit(0)"
+    assert run_as(OWNER, folder, "-c", left).returncode == 0
+    with subprocess.Popen(
+        [sys.executable, "-c", HAS_IT], cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as owner:
+        assert owner.stdin is not None
+        assert owner.stdout is not None
+        assert owner.stdout.readline() == b"mine\n"
+        glance = Glance(folder / "makegood.db")
+        with pytest.raises(StoreUnavailableError, match=r"has it for itself.*: try again"):
+            glance.uri()
+        owner.stdin.close()
+        assert owner.wait(10) == 0
+    assert "readonly_shm=1" in glance.uri()
+    glance.release()
 
 
 COMES_AND_GOES = """
