@@ -22,10 +22,11 @@ from makegood.keeping import is_model
 
 EMPTY = inspect.Parameter.empty
 _CLOSED = {
-    str, int, float, bool, NoneType, bytes, bytearray, memoryview, dict, list, tuple, set, frozenset, decimal.Decimal, uuid.UUID,
+    str, int, float, bool, NoneType, bytes, bytearray, memoryview, dict, list, tuple, decimal.Decimal, uuid.UUID,
     dt.datetime, dt.date, dt.time, dt.timedelta,
 }  # fmt: skip
-"""What holds nothing, or nothing that an annotation without brackets says anything about."""
+"""What holds nothing, or nothing that an annotation without brackets says anything about. Of a set one must look: a tuple in it is
+a list as JSON, which can be in no set."""
 _ANYTHING: Mapping[type, Collection[tuple[Any, ...]]] = {
     dict: ((str, Any), (str, object)),
     list: ((Any,), (object,)),
@@ -131,7 +132,8 @@ def members(annotation: Any) -> tuple[Any, ...]:
     """
     bare = plain(annotation)
     if typing.get_origin(bare) in (typing.Union, UnionType):
-        return tuple(plain(member) for member in typing.get_args(bare))
+        # Python makes one union of two, but not when the inner one is Annotated or a NewType.
+        return tuple(one for member in typing.get_args(bare) for one in members(member))
     return (NoneType if bare is None else bare,)
 
 
@@ -173,11 +175,11 @@ def _takes(want: Any, given: Any) -> bool:
     if want is float and given is int:
         return True
     left, right = typing.get_origin(want) or want, typing.get_origin(given) or given
-    if not isinstance(left, type) or not isinstance(right, type):
+    if not isinstance(left, type) or not isinstance(right, type) or _protocol(left):
         return True
     left, right = _values(left), _values(right)
     if not issubclass(right, left):
-        return _protocol(left)
+        return False
     arguments = (typing.get_args(want), typing.get_args(given))
     if left is not right or not all(arguments) or len(arguments[0]) != len(arguments[1]):
         return True
