@@ -232,8 +232,7 @@ def _dumped(model: Any) -> object:
     data: object = model.model_dump(mode="json", by_alias=True)
     if (doubted := doubt(cls)) != "":
         back = _validated(cls.model_validate_json, msgspec.json.encode(data))
-        if doubted == "values":
-            check_kept(model, back)
+        check_kept(model, back, doubted)
     return data
 
 
