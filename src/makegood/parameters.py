@@ -104,15 +104,16 @@ def _refuse_kind(p: inspect.Parameter, where: str) -> None:
 def hints(fn: Callable[..., object], names: Mapping[str, Any] | None, where: str) -> dict[str, Any]:
     """Return a function's annotations by parameter name and "return", evaluated.
 
-    ``names``: of a function that encloses it, for what its module does not know. Raises ``DefinitionError`` when a name in them
-    is not known (yet).
+    ``names``: of a function that encloses it, which come first, as they do in Python; of any other place, for what its module does
+    not know. Raises ``DefinitionError`` when a name in them is not known (yet).
     """
     bare = inspect.unwrap(fn)
+    inner = names if "<locals>" in getattr(bare, "__qualname__", "") else None
     try:
         try:
-            return typing.get_type_hints(bare, include_extras=True)
+            return typing.get_type_hints(bare, None, inner, include_extras=True)
         except NameError:
-            if names is None:
+            if names is None or names is inner:
                 raise
             return typing.get_type_hints(bare, None, names, include_extras=True)
     except NameError as unknown:

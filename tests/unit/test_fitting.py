@@ -10,10 +10,12 @@ import pydantic
 import pytest
 
 from makegood.answers import NOT_HAPPENED, NOTHING, Happened, NotHappened
+from makegood.codec import decode
 from makegood.declaration import Action, Agent, Shared
 from makegood.errors import DefinitionError, DuplicateNameError, PayloadError
 from makegood.messages import Request
 from makegood.parameters import members, takes
+from makegood.workflow import App
 
 
 @dataclass
@@ -275,6 +277,28 @@ def test_classes_local_to_a_function_are_seen_from_the_decorator() -> None:
 
 
 def unknown(order: "Nowhere") -> None: ...  # type: ignore[name-defined]  # noqa: F821
+
+
+def test_a_class_local_to_a_function_hides_one_of_its_module() -> None:
+    """As Python says it: the module's was taken, whose values are others."""
+
+    @dataclass
+    class Later:
+        number: int
+
+    app = App("shop")
+
+    @app.agent("desk").action(complete_within=1, undo=NOTHING)
+    def take(order: "Later") -> "list[Later]":
+        return [order]
+
+    @app.workflow
+    def run(order: "Later") -> "list[Later]":
+        return take(order)
+
+    plan = run.plan(Later(3))
+    assert decode(plan.inputs[0], take.fitted().annotations["order"]) == Later(3)
+    assert plan.returns_type == list[Later]
 
 
 def test_an_annotation_that_nobody_knows_is_refused_when_first_needed() -> None:
