@@ -112,7 +112,7 @@ def _alike(one: Any, other: Any) -> bool:
             return True
     except Exception:  # noqa: BLE001 - an array's is an array, which is neither true nor false
         return type(one) is type(other)
-    if isinstance(one, _LISTS) and isinstance(other, _LISTS):
+    if type(one) in _LISTS and type(other) in _LISTS:  # a named tuple is none: its names would be missed
         return len(one) == len(other) and all(map(_alike, one, other))
     if isinstance(one, Mapping) and isinstance(other, Mapping):
         return one.keys() == other.keys() and all(_alike(part, other[name]) for name, part in one.items())

@@ -140,6 +140,14 @@ class Read(pydantic.BaseModel):
     numbers: pydantic.Json[list[int]]
 
 
+class Place(NamedTuple):
+    x: int
+
+
+class Placeable(pydantic.BaseModel):
+    place: list[int] | Place
+
+
 class Counted(pydantic.BaseModel):
     n: int
     total: int = 0
@@ -241,6 +249,7 @@ def test_what_reads_back_to_the_same_is_kept(value: Any) -> None:
             r"Counted\.total would come back with another value.*a validator that leaves its own values alone",
         ),
         (Keyed(by_place={(1, 2): "a"}), "Input should be a valid array"),
+        (Placeable(place=Place(1)), r"Placeable\.place would come back"),
         (Keyed(either={1: 2}), r"Keyed\.either would come back"),
         (Read(numbers="[1]"), "numbers: JSON input should be string"),  # type: ignore[arg-type]  # as pydantic wants it
         (Split(words={"b": 1}), "keys"),  # type: ignore[arg-type]  # what its validator makes of it
