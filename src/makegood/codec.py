@@ -9,20 +9,24 @@ user wrote is decoded, let alone changed, on its way from one step to the next. 
 the path down to it is decoded; what is found there is passed on as it was written.
 """
 
-import collections
+import datetime as dt
+import decimal
 import functools
 import math
-import pathlib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, ValuesView
+from collections.abc import Set as AbstractSet
 from typing import Any, Protocol, TypeVar
 
 import msgspec
+from msgspec import inspect as kinds
 
-from makegood.defaults import completer, parts
+from makegood.defaults import completer
 from makegood.errors import DefinitionError, MakegoodError, MissingValueError, PayloadError
 from makegood.keeping import check_kept, doubt, is_model
+from makegood.sorting import holds_sets, sorted_as, without_sets
 from makegood.texts import said, words
+from makegood.unread import refuse_unread
 
 PAYLOAD_LIMIT = 1 << 20
 """Default limit of one payload (an input, the arguments of a step, a result) as JSON, in bytes."""
@@ -61,11 +65,20 @@ def canonical(value: object, *, what: str = "the value") -> bytes:
         try:
             return _encode_sorted(value)
         except TypeError:  # msgspec sorts only what is a text: keys are made texts before
-            return _encode_sorted(
-                msgspec.to_builtins(value, str_keys=True, order="deterministic", enc_hook=_plain)
-            )
+            return _with_texts(value)
+    except TypeError:  # and of sets only what has an order
+        try:
+            return _with_texts(without_sets(value, canonical))
+        except Exception as wrong:
+            raise _unfit(wrong, what) from wrong
     except Exception as wrong:
         raise _unfit(wrong, what) from wrong
+
+
+def _with_texts(value: object) -> bytes:
+    return _encode_sorted(
+        msgspec.to_builtins(value, str_keys=True, order="deterministic", enc_hook=_plain_sorted)
+    )
 
 
 def sized(data: bytes, limit: int, what: str) -> bytes:
@@ -118,8 +131,9 @@ def objects_in(value: object) -> list[object]:
     """Return the objects in ``value`` that JSON does not know, in the order of its JSON."""
     found: list[object] = []
 
-    def hook(other: object) -> None:
+    def hook(other: object) -> object:
         found.append(other)
+        return next((plain(other) for base, plain in _CONTAINERS if isinstance(other, base)), None)
 
     try:
         msgspec.to_builtins(value, enc_hook=hook)
@@ -179,8 +193,8 @@ def decoder(annotation: Any, what: str) -> Callable[[bytes], Any]:
 @functools.lru_cache(maxsize=512)
 def _decoder(annotation: Any) -> Callable[[bytes], Any]:
     read = msgspec.json.Decoder(annotation, dec_hook=_rebuilt).decode
-    kind = msgspec.inspect.type_info(annotation)
-    _refuse_unread(kind)
+    kind = kinds.type_info(annotation)
+    refuse_unread(kind, tuple(base for base, _ in _EXACT))
     complete = completer(kind)
     if complete is None:
         return read
@@ -193,30 +207,29 @@ def _decoder(annotation: Any) -> Callable[[bytes], Any]:
     return whole
 
 
-def _refuse_unread(kind: msgspec.inspect.Type) -> None:
-    """Raise ``TypeError`` for a type with a class in it of which ``_rebuilt`` can make no value."""
-    for part in parts(kind):
-        if isinstance(part, msgspec.inspect.CustomType):
-            cls = part.cls
-            if not (cls is object or is_model(cls) or issubclass(cls, tuple(base for base, _ in _EXACT))):
-                raise TypeError(
-                    f"{shown(cls)} is none of the types that are kept; {_INSTEAD.get(cls, _OTHERWISE)}"
-                )
-
-
 def shown(annotation: Any) -> str:
     """Return an annotation the way people write it."""
     return annotation.__name__ if isinstance(annotation, type) else str(annotation).replace("typing.", "")
 
 
 def _plain(value: object) -> object:
-    """Return what to write for an object that msgspec does not know: a pydantic model, a text or number of a class of its own."""
+    """Return what to write for an object that msgspec does not know: a pydantic model, a text, number, date or list of its own class."""
     if is_model(type(value)):
         return _dumped(value)
-    for base, exact in _EXACT:
+    if isinstance(value, dict | list | tuple | set | frozenset):  # which it asks about nowhere else
+        raise TypeError(
+            f"a {type(value).__qualname__} is not known to JSON as a key: write list[tuple[K, V]]"
+        )
+    for base, exact in _NEAREST:
         if isinstance(value, base):
             return exact(value)
     raise TypeError(f"{type(value).__qualname__} is not known to JSON: {_KINDS}")
+
+
+def _plain_sorted(value: object) -> object:
+    cls: Any = type(value)
+    plain = _plain(value)
+    return sorted_as(plain, value, _encode_sorted) if is_model(cls) and holds_sets(cls) else plain
 
 
 _EXACT: tuple[tuple[type, Callable[[Any], object]], ...] = (
@@ -224,6 +237,35 @@ _EXACT: tuple[tuple[type, Callable[[Any], object]], ...] = (
     (int, int.__int__),
     (float, float.__float__),
 )
+"""Of what a class may be made that is kept and comes back, and how to write a value of it."""
+
+
+def _of(cls: type, *names: str) -> Callable[[Any], object]:
+    return lambda value: cls(**{name: getattr(value, name) for name in names})
+
+
+_CONTAINERS: tuple[tuple[type, Callable[[Any], object]], ...] = (
+    (Mapping, dict),
+    (Sequence, list),
+    (AbstractSet, list),
+    (ValuesView, list),
+)
+_DATE = ("year", "month", "day")
+_TIME = ("hour", "minute", "second", "microsecond", "tzinfo", "fold")
+_NEAREST: tuple[tuple[type, Callable[[Any], object]], ...] = (
+    *_EXACT,
+    (dt.datetime, _of(dt.datetime, *_DATE, *_TIME)),
+    (dt.date, _of(dt.date, *_DATE)),
+    (dt.time, _of(dt.time, *_TIME)),
+    (dt.timedelta, _of(dt.timedelta, "days", "seconds", "microseconds")),
+    (decimal.Decimal, decimal.Decimal),
+    (bytes, bytes),
+    (bytearray, bytes),
+    *_CONTAINERS,
+)
+"""How to write what is one of these to Python, but not to msgspec, which looks at the very class: libraries have datetimes, texts
+and mappings of their own, and a ``range`` is a Sequence.
+"""
 
 
 def _dumped(model: Any) -> object:
@@ -232,22 +274,8 @@ def _dumped(model: Any) -> object:
     data: object = model.model_dump(mode="json", by_alias=True)
     if (doubted := doubt(cls)) != "":
         back = _validated(cls.model_validate_json, msgspec.json.encode(data))
-        if doubted == "values":
-            check_kept(model, back)
+        check_kept(model, back, doubted)
     return data
-
-
-_OTHERWISE = "write a dataclass, a TypedDict or what JSON has, and make the other of it in the action"
-_INSTEAD: Mapping[type, str] = {
-    collections.Counter: "write dict[str, int]",
-    collections.OrderedDict: "write dict[...], which keeps its order too",
-    collections.defaultdict: "write dict[...]",
-    collections.deque: "write list[...]",
-    collections.abc.Iterable: "write Sequence[...] or list[...]: it is kept as a whole",
-    collections.abc.Iterator: "write list[...]: it is kept as a whole",
-    range: "write list[int]",
-    pathlib.Path: "write str, and make the Path of it in the action",
-}
 
 
 def _rebuilt(annotation: Any, value: object) -> object:
@@ -275,7 +303,7 @@ def _validated(validate: Callable[[bytes], object], data: bytes) -> object:
 
 
 _encode = msgspec.json.Encoder(enc_hook=_plain).encode
-_encode_sorted = msgspec.json.Encoder(enc_hook=_plain, order="deterministic").encode
+_encode_sorted = msgspec.json.Encoder(enc_hook=_plain_sorted, order="deterministic").encode
 
 
 def _unfit(wrong: Exception, what: str) -> PayloadError:

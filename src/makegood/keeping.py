@@ -8,13 +8,14 @@ values decide, each is read back. Which models need that is asked once per class
 import dataclasses
 import functools
 import typing
+from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 from makegood.errors import DefinitionError
 
 Doubt = Literal["", "reading", "values"]
-"""What of a class's JSON cannot be relied on: nothing; that it can be read at all; that the same values are read."""
+"""What of a class's JSON cannot be relied on: nothing; that what is read of it is written alike; that the same values are read."""
 
 REMEDY = "pass on where it is kept, and let the action fetch it: what is kept here stands in the store as clear text"
 
@@ -43,32 +44,89 @@ def doubt(model: Any) -> Doubt:
 
 
 def _alters(part: Mapping[str, Any]) -> bool:
-    config = part.get("config")
+    config, kind = part.get("config"), part.get("type")
     return (
         isinstance(part.get("serialization"), Mapping)
         or part.get("serialization_exclude") is True
         or (isinstance(config, Mapping) and any(str(key).startswith("ser_json") for key in config))
+        or (kind == "union" and _ambiguous(part.get("choices")))
+        or (kind == "dict" and _kind(part.get("keys_schema")) in _NO_KEYS)
     )
+
+
+_TOLD = {"none", "bool", "int", "float", "str"}
+"""Kinds of a schema whose values pydantic tells apart by their JSON, ..."""
+_ONE = {"model", "typed-dict", "dict", "list"}
+"""... and of these there may be one beside them."""
+_NO_KEYS = {"union", "nullable", "none", "tuple", "list", "definition-ref"}
+
+
+def _ambiguous(choices: object) -> bool:
+    """Return whether what is written for one member of a union may be read as another: a ``Dog`` as a ``Cat``, an enum as a text."""
+    members = choices if isinstance(choices, list) else []
+    others = [kind for kind in map(_kind, members) if kind not in _TOLD]
+    return len(others) > 1 or not _ONE.issuperset(others)
+
+
+def _kind(schema: object) -> object:
+    inner = schema[0] if isinstance(schema, tuple) else schema  # of a union a member may have a name
+    return inner.get("type") if isinstance(inner, Mapping) else None
 
 
 def _may_not_read(part: Mapping[str, Any]) -> bool:
     kind = part.get("type")
     return (
-        (isinstance(kind, str) and kind.startswith("function-"))
+        (isinstance(kind, str) and (kind == "json" or kind.startswith("function-")))
         or part.get("serialization_alias") != part.get("validation_alias")
         or bool(part.get("computed_fields"))
     )
 
 
-def check_kept(value: Any, back: Any) -> None:
-    """Raise ``ValueError`` when a model was read ``back`` from its JSON with other values."""
+def check_kept(value: Any, back: Any, found: Doubt) -> None:
+    """Raise ``ValueError`` when a model was read ``back`` from its JSON with other values. ``found``: its doubt; where only the reading
+    is in doubt, what is written alike is the same.
+    """
     model = type(value)
-    for name in model.model_fields:
-        if getattr(back, name, None) != getattr(value, name, None):
-            raise ValueError(
-                f"{model.__qualname__}.{name} would come back with another value, as its JSON does not keep it; of a secret {REMEDY}; "
-                f"otherwise write a serializer whose text is read back"
-            )
+    changed = next((name for name in model.model_fields if not _alike(*_both(value, back, name))), None)
+    if changed is not None and (found == "values" or _written(value) != _written(back)):
+        raise ValueError(
+            f"{model.__qualname__}.{changed} would come back with another value, as its JSON does not keep it; of a secret {REMEDY}; "
+            f"otherwise write what reads back: a serializer, a union with a discriminator, a validator that leaves its own values alone"
+        )
+
+
+def _written(model: Any) -> object:
+    return model.model_dump(mode="json", by_alias=True)
+
+
+def _both(value: Any, back: Any, name: str) -> tuple[Any, Any]:
+    return getattr(value, name, None), getattr(back, name, None)
+
+
+def _alike(one: Any, other: Any) -> bool:
+    """Return whether the values are equal, but for the kind of a list, as a ``Sequence`` may be any; and as far as can be seen of a
+    class that does not say when its instances are equal.
+    """
+    try:
+        if one == other:
+            return True
+    except Exception:  # noqa: BLE001 - an array's is an array, which is neither true nor false
+        return type(one) is type(other)
+    if type(one) in _LISTS and type(other) in _LISTS:  # a named tuple is none: its names would be missed
+        return len(one) == len(other) and all(map(_alike, one, other))
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        return one.keys() == other.keys() and all(_alike(part, other[name]) for name, part in one.items())
+    cls: Any = type(one)
+    if cls is not type(other):
+        return False
+    if is_model(cls):
+        return all(_alike(*_both(one, other, name)) for name in cls.model_fields)
+    return getattr(cls, "__eq__", None) is object.__eq__ and getattr(one, "__dict__", None) == getattr(
+        other, "__dict__", None
+    )
+
+
+_LISTS = (list, tuple, set, frozenset, deque)
 
 
 def refuse_hidden(annotation: Any, what: str) -> None:

@@ -22,10 +22,11 @@ from makegood.keeping import is_model
 
 EMPTY = inspect.Parameter.empty
 _CLOSED = {
-    str, int, float, bool, NoneType, bytes, bytearray, memoryview, dict, list, tuple, set, frozenset, decimal.Decimal, uuid.UUID,
+    str, int, float, bool, NoneType, bytes, bytearray, memoryview, dict, list, tuple, decimal.Decimal, uuid.UUID,
     dt.datetime, dt.date, dt.time, dt.timedelta,
 }  # fmt: skip
-"""What holds nothing, or nothing that an annotation without brackets says anything about."""
+"""What holds nothing, or nothing that an annotation without brackets says anything about. Of a set one must look: a tuple in it is
+a list as JSON, which can be in no set."""
 _ANYTHING: Mapping[type, Collection[tuple[Any, ...]]] = {
     dict: ((str, Any), (str, object)),
     list: ((Any,), (object,)),
@@ -103,15 +104,16 @@ def _refuse_kind(p: inspect.Parameter, where: str) -> None:
 def hints(fn: Callable[..., object], names: Mapping[str, Any] | None, where: str) -> dict[str, Any]:
     """Return a function's annotations by parameter name and "return", evaluated.
 
-    ``names``: of a function that encloses it, for what its module does not know. Raises ``DefinitionError`` when a name in them
-    is not known (yet).
+    ``names``: of a function that encloses it, which come first, as they do in Python; of any other place, for what its module does
+    not know. Raises ``DefinitionError`` when a name in them is not known (yet).
     """
     bare = inspect.unwrap(fn)
+    inner = names if "<locals>" in getattr(bare, "__qualname__", "") else None
     try:
         try:
-            return typing.get_type_hints(bare, include_extras=True)
+            return typing.get_type_hints(bare, None, inner, include_extras=True)
         except NameError:
-            if names is None:
+            if names is None or names is inner:
                 raise
             return typing.get_type_hints(bare, None, names, include_extras=True)
     except NameError as unknown:
@@ -131,7 +133,8 @@ def members(annotation: Any) -> tuple[Any, ...]:
     """
     bare = plain(annotation)
     if typing.get_origin(bare) in (typing.Union, UnionType):
-        return tuple(plain(member) for member in typing.get_args(bare))
+        # Python makes one union of two, but not when the inner one is Annotated or a NewType.
+        return tuple(one for member in typing.get_args(bare) for one in members(member))
     return (NoneType if bare is None else bare,)
 
 
@@ -173,11 +176,11 @@ def _takes(want: Any, given: Any) -> bool:
     if want is float and given is int:
         return True
     left, right = typing.get_origin(want) or want, typing.get_origin(given) or given
-    if not isinstance(left, type) or not isinstance(right, type):
+    if not isinstance(left, type) or not isinstance(right, type) or _protocol(left):
         return True
     left, right = _values(left), _values(right)
     if not issubclass(right, left):
-        return _protocol(left)
+        return False
     arguments = (typing.get_args(want), typing.get_args(given))
     if left is not right or not all(arguments) or len(arguments[0]) != len(arguments[1]):
         return True

@@ -4,16 +4,18 @@ import asyncio
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any, NewType, TypedDict
+from typing import Annotated, Any, NewType, Protocol, TypedDict, runtime_checkable
 
 import pydantic
 import pytest
 
 from makegood.answers import NOT_HAPPENED, NOTHING, Happened, NotHappened
+from makegood.codec import decode
 from makegood.declaration import Action, Agent, Shared
 from makegood.errors import DefinitionError, DuplicateNameError, PayloadError
 from makegood.messages import Request
 from makegood.parameters import members, takes
+from makegood.workflow import App
 
 
 @dataclass
@@ -173,6 +175,15 @@ def test_the_options_of_an_undo_are_checked(options: dict[str, Any]) -> None:
         declared().undo(**options)
 
 
+class Identified(Protocol):
+    id: str
+
+
+@runtime_checkable
+class Findable(Protocol):
+    id: str
+
+
 def test_wider_and_missing_annotations_fit() -> None:
     def loose(hold, order: Order | None, *, result):  # type: ignore[no-untyped-def]  # noqa: ANN001
         pass
@@ -182,7 +193,21 @@ def test_wider_and_missing_annotations_fit() -> None:
     assert action.prepared(request("undo"))[1] == {"order": Order("o"), "hold": "h", "result": None}
 
 
+@pytest.mark.parametrize("protocol", [Identified, Findable])
+def test_a_protocol_is_no_class_that_could_be_asked_about(protocol: Any) -> None:
+    """An undo may say of an argument only what it needs of it; Python raises when it is asked about such a class."""
+
+    def narrow(order, *, result):  # type: ignore[no-untyped-def]  # noqa: ANN001
+        pass
+
+    narrow.__annotations__ = {"order": protocol | None, "result": str | None}
+    action = declared()
+    action.undo(narrow)
+    assert action.prepared(request("undo"))[1] == {"order": Order("o"), "result": None}
+
+
 Cents = NewType("Cents", int)
+Key = Annotated[int | str, "of the row"]
 
 
 @pytest.mark.parametrize(
@@ -204,6 +229,11 @@ Cents = NewType("Cents", int)
         (int, bool, True),
         (Order, Refund, False),
         (None, type(None), True),
+        (Key | None, int, True),
+        (int | str | None, Key | None, True),
+        (dict[str, Key | None], dict[str, int], True),
+        (Key | None, bytes, False),
+        (NewType("Found", Key) | None, str, True),
     ],
 )
 def test_whether_annotations_fit(wanted: Any, given: Any, fits: bool) -> None:
@@ -213,6 +243,7 @@ def test_whether_annotations_fit(wanted: Any, given: Any, fits: bool) -> None:
 def test_members_of_unions() -> None:
     assert members(Annotated[int | None, "x"]) == (int, type(None))
     assert members(None) == (type(None),)
+    assert members(Key | None) == (int, str, type(None))
 
 
 # -- annotations that are not known yet ----------------------------------------------------------------------------------------
@@ -246,6 +277,28 @@ def test_classes_local_to_a_function_are_seen_from_the_decorator() -> None:
 
 
 def unknown(order: "Nowhere") -> None: ...  # type: ignore[name-defined]  # noqa: F821
+
+
+def test_a_class_local_to_a_function_hides_one_of_its_module() -> None:
+    """As Python says it: the module's was taken, whose values are others."""
+
+    @dataclass
+    class Later:
+        number: int
+
+    app = App("shop")
+
+    @app.agent("desk").action(complete_within=1, undo=NOTHING)
+    def take(order: "Later") -> "list[Later]":
+        return [order]
+
+    @app.workflow
+    def run(order: "Later") -> "list[Later]":
+        return take(order)
+
+    plan = run.plan(Later(3))
+    assert decode(plan.inputs[0], take.fitted().annotations["order"]) == Later(3)
+    assert plan.returns_type == list[Later]
 
 
 def test_an_annotation_that_nobody_knows_is_refused_when_first_needed() -> None:
