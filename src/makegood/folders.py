@@ -4,7 +4,7 @@ import os
 import re
 from pathlib import Path
 
-from makegood.errors import ConfigError
+from makegood.errors import ConfigError, StoreUnavailableError
 
 EFFECTIVE = os.access in os.supports_effective_ids
 """Whether the system can be asked for the rights of the user that this process is now, and not for those of who started it."""
@@ -28,6 +28,13 @@ def entered(path: Path) -> None:
         ) from barred
     except OSError:  # not there, or not a folder on the way: whoever opens it says so
         return
+
+
+def unreachable(what: object, failure: OSError) -> StoreUnavailableError:
+    """Return the error for a file that the system does not let us at any more: a folder on its way was barred, or the disk fails."""
+    return StoreUnavailableError(
+        f"{what} cannot be reached ({failure}): give this user access to the file and the folders on its way"
+    )
 
 
 def file_of(url: str) -> str:

@@ -29,18 +29,24 @@ def is_model(cls: Any) -> bool:
 def doubt(model: Any) -> Doubt:
     """Return what is to be looked at of each value of a model: as its schema, and those inside of it, say."""
     found: Doubt = ""
+    for part in schema_parts(model):
+        if _alters(part):
+            return "values"
+        if _may_not_read(part):
+            found = "reading"
+    return found
+
+
+def schema_parts(model: Any) -> Iterator[Mapping[str, Any]]:
+    """Return the schema of a pydantic model, and all that is in it."""
     open_: list[object] = [getattr(model, "__pydantic_core_schema__", None)]
     while open_:
         part = open_.pop()
         if isinstance(part, Mapping):
-            if _alters(part):
-                return "values"
-            if _may_not_read(part):
-                found = "reading"
+            yield part
             open_.extend(part.values())
         elif isinstance(part, list | tuple):
             open_.extend(part)
-    return found
 
 
 def _alters(part: Mapping[str, Any]) -> bool:

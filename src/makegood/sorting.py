@@ -10,6 +10,8 @@ from typing import Any
 
 import msgspec
 
+from makegood.keeping import schema_parts
+
 Key = Callable[[Any], bytes]
 """The JSON of an element, by which sets are sorted."""
 
@@ -48,16 +50,7 @@ def _members(value: Any) -> dict[str, Any] | None:
 @functools.lru_cache(maxsize=512)
 def holds_sets(model: Any) -> bool:
     """Return whether values of a pydantic model may hold sets, as its schema says."""
-    open_: list[object] = [getattr(model, "__pydantic_core_schema__", None)]
-    while open_:
-        part = open_.pop()
-        if isinstance(part, Mapping):
-            if part.get("type") in ("set", "frozenset"):
-                return True
-            open_.extend(part.values())
-        elif isinstance(part, list | tuple):
-            open_.extend(part)
-    return False
+    return any(part.get("type") in ("set", "frozenset") for part in schema_parts(model))
 
 
 def sorted_as(data: Any, value: Any, key: Key) -> Any:

@@ -45,13 +45,16 @@ def empty_store(*, page: int = _PAGE) -> bytes:
         return path.read_bytes()
 
 
+def folder_in_memory(prefix: str) -> Path:
+    """Make a folder for files that need not last, in memory where there is such a thing; whoever asks removes it."""
+    return Path(tempfile.mkdtemp(prefix=prefix, dir=_MEMORY if _MEMORY.is_dir() else None))
+
+
 class Ground:
     """A folder of its own, the file of a world's store in it, and the connections to that. It goes with the last who knows it."""
 
     def __init__(self, template: bytes) -> None:
-        self.folder = Path(
-            tempfile.mkdtemp(prefix="makegood-world-", dir=_MEMORY if _MEMORY.is_dir() else None)
-        )
+        self.folder = folder_in_memory("makegood-world-")
         self.path = self.folder / "world.db"
         self.files = Files()
         self.process = os.getpid()

@@ -21,7 +21,7 @@ from makegood.durations import Duration, seconds
 from makegood.election.protocol import Fence, Grant, LeaseView, PastTerm
 from makegood.election.stores.closing import Closing, lasting
 from makegood.errors import ConfigError, StoreUnavailableError
-from makegood.folders import entered, file_of
+from makegood.folders import entered, file_of, unreachable
 from makegood.glance import READ_ONLY, Glance, glanced, may_write, refusal
 from makegood.threads import DaemonThreads
 
@@ -265,11 +265,8 @@ class SQLiteLeases(Closing):
                 raise StoreUnavailableError(
                     f"the leases in {self._path}: {refusal(self._path, str(fault))}"
                 ) from fault
-            except OSError as barred:  # a folder on the way may not be entered any more
-                raise StoreUnavailableError(
-                    f"the leases in {self._path} cannot be reached ({barred}): give this user access to the file and the folders "
-                    "on its way"
-                ) from barred
+            except OSError as barred:
+                raise unreachable(f"the leases in {self._path}", barred) from barred
 
         return await self._in_thread(call)
 

@@ -25,6 +25,7 @@ from typing import Any
 
 from makegood.clock import Clock
 from makegood.errors import StoreError, StoreUnavailableError
+from makegood.folders import unreachable
 from makegood.glance import TIMES, Glance, restless
 from makegood.store.rows import Interner
 from makegood.store.sqlite.connection import is_broken, is_busy, translated
@@ -354,12 +355,8 @@ class Line:
     def _ours(self, failure: BaseException) -> BaseException:
         if isinstance(failure, sqlite3.Error):
             error: BaseException = translated(failure, self.path)
-        elif isinstance(
-            failure, OSError
-        ):  # a folder on the way may not be entered any more, or the disk fails
-            error = StoreUnavailableError(
-                f"{self.path}: it cannot be reached ({failure}): give this user access to the file and the folders on its way"
-            )
+        elif isinstance(failure, OSError):
+            error = unreachable(f"{self.path}: it", failure)
         elif isinstance(failure, Exception) and not isinstance(failure, StopIteration):
             return failure
         else:  # a future cannot carry a StopIteration, and nothing may end the event loop from in here

@@ -6,7 +6,6 @@ What came of it is a ``Tally``; a ``Failure`` says which recording, which moment
 import asyncio
 import random
 import shutil
-import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -14,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from makegood.testing.ground import empty_store
+from makegood.testing.ground import empty_store, folder_in_memory
 from makegood.testing.powercut.birth import born
 from makegood.testing.powercut.disk import PAGE, Image, Point, Tape, images, points
 from makegood.testing.powercut.examining import Found, empty, opened, write_files
@@ -123,8 +122,7 @@ class Tally:
 @contextmanager
 def scratch() -> Iterator[Path]:
     """Make a folder, in memory where there is such a thing, and throw it away."""
-    memory = Path("/dev/shm")  # noqa: S108 - a folder of our own in it
-    folder = Path(tempfile.mkdtemp(prefix="makegood-powercut-", dir=memory if memory.is_dir() else None))
+    folder = folder_in_memory("makegood-powercut-")
     try:
         yield folder
     finally:
