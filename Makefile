@@ -60,7 +60,7 @@ nightly: .venv ## half an hour of chaos on both stores, then every storm, fault 
 	if [[ -n $$failed ]]; then echo "makegood: failed$$failed" >&2; exit 1; fi
 
 .PHONY: test
-# Many tests wait, for processes, servers, leases: four at a time keep two cores busy, and the whole below ten minutes.
+# Many tests wait, for processes, servers, leases: four at a time keep two cores busy: the whole takes a quarter of an hour.
 test: .venv ## everything: form, types, layers, then every test on every store; a table tells what was skipped
 	@$(MAKE) --no-print-directory --jobs=3 --output-sync lint programs compiled
 ifeq ($(strip $(ARGS)),)

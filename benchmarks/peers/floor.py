@@ -162,7 +162,7 @@ class PostgresLane:
     async def open(cls, store: str, model: Template, lane: int) -> "PostgresLane":
         """Connect."""
         connection = await asyncpg.connect(store, statement_cache_size=200)
-        await connection.execute(link._SESSION)  # noqa: SLF001 - the same settings of the planner
+        await connection.fetchrow(link._SESSION, "floor")  # noqa: SLF001 - the same settings of the planner
         await connection.execute("insert into makegood.writer (id, number, at) values ($1, 0, 0)", lane)
         return cls(connection, model, lane)
 

@@ -158,11 +158,9 @@ def run(options: argparse.Namespace, folder: Path, shown: Screen) -> Report:
         services = stack.enter_context(Services(folder / "books.db", seed=options.seed, faults="rough"))
         wall = stack.enter_context(
             Wall(
-                posts(
-                    url, schedulers=options.schedulers, agents=options.agents, supervisors=options.supervisors
-                ),
+                posts(schedulers=options.schedulers, agents=options.agents, supervisors=options.supervisors),
                 folder,
-                settings=SETTINGS,
+                settings={**SETTINGS, "store": url},
                 more={SERVICES_VARIABLE: services.url},
             )
         )

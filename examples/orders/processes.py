@@ -234,8 +234,8 @@ def environment(
     return inside | {"PYTHONPATH": os.pathsep.join(path), "PYTHONUNBUFFERED": "1"} | dict(more)
 
 
-def posts(store: str, *, schedulers: int = 2, agents: int = 3, supervisors: int = 2) -> list[Post]:
-    """Return the posts of the demo. Two of the agents' processes serve all three services, further ones one each."""
+def posts(*, schedulers: int = 2, agents: int = 3, supervisors: int = 2) -> list[Post]:
+    """Return the posts of the demo; their store is in the environment, which no list of processes shows. Two of the agents' processes serve all three services, further ones one each."""
     services = ("stock", "payments", "carrier")
     asked: list[tuple[str, int, Sequence[str]]] = []
     asked += [("scheduler", n, ()) for n in range(1, schedulers + 1)]
@@ -243,4 +243,4 @@ def posts(store: str, *, schedulers: int = 2, agents: int = 3, supervisors: int 
         served = services if n <= 2 else (services[(n - 2) % len(services)],)
         asked.append(("agent", n, (f"{PACKAGE}.shop:shop", *served)))
     asked += [("supervisor", n, ()) for n in range(1, supervisors + 1)]
-    return [Post(f"{role}-{n}", role, (role, *more, "--store", store)) for role, n, more in asked]
+    return [Post(f"{role}-{n}", role, (role, *more)) for role, n, more in asked]

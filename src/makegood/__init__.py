@@ -19,117 +19,38 @@ and forgotten, whatever crashes. The Scheduler-Agent-Supervisor pattern on one S
         return charge(order)
 """
 
-from makegood.blocking import SyncQueue
-from makegood.breaker import Breaker
-from makegood.call import Call, current_call
-from makegood.client import Client
-from makegood.declaration import NOT_HAPPENED, NOTHING, Happened, NotHappened
-from makegood.errors import (
-    ActRefusedError,
-    AlertNotFoundError,
-    ClosedError,
-    CompleteByPassed,
-    ConfigError,
-    DefinitionError,
-    DeliveryError,
-    DuplicateNameError,
-    FencedOffError,
-    IllegalTransitionError,
-    KeyConflict,
-    Later,
-    MakegoodError,
-    PayloadError,
-    Permanent,
-    PromiseError,
-    QueueFullError,
-    Refused,
-    SchemaMismatchError,
-    StaleWriteError,
-    StoreError,
-    StoreUnavailableError,
-    SubmissionError,
-    TaskInError,
-    TaskNotFoundError,
-    TaskOutcome,
-    TaskUndone,
-    TransactionError,
-    UnknownActionError,
-    Verdict,
-    WaitExpiredError,
-)
-from makegood.handle import TaskHandle
-from makegood.node import Node
-from makegood.options import Options
-from makegood.policy import NEVER, Recover, Retry
-from makegood.queued import QueueMessage
-from makegood.queues import Queue
-from makegood.receiving import Inbox
-from makegood.sync import SyncClient, SyncNode, SyncTaskHandle
-from makegood.task import Plan
-from makegood.transactions import Transaction
-from makegood.workflow import App, all_of, any_of, branches, each, not_, parallel, when
+from makegood.lazy import names
 
-__all__ = [
-    "NEVER",
-    "NOTHING",
-    "NOT_HAPPENED",
-    "ActRefusedError",
-    "AlertNotFoundError",
-    "App",
-    "Breaker",
-    "Call",
-    "Client",
-    "ClosedError",
-    "CompleteByPassed",
-    "ConfigError",
-    "DefinitionError",
-    "DeliveryError",
-    "DuplicateNameError",
-    "FencedOffError",
-    "Happened",
-    "IllegalTransitionError",
-    "Inbox",
-    "KeyConflict",
-    "Later",
-    "MakegoodError",
-    "Node",
-    "NotHappened",
-    "Options",
-    "PayloadError",
-    "Permanent",
-    "Plan",
-    "PromiseError",
-    "Queue",
-    "QueueFullError",
-    "QueueMessage",
-    "Recover",
-    "Refused",
-    "Retry",
-    "SchemaMismatchError",
-    "StaleWriteError",
-    "StoreError",
-    "StoreUnavailableError",
-    "SubmissionError",
-    "SyncClient",
-    "SyncNode",
-    "SyncQueue",
-    "SyncTaskHandle",
-    "TaskHandle",
-    "TaskInError",
-    "TaskNotFoundError",
-    "TaskOutcome",
-    "TaskUndone",
-    "Transaction",
-    "TransactionError",
-    "UnknownActionError",
-    "Verdict",
-    "WaitExpiredError",
-    "all_of",
-    "any_of",
-    "branches",
-    "current_call",
-    "each",
-    "not_",
-    "parallel",
-    "when",
-]
+__getattr__, __dir__, __all__ = names(
+    __name__,
+    {
+        "blocking": "SyncQueue",
+        "breaker": "Breaker",
+        "call": "Call current_call",
+        "client": "Client",
+        "declaration": "NOT_HAPPENED NOTHING Happened NotHappened",
+        "errors": "ActRefusedError AlertNotFoundError ClosedError CompleteByPassed ConfigError DefinitionError "
+        "DeliveryError DuplicateNameError FencedOffError IllegalTransitionError KeyConflict Later "
+        "MakegoodError PayloadError Permanent PromiseError QueueFullError Refused SchemaMismatchError "
+        "StaleWriteError StoreError StoreUnavailableError SubmissionError TaskInError TaskNotFoundError "
+        "TaskOutcome TaskUndone TransactionError UnknownActionError Verdict WaitExpiredError",
+        "handle": "TaskHandle",
+        "node": "Node",
+        "options": "Options",
+        "policy": "NEVER Recover Retry",
+        "queued": "QueueMessage",
+        "queues": "Queue",
+        "receiving": "Inbox",
+        "messages": "Act Answer",
+        "operators": "Acted",
+        "store.mail": "MessageView QueueView Sent",
+        "store.notices": "ListenerView",
+        "store.records": "AlertView Asked AuditView EventView Filter StepView TaskDetail TaskView",
+        "submitting": "Submissions SyncSubmissions",
+        "sync": "SyncClient SyncNode SyncTaskHandle",
+        "task": "Plan",
+        "transactions": "Transaction",
+        "workflow": "App all_of any_of branches each not_ parallel when",
+    },
+    packages=("election", "errors", "telemetry", "testing"),
+)

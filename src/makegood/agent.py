@@ -26,8 +26,11 @@ from makegood.errors import StoreUnavailableError
 from makegood.ids import show
 from makegood.messages import Message, Request
 from makegood.observing import Answering
+from makegood.setbacks import Setbacks
+from makegood.sizes import MIB
 from makegood.slots import Slots, excused, judge
 from makegood.store import rows
+from makegood.store.protocol import Alerts
 from makegood.store.records import AgentInfo, Identity, Offer, Taken
 from makegood.threads import DaemonThreads
 from makegood.trying import Running, Trying, gave_up
@@ -35,7 +38,13 @@ from makegood.trying import Running, Trying, gave_up
 log = logging.getLogger("makegood.agent")
 
 _PATIENCE = 1.0
-"""Seconds in which an ``async def`` action that was cancelled may come to its end."""
+"""Seconds, at least, that a function may run beyond its complete-by before that is logged: it may be about to return."""
+
+_PATIENT = 0.05
+"""The same as a share of its complete_within: a timeout of thirty seconds ends less sharply than one of two."""
+
+_MOST_REPLIES, _MOST_BYTES = 1000, 4 * MIB
+"""Replies, and their bytes, that are sent together."""
 
 EXTEND_MOST = 10
 """``call.extend()`` may stretch an attempt to at most this many times its complete-by."""
@@ -54,6 +63,7 @@ class Agents:
     process takes it in memory. ``poll``: seconds between looks at the store behind the wake-ups, None = never.
     ``beside_scheduler``: a Scheduler runs in this process, so isolated requests are taken only when nothing else runs.
     ``changed``: told when a circuit opens, is released, or closes again. ``watched``: puts in the place of what runs attempts another that watches.
+    ``alerts``: where it alerts of exceptions that nobody expected.
     """
 
     def __init__(
@@ -67,6 +77,7 @@ class Agents:
         poll: float | None = 1.0,
         beside_scheduler: bool = False,
         watched: Callable[[Answering], Answering] | None = None,
+        alerts: Alerts | None = None,
     ) -> None:
         self.node = 0
         self.slots = slots
@@ -76,6 +87,7 @@ class Agents:
         self._identity = identity
         self._clock = clock
         self._rng = rng
+        self._alerts = alerts
         self._poll = poll
         self._beside = beside_scheduler
         self._running: dict[Running, None] = {}  # in the order in which they began
@@ -222,7 +234,7 @@ class Agents:
             self._wake.set()
 
     async def _pull(self) -> None:
-        pause = 0.05
+        pause, setbacks = 0.05, Setbacks("agents (taking)", self._alerts, self._rng)
         while True:
             self._wake.clear()
             took = False
@@ -232,10 +244,15 @@ class Agents:
                         await self._excuse()
                     took = not self._draining and not self._alone and await self._take()
                     pause = 0.05
+                    if setbacks.count:
+                        await setbacks.over()
                 except StoreUnavailableError as away:
                     log.warning("requests cannot be taken now: %s", away)
                     pause = min(pause * 2, 2.0)
                     await asyncio.sleep(pause * self._rng.uniform(0.5, 1.5))
+                    continue
+                except Exception as defect:  # noqa: BLE001 - a request must not end the others
+                    await asyncio.sleep(await setbacks.met(defect))
                     continue
             if not took:
                 await _wait(self._wake, self._poll, self._rng)
@@ -257,7 +274,7 @@ class Agents:
         used: dict[str, int] = {}
         try:
             taken = await self._channel.take(node, offers, alone=alone)
-            kept = await self._kept(node, taken)
+            kept = await self._kept(node, self._ours(taken))
             for request in kept:
                 address = rows.address(request.app, request.agent)
                 used[address] = used.get(address, 0) + 1
@@ -292,6 +309,13 @@ class Agents:
                 self._again.cancel()
             self._again = asyncio.get_running_loop().call_later(min(waits), self._wake.set)
 
+    def _ours(self, taken: Sequence[Request]) -> Sequence[Request]:
+        """Return the requests that are for agents of this process; of others, which somebody's SQL has made, nobody hears."""
+        ours = [r for r in taken if rows.address(r.app, r.agent) in self.slots]
+        if len(ours) < len(taken):
+            log.error("%d requests are not for the agent under which they lay", len(taken) - len(ours))
+        return ours
+
     async def _kept(self, node: int, taken: Sequence[Request]) -> Sequence[Request]:
         """Give back what must not begin any more: this process was told to stop meanwhile, or a circuit has opened."""
         kept = [] if self._draining else [r for r in taken if not self._shut(rows.address(r.app, r.agent))]
@@ -315,7 +339,8 @@ class Agents:
         slots = self.slots[rows.address(request.app, request.agent)]
         slots.running += 1
         if slots.circuit is not None:
-            attempt.ticket = slots.circuit.began(self._clock.monotonic())
+            now = self._clock.monotonic()
+            attempt.ticket, attempt.since = slots.circuit.began(now), slots.failed_before(request, now)
             self._alarm.set(deadline)
         loop = self._loop or asyncio.get_running_loop()
         attempt.work = loop.create_task(self._attempt(attempt, slots, loop))
@@ -325,7 +350,7 @@ class Agents:
         message: Message | None = None
         try:
             if request.delay:
-                await asyncio.sleep(max(0.0, attempt.began + request.delay - self._clock.monotonic()))
+                await asyncio.sleep(request.delay)
                 attempt.began = self._clock.monotonic()
             if self._clock.monotonic() >= attempt.deadline:  # the process stood still, or the store was away
                 log.info("step %s of task %s is not begun any more", request.step, show(request.task))
@@ -380,9 +405,9 @@ class Agents:
                 self._judged(
                     self.slots[rows.address(attempt.request.app, attempt.request.agent)], attempt, None
                 )
-            if attempt.halts:
-                attempt.halts, attempt.patience = False, _PATIENCE
-                if attempt.work is not None:
+            if not attempt.patience:
+                attempt.patience = max(_PATIENCE, _PATIENT * attempt.request.within)
+                if attempt.halts and attempt.work is not None:
                     attempt.work.cancel()
             elif attempt.reached and not attempt.overdue and now >= attempt.deadline + attempt.patience:
                 self._overdue(attempt, now)
@@ -400,19 +425,25 @@ class Agents:
             "%s still runs %.1f s after its complete-by%s: it keeps its slot until it returns; "
             "give what it waits for a timeout (mg.current_call().remaining())",
             _named(request), now - attempt.deadline,
-            ", and has not heeded its cancellation" if attempt.patience else "", extra=about,
+            ", and has not heeded its cancellation" if attempt.halts else "", extra=about,
         )  # fmt: skip
 
     def _judged(self, slots: Slots, attempt: Running, message: Message | None) -> bool:
-        """Tell the agent's circuit how a call ended; returns whether a failure counts for the step as well."""
+        """Tell the agent's circuit how a call ended; returns whether a failure counts for the step as well. Silence that does not is
+        excused.
+        """
         assert slots.circuit is not None
         before = slots.circuit.state
         counts = judge(slots, attempt, message, self._clock, self._rng)
         after = slots.circuit.state
+        if not counts and (message is None or self._clock.monotonic() > attempt.deadline):
+            self._excused.append(attempt)  # nobody will hear what it says: its silence is what may be counted
+            self._wake.set()
         if before != "closed" or after != "closed":
             self._wake.set()  # there may be room now, or a moment to wait for
         if after == "open" and before != "open":
             self._excused += excused(slots, self._running)
+            self.changed()
         if (before == "closed", before in SHUT) != (after == "closed", after in SHUT):
             log.warning(
                 "the circuit of %s is %s", slots.address, slots.circuit.shown(self._clock.monotonic())
@@ -447,14 +478,15 @@ class Agents:
 
     async def _answer(self) -> None:
         """Send replies in batches; one that the store cannot take now is kept until it is accepted or late."""
-        pause = 0.05
+        pause, setbacks = 0.05, Setbacks("agents (answering)", self._alerts, self._rng)
+        alone = False
         while True:
             await self._replies.ring.wait()
             self._replies.ring.clear()
             while self._replies.waiting:
-                batch = self._replies.waiting[:1000]
+                batch = _batch(self._replies.waiting)
                 node = batch[0][0]
-                batch = [entry for entry in batch if entry[0] == node]
+                batch = batch[:1] if alone else [entry for entry in batch if entry[0] == node]
                 try:
                     accepted = await self._channel.answer(
                         node, [(task, message) for _, task, message in batch]
@@ -464,11 +496,34 @@ class Agents:
                     pause = min(pause * 2, 2.0)
                     await asyncio.sleep(pause * self._rng.uniform(0.5, 1.5))
                     continue
+                except Exception as defect:
+                    rest = await setbacks.met(defect)
+                    if alone:  # its step is in doubt once its complete-by has passed
+                        log.exception("a reply of task %s could not be given to the store", show(batch[0][1]))
+                        self._replies.waiting.remove(batch[0])
+                    alone = not alone
+                    await asyncio.sleep(rest)
+                    continue
+                if setbacks.count:
+                    alone = alone and bool(self._replies.waiting[1:])
+                    await setbacks.over()
                 pause = 0.05
                 sent = {id(entry) for entry in batch}
                 self._replies.waiting = [entry for entry in self._replies.waiting if id(entry) not in sent]
                 if late := accepted.count(False):
                     log.info("%d of %d replies came too late and were refused", late, len(batch))
+
+
+def _batch(waiting: Sequence[tuple[int, int, Message]]) -> Sequence[tuple[int, int, Message]]:
+    """Return the replies of one node that are sent together: at least one."""
+    node, found, size = waiting[0][0], list[tuple[int, int, Message]](), 0
+    for entry in waiting[:_MOST_REPLIES]:
+        size += len(entry[2].value or b"")
+        if size > _MOST_BYTES and found:
+            break
+        if entry[0] == node:
+            found.append(entry)
+    return found
 
 
 def _named(request: Request) -> str:

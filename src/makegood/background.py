@@ -1,21 +1,48 @@
-"""An event loop in a thread of its own, for blocking facades over the asyncio core."""
+"""An event loop in a thread of its own, for blocking facades over the asyncio core.
+
+gevent and eventlet, once they have patched the process, turn a new thread into a greenlet of the thread that made it, and give
+sockets, selectors and locks that belong to that thread's hub. asyncio cannot run on these beside the hub, and the threads of
+SQLite would block it. So a loop refuses to start there.
+"""
 
 import asyncio
 import os
+import sys
 import threading
 from collections.abc import Callable, Coroutine
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from typing import Any, TypeVar
 
-from makegood.errors import MakegoodError
+from makegood.errors import ClosedError, ConfigError, MakegoodError
 
 T = TypeVar("T")
 
+_PATCHES = (
+    ("gevent.monkey", "is_module_patched", ("threading", "socket", "select")),
+    ("eventlet.patcher", "is_monkey_patched", ("thread", "socket", "select")),
+)
+"""Libraries that patch what a loop needs: the module, its question, and the names of what it may have patched."""
+
+_LAST = 5.0
+"""Seconds in which calls of other threads may end once the loop is to stop."""
+
+
+def refuse_patched() -> None:
+    """Raise ``ConfigError`` when gevent or eventlet has patched this process; neither is imported for that."""
+    for module, question, names in _PATCHES:
+        ask = getattr(sys.modules.get(module), question, None)
+        if ask is not None and any(ask(name) for name in names):
+            by = module.partition(".")[0]
+            raise ConfigError(
+                f"{by} has patched threads and sockets in this process, and makegood needs real ones: serve with threads instead "
+                "(`gunicorn -k gthread --threads 8`), or write to the outbox (`makegood inbox --from URL`), which needs no client"
+            )
+
 
 class Loop:
-    """An event loop in a daemon thread of its own. Made at the first call, and anew in a forked child.
+    """An event loop in a daemon thread of its own. Made at the first call, and again in a forked child.
 
-    ``begins``: called whenever one is made, before anything runs on it.
+    ``begins``: called whenever one is to be made, before; what it raises is raised to the caller.
     """
 
     def __init__(self, begins: Callable[[], None] | None = None) -> None:
@@ -29,43 +56,67 @@ class Loop:
         """Whether this process is a child of the one in which the loop was started (or none was)."""
         return self._pid != os.getpid()
 
-    def start(self) -> None:
-        """Start the thread if this process has none yet."""
-        with self._lock:
-            if not self.forked:
-                return
-            ready: Future[asyncio.AbstractEventLoop] = Future()
-            threading.Thread(target=_serve, args=(ready,), name="makegood", daemon=True).start()
-            self._loop = ready.result()
+    def _started(self) -> asyncio.AbstractEventLoop:
+        """Return the loop; start its thread if this process has none yet. Holds the lock."""
+        if self._loop is None or self.forked:
             if self._begins is not None:
                 self._begins()
-            self._pid = os.getpid()
+            ready: Future[asyncio.AbstractEventLoop] = Future()
+            threading.Thread(target=_serve, args=(ready,), name="makegood", daemon=True).start()
+            self._loop, self._pid = ready.result(), os.getpid()
+        return self._loop
 
-    def run(self, work: Callable[[], Coroutine[Any, Any, T]], instead: str) -> T:
-        """Run a coroutine in the thread and return its result; ``instead`` names what to use inside a running loop."""
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            pass
-        else:
+    def run(self, work: Callable[[], Coroutine[Any, Any, T]], instead: str | None) -> T:
+        """Run a coroutine in the thread and return its result.
+
+        ``instead``: what to use inside a running event loop, where this raises ``MakegoodError``; None: it may block that loop.
+        Raises ``ClosedError`` when the thread is ended meanwhile, ``ConfigError`` where gevent or eventlet has patched the process.
+        """
+        refuse_patched()  # first: their greenlets share a thread, and see each other's event loop
+        if instead is not None and _inside_a_loop():
             raise MakegoodError(
-                f"a blocking call inside a running event loop would stop it: use {instead} and await it"
+                f"a blocking call inside a running event loop would stop it: use {instead} and await it, or make the call in a "
+                "thread (`await asyncio.to_thread(...)`)"
             )
-        self.start()
-        assert self._loop is not None
-        future = asyncio.run_coroutine_threadsafe(work(), self._loop)
+        with self._lock:
+            loop = self._started()
+            future = asyncio.run_coroutine_threadsafe(work(), loop)
         try:
             return future.result()
+        except CancelledError:
+            if self._loop is not loop:
+                raise ClosedError("it was closed by another thread while this call waited") from None
+            raise
         except BaseException:
             future.cancel()
             raise
 
     def stop(self) -> None:
-        """End the thread, unless a fork left it behind in the parent."""
+        """End the thread, and the calls of other threads; not those that a fork left behind in the parent."""
         with self._lock:
             if self._loop is not None and not self.forked:
-                self._loop.call_soon_threadsafe(self._loop.stop)
+                asyncio.run_coroutine_threadsafe(_end(), self._loop)
             self._loop, self._pid = None, 0
+
+
+async def _end() -> None:
+    """Cancel what is under way, so that nobody waits for it forever, then stop the loop."""
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    if others:
+        await asyncio.wait(others, timeout=_LAST)
+    loop = asyncio.get_running_loop()
+    await loop.shutdown_asyncgens()
+    loop.call_soon(loop.stop)
+
+
+def _inside_a_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 def _serve(ready: "Future[asyncio.AbstractEventLoop]") -> None:

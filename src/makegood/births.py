@@ -92,6 +92,10 @@ class Births:
             return replace(draft, holder=node)
         return replace(draft, holder=node, first=first, handed=here)
 
+    def held(self, task: int) -> Held:
+        """Return a task that is being written, as it will be held."""
+        return self._expected[task].held
+
     def _here(self, first: Decision) -> bool | None:
         """Return whether agents of this process run what is asked for; None when they run some of it only."""
         agents = self._agents

@@ -4,6 +4,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
+from msgspec import UNSET
+
 from makegood.durations import Duration
 from makegood.operators import Acted, Operators, Progress
 from makegood.queued import QueueMessage
@@ -11,8 +13,11 @@ from makegood.queues import LEASE, TRIES, Correspondent, Queue, named
 from makegood.store.mail import MessageView, QueueView, Sent
 from makegood.store.notices import ListenerView
 from makegood.store.records import AlertView, AuditView, Filter
+from makegood.transactions import Transaction
 
 T = TypeVar("T")
+
+_Work = Callable[[Queue, Transaction | None], Coroutine[Any, Any, Any]]
 
 
 class BlockingOperators(ABC):
@@ -93,6 +98,10 @@ class BlockingCorrespondent(ABC):
     @abstractmethod
     def _run(self, work: Callable[[Correspondent], Coroutine[Any, Any, T]]) -> T: ...
 
+    @abstractmethod
+    def _in(self, connection: Any, work: Callable[[Correspondent, Transaction], Coroutine[Any, Any, T]]) -> T:
+        """Do work in this thread, in the transaction that is open on a connection that blocks."""
+
     def send(
         self,
         queue: str,
@@ -106,28 +115,26 @@ class BlockingCorrespondent(ABC):
         delay: Duration = 0.0,
         expires: Duration | None = None,
         remember: Duration = "7d",
+        connection: Any = None,
     ) -> Sent:
-        """Put a message into a queue: see ``Client.send``."""
-        return self._run(
-            lambda client: client.send(
-                queue,
-                value,
-                id=id,
-                reply_to=reply_to,
-                correlation_id=correlation_id,
-                kind=kind,
-                headers=headers,
-                delay=delay,
-                expires=expires,
-                remember=remember,
-            )
-        )
+        """Put a message into a queue: see ``Client.send``. With ``connection=`` that happens in this thread, by its driver."""
+
+        async def send(client: Correspondent, tx: Transaction | None = None) -> Sent:
+            return await client.send(
+                queue, value, id=id, reply_to=reply_to, correlation_id=correlation_id, kind=kind, headers=headers, delay=delay,
+                expires=expires, remember=remember, connection=tx,
+            )  # fmt: skip
+
+        return self._run(send) if connection is None else self._in(connection, send)
 
     def queue(self, name: str, *, lease: Duration = LEASE, tries: int = TRIES) -> "SyncQueue":
         """Return a queue for receiving from it: see ``Client.queue``."""
 
-        def on(work: Callable[[Queue], Coroutine[Any, Any, Any]]) -> Any:
-            return self._run(lambda client: work(client.queue(name, lease=lease, tries=tries)))
+        def on(work: _Work, connection: Any) -> Any:
+            async def call(client: Correspondent, tx: Transaction | None = None) -> Any:
+                return await work(client.queue(name, lease=lease, tries=tries), tx)
+
+            return self._run(call) if connection is None else self._in(connection, call)
 
         return SyncQueue(on, named(name))
 
@@ -142,10 +149,16 @@ class BlockingCorrespondent(ABC):
         return self._run(lambda client: client.messages(queue, dead=dead, limit=limit))
 
     def replay_messages(
-        self, queue: str, ids: Sequence[str] | None = None, *, who: str | None = None, why: str = ""
+        self,
+        queue: str,
+        ids: Sequence[str] | None = None,
+        *,
+        value: Any = UNSET,
+        who: str | None = None,
+        why: str = "",
     ) -> list[str]:
         """Let dead letters be received again: see ``Client.replay_messages``."""
-        return self._run(lambda client: client.replay_messages(queue, ids, who=who, why=why))
+        return self._run(lambda client: client.replay_messages(queue, ids, value=value, who=who, why=why))
 
     def drop_messages(
         self,
@@ -179,23 +192,27 @@ class BlockingCorrespondent(ABC):
 class SyncQueue:
     """``Queue`` for blocking code: the same names and meanings; ``for message in queue`` as ``async for`` there."""
 
-    def __init__(self, run: Callable[[Callable[[Queue], Coroutine[Any, Any, Any]]], Any], name: str) -> None:
+    def __init__(self, run: Callable[[_Work, Any], Any], name: str) -> None:
+        """``run``: does work with the queue, in the transaction of a connection if there is one."""
         self.name = name
-        self._on = run
+        self._run = run
         self._turns: set[tuple[int, int]] = set()
 
     def __repr__(self) -> str:
         return f"<queue {self.name}>"
+
+    def _on(self, work: Callable[[Queue], Coroutine[Any, Any, Any]]) -> Any:
+        return self._run(lambda queue, _: work(queue), None)
 
     def receive(self, limit: int = 1, *, timeout: Duration | None = None) -> list[QueueMessage]:
         """Wait until there is a message: see ``Queue.receive``."""
         found: list[QueueMessage] = self._on(lambda queue: queue.receive(limit, timeout=timeout))
         return found
 
-    def acknowledge(self, *messages: QueueMessage) -> bool:
-        """Say that messages were handled: see ``Queue.acknowledge``."""
+    def acknowledge(self, *messages: QueueMessage, connection: Any = None) -> bool:
+        """Say that messages were handled: see ``Queue.acknowledge``. With ``connection=`` that happens in this thread, by its driver."""
         self._settled(messages)
-        return bool(self._on(lambda queue: queue.acknowledge(*messages)))
+        return bool(self._run(lambda queue, tx: queue.acknowledge(*messages, connection=tx), connection))
 
     def give_back(
         self, *messages: QueueMessage, wait: Duration = 0.0, error: str = "", dead: bool = False

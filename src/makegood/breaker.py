@@ -6,8 +6,12 @@ call be in flight, until all slots are in use again and it is closed; a failure 
 open again.
 
 A failure is a call that nobody answered: its tries ran out, or its complete-by passed. "No" is an answer (``Permanent``,
-``Refused``), and ``Later`` is none but no failure either. A call counts only in the term in which it began: what was in flight when
-the circuit opened may fail afterwards, which says nothing new, neither about the service nor about the step.
+``Refused``), and ``Later`` is none but no failure either. Every failure counts for the circuit, in the term in which its call began.
+
+For its *step* a failure counts only if it says something about the step, and not just about the service. So these do not count: a
+canary's; those of calls in flight when the circuit opened; and a repeated attempt's, unless the service has answered another call
+of this process since the step failed last. A service that answers nobody adds one failure to a step at most, whatever the number of
+processes and however often they restart; a step that is broken while others are answered comes to its verdict.
 """
 
 from dataclasses import dataclass
@@ -55,6 +59,8 @@ class Breaker:
 class Circuit:
     """One agent's circuit in one process: ``size`` is its slots. Points in time are seconds on any clock that only rises.
 
+    ``since``: when it became what it is; ``opened``: when it opened last; ``heard``: when its service answered last, None: never.
+
     >>> circuit = Circuit(Breaker(failures=1, reset=10), size=4)
     >>> circuit.ended(circuit.began(0.0), "failed", 0.0), circuit.room(9.0, 4), circuit.room(10.0, 4)
     (True, 0, 1)
@@ -63,6 +69,8 @@ class Circuit:
     def __init__(self, rule: Breaker, size: int) -> None:
         self.state: State = "closed"
         self.since = 0.0
+        self.opened = 0.0
+        self.heard: float | None = None
         self._failures = rule.failures
         self._reset = seconds(rule.reset)
         self._size = size
@@ -99,28 +107,50 @@ class Circuit:
         self._flying += 1
         return self._term
 
-    def ended(self, ticket: int, outcome: Outcome, now: float, jitter: float = 0.0) -> bool:
-        """Note how a call ended; returns whether it counts. ``jitter``: 0 to 1, how much of a half of ``reset`` to wait longer."""
+    def ended(
+        self, ticket: int, outcome: Outcome, now: float, jitter: float = 0.0, *, since: float | None = None
+    ) -> bool:
+        """Note how a call ended; returns whether a failure counts for its step. ``jitter``: 0 to 1, how much of a half of ``reset`` to
+        wait longer; ``since``: a moment after the step's last failure, None for its first attempt.
+        """
         if ticket != self._term:
             return False
         self._flying -= 1
+        counts = self.state != "half-open" and (
+            since is None or (self.heard is not None and self.heard > since)
+        )
         if outcome == "answered":
             self._answered(now)
         elif outcome == "failed":
             self._failed(now, jitter)
         elif outcome == "later" and self.state == "half-open":
             self._open(now, jitter)
+        return counts
+
+    def answered_elsewhere(self, now: float) -> bool:
+        """Hear that the service has answered another process since this circuit opened. One that is half-open, and has no canary under
+        way, is released by it; returns whether it was.
+        """
+        if self.state != "half-open" or self._flying:
+            return False
+        self._most = 1
+        self._released(now)
         return True
 
     def _answered(self, now: float) -> None:
-        self._row = 0
+        self._row, self.heard = 0, now
         if self.state == "half-open":
             self._most = 1
+        if self.state in ("half-open", "release"):
+            self._released(now)
+
+    def _released(self, now: float) -> None:
+        """Let one more call be in flight."""
+        self._most += 1
+        if self.state == "half-open":
             self._become("release", now)
-        if self.state == "release":
-            self._most += 1
-            if self._most >= self._size:
-                self._become("closed", now)
+        if self._most >= self._size:
+            self._become("closed", now)
 
     def _failed(self, now: float, jitter: float) -> None:
         self._row += 1
@@ -132,6 +162,7 @@ class Circuit:
 
     def _open(self, now: float, jitter: float) -> None:
         self._become("open", now)
+        self.opened = now
         self._until = now + self._reset * (1 + jitter / 2)
         self._term += 1
         self._row = self._flying = 0

@@ -16,10 +16,19 @@ from msgspec.structs import replace
 from makegood import durations, ids
 from makegood.clock import Clock
 from makegood.codec import decode
-from makegood.errors import CompleteByPassed, DefinitionError
+from makegood.errors import CompleteByPassed, ConfigError, DefinitionError
 from makegood.messages import Request
 
 _SLACK = 1.0  # seconds that a thread waits for an extension beyond its deadline
+
+
+def margin(within: float) -> float:
+    """Return the seconds before complete-by that are kept for the answer of an attempt: a tenth of its complete_within, at most one.
+
+    >>> margin(5.0), margin(30.0)
+    (0.5, 1.0)
+    """
+    return min(1.0, within / 10)
 
 
 class Token(NamedTuple):
@@ -42,6 +51,11 @@ class Bounds(Protocol):
     @property
     def deadline(self) -> float:
         """Its complete-by, on the agent's clock."""
+        ...
+
+    @property
+    def again(self) -> int:
+        """Tries of this attempt after the first."""
         ...
 
     async def extend(self, more: float) -> bool:
@@ -101,7 +115,7 @@ class Call(msgspec.Struct, eq=False):
 
     @property
     def headers(self) -> dict[str, str]:
-        """All of it as HTTP headers: Idempotency-Key, Makegood-Token, -Scope, -Undoes, -Remaining (seconds), traceparent."""
+        """All of it as HTTP headers: Idempotency-Key, Makegood-Token, -Scope, -Undoes, -Remaining (seconds, as ``remaining()``), traceparent."""
         headers = {
             "Idempotency-Key": self.key,
             "Makegood-Token": str(self.token),
@@ -153,13 +167,26 @@ class Call(msgspec.Struct, eq=False):
 
     # -- time --------------------------------------------------------------------------------------------------------------
 
-    def remaining(self) -> float:
-        """Return the seconds left until complete-by, 0 when it has passed: the timeout to give to a service."""
+    @property
+    def left(self) -> float:
+        """The seconds left until complete-by itself, 0 when it has passed."""
         return max(0.0, self._bounds.deadline - self._clock.monotonic())
+
+    def remaining(self, tries: int = 1) -> float:
+        """Return the seconds to wait for a service, at most: the timeout to give to it; 0 when there is no time to ask any more.
+
+        It ends a little before complete-by, by a tenth of ``complete_within`` and at most one second, so that the answer of a call that
+        times out is heard. ``tries``: what the action's ``mg.Retry(tries=...)`` says; what is left is then shared among the tries that are
+        left, so that a service that hangs is tried as often as that. Raises ``ConfigError`` for a number below 1.
+        """
+        if not isinstance(tries, int) or isinstance(tries, bool) or tries < 1:
+            raise ConfigError(f"remaining(tries={tries!r}): a whole number from 1, as in mg.Retry(tries=...)")
+        left = max(0.0, self.left - margin(self._request.within))
+        return left if tries == 1 else left / max(1, tries - self._bounds.again)
 
     def check(self) -> None:
         """Raise ``CompleteByPassed`` when complete-by has passed: for long loops, which nobody can stop from outside."""
-        if self.remaining() <= 0:
+        if self.left <= 0:
             raise CompleteByPassed(f"complete-by of step {self.step} of task {self.task_id} has passed")
 
     def extend(self, seconds: durations.Duration) -> Awaitable[None]:
@@ -177,7 +204,7 @@ class Call(msgspec.Struct, eq=False):
         else:
             future = asyncio.run_coroutine_threadsafe(asked, self._loop)
             try:
-                future.result(self.remaining() + _SLACK)
+                future.result(self.left + _SLACK)
             except TimeoutError:
                 future.cancel()
                 raise self._refused() from None

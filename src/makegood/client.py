@@ -31,7 +31,8 @@ from makegood.handle import AT_REST, Rested, TaskHandle, missing
 from makegood.messages import Act, Answer, Message
 from makegood.observing import Observer
 from makegood.operators import Operators
-from makegood.queues import LIMIT, Correspondent
+from makegood.queues import LIMIT, MOST_BYTES, Correspondent
+from makegood.sizes import MIB, Size, size
 from makegood.store import Store, open_store, store_given
 from makegood.store.records import Draft, Filter, StepView, Submitted, TaskView
 from makegood.submitting import Submitter, conflict, draft_of, plan_of, with_options
@@ -47,9 +48,22 @@ Ts = TypeVarTuple("Ts")
 _Asked = tuple[Draft, "asyncio.Future[Submitted]"]
 """A draft that a Scheduler of the same process expects, and who waits for what becomes of it."""
 
-_TOGETHER = 250  # tasks submitted in one turn of the loop that share one call of the store
+_TOGETHER, _TOGETHER_BYTES = (
+    250,
+    4 * MIB,
+)  # of tasks submitted in one turn of the loop that share one call of the store
 _RECENT = 10_000
 """Tasks submitted here whose end a Scheduler of the same process may tell before anybody waits for it."""
+
+
+_RECENT_BYTES = 4096
+"""Bytes of the results of such a task up to which its end is kept for that."""
+
+
+def _octets(rested: Rested) -> int:
+    """Return the bytes of the results of a task and its steps."""
+    found = len(rested.view.result or b"")
+    return found + sum([len(step.result) for step in rested.steps or () if step.result is not None])
 
 
 class Beside(Protocol):
@@ -74,7 +88,8 @@ class Client(Submitter, Operators, Correspondent):
     ``store`` is a URL (default: MAKEGOOD_STORE, else ``sqlite:///makegood.db``) or an open store, which is then left open.
     ``poll``: seconds between looks at the store behind the wake-ups. ``migrate``: bring an old or empty store up to date.
     ``telemetry``: whose traces submissions are part of, such as ``makegood.telemetry.Telemetry(traces=True)``.
-    ``queue_limit``: messages that may wait in a queue to which this client sends.
+    ``queue_limit``: messages that may wait in a queue to which this client sends; ``queue_bytes``: the bytes of their values, as
+    whole bytes or "64MiB".
 
     >>> async def place(order):
     ...     async with Client("sqlite:///shop.db") as client:
@@ -89,6 +104,7 @@ class Client(Submitter, Operators, Correspondent):
         poll: Duration = 1.0,
         migrate: bool = False,
         queue_limit: int = LIMIT,
+        queue_bytes: Size = MOST_BYTES,
         clock: Clock | None = None,
         rng: random.Random | None = None,
         telemetry: Observer | None = None,
@@ -107,6 +123,7 @@ class Client(Submitter, Operators, Correspondent):
         self._loop: asyncio.AbstractEventLoop
         self._migrate = migrate
         self._queue_limit = queue_limit
+        self._queue_bytes = size(queue_bytes, name="queue_bytes")
         self._ids = ids.TaskIds(self._clock, self._rng)
         self._waiting: dict[int, list[asyncio.Future[Rested | None]]] = {}
         self._limits: dict[asyncio.Future[Rested | None], float] = {}
@@ -114,6 +131,7 @@ class Client(Submitter, Operators, Correspondent):
         self._near: Beside | None = None
         self._inserting: set[asyncio.Task[list[Submitted | Exception]]] = set()
         self._gathered: list[_Asked] = []
+        self._gathered_bytes = 0
         self._recent: OrderedDict[int, Rested | None] = OrderedDict()
         self._look = asyncio.Event()
         self._watcher: asyncio.Task[None] | None = None
@@ -219,8 +237,8 @@ class Client(Submitter, Operators, Correspondent):
 
         ``workflow`` with its inputs by position, or a Plan. ``key``: the same key again with the same inputs returns the
         existing task (``created`` is False), with other inputs raises ``KeyConflict``. ``priority``: 0 to 9, 9 first.
-        ``correlation_id`` is kept with the task for the caller. ``reply_to``: where to tell of the task's states, "queue:NAME" or a
-        webhook's "https://…"; of a task that its key had already it stays what it was. Raises ``DefinitionError`` or ``SubmissionError`` for
+        ``correlation_id`` is kept with the task for the caller. ``reply_to``: where to send notices of the task's states, "queue:NAME"
+        or a webhook's "https://…". A task that has the key already keeps the three as they were first submitted. Raises ``DefinitionError`` or ``SubmissionError`` for
         misuse, ``StoreUnavailableError`` when nothing could be written: it is then certain that there is no task.
 
         ``connection``: record it in the transaction that is open on this connection to the store's own database (sqlite3,
@@ -257,12 +275,14 @@ class Client(Submitter, Operators, Correspondent):
         # Whatever becomes of the caller, the Scheduler must hear of a task that it holds: hence an asyncio task of its own, one for
         # all that comes before it begins.
         answered: asyncio.Future[Submitted] = self._loop.create_future()
-        if not 0 < len(self._gathered) < _TOGETHER:
+        if not (0 < len(self._gathered) < _TOGETHER and self._gathered_bytes < _TOGETHER_BYTES):
             batch = self._gathered = []
+            self._gathered_bytes = 0
             work = self._loop.create_task(self._write(batch))
             self._inserting.add(work)
             work.add_done_callback(partial(self._inserted, near, batch))
         self._gathered.append((expected, answered))
+        self._gathered_bytes += expected.octets
         return await answered
 
     async def _write(self, batch: list[_Asked]) -> list[Submitted | Exception]:
@@ -328,7 +348,10 @@ class Client(Submitter, Operators, Correspondent):
         """Tell the waiters of a task that it came to rest: called by a Scheduler of the same process, which knows its steps."""
         rested, waiting = Rested(view, steps), self._waiting.pop(view.id, None)
         if waiting is None and view.id in self._recent:
-            self._recent[view.id] = rested
+            if _octets(rested) <= _RECENT_BYTES:
+                self._recent[view.id] = rested
+            else:
+                del self._recent[view.id]  # the store has it
         for waiter in waiting or ():
             if not waiter.done():
                 waiter.set_result(rested)
@@ -437,9 +460,9 @@ class Client(Submitter, Operators, Correspondent):
                 task_id=name,
             )
         if answer.verdict == "refused":
-            reason = answer.reason + await self._won(task, answer.act.id)
+            outcome = answer.outcome + await self._won(task, answer.act.id)
             raise ActRefusedError(
-                f"{message.kind} of task {name} is refused: {reason}", act=message.kind, state=answer.state
+                f"{message.kind} of task {name} is refused: {outcome}", act=message.kind, state=answer.state
             )
         return answer
 
@@ -482,7 +505,7 @@ class Client(Submitter, Operators, Correspondent):
     def new_act(self, who: str | None, why: str) -> Act:
         """Return an act's identity; ``who`` defaults to the user and host of this process."""
         refuse_unstorable(ConfigError, who=who, why=why)
-        return Act(str(uuid.UUID(int=self._rng.getrandbits(128), version=4)), who or _who(), why)
+        return Act(str(uuid.UUID(int=self._rng.getrandbits(128), version=4)), who or _who(), why or "")
 
 
 def _who() -> str:

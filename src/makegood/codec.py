@@ -31,20 +31,48 @@ from makegood.unread import refuse_unread
 PAYLOAD_LIMIT = 1 << 20
 """Default limit of one payload (an input, the arguments of a step, a result) as JSON, in bytes."""
 
+PLAN_PAYLOADS = 16
+"""What is put together of payloads (the texts of a whole plan, the arguments of a step, a list of results) may have so many times the
+limit of one.
+"""
+
+NESTING_LIMIT = 100
+"""Most arrays and objects of a payload that may lie in each other. Each level costs a reader one call, and how many calls are allowed
+depends on the version of Python and on where the reader is called from: far above 100 everywhere, and no data of people comes near.
+"""
+
+UNREADABLE = (
+    msgspec.MsgspecError,
+    ValueError,
+    TypeError,
+    LookupError,
+    ArithmeticError,
+    AttributeError,
+    RecursionError,
+)
+"""What reading stored bytes and columns may raise: whatever another version, another Python or somebody's SQL has written."""
+
 _KINDS = (
     "dataclasses, attrs classes, TypedDicts, msgspec Structs, pydantic models and what JSON has can be kept"
 )
 _SHOWN_VALUE = re.compile(r"^(Invalid (?:enum )?value) .*?(?= - at `|$)", re.DOTALL)
 _HOLE = msgspec.Raw(b"\0")  # JSON never holds this byte: in texts it is escaped
+_FLAT = 2 * NESTING_LIMIT
+"""Bytes of JSON that cannot be nested too deeply, as what is opened is also closed."""
+_ALL_BUT_BRACKETS = bytes(sorted({*range(256)} - {*b'[]{}"'}))
+_FEW = 16
+_MADE = "what the plan puts together here"
+_TO_SQUARE = bytes.maketrans(b"{}", b"[]")
 
 
-def encode(value: object, *, limit: int = PAYLOAD_LIMIT, what: str = "the value") -> bytes:
-    """Return ``value`` as JSON; ``what`` names it in messages.
+def encode(value: object, *, limit: int = PAYLOAD_LIMIT, what: str = "the value", around: int = 0) -> bytes:
+    """Return ``value`` as JSON; ``what`` names it in messages; ``around``: see ``shallow``.
 
     >>> encode({"id": "o-1", "cents": 250})
     b'{"id":"o-1","cents":250}'
 
-    Raises ``PayloadError`` for what JSON cannot hold, NaN included, and when the JSON has more than ``limit`` bytes.
+    Raises ``PayloadError`` for what JSON cannot hold, NaN included, and when the JSON has more than ``limit`` bytes or more than
+    ``NESTING_LIMIT`` levels.
     """
     try:
         data = _encode(value)
@@ -52,7 +80,8 @@ def encode(value: object, *, limit: int = PAYLOAD_LIMIT, what: str = "the value"
         raise _unfit(wrong, what) from wrong
     if data.find(b"null") >= 0:  # faster than ``in``, which asks first whether it is a number
         _refuse_nan(value, what)
-    return data if len(data) <= limit else sized(data, limit, what)
+    size = len(data)
+    return data if size <= _FLAT and size <= limit else sized(data, limit, what, around)
 
 
 def canonical(value: object, *, what: str = "the value") -> bytes:
@@ -81,8 +110,8 @@ def _with_texts(value: object) -> bytes:
     )
 
 
-def sized(data: bytes, limit: int, what: str) -> bytes:
-    """Return ``data``; raises ``PayloadError`` when it has more than ``limit`` bytes."""
+def sized(data: bytes, limit: int, what: str, around: int = 0) -> bytes:
+    """Return ``data``; raises ``PayloadError`` when it has more than ``limit`` bytes, or is nested too deeply."""
     if len(data) > limit:
         raise PayloadError(
             f"{what} has {len(data):,} bytes as JSON, the limit is {limit:,}: keep the data elsewhere and pass its address on, "
@@ -90,7 +119,39 @@ def sized(data: bytes, limit: int, what: str) -> bytes:
             size=len(data),
             limit=limit,
         )
+    return shallow(data, what, around)
+
+
+def shallow(data: bytes, what: str, around: int = 0) -> bytes:
+    """Return ``data``; raises ``PayloadError`` when more than ``NESTING_LIMIT`` arrays and objects of it lie in each other, besides the
+    ``around`` outermost, which makegood itself has put around values.
+
+    >>> shallow(b"[[[1]]]", "the value")
+    b'[[[1]]]'
+    """
+    if (
+        len(data) > _FLAT
+        and data.count(b"[") + data.count(b"{") > NESTING_LIMIT
+        and not _is_shallow(data, around)
+    ):
+        raise PayloadError(
+            f"{what} is nested too deeply: more than {NESTING_LIMIT} lists and objects lie in each other (the limit is {NESTING_LIMIT}); "
+            "pass a flatter value, or keep the data elsewhere and pass its address on"
+        )
     return data
+
+
+def _is_shallow(data: bytes, around: int) -> bool:
+    """Take texts away, then the innermost brackets, level after level: this never calls itself, and decodes nothing."""
+    if b"\\" in data:
+        data = data.replace(b"\\\\", b"").replace(b'\\"', b"")
+    left = data.translate(_TO_SQUARE, _ALL_BUT_BRACKETS).replace(b'""', b"")
+    left = b"".join(left.split(b'"')[::2])  # what is between quotes is text
+    for _ in range(NESTING_LIMIT + around):
+        left, before = left.replace(b"[]", b""), len(left)
+        if len(left) == before:  # nothing is left, or brackets that do not match: that is no JSON
+            break
+    return not left
 
 
 H = TypeVar("H")
@@ -124,6 +185,7 @@ def encode_with_holes(
         raise PayloadError(f"{what} cannot be kept: a msgspec.Raw in it is not JSON")
     if b"null" in data:
         _refuse_nan(value, what)
+    shallow(data, what)
     return parts, tuple(found)
 
 
@@ -379,11 +441,13 @@ def fill(
     lookup: Callable[[R], bytes],
     *,
     lists: Callable[[bytes], Sequence[msgspec.Raw]] = read_list,
+    limit: int = PAYLOAD_LIMIT,
 ) -> bytes:
     """Return the template's JSON with each hole filled: ``lookup`` gives the whole value that a ref names.
 
-    ``lists`` splits arrays on the way down a path; who fills many holes from one long array may remember what it read.
-    Raises ``MissingValueError`` when a value has nothing at the ref's path, and whatever ``lookup`` raises.
+    ``lists`` splits arrays on the way down a path; who fills many holes from one long array may remember what it read. ``limit``: of one
+    payload; see ``joined``. Raises ``MissingValueError`` when a value has nothing at the ref's path, when the JSON would be too large or
+    nested too deeply, and whatever ``lookup`` raises.
     """
     parts = template.parts
     if not template.refs:
@@ -392,7 +456,40 @@ def fill(
     for n, ref in enumerate(template.refs, 1):
         value = lookup(ref)
         pieces += walk(value, ref.path, lists=lists) if ref.path else value, parts[n].encode()
-    return b"".join(pieces)
+    return joined(pieces, limit)
+
+
+def joined(pieces: Sequence[bytes], limit: int) -> bytes:
+    """Return pieces of JSON as one. Raises ``MissingValueError`` when they have more than ``PLAN_PAYLOADS`` times ``limit`` bytes, before
+    they are put together, or when they are nested too deeply.
+    """
+    if len(pieces) > _FEW and (size := sum(map(len, pieces))) > limit * PLAN_PAYLOADS:
+        raise _too_large(_MADE, size, limit * PLAN_PAYLOADS)
+    data = b"".join(pieces)
+    if len(data) <= _FLAT:
+        return data
+    if len(data) > limit * PLAN_PAYLOADS:
+        raise _too_large(_MADE, len(data), limit * PLAN_PAYLOADS)
+    try:
+        return shallow(data, _MADE, around=1)
+    except PayloadError as deep:
+        raise MissingValueError(str(deep)) from None
+
+
+def arguments(data: bytes, limit: int) -> bytes:
+    """Return the arguments of a step, one JSON object; raises ``MissingValueError`` when one of them has more than ``limit`` bytes."""
+    if len(data) > limit:
+        for name, value in _members(data).items():
+            if (size := len(bytes(value))) > limit:
+                raise _too_large(f"the argument {name}", size, limit)
+    return data
+
+
+def _too_large(what: str, size: int, limit: int) -> MissingValueError:
+    return MissingValueError(
+        f"{what} has {size:,} bytes as JSON once it is filled in, the limit is {limit:,}: pass parts of the values on, or raise the limit "
+        "with App(payload_limit=...)"
+    )
 
 
 def walk(
@@ -411,7 +508,7 @@ def walk(
     for depth, key in enumerate(path):
         try:
             value = bytes(lists(value)[key] if isinstance(key, int) else _members(value)[key])
-        except (msgspec.DecodeError, KeyError, IndexError):
+        except UNREADABLE:
             walked = "".join(f"[{k!r}]" for k in path[:depth])
             raise MissingValueError(
                 f"there is no {key!r} in the value{f' at {walked}' if walked else ''}: it is {_kind(value)}"
@@ -423,7 +520,7 @@ def elements(value: bytes) -> list[bytes]:
     """Return the elements of a JSON array, each as it was written; raises ``MissingValueError`` for anything else."""
     try:
         return [bytes(element) for element in read_list(value)]
-    except msgspec.DecodeError:
+    except UNREADABLE:
         raise MissingValueError(f"a list was expected, the value is {_kind(value)}") from None
 
 
@@ -431,7 +528,7 @@ def _kind(value: bytes) -> str:
     """Say what a JSON value is, without showing it: payloads do not belong into messages and logs."""
     try:
         decoded = msgspec.json.decode(value)
-    except msgspec.DecodeError:
+    except UNREADABLE:
         return "not JSON"
     if isinstance(decoded, dict):
         return f"an object with {len(decoded)} members"

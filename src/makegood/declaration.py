@@ -72,13 +72,19 @@ RECORDER: ContextVar[Recorder | None] = ContextVar("makegood_plan", default=None
 
 
 class Shared:
-    """What the declarations of one app share: its name, its limits, and the plans that are being built just now."""
+    """What the declarations of one app share: its name, its limits, its agents, and the plans that are being built just now."""
 
     def __init__(self, app: str, *, payload_limit: int = PAYLOAD_LIMIT, step_limit: int = 10_000) -> None:
         self.app = app
         self.payload_limit = payload_limit
         self.step_limit = step_limit
         self.plans: set[Recorder] = set()
+        self.agents: dict[str, Agent] = {}
+
+    def find(self, agent: str, name: str) -> "Action[..., Any] | None":
+        """Return the action that has or had this name, None when there is none."""
+        declared = self.agents.get(agent)
+        return None if declared is None else declared.find(name)
 
     def outside(self, name: str) -> None:
         """Tell the plans that are being built in other threads that an action was called outside: it may be theirs."""
@@ -258,6 +264,16 @@ class Action(Generic[P, R]):
     def probed(self) -> bool:
         """Whether there is a probe to run."""
         return self._functions.probe is not None
+
+    @property
+    def undo_fn(self) -> Callable[..., Any] | None:
+        """The undo's function, None without one."""
+        return self._functions.undo
+
+    @property
+    def probe_fn(self) -> Callable[..., Any] | None:
+        """The probe's function, None without one."""
+        return self._functions.probe
 
     @property
     def policy(self) -> Policy:

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from makegood.codec import PAYLOAD_LIMIT
 from makegood.declaration import Action
 from makegood.errors import PromiseError
 from makegood.promise import Origin, Promise, Scope, promised
@@ -58,8 +59,8 @@ class Flow(msgspec.Struct, eq=False):
     units: list[Unit] = []
 
 
-def step_plan(draft: Draft) -> StepPlan:
-    """Return a step as the plan keeps it: indices instead of drafts."""
+def step_plan(draft: Draft, payload_limit: int = PAYLOAD_LIMIT) -> StepPlan:
+    """Return a step as the plan keeps it: indices instead of drafts. ``payload_limit``: of its app."""
     action = draft.action
     if action is not None and not draft.guards and draft.depth == 0:
         return StepPlan(
@@ -71,6 +72,7 @@ def step_plan(draft: Draft) -> StepPlan:
             draft.args,
             tuple([before.position for before in draft.after]),
             policy=action.policy,
+            payload_limit=payload_limit,
         )
     return StepPlan(
         idx=_own_index(draft),
@@ -86,8 +88,9 @@ def step_plan(draft: Draft) -> StepPlan:
         sides=draft.sides,
         limit=draft.limit,
         at_once=draft.at_once,
-        body=tuple(map(step_plan, draft.body)),
+        body=tuple([step_plan(inner, payload_limit) for inner in draft.body]),
         of=-1 if draft.of is None else _own_index(draft.of),
+        payload_limit=payload_limit,
     )
 
 

@@ -11,7 +11,7 @@ message says what was wrong, where, and what to do::
     ├─ SubmissionError
     │  ├─ KeyConflict               same key, other inputs
     │  ├─ TransactionError          ``connection=``: not this connection, or not now
-    │  ├─ PayloadError              not encodable, or too large: size and limit named
+    │  ├─ PayloadError              not encodable, too large (size and limit named), or nested too deeply
     │  └─ QueueFullError            a queue is at its limit: nothing was sent
     ├─ MissingValueError            a step wants part of a result that is not there
     ├─ TaskNotFoundError
@@ -85,7 +85,7 @@ class TransactionError(SubmissionError):
 
 
 class PayloadError(SubmissionError):
-    """A payload cannot be encoded or is too large. ``size`` and ``limit`` are bytes, 0 when not about size."""
+    """A payload cannot be encoded, is too large, or is nested too deeply. ``size`` and ``limit`` are bytes, 0 when not about size."""
 
     def __init__(self, message: str, *, size: int = 0, limit: int = 0) -> None:
         super().__init__(message)
@@ -94,19 +94,22 @@ class PayloadError(SubmissionError):
 
 
 class QueueFullError(SubmissionError):
-    """More messages would wait in a queue than may: nothing was sent. ``queue`` and ``limit`` say which and how many; ``room``: how
-    many of them it could have taken.
+    """More messages, or more bytes, would wait in a queue than may: nothing was sent. ``queue`` and ``limit`` say which queue and how
+    many; ``unit``: whether it is the limit of "messages" or of "bytes"; ``room``: how many of the messages it could have taken.
     """
 
-    def __init__(self, message: str, *, queue: str = "", limit: int = 0, room: int = 0) -> None:
+    def __init__(
+        self, message: str, *, queue: str = "", limit: int = 0, room: int = 0, unit: str = "messages"
+    ) -> None:
         super().__init__(message)
         self.queue = queue
         self.limit = limit
         self.room = room
+        self.unit = unit
 
 
 class MissingValueError(MakegoodError):
-    """A step, a condition or a list of ``mg.each`` wants part of a value that is not there.
+    """A step, a condition or a list of ``mg.each`` wants part of a value that is not there, or too much together.
 
     Never reaches a user's program: the step fails with this text, certain to have done nothing.
     """

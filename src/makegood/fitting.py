@@ -12,7 +12,17 @@ from makegood.answers import Happened, NotHappened
 from makegood.codec import decoder, shown
 from makegood.errors import DefinitionError
 from makegood.keeping import refuse_hidden
-from makegood.parameters import EMPTY, Parameters, certain, constrained, hints, members, signature, takes
+from makegood.parameters import (
+    EMPTY,
+    Parameters,
+    certain,
+    constrained,
+    hints,
+    may_fit,
+    members,
+    signature,
+    takes,
+)
 from makegood.task import Doing
 
 Function = Callable[..., Any]
@@ -36,6 +46,7 @@ class Fitted:
     wants: Mapping[Doing, Mapping[str, bool]]
     _sure: dict[tuple[str, type], bool] = field(default_factory=dict)
     _certain: dict[tuple[str, type], bool] = field(default_factory=dict)
+    _promised: dict[tuple[str, Any], bool] = field(default_factory=dict)
 
     def surely(self, name: str, given: type) -> bool:
         """Return whether values of this type fit a parameter, as far as the type tells; False: they hardly do."""
@@ -50,6 +61,19 @@ class Fitted:
         known = self._certain.get((name, given))
         if known is None:
             known = self._certain[name, given] = certain(self.annotations.get(name, Any), given)
+        return known
+
+    def may_take(self, name: str, promised: Any) -> bool:
+        """Return whether a parameter may be given a result that is annotated so; False: no value of it ever fits."""
+        annotation = self.annotations.get(name, Any)
+        if promised is annotation or Any in (promised, annotation):
+            return True
+        try:
+            known = self._promised.get((name, promised))
+        except TypeError:  # an annotation that cannot be a key
+            return may_fit(annotation, promised)
+        if known is None:
+            known = self._promised[name, promised] = may_fit(annotation, promised)
         return known
 
 

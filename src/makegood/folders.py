@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 from makegood.errors import ConfigError, StoreUnavailableError
+from makegood.urls import masked
 
 EFFECTIVE = os.access in os.supports_effective_ids
 """Whether the system can be asked for the rights of the user that this process is now, and not for those of who started it."""
@@ -46,16 +47,16 @@ def file_of(url: str) -> str:
     path = url.partition("://")[2]
     if ":memory:" in path or "mode=memory" in path:
         raise ConfigError(
-            f"{url!r}: it is kept in a file, which processes and threads share, not in memory. In a test name a file in a temporary "
+            f"{masked(url)!r}: it is kept in a file, which processes and threads share, not in memory. In a test name a file in a temporary "
             "folder (pytest's tmp_path), or let makegood.testing play a world, which brings a store of its own"
         )
     if not path.startswith("/") or not path.strip("/"):
         raise ConfigError(
-            f"{url!r}: write sqlite:///file.db for a file in the current folder, sqlite:////var/lib/file.db for an absolute path"
+            f"{masked(url)!r}: write sqlite:///file.db for a file in the current folder, sqlite:////var/lib/file.db for an absolute path"
         )
     if _PARAMETER.search(path):
         raise ConfigError(
-            f"{url!r}: such a URL has no parameters; write it without what begins with the question mark"
+            f"{masked(url)!r}: such a URL has no parameters; write it without what begins with the question mark"
         )
     return path[1:]
 

@@ -21,7 +21,7 @@ programs do: ``refusal`` then tells the owner what to do.
 
 import fcntl
 import os
-import pwd
+import shlex
 import sqlite3
 import struct
 import sys
@@ -34,6 +34,7 @@ from typing import TypeVar
 from makegood.clock import SystemClock
 from makegood.errors import StoreUnavailableError
 from makegood.folders import EFFECTIVE
+from makegood.private import name_of
 
 T = TypeVar("T")
 
@@ -59,6 +60,17 @@ Marks = tuple[int, ...]
 def may_write(path: Path) -> bool:
     """Whether this user may write a file that is there."""
     return os.access(path, os.W_OK, effective_ids=EFFECTIVE)
+
+
+def denied(path: Path) -> str:
+    """Return why this user may not write a file that is there, and what to do: it is somebody else's, or only to be read."""
+    if os.access(path, os.R_OK, effective_ids=EFFECTIVE):
+        return READ_ONLY
+    owner = name_of(path.stat().st_uid)
+    return (
+        f"it cannot be opened: it belongs to {owner}, and this user may not read it. Run makegood as {owner}, or, to share the file on "
+        "purpose, give a group of both users read and write access to the file and its folder (chgrp, chmod g+rw; the folder chmod g+rwxs)"
+    )
 
 
 def log_of(path: Path) -> Path:
@@ -88,6 +100,8 @@ class Glance:
     def uri(self) -> str:
         """Return how to open the file now; raises ``StoreUnavailableError`` when that takes somebody who may write it."""
         self.forget()
+        if not os.access(self.path, os.R_OK, effective_ids=EFFECTIVE):
+            raise StoreUnavailableError(f"{self.path}: {denied(self.path)}")
         file = f"{self.path.absolute().as_uri()}?mode=ro"
         for _ in range(_WAITS):
             marks = self._marked()
@@ -110,7 +124,7 @@ class Glance:
             )
         raise StoreUnavailableError(
             f"{self.path}: {log_of(self.path).name} holds commits and its index is missing, which only a user who may write the "
-            f"file should make: run `makegood store status` as {_name(self.path.stat().st_uid)} first"
+            f"file should make: run `makegood store status` as {name_of(self.path.stat().st_uid)} first"
         )
 
     def forget(self) -> None:
@@ -202,19 +216,12 @@ def refusal(path: Path, general: str) -> str:
     if not foreign or not may_write(path):
         return general
     names = " and ".join(file.name for file in foreign)
-    owners = " and ".join(sorted({_name(file.stat().st_uid) for file in foreign}))
+    owners = " and ".join(sorted({name_of(file.stat().st_uid) for file in foreign}))
     told = (
         f"this user may write the file, but not {names} beside it, made by {owners}: give them to the file's owner (as root, "
-        f"`chown --reference={path} {' '.join(str(file) for file in foreign)}`)"
+        f"`chown --reference={shlex.quote(str(path))} {shlex.join(map(str, foreign))}`)"
     )
     log = log_of(path)
     if log.exists() and log.stat().st_size:
         return f"{told}; do not remove the log, it holds commits"
     return f"{told}, or remove them while no process has the file open: they hold nothing"
-
-
-def _name(user: int) -> str:
-    try:
-        return pwd.getpwuid(user).pw_name
-    except KeyError:  # such as in a container
-        return f"user {user}"

@@ -18,8 +18,11 @@ from makegood.errors import (
     WaitExpiredError,
 )
 from makegood.messages import Act, Answer, Message, MessageKind
+from makegood.replanning import replanned, tried
 from makegood.store import Store
 from makegood.store.records import EventView, StepView, TaskDetail, TaskView
+from makegood.task import Plan
+from makegood.workflow import Workflow
 
 R_co = TypeVar("R_co", covariant=True)
 
@@ -192,7 +195,9 @@ class TaskHandle(Generic[R_co]):
         self,
         *,
         step: str | None = None,
-        inputs: Mapping[str, Any] | Sequence[Any] | None = None,
+        inputs: Mapping[str, Any] | Sequence[Any] | Plan[Any] | None = None,
+        workflow: Workflow[..., Any] | None = None,
+        dry_run: bool = False,
         why: str = "",
         who: str | None = None,
         timeout: Duration | None = "30s",
@@ -200,26 +205,48 @@ class TaskHandle(Generic[R_co]):
         """Start a task in error, or an undone one, again: what failed or was undone runs in a new round, under a new key.
 
         ``step`` with ``inputs``: arguments of that step by name, which replace what it was given; the others stay. ``inputs``
-        alone: all inputs of the workflow, in order. Both are refused for what is done or in doubt, and kept in the audit.
+        alone: all inputs of the workflow, in order. With ``workflow`` its function plans again with them: the plan must have the
+        same steps, and those that run get its arguments. Without it they are refused where the function may have made arguments of
+        the inputs. With a ``workflow`` the inputs may also be a plan that it has made: the very same for a dry run and after it, whatever
+        the function draws or reads. A step that is done keeps what it did; what is in doubt is not corrected. The audit keeps what was and what is.
+
+        ``dry_run``: change nothing, return what would be answered now; ``change`` of the answer says which arguments.
 
         >>> async def mend(task):
         ...     await task.resubmit(step="charge", inputs={"card": "another"}, why="the old one had expired")
         """
         if inputs is None:
-            if step is not None:
-                raise ConfigError(f"step={step!r}: say with what to begin it again: inputs={{...}}, by name")
-            return await self._act("resubmit", who, why, timeout)
+            if step is not None or workflow is not None:
+                what = f"step={step!r}" if workflow is None else f"workflow={workflow.name}"
+                raise ConfigError(
+                    f"{what} goes with inputs=: the step's arguments by name, or all inputs of the workflow"
+                )
+            return await self._act("resubmit", who, why, timeout, dry_run=dry_run)
         if step is None:
             if isinstance(inputs, Mapping | str | bytes):
                 raise ConfigError(
-                    "inputs: all inputs of the workflow in order, or with step= an object by name"
+                    "inputs: a list of all inputs of the workflow, in order ('[...]' on the command line). An object by name corrects the "
+                    "arguments of one step: name it with step= (--step NAME)"
                 )
-            value, idx = encode(list(inputs), what="the inputs"), -1
+            idx = -1
+            if workflow is not None:
+                value = replanned(workflow, await self.status(), inputs)
+            elif isinstance(inputs, Plan):
+                raise ConfigError(
+                    f"inputs= is a plan: pass workflow={inputs.workflow} as well, which made it"
+                )
+            else:
+                value = encode(list(inputs), what="the inputs", around=1)
         else:
             if not isinstance(inputs, Mapping):
                 raise ConfigError(f"inputs: the arguments of {step} by name")
-            value, idx = encode(dict(inputs), what=f"the arguments of {step}"), await self._step(step)
-        return await self._act("resubmit", who, why, timeout, idx=idx, value=value)
+            if workflow is not None:
+                raise ConfigError("workflow= plans all steps with the workflow's inputs: leave out step=")
+            value, idx = (
+                encode(dict(inputs), what=f"the arguments of {step}", around=1),
+                await self._step(step),
+            )
+        return await self._act("resubmit", who, why, timeout, dry_run=dry_run, idx=idx, value=value)
 
     async def settle(
         self,
@@ -250,7 +277,14 @@ class TaskHandle(Generic[R_co]):
         return idx
 
     async def _act(
-        self, kind: MessageKind, who: str | None, why: str, timeout: Duration | None, **fields: Any
+        self,
+        kind: MessageKind,
+        who: str | None,
+        why: str,
+        timeout: Duration | None,
+        *,
+        dry_run: bool = False,
+        **fields: Any,
     ) -> Answer:
         found = await self.status()
         if found.unreadable:
@@ -263,4 +297,13 @@ class TaskHandle(Generic[R_co]):
                 state=found.task.state,
             )
         message = msgspec.structs.replace(Message(kind, act=self._client.new_act(who, why)), **fields)
+        if dry_run:
+            answer = tried(found, message)
+            if answer.verdict == "refused":
+                raise ActRefusedError(
+                    f"{kind} of task {self.id} would be refused: {answer.outcome}",
+                    act=kind,
+                    state=answer.state,
+                )
+            return answer
         return await self._client.act(self.number, message, timeout=timeout)

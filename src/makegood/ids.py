@@ -20,6 +20,7 @@ _VALUES = {letter: n for n, letter in enumerate(_ALPHABET)}
 _EPOCH_2024 = 1_704_067_200.0
 _RANDOM_BITS = 22
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,99}", re.ASCII)
+_QUEUE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}", re.ASCII)
 _SHOWN_LENGTH = 13
 
 
@@ -88,13 +89,22 @@ def scope(store_id: str, task_id: int, step: str) -> str:
 
 
 def checked_name(name: str, what: str) -> str:
-    """Return ``name`` when it may name an app, agent, action, workflow or queue; else raise ``DefinitionError``.
+    """Return ``name`` when it may name an app, agent, action or workflow; else raise ``DefinitionError``.
 
     Names travel in keys and HTTP headers, so they are ASCII: a letter or underscore, then letters, digits, ``_ . -``.
     """
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        remedy = "" if what == "queue" else '; pass name="..."'
         raise DefinitionError(
-            f"{what} name {name!r} is not allowed: up to 100 ASCII letters, digits, '_', '.', '-', not beginning with a digit{remedy}"
+            f"{what} name {name!r} is not allowed: up to 100 ASCII letters, digits, '_', '.', '-', not beginning with a digit; "
+            'pass name="..."'
+        )
+    return name
+
+
+def checked_queue(name: str) -> str:
+    """Return ``name`` when it may name a queue; else raise ``DefinitionError``. It may begin with a digit, as a host's name may."""
+    if not isinstance(name, str) or not _QUEUE.fullmatch(name):
+        raise DefinitionError(
+            f"queue name {name!r} is not allowed: up to 100 ASCII letters, digits, '_', '.', '-', beginning with a letter, a digit or '_'"
         )
     return name

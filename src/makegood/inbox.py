@@ -26,8 +26,9 @@ from makegood.errors import KeyConflict, Later, MakegoodError, Permanent, StoreU
 from makegood.observing import Observer
 from makegood.queued import QueueMessage
 from makegood.receiving import Inbox, is_final
+from makegood.setbacks import Setbacks
 from makegood.store.mail import Returned
-from makegood.store.protocol import Messages, Tasks
+from makegood.store.protocol import Alerts, Messages, Tasks
 from makegood.store.records import Submitted
 from makegood.submitting import conflict, insert, with_options
 from makegood.task import Plan
@@ -44,7 +45,7 @@ _SHARE = 0.8
 """How much of a message's lease an ``async def`` may use."""
 
 
-class _Store(Messages, Tasks, Protocol):
+class _Store(Messages, Tasks, Alerts, Protocol):
     def subscribe(self, topic: str, ring: Callable[[], None]) -> Callable[[], None]: ...
 
 
@@ -122,16 +123,21 @@ class Inboxes:
     async def _serve(self, inbox: Inbox[Any]) -> None:
         wake = self._wakes[inbox.queue]
         stop = self._store.subscribe(f"queue:{inbox.queue}", wake.set)
-        pause = _AWAY[0]
+        pause, setbacks = _AWAY[0], Setbacks(f"inbox {inbox.queue}", self._store, self._rng)
         try:
             while True:
                 wake.clear()
                 try:
                     rest = await self._take(inbox)
                     pause = _AWAY[0]
+                    if setbacks.count:
+                        await setbacks.over()
                 except StoreUnavailableError as away:
                     log.warning("%s takes no messages now: %s", inbox.where, away)
                     rest = pause = min(pause * 2, _AWAY[1])
+                except Exception as defect:  # noqa: BLE001 - a message must not end the others
+                    await asyncio.sleep(await setbacks.met(defect))
+                    rest = 0.0
                 await self._sleep(wake, rest)
         finally:
             stop()

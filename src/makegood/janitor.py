@@ -17,6 +17,7 @@ from functools import partial
 from typing import Protocol
 
 from makegood.errors import StoreUnavailableError
+from makegood.setbacks import Setbacks
 from makegood.store.protocol import Retention
 from makegood.store.records import Pruned
 
@@ -36,12 +37,12 @@ QUEUES_EVERY = 30.0
 class _Store(Retention, Protocol):
     async def expire_messages(self, limit: int) -> int: ...
 
-    async def shorten_queues(self, most: int, limit: int) -> int: ...
+    async def shorten_queues(self, most: int, limit: int, most_bytes: int) -> int: ...
 
 
 class Janitor:
     """Removes tasks that ended more than ``keep`` seconds ago (None: never), every ``sweep`` seconds; and of queues what was not
-    received in time, and the oldest notices when more than ``most`` messages wait.
+    received in time, and the oldest notices when more than ``most`` messages wait, or ``most_bytes``.
 
     ``leads``: asked before each window; another process does the work while it says no.
     """
@@ -53,6 +54,7 @@ class Janitor:
         keep: float | None,
         sweep: float,
         most: int,
+        most_bytes: int,
         leads: Callable[[], bool],
         rng: random.Random,
     ) -> None:
@@ -60,12 +62,14 @@ class Janitor:
         self._keep = keep
         self._sweep = sweep
         self._most = most
+        self._most_bytes = most_bytes
         self._leads = leads
         self._rng = rng
 
     async def run(self) -> None:
         """Sweep round after round, until cancelled."""
         pause, rested = min(self._sweep, QUEUES_EVERY), 0.0
+        setbacks = Setbacks("janitor", None, self._rng)
         while True:
             await asyncio.sleep(pause * self._rng.uniform(0.9, 1.1))
             rested += pause
@@ -78,10 +82,15 @@ class Janitor:
                     await self.tasks(self._keep)
             except StoreUnavailableError as away:
                 log.warning("the store is away; what is old is removed when it is back: %s", away)
+            except Exception as defect:  # noqa: BLE001 - what is old can wait
+                await asyncio.sleep(await setbacks.met(defect))
+            else:
+                await setbacks.over()
 
     async def queues(self) -> None:
         """Look through all queues, once; ends early when it leads no more."""
-        for tidy in (self._store.expire_messages, partial(self._store.shorten_queues, self._most)):
+        shorten = partial(self._store.shorten_queues, self._most, most_bytes=self._most_bytes)
+        for tidy in (self._store.expire_messages, shorten):
             while self._leads() and await tidy(WINDOW) >= WINDOW:
                 await self._rest()
 

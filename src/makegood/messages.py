@@ -64,11 +64,14 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Act(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Who asked for an operator's act, when the answer is looked for under ``id``, and why."""
+    """Who asked for an operator's act, when the answer is looked for under ``id``, and why. ``db_user``: the login of the database
+    under which it was asked for, as PostgreSQL itself says; "" on SQLite, which has no logins.
+    """
 
     id: str
     who: str = ""
     why: str = ""
+    db_user: str = ""
 
 
 class Message(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -77,7 +80,7 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
     ``idx``, ``doing`` and ``attempt`` name the request a reply, ``expired`` or ``withdrawn`` is about (idx -1: the task).
     ``value``: a result as JSON bytes (done, happened, settle done). ``unclear``: an earlier try of this attempt is
     unanswered. ``final``: do not try again although the outcome is in doubt (a result that cannot be encoded). ``excused``: with
-    ``gave_up``, no failure is counted: its agent's circuit had opened meanwhile.
+    ``gave_up``, no failure is counted: it says nothing about the step, as its agent's circuit judges (see ``breaker``).
     ``wait``: seconds (later). ``failures``, ``died``: with ``expired``, the step's count after it, and whether the process
     that ran it is dead; ``node``: that process, written last, where the stores look for it. ``settled``: what an operator
     states. ``value`` of a resubmission: the inputs that replace those of the step ``idx`` (an object by name) or of the task
@@ -103,16 +106,17 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What became of an operator's act: ``applied``, ``noop`` (it was so already) or ``refused``, and why.
+    """What became of an operator's act: its verdict is ``applied``, ``noop`` (it was so already) or ``refused``.
 
-    Written as an audit row in the transaction of the act. ``state`` is the task's state after it. ``change``: what the act
-    replaced, as JSON: {"step": name or null, "was": ..., "now": ...}.
+    Written as an audit row in the transaction of the act. ``outcome``: what came of it, in words (``act.why`` is what the operator
+    said). ``state`` is the task's state after it. ``change``: what the act replaced, as JSON: {"step": name or null, "was": ...,
+    "now": ...}; of inputs also "steps" that run with other arguments, steps that are "kept" as they were done, and the "result".
     """
 
     act: Act
     kind: MessageKind
     verdict: Literal["applied", "noop", "refused"]
-    reason: str = ""
+    outcome: str = ""
     state: str = ""
     change: bytes | None = None
 
@@ -123,10 +127,11 @@ AlertKind = Literal[
     "held",  # the task is in error: held for an operator
     "undo_incomplete",  # the task is in error: not all of it could be undone
     "poison",  # the task is put to error: it may be what kills its Schedulers
-    "guilty",  # the task is put to error: its data do not read, or are refused
+    "guilty",  # the task is put to error: its data do not read, or are refused; without a task: a role meets an exception at each turn
     "late_undo",  # an undo goes on for longer than ``undo_within``
     "starved",  # no process takes the requests for an action
     "circuit_open",  # an agent's service fails: its circuit breaker is open
+    "outage",  # it has been for long, and tasks wait for it
     "no_scheduler",  # tasks wait and no process claims them
     "no_leader",  # nobody leads: what is overdue is not found
     "dead_letter",  # a message, or a notification, that could not be delivered

@@ -17,6 +17,7 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from types import TracebackType
 from typing import Any, Self
 
+from makegood import durations
 from makegood.agent import Agents
 from makegood.breaker import Circuit
 from makegood.channels import StoreChannel
@@ -34,6 +35,7 @@ from makegood.options import Options
 from makegood.outbox import Outbox, open_outbox
 from makegood.relay import Relay
 from makegood.scheduler import Scheduler
+from makegood.setbacks import Setbacks
 from makegood.slots import Slots
 from makegood.stopping import Signals
 from makegood.store import Store, open_store, store_given
@@ -41,7 +43,7 @@ from makegood.store.records import AgentInfo, NodeInfo, StepView, TaskView
 from makegood.supervisor import LEASE, Pass, Supervisor
 from makegood.task import Held, Step
 from makegood.telling import LeaderWatch, Teller
-from makegood.texts import hostname, refuse_unstorable
+from makegood.texts import hostname, refuse_unstorable, session_name
 from makegood.webhook import Webhook
 from makegood.workflow import App
 
@@ -86,7 +88,7 @@ class Node:
         self._owned = store is None or isinstance(store, str)
         self._telemetry = telemetry
         self.store: Store = (
-            open_store(store, clock=self._clock)
+            open_store(store, clock=self._clock, session=session_name(" ".join(self.roles), self.name))
             if store is None or isinstance(store, str)
             else store_given(store)
         )
@@ -99,6 +101,7 @@ class Node:
         self.client = Client(
             self.store,
             queue_limit=self.options.queue_limit,
+            queue_bytes=self.options.queue_bytes,
             clock=self._clock,
             rng=self._rng,
             telemetry=telemetry,
@@ -175,22 +178,40 @@ class Node:
         ``started`` is called once the roles run and a signal would drain them.
         """
         await self.start()
-        with Signals(self._stop.set):
+        with Signals(self._stop.set) as signals:
             try:
                 if started is not None:
                     started()
                 await self._stop.wait()
             finally:
-                await self.stop()
+                await self.stop(signals.received)
         if self._failure is not None:
             raise self._failure
 
-    async def stop(self) -> None:
-        """Drain: take nothing more, wait for what runs (at most ``drain`` seconds), give the rest back, close."""
+    async def stop(self, reason: str = "") -> None:
+        """Drain: take nothing more, wait for what runs (at most ``drain`` seconds), give the rest back, close. ``reason``: why, for the
+        log; by default that the program asks for it.
+        """
+        began, limit = self._clock.monotonic(), self.options.number("drain")
+        ran, roles = self._phase == "ready", ", ".join(self.roles)
+        about = {
+            "reason": self.dead() or reason or "its program ends it",
+            "roles": roles,
+            "node": self.number,
+        }
+        if ran and self._failure is None:
+            text = "draining %s: %s; what runs has up to %s"
+            log.info(
+                text,
+                roles,
+                about["reason"],
+                durations.shown(limit),
+                extra={"event": "draining", **about, "limit": limit},
+            )
         self._phase = "draining"
         if self._failure is None:
             drains = [
-                actor.drain(self.options.number("drain"))
+                actor.drain(limit)
                 for actor in (self.relay, self.inboxes, self.agents, self.scheduler, self.notifier)
                 if actor is not None
             ]
@@ -207,6 +228,10 @@ class Node:
             if self.number:
                 await self.store.unregister(self.number)
         await self._let_go()
+        if ran:
+            took = self._clock.monotonic() - began
+            ended = {"event": "stopped", **about, "seconds": round(took, 3)}
+            log.info("stopped %s after %s: %s", roles, durations.shown(took), about["reason"], extra=ended)
 
     async def supervise_once(self, wait: float | None = None) -> Pass | None:
         """Open the store, take the Supervisor's lease, watch one interval, make one pass, give the lease back.
@@ -274,11 +299,13 @@ class Node:
                 poll=self.options.poll_seconds,
                 beside_scheduler="scheduler" in self.roles,
                 watched=None if self._telemetry is None else self._telemetry.answering,
+                alerts=self.store,
             )
             if any(slots.circuit is not None for slots in self._slots.values()):
                 self.circuits = Circuits(
-                    self.store, list(self._slots.values()), self._publish, lambda: self.number, rng=self._rng
-                )
+                    self.store, list(self._slots.values()), self._publish, lambda: self.number,
+                    clock=self._clock, rng=self._rng,
+                )  # fmt: skip
                 self.agents.changed = self.circuits.changed
         if "scheduler" in self.roles:
             self.scheduler = Scheduler(
@@ -287,6 +314,7 @@ class Node:
                 clock=self._clock,
                 rng=self._rng,
                 hold=self.options.hold,
+                memory=self.options.size("max_task_memory"),
                 claim=self.options.claim,
                 poll=self.options.poll_seconds,
                 ended=self._ended,
@@ -308,9 +336,14 @@ class Node:
             )  # fmt: skip
 
         if self._outbox is not None:
-            limit = self.options.queue_limit
-            poll = min(0.5, self.options.poll_seconds or 0.5)
-            self.relay = Relay(self.store, self._outbox, most=limit, rng=self._rng, poll=poll)
+            self.relay = Relay(
+                self.store,
+                self._outbox,
+                most=self.options.queue_limit,
+                most_bytes=self.options.size("queue_bytes"),
+                rng=self._rng,
+                poll=min(0.5, self.options.poll_seconds or 0.5),
+            )
 
     def _tellers(self) -> list[Teller | LeaderWatch]:
         """Return who tells people: of alerts where decisions are made, and everywhere that nobody leads."""
@@ -336,6 +369,7 @@ class Node:
             keep=None if options.keep is None else options.number("keep"),
             sweep=options.number("sweep"),
             most=options.queue_limit,
+            most_bytes=options.size("queue_bytes"),
             leads=lambda: supervisor.leading is not None,
             rng=self._rng,
         )
@@ -391,7 +425,7 @@ class Node:
 
     async def _beat(self) -> None:
         pause = self.options.number("heartbeat")
-        lateness = Lateness()
+        lateness, setbacks = Lateness(), Setbacks("heartbeat", self.store, self._rng)
         while True:
             rest, began = pause * self._rng.uniform(0.9, 1.0), self._clock.monotonic()
             await asyncio.sleep(rest)
@@ -402,10 +436,14 @@ class Node:
                 if self._reached is None:
                     log.info("the store is back: the heartbeat goes on")
                 self._reached = self._clock.monotonic()
+                if setbacks.count:
+                    await setbacks.over()
             except StoreUnavailableError as away:
                 if self._reached is not None:
                     log.warning("no heartbeat until the store is back: %s", away)
                 self._reached = None
+            except Exception as defect:  # noqa: BLE001 - others would take a process for dead that works
+                await asyncio.sleep(await setbacks.met(defect))
 
     async def _publish(self) -> bool:
         return await self.store.heartbeat(self.number, self._info())

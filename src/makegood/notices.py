@@ -4,7 +4,7 @@ The rules make notices, the store writes them in the transaction of the state ch
 the same ones to a queue of the store and to a webhook. The store adds what only it knows, ``head``: its own id and the time.
 """
 
-import ipaddress
+import re
 from collections.abc import Callable, Sequence
 from typing import Literal, get_args
 from urllib.parse import SplitResult, urlsplit
@@ -13,7 +13,9 @@ import msgspec
 from msgspec.structs import replace
 
 from makegood import ids
+from makegood.addresses import is_host
 from makegood.errors import ConfigError, DefinitionError
+from makegood.options import Cause
 from makegood.task import Reply, Step, Task, standing
 
 Told = Literal["received", "processing", "undoing", "processed", "undone", "error"]
@@ -26,6 +28,13 @@ QUEUE = "queue:"
 
 MOST_TEXT = 1000
 """Characters of a correlation id."""
+
+_OWN_CAUSE = re.compile(
+    r"(cancelled|undone)(?=$|:| by )|complete-by passed$|the result cannot be put together(?=:)"
+)
+_STEP = re.compile(r"[\w.\-\[\]#]{1,200}")
+_KIND = re.compile(r"[A-Z][A-Za-z0-9_]{0,79}(Error|Exception|Timeout|Interrupt|Exit)(?=$|:| \()")
+_parts = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 _LOCAL = frozenset({"localhost", "127.0.0.1", "::1"})
 _encode = msgspec.json.Encoder().encode
@@ -174,6 +183,45 @@ def name_of(event: bytes) -> str:
     return _named(event).id
 
 
+# -- what leaves the house ----------------------------------------------------------------------------------------------
+
+
+def for_receiver(event: bytes, cause: Cause) -> bytes:
+    """Return an event as a webhook's receiver is to have it. ``cause``: of why a task was undone or is in error, its "text" (which may
+    name hosts, users and values of your services), its "name" (see ``named``) or "none" ("").
+
+    >>> for_receiver(b'{"data":{"cause":"pack: OSError: db-7 refuses svc"}}', "name")
+    b'{"data":{"cause":"pack: OSError"}}'
+    """
+    if cause == "text" or b'"cause":' not in event:
+        return event
+    whole = _parts(event)
+    data = _parts(whole["data"])
+    if "cause" not in data:  # the word is somewhere in a result
+        return event
+    text = named(msgspec.json.decode(data["cause"], type=str)) if cause == "name" else ""
+    data["cause"] = msgspec.Raw(_encode(text))
+    whole["data"] = msgspec.Raw(_encode(data))
+    return _encode(whole)
+
+
+def named(cause: str) -> str:
+    """Return what kind of cause one is, without its text: the step and the class of its exception, where that is one of Python's or is
+    named like them (...Error, ...Exception, ...Timeout); else the step and "failed", or what makegood itself calls it.
+
+    >>> named("pack: TimeoutError: db-7:5432"), named("charge: card 4711 refused"), named("cancelled by ann: bad address")
+    ('pack: TimeoutError', 'charge: failed', 'cancelled')
+    """
+    own = _OWN_CAUSE.match(cause)
+    if own is not None:
+        return own[0]
+    step, colon, rest = cause.partition(": ")
+    if not colon or _STEP.fullmatch(step) is None:
+        return "failed"
+    kind = _KIND.match(rest)
+    return f"{step}: {'failed' if kind is None else kind[0]}"
+
+
 # -- addresses ---------------------------------------------------------------------------------------------------------
 
 
@@ -191,7 +239,7 @@ def reply(reply_to: str | None, correlation_id: str | None) -> Reply | None:
         )
     if reply_to.startswith(QUEUE):
         try:
-            ids.checked_name(reply_to.removeprefix(QUEUE), "queue")
+            ids.checked_queue(reply_to.removeprefix(QUEUE))
         except DefinitionError as wrong:
             raise ConfigError(f"reply_to={reply_to!r}: {wrong}") from None
     else:
@@ -229,7 +277,7 @@ def parted(url: str) -> SplitResult:
         else "nothing behind # is sent: drop it"
         if parts.fragment
         else "the host is not one"
-        if not _is_host(host)
+        if not is_host(host)
         else ""
     )
     if wrong:
@@ -241,17 +289,8 @@ def shown(to: str) -> str:
     """Return an address without what may be secret in it: a URL's path and query."""
     if queue(to) is not None:
         return to
-    parts = urlsplit(to)
-    return f"{parts.scheme}://{parts.netloc}"
-
-
-def _is_host(host: str) -> bool:
     try:
-        ipaddress.ip_address(host)
+        parts = urlsplit(to)
     except ValueError:
-        labels = host.removesuffix(".").split(".")
-        known = all(
-            part and len(part) < 64 and part.replace("-", "").replace("_", "").isalnum() for part in labels
-        )
-        return known and not labels[-1].isdecimal()  # 0x7f.1 and the like are addresses in disguise
-    return True
+        return "an address that does not read"
+    return f"{parts.scheme}://{parts.netloc}"

@@ -6,26 +6,30 @@ Of one task the next notice can be taken only when the one before was delivered:
 
 A receiver that does not answer is tried again after growing waits, and given up with an alert at last; then nothing more of that
 task is sent until an operator says so. It holds up only its own tasks: each host gets a share of the sending at one time, and
-a small one while it fails.
+a small one while it fails. Hosts that have taken nothing yet, or fail, are on probation: those that one entry of ``webhook_hosts``
+lists ("*.example.com" may list a million) get a share together, and all of them together leave room for the hosts that are proven.
 """
 
 import asyncio
 import contextlib
 import logging
 import random
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol, Self
 
 from makegood.clock import Clock
+from makegood.codec import UNREADABLE
 from makegood.durations import retry_after
 from makegood.errors import DeliveryError, StoreUnavailableError
 from makegood.ids import show
 from makegood.notices import name_of
 from makegood.options import Options
 from makegood.posting import Hosts, HTTPPoster, NoPoster, Poster, RefusedTargetError
+from makegood.setbacks import Setbacks
 from makegood.store.notices import Due, HostDue, Sending
-from makegood.store.protocol import Notices
+from makegood.store.protocol import Alerts, Notices
 from makegood.texts import words
 
 log = logging.getLogger("makegood.notifier")
@@ -36,14 +40,23 @@ AT_ONCE: Final = 32
 PER_HOST: Final = 8
 """Of those, to one host; one alone while it fails."""
 
+PER_ENTRY: Final = 12
+"""Of those, to hosts on probation that one entry of the list of hosts means."""
+
+ON_PROBATION: Final = 24
+"""Of those, to hosts on probation."""
+
 FAILING: Final = 3
-"""Failures of a host in a row after which it counts as failing."""
+"""Failures of a host in a row after which it counts as failing; of one that has never taken anything the first is enough."""
+
+MOST_KNOWN: Final = 10_000
+"""Hosts of which is remembered how they answer; one that is forgotten counts as new."""
 
 ABANDONED: Final = 300.0
 """Seconds after which a notice is given up that no process may send: another one may have the host on its list."""
 
 
-class _Store(Notices, Protocol):
+class _Store(Notices, Alerts, Protocol):
     def subscribe(self, topic: str, ring: Callable[[], None]) -> Callable[[], None]: ...
 
 
@@ -101,16 +114,26 @@ class Notifier:
 
     @classmethod
     def of(cls, store: _Store, options: Options, *, clock: Clock, rng: random.Random) -> Self:
-        """Return a notifier as ``options`` want it. Raises ``ConfigError`` when they name hosts and no secret, or httpx2 is missing."""
+        """Return a notifier as ``options`` want it. Raises ``ConfigError`` when they name a host without a secret."""
         hosts, timeout, poll = (
             Hosts((options.webhook_hosts or "").split()),
             options.number("webhook_timeout"),
             options.poll_seconds,
         )
-        secrets = (options.webhook_secret or "").split()
+        poster: Poster = NoPoster()
+        if hosts:
+            poster = HTTPPoster(
+                hosts,
+                (options.webhook_secret or "").split(),
+                own=options.receivers,
+                cause=options.webhook_cause,
+                clock=clock,
+                timeout=timeout,
+            )
+            poster.warn()
         return cls(
             store,
-            HTTPPoster(hosts, secrets, clock=clock, timeout=timeout) if hosts else NoPoster(),
+            poster,
             hosts,
             clock=clock,
             rng=rng,
@@ -123,15 +146,21 @@ class Notifier:
         """Send what there is to send, until cancelled. What is under way then is sent again by another."""
         stop = self._store.subscribe("notice", self._wake.set)
         pause = 0.05
+        setbacks = Setbacks("notifier", self._store, self._rng)
         try:
             while True:
                 self._wake.clear()
                 try:
                     rest = await self._turn()
                     pause = 0.05
+                    if setbacks.count:
+                        await setbacks.over()
                 except StoreUnavailableError as away:
                     log.warning("the store is away; submitters are told when it is back: %s", away)
                     rest = pause = min(pause * 2, 2.0)
+                except Exception as defect:  # noqa: BLE001 - others go on being told
+                    await asyncio.sleep(await setbacks.met(defect))
+                    rest = 0.0
                 await self._sleep(rest)
         finally:
             stop()
@@ -161,20 +190,33 @@ class Notifier:
         """Settle what was sent, take what is due; returns how long to rest at most."""
         settled = list(self._settled)
         if settled:
-            await self._store.settle_notices(self.node, settled)
-            del self._settled[: len(settled)]
+            await self._settle(settled)
         if not self._taking:
             if not self._posts:
                 self._idle.set()
             return self._poll
         due = await self._store.notices_due()
-        self._warn({host.host for host in due if not self.hosts.allow(host.host)})
+        self._warn({host.host for host in due if self._left(host.host)})
         room = self._room(due)
         if room:
             began = self._clock.monotonic()
             for notice in await self._store.take_notices(self.node, room, self._lease):
                 self._send(notice, began)
         return self._rest(due)
+
+    async def _settle(self, settled: Sequence[Sending]) -> None:
+        """Write down what became of notices; what cannot be written of one is left to its lease, and sent again."""
+        try:
+            await self._store.settle_notices(self.node, settled)
+        except StoreUnavailableError:
+            raise
+        except Exception:
+            if len(settled) > 1:
+                for one in settled:
+                    await self._settle([one])
+                return
+            log.exception("what became of a notice of task %s cannot be written", show(settled[0].task))
+        del self._settled[: len(settled)]
 
     def _warn(self, foreign: set[str]) -> None:
         """Say once of each host that this process must leave to others why nothing is sent."""
@@ -191,29 +233,51 @@ class Notifier:
         """
         waits = [self._poll * self._rng.uniform(0.8, 1.2)] if self._poll is not None else []
         for host in due:
-            seconds = host.seconds if self.hosts.allow(host.host) else host.seconds + ABANDONED
+            seconds = host.seconds + self._left(host.host)
             if seconds > 0:
                 waits.append(seconds)
         return min(waits) if waits else None
 
     def _room(self, due: Sequence[HostDue]) -> list[tuple[str, int]]:
-        """Return how many notices of each host may be sent now."""
-        left = AT_ONCE - len(self._posts)
-        busy: dict[str, int] = {}
-        for host in self._posts.values():
-            busy[host] = busy.get(host, 0) + 1
-        room: list[tuple[str, int]] = []
-        hosts = [h for h in due if h.seconds <= (0 if self.hosts.allow(h.host) else -ABANDONED)]
-        self._rng.shuffle(
-            hosts
-        )  # who comes first must not be the alphabet's choice when there is room for few
-        for found in hosts:
-            most = 1 if self._fails.get(found.host, 0) >= FAILING else PER_HOST
-            free = min(left, most - busy.get(found.host, 0))
-            if free > 0:
-                room.append((found.host, free))
-                left -= free
-        return room
+        """Return how many notices of each host may be sent now: one for each in turn, then more for those that do not fail."""
+        hosts = [h.host for h in due if h.seconds + self._left(h.host) <= 0]
+        self._rng.shuffle(hosts)  # which host comes first must not be the alphabet's choice
+        busy = Counter(self._posts.values())
+        tried = Counter({host: count for host, count in busy.items() if self._on_probation(host)})
+        entries: Counter[str] = Counter()
+        for host, count in tried.items():
+            entries[self.hosts.share(host)] += count
+        left, probation = AT_ONCE - busy.total(), ON_PROBATION - tried.total()
+        room: Counter[str] = Counter()
+        for more in (1, PER_HOST):
+            for host in hosts:
+                most = 1 if self._fails.get(host, 0) >= FAILING else PER_HOST
+                free = min(left, more, most - busy[host] - room[host])
+                if self._on_probation(host) and (free := min(free, probation)) > 0:
+                    share = self.hosts.share(host)
+                    free = min(free, PER_ENTRY - entries[share])
+                    if free > 0:
+                        probation -= free
+                        entries[share] += free
+                if free > 0:
+                    room[host] += free
+                    left -= free
+        return list(room.items())
+
+    def _left(self, host: str) -> float:
+        """Return for how many seconds what is due for a host is left to other processes; 0: this one takes it, if only to give it up."""
+        return 0.0 if not host or self.hosts.allow(host) else ABANDONED
+
+    def _on_probation(self, host: str) -> bool:
+        """Whether a host has taken nothing yet, as far as is remembered, or fails."""
+        return self._fails.get(host, FAILING) >= FAILING
+
+    def _answered(self, host: str, *, taken: bool) -> None:
+        """Remember how a host has answered."""
+        before = self._fails.pop(host, FAILING)
+        self._fails[host] = 0 if taken else before + 1
+        if len(self._fails) > MOST_KNOWN:
+            del self._fails[next(iter(self._fails))]
 
     def _send(self, notice: Due, began: float) -> None:
         task = asyncio.get_running_loop().create_task(self._one(notice, began), name="post a notice")
@@ -230,22 +294,28 @@ class Notifier:
         if self._clock.monotonic() - began > self._lease - self._timeout:
             return  # this process was stopped meanwhile: somebody else has it, or will
         try:
-            if not self.hosts.allow(notice.host):
-                raise RefusedTargetError(
-                    f"{notice.host} is not among webhook_hosts of any process that sends"
-                )
-            await self.poster.post(notice.url, name_of(notice.body), notice.body)
+            self._allowed(notice.host)
+            await self.poster.post(notice.url, _name(notice), notice.body)
         except DeliveryError as fault:
             self._settled.append(self._failed(notice, fault))
+        except Exception as defect:
+            log.exception("notice %d of task %s", notice.sequence, show(notice.task))
+            self._settled.append(self._failed(notice, DeliveryError(words(defect, named=True))))
         else:
-            self._fails.pop(notice.host, None)
+            self._answered(notice.host, taken=True)
             self._settled.append(Sending(notice.task, notice.sequence, "sent"))
+
+    def _allowed(self, host: str) -> None:
+        """Raise ``RefusedTargetError`` for a host that no process sends to."""
+        if not self.hosts.allow(host):
+            why = f"{host} is not among webhook_hosts of any process that sends"
+            raise RefusedTargetError(why if host else "its address is no URL that anything is sent to")
 
     def _failed(self, notice: Due, fault: DeliveryError) -> Sending:
         tries = notice.tries + 1
         refused = isinstance(fault, RefusedTargetError)
         if not refused:
-            self._fails[notice.host] = self._fails.get(notice.host, 0) + 1
+            self._answered(notice.host, taken=False)
         if refused or tries >= self.patience.tries:
             return Sending(notice.task, notice.sequence, "dead", error=words(fault))
         wait = self.patience.after(tries, _asked(fault, self._clock.wall()), self._rng)
@@ -253,6 +323,14 @@ class Notifier:
         text = "notice %d of task %s, once more in %.0f s: %s"
         log.info(text, notice.sequence, task, wait, fault, extra={"task": task})
         return Sending(notice.task, notice.sequence, "failed", wait, words(fault))
+
+
+def _name(notice: Due) -> str:
+    """Return the id of a notice. Raises ``RefusedTargetError`` for one that does not read."""
+    try:
+        return name_of(notice.body)
+    except UNREADABLE as fault:
+        raise RefusedTargetError(f"the notice itself does not read: {words(fault)}") from fault
 
 
 def _asked(fault: DeliveryError, now: float) -> float | None:

@@ -26,12 +26,12 @@ AT_ONCE = 100
 
 class Acted(msgspec.Struct, frozen=True):
     """What became of an act on one of many tasks. ``verdict``: "applied", "noop", "refused", or "waiting": no Scheduler has
-    answered yet; the act stands and will be decided. ``state``: the task's state after it.
+    answered yet; the act will be decided. ``outcome``: what came of it, in words; ``state``: the task's state after it.
     """
 
     task: str
     verdict: str
-    reason: str
+    outcome: str
     state: str
 
 
@@ -197,4 +197,4 @@ def _acted(view: TaskView, answer: Answer | None) -> Acted:
     if answer is None:
         why = "no scheduler has answered yet; it will be decided when one runs (`makegood agents` shows what runs)"
         return Acted(ids.show(view.id), "waiting", why, view.state)
-    return Acted(ids.show(view.id), answer.verdict, answer.reason, answer.state)
+    return Acted(ids.show(view.id), answer.verdict, answer.outcome, answer.state)

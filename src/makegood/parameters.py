@@ -11,11 +11,12 @@ import inspect
 import sys
 import typing
 import uuid
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from types import NoneType, UnionType
 from typing import Any
 
 import msgspec
+from msgspec import inspect as kinds
 
 from makegood.errors import DefinitionError
 from makegood.keeping import is_model
@@ -163,6 +164,70 @@ def takes(wanted: Any, given: Any) -> bool:
     return any(want in (Any, object) for want in wants) or all(
         any(_takes(want, one) for want in wants) for one in members(given)
     )
+
+
+def may_fit(wanted: Any, given: Any) -> bool:
+    """Return whether any value annotated ``given`` may fit a parameter annotated ``wanted``: whether their JSON may be of one kind. What
+    cannot be told is True.
+
+    >>> may_fit(str, int), may_fit(int, int | None), may_fit(float, int), may_fit(str, typing.Any)
+    (False, True, True, True)
+    """
+    wants, gives = _in_json(wanted, read=True), _in_json(given, read=False)
+    return wants is None or gives is None or not wants.isdisjoint(gives)
+
+
+def _in_json(annotation: Any, *, read: bool) -> frozenset[str] | None:
+    """Return the kinds of JSON that values of an annotation are ``read`` from, or else written as; None: nobody can tell."""
+    try:
+        found = kinds.type_info(annotation)
+    except Exception:  # noqa: BLE001 - msgspec looks into the user's classes, whose annotations may raise anything
+        return None
+    members_ = [
+        _kinds_of(kind, read=read)
+        for kind in (found.types if isinstance(found, kinds.UnionType) else (found,))
+    ]
+    return None if None in members_ else frozenset().union(*filter(None, members_))
+
+
+def _kinds_of(kind: kinds.Type, *, read: bool) -> frozenset[str] | None:
+    if isinstance(kind, kinds.EnumType):
+        return _of_values(member.value for member in kind.cls)
+    if isinstance(kind, kinds.LiteralType):
+        return _of_values(kind.values)
+    if isinstance(kind, kinds.CustomType):
+        return next(
+            (frozenset({_VALUES[base]}) for base in (str, int, float) if issubclass(kind.cls, base)), None
+        )
+    if isinstance(kind, kinds.StructType):
+        return frozenset({"array" if kind.array_like else "object"})
+    if isinstance(kind, kinds.FloatType):  # a whole number may be written for it
+        return frozenset({"float", "int"})
+    if isinstance(kind, kinds.DecimalType):
+        return frozenset({"str", "float", "int"} if read else {"str"})
+    return next((frozenset({name}) for classes, name in _KINDS if isinstance(kind, classes)), None)
+
+
+def _of_values(values: Iterable[object]) -> frozenset[str] | None:
+    known = [_VALUES.get(type(value), "") for value in values]
+    return None if "" in known else frozenset(known)
+
+
+_VALUES: Mapping[type, str] = {str: "str", int: "int", float: "float", bool: "bool", NoneType: "null"}
+_KINDS: tuple[tuple[tuple[type[kinds.Type], ...], str], ...] = (
+    ((kinds.NoneType,), "null"),
+    ((kinds.BoolType,), "bool"),
+    ((kinds.IntType,), "int"),
+    (
+        (
+            kinds.StrType, kinds.BytesType, kinds.ByteArrayType, kinds.MemoryViewType, kinds.DateTimeType, kinds.DateType,
+            kinds.TimeType, kinds.TimeDeltaType, kinds.UUIDType,
+        ),
+        "str",
+    ),
+    ((kinds.CollectionType, kinds.TupleType, kinds.NamedTupleType), "array"),
+    ((kinds.DictType, kinds.TypedDictType, kinds.DataclassType), "object"),
+)  # fmt: skip
 
 
 def _takes(want: Any, given: Any) -> bool:

@@ -34,7 +34,7 @@ class QueueMessage(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def value(self) -> Any:
         """The body, decoded into dicts, lists, texts and numbers. Raises ``msgspec.DecodeError`` when it is no JSON."""
-        return msgspec.json.decode(self.body)
+        return self.read(Any)
 
     def read(self, type: type[T]) -> T:  # noqa: A002 - what it is
         """Return the body as a dataclass, Struct, TypedDict or attrs class. Raises ``msgspec.DecodeError`` when it is none.
@@ -42,4 +42,7 @@ class QueueMessage(msgspec.Struct, frozen=True, kw_only=True):
         >>> QueueMessage(seq=1, queue="orders", id="o-1", body=b'{"cents": 5}').read(dict[str, int])
         {'cents': 5}
         """
-        return msgspec.json.decode(self.body, type=type)
+        try:
+            return msgspec.json.decode(self.body, type=type)
+        except RecursionError as deep:
+            raise msgspec.DecodeError(f"message {self.id} is nested too deeply to be decoded") from deep

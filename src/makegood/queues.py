@@ -13,6 +13,8 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
+from msgspec import UNSET
+
 from makegood import ids, notices
 from makegood.clock import Clock
 from makegood.codec import encode
@@ -25,11 +27,15 @@ from makegood.store import Store
 from makegood.store.mail import MOST_DROPPED, MessageView, Outgoing, QueueView, Returned, Sent
 from makegood.store.notices import ListenerView
 from makegood.texts import hostname, refuse_unstorable
+from makegood.transactions import Caller, recognise
 
 log = logging.getLogger("makegood.queues")
 
 LIMIT: Final = 100_000
 """Messages that may wait in a queue, unless ``queue_limit`` says otherwise."""
+
+MOST_BYTES: Final = "1GiB"
+"""Bytes of the messages that may wait in a queue, unless ``queue_bytes`` says otherwise."""
 
 LEASE: Final = "30s"
 TRIES: Final = 8
@@ -46,7 +52,7 @@ class _Client(Protocol):
 def named(queue: str) -> str:
     """Return the name of a queue. Raises ``ConfigError`` for what cannot be one."""
     try:
-        return ids.checked_name(queue, "queue")
+        return ids.checked_queue(queue)
     except DefinitionError as wrong:
         raise ConfigError(str(wrong)) from None
 
@@ -124,13 +130,23 @@ class Queue:
             return handed.messages
         return float("inf") if handed.rest is None else handed.rest
 
-    async def acknowledge(self, *messages: QueueMessage) -> bool:
-        """Say that messages were handled: they are gone. False when one of them was another receiver's by now: it came again.
+    async def acknowledge(self, *messages: QueueMessage, connection: Any = None) -> bool:
+        """Say that messages were handled: they are gone. False when one of them was another receiver's by now: it was redelivered.
 
         While the store is away this waits, as ``receive`` does.
+
+        ``connection``: do it in the transaction that is open on this connection to the store's own database, of the kinds that
+        ``submit`` takes. The message is gone once that is committed; after a rollback it is redelivered at the end of its lease.
+        Roll back when the answer is False. Raises ``TransactionError``, ``SchemaMismatchError``, and whatever the driver raises.
         """
         receipts = self._settled(messages)
-        return await self._said(lambda store: store.acknowledge_messages(receipts))
+        if connection is None:
+            return await self._said(lambda store: store.acknowledge_messages(receipts))
+
+        async def accepted(tx: Caller) -> bool:
+            return all([await self._client.store.accept(tx, receipt) for receipt in receipts])
+
+        return await recognise(connection).perform(accepted)
 
     async def give_back(
         self, *messages: QueueMessage, wait: Duration = 0.0, error: str = "", dead: bool = False
@@ -202,6 +218,7 @@ class Correspondent(ABC):
     store: Store
     _poll: float
     _queue_limit: int
+    _queue_bytes: int
     _telemetry: Observer | None = None
 
     @abstractmethod
@@ -232,6 +249,7 @@ class Correspondent(ABC):
         delay: Duration = 0.0,
         expires: Duration | None = None,
         remember: Duration = "7d",
+        connection: Any = None,
     ) -> Sent:
         """Put a message into a queue: ``value`` as JSON. Returns its id once it is durable, and whether it was ``created``,
         or is in ``conflict``: one of its id waits with another value, and stays.
@@ -239,7 +257,12 @@ class Correspondent(ABC):
         ``id``: a queue takes a message of the same id only once, and not again for ``remember`` after it was acknowledged; None
         draws one. ``reply_to``: where the sender wants to hear what becomes of it, "queue:NAME" or "https://…"; an inbox passes it
         and ``correlation_id`` on to the task. ``delay``: it cannot be received before; ``expires``: it is dropped unread after that.
-        Raises ``QueueFullError``, ``PayloadError``, ``ConfigError`` or ``StoreUnavailableError``: then nothing was sent.
+        Raises ``QueueFullError`` (too many messages wait, or too many bytes), ``PayloadError``, ``ConfigError`` or
+        ``StoreUnavailableError``: then nothing was sent.
+
+        ``connection``: send it in the transaction that is open on this connection to the store's own database, of the kinds that
+        ``submit`` takes: it can be received once that is committed, and never was when it is rolled back. Raises also
+        ``TransactionError``, ``SchemaMismatchError``, and whatever the connection's driver raises.
 
         >>> async def order(client, order):
         ...     await client.send("orders", order, id=order.id, reply_to="queue:web-7")
@@ -253,7 +276,14 @@ class Correspondent(ABC):
             correlation_id=correlation_id, kind=kind, headers=headers, delay=delay, expires=expires,
             remember=None if id is None else remember,  # nobody can say one again that was drawn
         )  # fmt: skip
-        (sent,) = await self.store.send_messages([message], self._queue_limit)
+        if connection is None:
+            (sent,) = await self.store.send_messages([message], self._queue_limit, self._queue_bytes)
+            return sent
+        sent = await recognise(connection).perform(
+            lambda tx: self.store.put(tx, message, self._queue_limit, self._queue_bytes)
+        )
+        if sent.created:
+            self.store.joined((message.queue, message.id))
         return sent
 
     def queue(self, name: str, *, lease: Duration = LEASE, tries: int = TRIES) -> Queue:
@@ -278,14 +308,27 @@ class Correspondent(ABC):
         return await self.store.messages(queue, limit, dead=dead)
 
     async def replay_messages(
-        self, queue: str, ids: Sequence[str] | None = None, *, who: str | None = None, why: str = ""
+        self,
+        queue: str,
+        ids: Sequence[str] | None = None,
+        *,
+        value: Any = UNSET,
+        who: str | None = None,
+        why: str = "",
     ) -> list[str]:
         """Let dead letters of a queue be received again, all of them or those of these ids, and end their alerts; returns the ids of
-        those that there were. ``who`` (default: user@host) and ``why`` stand in the audit.
+        those that there were. ``value``: what replaces the value of the one message that is named. The audit keeps ``who`` (default:
+        user@host), ``why``, and both values. Raises ``ConfigError`` for a value for more than one message, ``PayloadError`` for one
+        that cannot be kept.
         """
         self.ready()
         _refuse_unknowable(queue, ids)
-        return await self.store.replay_messages(queue, self.new_act(who, why), ids)
+        body = None
+        if value is not UNSET:
+            if ids is None or len(ids) != 1:
+                raise ConfigError("value= replaces that of one message: name it, ids=[...]")
+            body = encode(value, what=f"the message to queue {queue}")
+        return await self.store.replay_messages(queue, self.new_act(who, why), ids, body=body)
 
     async def drop_messages(
         self,

@@ -2,9 +2,11 @@
 
 A rate is kept by one number: the moment from which the next call is free (``next``). Whoever takes n calls moves it on by n
 intervals, so that the calls of all processes are evenly spaced, whoever makes them. Calls may be taken a little ahead of their
-time, each with the delay after which it may begin; and a little time that nobody used is made up for.
+time, each with the delay after which it may begin. Time that nobody used is not made up for: after a rest, too, two calls are never
+closer than an interval.
 """
 
+import math
 import re
 from dataclasses import dataclass
 
@@ -13,9 +15,6 @@ from makegood.errors import ConfigError
 
 AHEAD = 0.2
 """Seconds ahead of its time that a call may be taken: what comes late still begins in time."""
-
-BEHIND = 0.1
-"""Seconds of unused time that may be made up for at once."""
 
 _DEBT = 60.0
 """Seconds ahead that a rate may be used up by calls made beside it."""
@@ -71,8 +70,11 @@ def pace(next_: float | None, now: float, rate: float, spent: int = 0) -> Pace:
     """Return where a rate stands. ``next_``: what was left of it, None at its first use; ``spent``: calls made beside it.
 
     >>> pace(None, 100.0, 20.0).most, pace(100.0, 100.0, 20.0).most, pace(103.0, 100.0, 20.0).most
-    (7, 5, 0)
+    (5, 5, 0)
     """
-    most = now + _DEBT + 1 / rate  # beyond it: the store's clock has gone back
-    first = now - BEHIND if next_ is None else min(max(next_, now - BEHIND), most)
-    return Pace(first + spent / rate, now, rate)
+    most = (
+        now + _DEBT + 1 / rate
+    )  # beyond it leads nothing that was taken: the store's clock has gone back, or SQL has written it
+    if not isinstance(next_, int | float) or math.isnan(next_) or next_ > most:
+        next_ = now
+    return Pace(max(next_, now) + spent / rate, now, rate)

@@ -3,12 +3,13 @@
 The state store, an election's leases and an outbox say the same words.
 """
 
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import parse_qs, unquote
 
 import asyncpg
 from asyncpg import exceptions as pg
 
 from makegood.errors import ConfigError, StoreUnavailableError
+from makegood.urls import parts_of, scrubbed
 
 POOLING = (
     "the connection goes through a proxy that hands out another server session for each transaction (PgBouncer with "
@@ -21,21 +22,23 @@ READ_ONLY = (
     "nothing was written"
 )
 
+OWN_PATH = "select pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', false)"
+"""The first statement on each connection of makegood's own. From then on a name without a schema means the server's own object: an
+operator or a function that another role made in ``public`` is never used.
+"""
 
-def server_of(url: str) -> str:
+LACKING = "{fault}. `makegood store grants` prints the SQL for what each kind of process needs; the owner of the schema applies it"
+
+
+def server_of(url: str, what: str = "the store's URL") -> str:
     """Return where a URL's server is, for messages: host, port, database and user, and never the password.
 
-    Raises ``ConfigError`` for one that cannot be read.
+    Raises ``ConfigError``, naming ``what``, for one that cannot be read.
     """
-    try:
-        parts = urlsplit(url)
-        query = parse_qs(parts.query)
-        hosts = parts.netloc.rpartition("@")[2] or ",".join(query.get("host", []))
-        user = unquote(parts.username or "") or ",".join(query.get("user", []))
-    except ValueError:
-        raise ConfigError(
-            "the store's URL cannot be read: write postgresql://user@host:port/database"
-        ) from None
+    parts = parts_of(url, what)
+    query = parse_qs(parts.query)
+    hosts = parts.netloc.rpartition("@")[2] or ",".join(query.get("host", []))
+    user = unquote(parts.username or "") or ",".join(query.get("user", []))
     database = unquote(parts.path.lstrip("/")) or ",".join(query.get("dbname", []))
     named = hosts or "localhost (or PGHOST)"
     if hosts and ":" not in hosts.rpartition("]")[2] and "," not in hosts and not hosts.startswith("/"):
@@ -43,16 +46,15 @@ def server_of(url: str) -> str:
     return f"PostgreSQL at {named}, database {database or '(PGDATABASE)'}, user {user or '(PGUSER)'}"
 
 
-def refused(fault: BaseException, where: str, *, reached: bool = False) -> Exception:
-    """Return why a connection could not be made, with the remedy. ``reached``: one could be made before, so another is awaited,
-    whatever the reason now.
+def refused(fault: BaseException, where: str, *, url: str, reached: bool = False) -> Exception:
+    """Return why a connection to ``url`` could not be made, with the remedy. ``reached``: one could be made before, so another is
+    awaited, whatever the reason now.
     """
-    error = _refused(fault, where)
+    error = _refused(fault, where, scrubbed(brief(fault), url))
     return StoreUnavailableError(str(error)) if reached and isinstance(error, ConfigError) else error
 
 
-def _refused(fault: BaseException, where: str) -> Exception:
-    said = brief(fault)
+def _refused(fault: BaseException, where: str, said: str) -> Exception:
     if isinstance(fault, pg.TargetServerAttributeNotMatched | pg.ReadOnlySQLTransactionError):
         return StoreUnavailableError(f"{where} {READ_ONLY}")
     for kinds, error, text in (
@@ -65,6 +67,11 @@ def _refused(fault: BaseException, where: str) -> Exception:
             (pg.UndefinedObjectError, pg.InvalidParameterValueError, pg.CantChangeRuntimeParamError),
             ConfigError,
             f"does not take a parameter of the URL or of PGOPTIONS ({said}): is it misspelt?",
+        ),
+        (
+            pg.InsufficientPrivilegeError,
+            ConfigError,
+            f"is there, and the role may not do this: {LACKING.format(fault=first_line(fault))}",
         ),
         (
             pg.InvalidCatalogNameError,
@@ -96,5 +103,10 @@ def _refused(fault: BaseException, where: str) -> Exception:
 
 def brief(fault: BaseException) -> str:
     """Return a fault's kind and the first line of what it says."""
-    text = str(fault).strip().splitlines()
-    return f"{type(fault).__name__}: {text[0]}" if text else type(fault).__name__
+    text = first_line(fault)
+    return f"{type(fault).__name__}: {text}" if text else type(fault).__name__
+
+
+def first_line(fault: BaseException) -> str:
+    """Return the first line of what a fault says, "" for none."""
+    return next(iter(str(fault).strip().splitlines()), "")

@@ -4,9 +4,9 @@ import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Generic, TypeAlias, TypeVar
 
-from makegood.codec import decode
+from makegood.codec import decode, shallow
 from makegood.errors import ConfigError, DefinitionError, PayloadError
-from makegood.ids import checked_name
+from makegood.ids import checked_queue
 from makegood.parameters import hints, signature
 from makegood.policy import Retry
 from makegood.task import Plan
@@ -41,7 +41,7 @@ class Inbox(Generic[T]):
         lease: float,
         names: Mapping[str, Any] | None,
     ) -> None:
-        self.queue = checked_name(queue, "queue")
+        self.queue = checked_queue(queue)
         self.where = f"{app}'s inbox {queue}"
         self.fn = fn
         self.retry = retry
@@ -80,7 +80,8 @@ class Inbox(Generic[T]):
     def read(self, body: bytes) -> T:
         """Return a message's body as the payload that the function takes. Raises ``PayloadError``, ``DefinitionError``."""
         self.prepare()
-        payload: T = decode(body, self._annotation, f"the message to {self.where}")
+        what = f"the message to {self.where}"
+        payload: T = decode(shallow(body, what), self._annotation, what)
         return payload
 
     def checked(self, answer: object) -> Answered:

@@ -14,10 +14,10 @@ from contextlib import contextmanager
 from typing import Any
 
 from makegood import members
-from makegood.codec import objects_in
+from makegood.codec import objects_in, shown
 from makegood.declaration import Action, Shared
 from makegood.drafts import Draft, Flow, Unit, annotation_of, check_part, either, step_plan
-from makegood.errors import DefinitionError, PromiseError
+from makegood.errors import DefinitionError, PayloadError, PromiseError
 from makegood.following import CONSTANTS, NOTHING, Called, Demand, Together, Trail, places
 from makegood.promise import Origin, Promise, Promised, Scope, as_condition, promised, settle
 from makegood.task import Kind, Ref, Template
@@ -85,12 +85,18 @@ class Recording(Templates):
     def _arguments(
         self, action: Action[..., Any], step: str, values: Mapping[str, object], left: Collection[str]
     ) -> tuple[list[Ref], bool]:
-        """Check the arguments of a step; return the refs of those that are results or inputs, and whether a trail may be made of them."""
+        """Check the arguments of a step, promises by their annotations; return the refs of those that are results or inputs, and whether a trail may be made of them."""
         fitted, followed = action.fitted(), True
         refs: list[Ref] = []
         for parameter, value in values.items():
             if type(value) is Promise:  # nearly always this, or an input
-                refs.append(self._ref(promised(value)))
+                given = promised(value)
+                refs.append(self._ref(given))
+                if not fitted.may_take(parameter, given.annotation):
+                    raise PayloadError(
+                        f"{parameter} in step {step} of {self.where} is {shown(given.annotation)}, its annotation says "
+                        f"{shown(fitted.annotations[parameter])}: {given} returns {shown(given.annotation)}"
+                    )
                 continue
             known = None if parameter in left else self._input(value)
             fits, always = fitted.surely(parameter, type(value)), fitted.always(parameter, type(value))
@@ -369,7 +375,7 @@ class Recording(Templates):
         them: if they are those of the trail ``before``, these very ones.
         """
         calls = tuple(self._calls or ()) if self._end != -1 else ()
-        steps = tuple(map(step_plan, self._flow.body))
+        steps = tuple([step_plan(draft, self.shared.payload_limit) for draft in self._flow.body])
         return Trail(
             self._kinds,
             calls,

@@ -15,13 +15,15 @@ from typing import Final, Protocol
 
 import msgspec
 
-from makegood.codec import PAYLOAD_LIMIT, sized
+from makegood.codec import PAYLOAD_LIMIT, UNREADABLE, sized
 from makegood.errors import ConfigError, PayloadError, QueueFullError, StoreUnavailableError
 from makegood.messages import Alert
 from makegood.outbox import Entry, Outbox
 from makegood.queues import outgoing
+from makegood.setbacks import Setbacks
 from makegood.store.mail import Outgoing
 from makegood.store.protocol import Alerts, Messages
+from makegood.store.records import NO_LIMIT
 
 log = logging.getLogger("makegood.relay")
 
@@ -41,16 +43,25 @@ class _Store(Messages, Alerts, Protocol):
 
 
 class Relay:
-    """Carries entries of ``outbox`` to the queues of ``store``. ``most``: messages that may wait in a queue; ``poll``: seconds
-    between looks into an empty outbox.
+    """Carries entries of ``outbox`` to the queues of ``store``. ``most``: messages that may wait in a queue, ``most_bytes``: their
+    bytes; ``poll``: seconds between looks into an empty outbox.
     """
 
     def __init__(
-        self, store: _Store, outbox: Outbox, *, most: int, rng: random.Random, poll: float = 0.5
+        self,
+        store: _Store,
+        outbox: Outbox,
+        *,
+        most: int,
+        most_bytes: int = NO_LIMIT,
+        rng: random.Random,
+        poll: float = 0.5,
     ) -> None:
         self._store = store
         self._outbox = outbox
         self._most = most
+        self._most_bytes = most_bytes
+        self._more = False
         self._rng = rng
         self._poll = poll
         self._full: dict[str, float] = {}
@@ -60,19 +71,21 @@ class Relay:
 
     async def run(self) -> None:
         """Carry what there is, until cancelled. Raises ``ConfigError`` when there is no outbox."""
-        pause = _AWAY[0]
+        pause, setbacks = _AWAY[0], Setbacks("relay", self._store, self._rng)
         try:
             while not self._ending.is_set():
                 self._rests.clear()
                 try:
-                    found = await self.turn()
-                    rest, pause = (
-                        0.0 if found == BATCH else self._poll * self._rng.uniform(0.8, 1.2),
-                        _AWAY[0],
-                    )
+                    await self.turn()
+                    rest = 0.0 if self._more else self._poll * self._rng.uniform(0.8, 1.2)
+                    pause = _AWAY[0]
                 except StoreUnavailableError as away:
                     log.warning("nothing is carried now: %s", away)
                     rest = pause = min(pause * 2, _AWAY[1])
+                except Exception as defect:  # noqa: BLE001 - an entry of another application's must not end this
+                    rest = await setbacks.met(defect)
+                else:
+                    await setbacks.over()
                 finally:
                     self._rests.set()
                 await self._sleep(rest)
@@ -92,6 +105,7 @@ class Relay:
     async def turn(self) -> int:
         """Carry a batch; returns how many entries were looked at."""
         async with self._outbox.take(BATCH, self._left_alone()) as taking:
+            self._more = taking.more
             if not taking.entries:
                 return 0
             refused: list[tuple[Entry, str]] = []
@@ -99,7 +113,7 @@ class Relay:
             for entry in taking.entries:
                 try:
                     wanted.append((entry, _message(entry)))
-                except (ConfigError, PayloadError) as why:
+                except (ConfigError, PayloadError, *UNREADABLE) as why:
                     refused.append((entry, str(why)))
             done = await self._send(wanted, refused)
             await self._tell(refused)
@@ -114,7 +128,9 @@ class Relay:
         """Send messages; returns the entries that their queues have now. Those that a queue refuses are added to ``refused``."""
         while wanted:
             try:
-                sent = await self._store.send_messages([message for _, message in wanted], self._most)
+                sent = await self._store.send_messages(
+                    [message for _, message in wanted], self._most, self._most_bytes
+                )
             except QueueFullError as full:
                 wanted = self._fitting(wanted, full)
             except PayloadError as why:
@@ -189,11 +205,11 @@ def _message(entry: Entry) -> Outgoing:
     """Return an entry as a message. Raises ``ConfigError``, ``PayloadError`` for what no queue can take."""
     what = f"the payload of {entry.key!r}"
     try:
-        body = entry.payload.encode()
+        body = sized(entry.payload.encode(), PAYLOAD_LIMIT, what)
         msgspec.json.decode(body)
-    except (msgspec.MsgspecError, UnicodeError, AttributeError) as wrong:
+    except UNREADABLE as wrong:
         raise PayloadError(f"{what} is no JSON: {wrong}") from wrong
     return outgoing(
-        entry.queue, entry.key, sized(body, PAYLOAD_LIMIT, what), reply_to=entry.reply_to,
+        entry.queue, entry.key, body, reply_to=entry.reply_to,
         correlation_id=entry.correlation_id, remember=FOR_EVER,
     )  # fmt: skip

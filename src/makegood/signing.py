@@ -10,16 +10,21 @@ import hashlib
 import hmac
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final
 from urllib.parse import urlsplit
 
 from makegood.errors import ConfigError
+from makegood.texts import is_storable
 
 TIMEOUT: Final = 10.0
 """Seconds that a receiver has to answer."""
 
 TOLERANCE: Final = 300.0
 """Seconds by which a message's timestamp may differ from the receiver's clock."""
+
+PORTS: Final = MappingProxyType({"https": 443, "http": 80})
+"""The port of a URL that names none, by its scheme."""
 
 _PREFIX: Final = "whsec_"
 
@@ -28,6 +33,8 @@ MAKE: Final = "`python -c \"import base64, os; print('whsec_' + base64.b64encode
 """The command that makes a secret."""
 
 _LEAST, _MOST = 24, 64
+_MOST_DIGITS: Final = 12
+"""Digits of a timestamp that is read: enough for 30,000 years."""
 
 
 def key_of(secret: str, what: str = "a webhook secret") -> bytes:
@@ -57,9 +64,10 @@ def signature(secrets: Sequence[str], message_id: str, timestamp: int, body: byt
 
 
 def verified(secret: str, headers: Mapping[str, str], body: bytes, *, now: float) -> bool:
-    """Return whether a message is from somebody who knows ``secret``, and not older than five minutes: for receivers.
+    """Return whether the sender of a message knows ``secret``, and sent it within five minutes of ``now``: for receivers.
 
-    ``headers`` with names in small letters; ``now``: seconds since 1970.
+    ``headers`` with names in small letters; ``now``: seconds since 1970. Headers are a stranger's: whatever they hold, text or not,
+    the answer is False unless they are right.
 
     >>> ours, other = "whsec_c2VjcmV0c2VjcmV0c2VjcmV0c2VjcmV0", "whsec_b3RoZXIub3RoZXIub3RoZXIub3RoZXIu"
     >>> body, signed = b"{}", signature([ours], "m-1", 1000, b"{}")
@@ -67,12 +75,17 @@ def verified(secret: str, headers: Mapping[str, str], body: bytes, *, now: float
     >>> verified(ours, headers, body, now=1010), verified(other, headers, body, now=1010)
     (True, False)
     """
-    message_id, sent = headers.get("webhook-id", ""), headers.get("webhook-timestamp", "")
-    if not sent.isdecimal() or abs(now - int(sent)) > TOLERANCE:
+    named = [headers.get(f"webhook-{name}") for name in ("id", "timestamp", "signature")]
+    texts = [value for value in named if isinstance(value, str) and is_storable(value)]
+    if len(texts) < len(named):
         return False
-    wanted = signature([secret], message_id, int(sent), body)
-    given = headers.get("webhook-signature", "").split()
-    return any(hmac.compare_digest(wanted.encode(), one.encode()) for one in given)
+    message_id, sent, given = texts
+    if not (sent.isascii() and sent.isdecimal() and len(sent) <= _MOST_DIGITS):
+        return False
+    if not abs(now - int(sent)) <= TOLERANCE:  # a ``now`` that is no number is not near
+        return False
+    wanted = signature([secret], message_id, int(sent), body).encode()
+    return any(hmac.compare_digest(wanted, one) for one in given.encode().split())
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +98,15 @@ class Address:
     path: str
 
     @property
+    def netloc(self) -> str:
+        """Host and port as the header ``Host`` has them: without the port that the scheme has anyway."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return host if self.port == PORTS[self.scheme] else f"{host}:{self.port}"
+
+    @property
     def shown(self) -> str:
         """The address without its path and query, which may hold secrets: for logs."""
-        return f"{self.scheme}://{self.host}:{self.port}"
+        return f"{self.scheme}://{self.netloc}"
 
 
 def address(url: str, what: str = "the webhook's address") -> Address:
@@ -95,13 +114,15 @@ def address(url: str, what: str = "the webhook's address") -> Address:
     try:
         parts = urlsplit(url)
         port = parts.port
-    except ValueError as wrong:
-        raise ConfigError(f"{what} cannot be read: {wrong}") from None
+    except ValueError:  # whose text may show the whole of it
+        raise ConfigError(f"{what} cannot be read: write https://host/path, percent-encoded") from None
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ConfigError(f"{what}: write https://host/path")
     if parts.username is not None or parts.password is not None:
         raise ConfigError(
             f"{what}: a name and password in it would end in logs; the signature says who sends"
         )
+    if not url.isascii() or not url.isprintable() or " " in url:
+        raise ConfigError(f"{what}: write it in ASCII: percent-encode the path, punycode the host")
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    return Address(parts.scheme, parts.hostname, port or (443 if parts.scheme == "https" else 80), path)
+    return Address(parts.scheme, parts.hostname, port or PORTS[parts.scheme], path)

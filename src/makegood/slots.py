@@ -8,7 +8,7 @@ from typing import Any
 from makegood.breaker import UNCOUNTED, Circuit, Outcome
 from makegood.clock import Clock
 from makegood.declaration import Action
-from makegood.messages import Message
+from makegood.messages import Message, Request
 from makegood.store.records import AgentInfo, Offer
 from makegood.store.rows import address
 from makegood.trying import Running
@@ -62,7 +62,8 @@ class Slots:
         free = self.free if self.circuit is None else self.circuit.room(now, self.free)
         if free < 1 or now < self.rests:
             return None
-        return Offer(self.address, tuple(self.actions), free, self.rate, self.spent)
+        trial = self.circuit is not None and self.circuit.state == "half-open"
+        return Offer(self.address, tuple(self.actions), free, self.rate, self.spent, trial)
 
     def waits(self, now: float) -> float:
         """Return in how many seconds more may be taken although no call ends; 0: only when one does."""
@@ -95,19 +96,29 @@ class Slots:
     def info(self, now: float) -> AgentInfo:
         """Return what the process publishes of this agent."""
         mean = self.seconds / self.calls if self.calls else 0.0
-        state, reset, most = "", 0.0, self.size
+        state, reset, most, heard = "", 0.0, self.size, None
         if self.circuit is not None:
             state, reset, most = self.circuit.state, self.circuit.remaining(now), self.circuit.most
+            heard = None if self.circuit.heard is None else round(now - self.circuit.heard, 3)
         return AgentInfo(
             self.address, self.size, self.running, self.calls, self.failed, mean, self.success if self.calls else None,
-            state, round(reset, 3), most, self.rate, self.overdue,
+            state, round(reset, 3), most, self.rate, self.overdue, heard,
         )  # fmt: skip
+
+    def failed_before(self, request: Request, now: float) -> float | None:
+        """Return a moment after the last failure of a request's step, None for its first attempt. ``now``: the request was just taken.
+
+        Between a failure and the next request lies the declared wait, but not before a probe.
+        """
+        if request.attempt == 1:
+            return None
+        policy = self.actions[request.action].policy
+        wait = {"do": policy.wait, "undo": policy.undo_wait}.get(request.doing, 0.0)
+        return now - request.waited - wait
 
 
 def judge(slots: Slots, attempt: Running, message: Message | None, clock: Clock, rng: random.Random) -> bool:
-    """Tell the circuit how a call ended, once; returns whether a failure counts for the step as well. A failure that was under
-    way when the circuit opened does not.
-    """
+    """Tell the circuit how a call ended, once; returns whether a failure counts for the step as well: see ``breaker``."""
     circuit, ticket = slots.circuit, attempt.ticket
     if circuit is None or ticket is None:
         return True
@@ -118,7 +129,7 @@ def judge(slots: Slots, attempt: Running, message: Message | None, clock: Clock,
         outcome = "failed" if attempt.reached and now >= attempt.deadline else "neither"
     elif attempt.reached and not message.final:
         outcome = _SAYS[message.kind]
-    return circuit.ended(ticket, outcome, now, rng.random()) or outcome != "failed"
+    return circuit.ended(ticket, outcome, now, rng.random(), since=attempt.since) or outcome != "failed"
 
 
 def excused(slots: Slots, running: Mapping[Running, None]) -> list[Running]:

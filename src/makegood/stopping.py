@@ -18,8 +18,10 @@ _NUMBERS: Final = (signal.SIGTERM, signal.SIGINT)
 class Signals:
     """While entered: calls ``stop`` at the first SIGTERM or SIGINT; another one, more than ``SAME`` seconds later, kills the process.
 
-    Outside the main thread, or on a system without such handlers, signals do what they did.
+    Outside the main thread, or on a system without such handlers, signals do what they did. ``received``: the name of the first, "" before.
     """
+
+    received = ""
 
     def __init__(self, stop: Callable[[], None]) -> None:
         self._stop = stop
@@ -41,6 +43,7 @@ class Signals:
         now = self._loop.time()
         if self._first is None:
             self._first = now
+            self.received = number.name
             self._stop()
         elif now - self._first > SAME:
             log.warning(

@@ -370,5 +370,5 @@ class Submitter(Waiting):
         answers = await caller.perform(
             lambda tx: insert(plans, self._ids.draw, partial(self.store.join, tx), watched)
         )
-        self.store.joined([answer.id for answer in answers if answer.created])
+        self.store.joined(*[answer.id for answer in answers if answer.created][-1:])
         return answers

@@ -25,6 +25,7 @@ from makegood.election import Election, Term
 from makegood.errors import FencedOffError, StoreUnavailableError
 from makegood.messages import Alert
 from makegood.options import Options
+from makegood.setbacks import Setbacks
 from makegood.store.protocol import Leases, Supervision
 
 log = logging.getLogger("makegood.supervisor")
@@ -37,7 +38,9 @@ DEAF_INTERVALS = 2
 
 
 class _Store(Supervision, Leases, Protocol):
-    async def alert(self, alerts: list[Alert]) -> None: ...
+    async def alert(self, alerts: list[Alert], /) -> None: ...
+
+    async def ease(self, causes: list[Alert], why: str, /) -> None: ...
 
 
 @dataclass(slots=True)
@@ -60,7 +63,7 @@ class Pass:
 
 class Supervisor:
     """One instance. ``every``: seconds between passes at most; ``ttl``: the lease's; ``limit``: rows a statement at most;
-    ``starve``: seconds that a request may wait for an agent before an alert. ``grace``: see ``GRACE``.
+    ``starve``: seconds that a request may wait for an agent before an alert; ``outage_after``: that a circuit may be open.
     """
 
     def __init__(
@@ -72,6 +75,7 @@ class Supervisor:
         self._every = options.number("every")
         self._grace = options.number("grace")
         self._starve = options.number("starve")
+        self._outage = options.number("outage_after")
         self._limit = limit
         self._election: Election = Election(LEASE, store, me=me, ttl=options.lease, clock=clock, rng=rng)
         self.leading: Term | None = None
@@ -107,7 +111,7 @@ class Supervisor:
     async def lead(self, term: Term, passes: int | None = None) -> list[Pass]:
         """Supervise within a term: first a full interval of watching, then pass after pass (``passes`` of them at most)."""
         done: list[Pass] = []
-        watched = False
+        watched, setbacks = False, Setbacks("supervisor", self._store, self._rng)
         while passes is None or len(done) < passes:
             rest = self._every
             try:
@@ -116,9 +120,17 @@ class Supervisor:
                     done = [*done[-99:], one]
                     rest = await self._rest(one)
                 watched = True
+                if setbacks.count:
+                    await setbacks.over()
+            except FencedOffError:
+                raise
             except StoreUnavailableError as away:
                 log.warning("the store is away; judging again a full interval after it is back: %s", away)
                 watched = False
+            except Exception as defect:
+                if passes is not None:
+                    raise
+                await asyncio.sleep(await setbacks.met(defect))
             if passes is None or len(done) < passes:
                 await asyncio.sleep(rest * self._rng.uniform(0.9, 1.1))
         return done
@@ -161,7 +173,7 @@ class Supervisor:
         )
         found.expired = len(await self._bounded(lambda: self._store.expire_tasks(grant, limit), found))
         found.starved = len(
-            await self._bounded(lambda: self._store.starved(grant, self._starve, limit), found)
+            await self._bounded(lambda: self._store.starved(grant, self._starve, limit, self._outage), found)
         )
         if found.done:
             log.info(

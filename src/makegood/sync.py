@@ -2,7 +2,7 @@
 
 Nothing is opened at construction; the first call starts a background loop in a thread of its own. Every call checks the
 process id, so a forked child opens its own connection instead of sharing its parent's. Inside a running event loop a
-blocking call would stop that loop: it raises and names ``Client``.
+blocking call would stop that loop: it raises and names ``Client``. Any number of threads may use one ``SyncClient``.
 """
 
 import asyncio
@@ -15,16 +15,18 @@ from makegood.background import Loop
 from makegood.blocking import BlockingCorrespondent, BlockingOperators
 from makegood.client import Client
 from makegood.durations import Duration
-from makegood.errors import MakegoodError, TransactionError
+from makegood.errors import ClosedError, TransactionError
 from makegood.handle import TaskHandle
 from makegood.messages import Answer
 from makegood.node import Node
 from makegood.observing import Observer
-from makegood.queues import LIMIT
+from makegood.queues import LIMIT, MOST_BYTES
+from makegood.sizes import Size
 from makegood.store.records import EventView, Filter, TaskDetail, TaskView
 from makegood.submitting import BATCH, Many, SyncSubmissions
 from makegood.task import Plan
 from makegood.transactions import Caller, Transaction, at_once, recognise
+from makegood.workflow import Workflow
 
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
@@ -46,36 +48,53 @@ class SyncClient(BlockingOperators, BlockingCorrespondent):
         poll: Duration = 1.0,
         migrate: bool = False,
         queue_limit: int = LIMIT,
+        queue_bytes: Size = MOST_BYTES,
         telemetry: Observer | None = None,
     ) -> None:
         self._options: dict[str, Any] = {
-            "poll": poll, "migrate": migrate, "queue_limit": queue_limit, "telemetry": telemetry,
+            "poll": poll, "migrate": migrate, "queue_limit": queue_limit, "queue_bytes": queue_bytes,
+            "telemetry": telemetry,
         }  # fmt: skip
         self._store = store
         self._loop = Loop(self._forget)
         self._client: Client | None = None
+        self._closed = False
         self._opening = asyncio.Lock()
         self._parents: list[Client] = []
 
     def _forget(self) -> None:
-        """Begin anew on a new loop: the client of a parent process, if there was one, is the parent's.
+        """Begin on a new loop: the client of a parent process, if there was one, is the parent's.
 
         It is kept, so that nobody closes in the child what the parent goes on using.
         """
+        self._ready()
         if self._client is not None:
             self._parents.append(self._client)
         self._client, self._opening = None, asyncio.Lock()
 
+    def _ready(self) -> None:
+        """Raise ``ClosedError`` once the client was closed."""
+        if self._closed:
+            raise ClosedError(
+                "this client was closed: `client.open()`, or another `with client:`, opens it again"
+            )
+
     def _run(self, work: Callable[[Client], Coroutine[Any, Any, T]]) -> T:
+        self._ready()
+
         async def call() -> T:
             client = self._client or await self._opened()
             return await work(client)
 
         return self._loop.run(call, "makegood.Client")
 
+    def _in(self, connection: Any, work: Callable[[Client, Transaction], Coroutine[Any, Any, T]]) -> T:
+        return at_once(work(self._here(), Transaction(_blocking(connection))))
+
     async def _opened(self, *, looking: bool = False) -> Client:
         """Open a client, one for all threads that come at the same time."""
         async with self._opening:
+            self._ready()
             if self._client is None:
                 client = Client(self._store, **self._options)
                 await client.open(looking=looking)
@@ -84,6 +103,7 @@ class SyncClient(BlockingOperators, BlockingCorrespondent):
 
     def _here(self) -> Client:
         """Return the client inside, open, for what it may do in this thread, in whose transaction the store may be locked."""
+        self._ready()
 
         async def itself() -> Client:
             return self._client or await self._opened(looking=True)
@@ -91,18 +111,29 @@ class SyncClient(BlockingOperators, BlockingCorrespondent):
         return self._loop.run(itself, "makegood.Client")
 
     def open(self) -> None:
-        """Open the store now instead of at the first call."""
-        self._run(lambda _client: asyncio.sleep(0))
+        """Open the store now instead of at the first call; also again, after ``close``.
+
+        May be called inside a running event loop, such as FastAPI's lifespan, which it then blocks until the store is open.
+        """
+        self._closed = False
+        self._loop.run(self._opened, None)
 
     def close(self) -> None:
-        """Close the store and end the background thread."""
+        """Close the store and end the background thread. Calls of other threads end with a ``ClosedError``, later ones raise it.
+
+        Closing again does nothing. May be called inside a running event loop.
+        """
+        self._closed = True
         client, self._client = self._client, None
-        if client is not None and not self._loop.forked:
-            self._loop.run(client.close, "makegood.Client")
-        self._loop.stop()
+        try:
+            if client is not None and not self._loop.forked:
+                self._loop.run(client.close, None)
+        finally:
+            self._loop.stop()
 
     def __enter__(self) -> Self:
         """Return the client; it opens at the first call."""
+        self._closed = False
         return self
 
     def __exit__(
@@ -142,8 +173,10 @@ class SyncClient(BlockingOperators, BlockingCorrespondent):
         if options.get("connection") is None:
             made = self._run(lambda client: client.submit(workflow, *inputs, **options))
         else:
-            options["connection"] = Transaction(_blocking(options["connection"]))
-            made = at_once(self._here().submit(workflow, *inputs, **options))
+            connection = options.pop("connection")
+            made = self._in(
+                connection, lambda client, tx: client.submit(workflow, *inputs, connection=tx, **options)
+            )
         return SyncTaskHandle(made, self._run)
 
     @overload
@@ -293,14 +326,24 @@ class SyncTaskHandle(Generic[R_co]):
         self,
         *,
         step: str | None = None,
-        inputs: Mapping[str, Any] | Sequence[Any] | None = None,
+        inputs: Mapping[str, Any] | Sequence[Any] | Plan[Any] | None = None,
+        workflow: Workflow[..., Any] | None = None,
+        dry_run: bool = False,
         why: str = "",
         who: str | None = None,
         timeout: Duration | None = "30s",
     ) -> Answer:
         """Start a task in error, or an undone one, again, with other inputs perhaps: see ``TaskHandle.resubmit``."""
         return self._on(
-            lambda handle: handle.resubmit(step=step, inputs=inputs, why=why, who=who, timeout=timeout)
+            lambda handle: handle.resubmit(
+                step=step,
+                inputs=inputs,
+                workflow=workflow,
+                dry_run=dry_run,
+                why=why,
+                who=who,
+                timeout=timeout,
+            )
         )
 
     def settle(self, step: str, **stated: Any) -> Answer:
@@ -317,14 +360,12 @@ class SyncNode:
         self._node: Node | None = None
 
     def _run(self, work: Callable[[Client], Coroutine[Any, Any, T]]) -> T:
-        async def call() -> T:
-            if self._node is None or self._loop.forked:
-                raise MakegoodError(
-                    "this SyncNode is not started in this process: use it as `with SyncNode(...) as node:`"
-                )
-            return await work(self._node.client)
-
-        return self._loop.run(call, "makegood.Node")
+        node = self._node
+        if node is None or self._loop.forked:
+            raise ClosedError(
+                "this SyncNode is not started in this process, or was left: use it as `with SyncNode(...) as node:`"
+            )
+        return self._loop.run(lambda: work(node.client), "makegood.Node")
 
     def __enter__(self) -> Self:
         """Start the node on a background loop."""
@@ -334,7 +375,11 @@ class SyncNode:
             await node.start()
             return node
 
-        self._node = self._loop.run(start, "makegood.Node")
+        try:
+            self._node = self._loop.run(start, "makegood.Node")
+        except BaseException:
+            self._loop.stop()
+            raise
         return self
 
     def __exit__(
@@ -360,6 +405,7 @@ class _NodeClient(SyncClient):
         self._on_node = run
 
     def _run(self, work: Callable[[Client], Coroutine[Any, Any, T]]) -> T:
+        self._ready()
         result: T = self._on_node(work)
         return result
 

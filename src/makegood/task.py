@@ -14,6 +14,7 @@ from typing import Any, Generic, Literal, TypeVar
 
 import msgspec
 
+from makegood.codec import PAYLOAD_LIMIT
 from makegood.policy import Policy
 from makegood.states import Goal, StepState, TaskState
 
@@ -96,6 +97,9 @@ class StepPlan(msgspec.Struct, frozen=True, omit_defaults=True):
     ``name`` + "[n]", and its refs of "item" turned into refs of "step" (the ``each``) with path (n, ...).
     For copies of nested control steps that use ``of`` themselves, ``item_of`` keeps the owning ``each``.
 
+    ``later``: the arguments of its next round, of a step whose inputs an operator corrected while it was done.
+    ``payload_limit``: of its app; an argument is held to it once it is filled in.
+
     In an ``each`` inside a body, an index may also name a step of the body *around* it: ``inside(n, level)`` with one
     level more for each body further out. ``sides`` of a ``gather`` stand inside the body of their ``each`` (level 0 is
     that body, level 1 the one that holds the gather); so does everything in ``body``.
@@ -118,6 +122,8 @@ class StepPlan(msgspec.Struct, frozen=True, omit_defaults=True):
     of: int = -1
     item_of: int = -1
     nth: int = -1
+    later: Template | None = None
+    payload_limit: int = PAYLOAD_LIMIT
 
 
 class Step(msgspec.Struct, frozen=True):

@@ -8,7 +8,7 @@ leads cannot miss himself.
 import asyncio
 import logging
 import random
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, Protocol
 
@@ -16,8 +16,10 @@ import msgspec
 
 from makegood import ids
 from makegood.clock import Clock
+from makegood.codec import UNREADABLE
 from makegood.errors import DeliveryError, StoreUnavailableError
 from makegood.messages import Alert
+from makegood.setbacks import Setbacks
 from makegood.signing import TIMEOUT
 from makegood.store.protocol import Alerts, Leases
 from makegood.store.records import AlertView, Identity, Telling
@@ -30,6 +32,9 @@ AT_ONCE: Final = 5
 FIRST_PAUSE: Final = 10.0
 LONGEST_PAUSE: Final = 3600.0
 """Seconds until a message that was not taken is sent again: doubled each time."""
+
+_HELD: Final = 6 * TIMEOUT
+"""Seconds after which another process sends what one has taken and has not said to be sent: longer than two posts and a commit take."""
 
 _WARNINGS: Final = frozenset({"step_failed", "late_undo", "test"})
 """The engine goes on by itself: of a task that is held or stuck after all, an alert of its own says so."""
@@ -49,7 +54,10 @@ class _Store(Alerts, Protocol):
 
 
 class Teller:
-    """Logs alerts and sends them to ``webhook``, if there is one. ``pause``: seconds between looks at the store."""
+    """Logs alerts and sends them to ``webhook``, if there is one. ``pause``: seconds between looks at the store.
+
+    The log never waits for the sending. An alert that this process has taken and cannot send is sent by another one a while later.
+    """
 
     def __init__(self, store: _Store, webhook: Sender | None, *, pause: float, rng: random.Random) -> None:
         self._store = store
@@ -58,27 +66,54 @@ class Teller:
         self._rng = rng
 
     async def run(self) -> None:
-        """Tell what there is to tell, until cancelled."""
+        """Log and send what there is, until cancelled."""
+        ways = [self.log] if self._webhook is None else [self.log, self.send]
+        tasks = [asyncio.ensure_future(self._repeat(way)) for way in ways]
+        try:
+            await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _repeat(self, once: Callable[[], Awaitable[bool]]) -> None:
+        setbacks = Setbacks("teller", self._store, self._rng)
         while True:
             try:
-                more = await self.once()
+                more = await once()
             except StoreUnavailableError as away:
                 log.warning("the store is away; alerts are told when it is back: %s", away)
                 more = False
+            except Exception as defect:  # noqa: BLE001 - the other alerts are reported
+                await asyncio.sleep(await setbacks.met(defect))
+                more = False
+            else:
+                await setbacks.over()
             if not more:
                 await asyncio.sleep(self._pause * self._rng.uniform(0.8, 1.2))
 
     async def once(self) -> bool:
-        """Tell some alerts; returns whether there may be more."""
+        """Log some alerts and send some; returns whether there may be more."""
+        return any([await self.log(), await self.send()])
+
+    async def log(self) -> bool:
+        """Log some alerts; returns whether there may be more."""
         found = await self._store.unlogged(100)
         for telling in found:
-            write(telling)
+            try:
+                write(telling)
+            except UNREADABLE:
+                log.exception("alert %s does not read", telling.alert.id)
+        return len(found) == 100
+
+    async def send(self) -> bool:
+        """Send some alerts to the webhook, at most ``AT_ONCE`` at a time; returns whether there may be more."""
         if self._webhook is None:
-            return len(found) == 100
-        waiting = await self._store.untold(6 * TIMEOUT, AT_ONCE)
+            return False
+        waiting = await self._store.untold(_HELD, AT_ONCE)
         if waiting:
             await self._send(self._webhook, waiting)
-        return len(found) == 100 or len(waiting) == AT_ONCE
+        return len(waiting) == AT_ONCE
 
     async def _send(self, webhook: Sender, waiting: Sequence[Telling]) -> None:
         sent = await asyncio.gather(*(self._one(webhook, telling) for telling in waiting))
@@ -94,9 +129,16 @@ class Teller:
                     message_id, body = event(alert, what, self._store.identity)
                     await webhook.post(message_id, body, kind="application/cloudevents+json")
         except DeliveryError as fault:
-            wait = min(FIRST_PAUSE * 2.0**telling.tries, LONGEST_PAUSE) * self._rng.uniform(0.9, 1.1)
+            wait = min(FIRST_PAUSE * 2.0 ** min(telling.tries, 30), LONGEST_PAUSE) * self._rng.uniform(
+                0.9, 1.1
+            )
             log.warning("alert %d was not delivered, once more in %.0f s: %s", alert.id, wait, fault)
             return wait
+        except UNREADABLE:  # it can be sent neither now nor later
+            log.exception("alert %s does not read, and is not sent", alert.id)
+        except Exception:  # a defect: the other alerts that were sent with it must not be sent again for it
+            log.exception("alert %d was not delivered", alert.id)
+            return LONGEST_PAUSE
         return 0.0
 
 
@@ -170,12 +212,17 @@ class LeaderWatch:
 
     async def run(self) -> None:
         """Watch until cancelled."""
+        setbacks = Setbacks("leader watch", self._store, self._rng)
         while True:
             try:
                 await self.once()
             except StoreUnavailableError as away:
                 log.debug("cannot see who leads: %s", away)  # that the store is away, others say
                 self._since = None
+            except Exception as defect:  # noqa: BLE001 - it goes on looking
+                await asyncio.sleep(await setbacks.met(defect))
+            else:
+                await setbacks.over()
             await asyncio.sleep(self._after / 3 * self._rng.uniform(0.8, 1.2))
 
     async def once(self) -> bool:

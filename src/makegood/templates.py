@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from types import NoneType
 from typing import Any
 
-from makegood.codec import check_fits, encode, encode_with_holes, objects_in, sized
+from makegood.codec import PLAN_PAYLOADS, check_fits, encode, encode_with_holes, objects_in, sized
 from makegood.declaration import Shared
 from makegood.drafts import Flow
 from makegood.errors import PayloadError, PromiseError
@@ -13,9 +13,9 @@ from makegood.promise import Condition, Origin, Promise, Promised, Scope, as_con
 from makegood.task import Condition as PlanCondition
 from makegood.task import Ref, Template, inside
 
+__all__ = ["PLAN_PAYLOADS", "Templates"]
+
 _PLAIN = (str, int, bool, NoneType)
-PLAN_PAYLOADS = 16
-"""The texts of a whole plan may be so many times the limit of one payload."""
 
 
 class Templates:

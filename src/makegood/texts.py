@@ -4,6 +4,7 @@ Python has both: ``os.fsdecode`` makes surrogates of bytes that are no UTF-8, an
 write, such as what an exception says, is escaped; what somebody gives us and will look for again, such as a key, is refused.
 """
 
+import os
 import socket
 
 from makegood.errors import ConfigError, MakegoodError, PayloadError
@@ -80,3 +81,17 @@ def words(error: BaseException, *, named: bool = False) -> str:
 def hostname() -> str:
     """Return this machine's name."""
     return kept(socket.gethostname())
+
+
+_SESSION_NAME = 63  # bytes that PostgreSQL keeps of an application_name
+
+
+def session_name(roles: str, name: str = "") -> str:
+    """Return what PostgreSQL shows of a process's sessions (``application_name``); of a long name the end, in which the pid is.
+
+    >>> session_name("scheduler supervisor", "web-7-4711")
+    'makegood scheduler supervisor web-7-4711'
+    """
+    head = f"makegood {roles} ".encode()
+    tail = (name or f"{hostname()}-{os.getpid()}").encode(errors="replace")
+    return (head + tail[-max(1, _SESSION_NAME - len(head)) :])[:_SESSION_NAME].decode(errors="ignore")

@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from makegood.call import margin
 from makegood.clock import Clock
 from makegood.declaration import NOT_HAPPENED, Action, Happened
 from makegood.durations import retry_after
@@ -33,8 +34,9 @@ class Running(msgspec.Struct, eq=False):
     number when it was taken.
 
     ``halts``: it can be stopped at its deadline, and is to be. ``patience``: seconds that it may run beyond its deadline before that is
-    told; ``overdue``: it was. ``again``: tries after the first. ``reached``: the function was
-    called. ``ticket``: with what its agent's circuit knows it again, None once it has been told (or there is none).
+    logged, 0 until the deadline; ``overdue``: it was. ``again``: tries after the first. ``reached``: the function was
+    called. ``ticket``: with what its agent's circuit knows it again, None once it has been told (or there is none); ``since``: a moment
+    after the step's last failure, None for its first attempt.
     """
 
     request: Request
@@ -50,6 +52,7 @@ class Running(msgspec.Struct, eq=False):
     again: int = 0
     reached: bool = False
     ticket: int | None = None
+    since: float | None = None
     work: "asyncio.Task[None] | None" = None
 
     async def extend(self, more: float) -> bool:
@@ -108,8 +111,8 @@ class Trying:
             if pause is None:
                 return message
             jittered = pause * self._rng.uniform(0.5, 1.5)
-            if self._clock.monotonic() + jittered >= attempt.deadline:
-                return message
+            if self._clock.monotonic() + jittered >= attempt.deadline - margin(request.within):
+                return message  # the next one would have no time to ask
             await asyncio.sleep(jittered)
             attempt.unclear = True
             attempt.again += 1

@@ -49,11 +49,86 @@ class Review:
         return found
 
 
+_ALONE = 2
+"""A task that met an exception this often, each time alone, is its cause."""
+
+_CONDEMNED = 3
+"""Tasks in a row, with no commit between them, that are put to error for an exception: then it is not of a task."""
+
+
+class Doubts:
+    """Which tasks an exception may come of: those of the turn that met it, in halves, and halves of those, until one is alone with it.
+
+    ``fine``: whether what met an exception last has gone well since. ``unfit``: why a task that is held is to be put to error; ``unclaimable``: why one is when it is claimed; ``most``: tasks to be claimed at once, None: as many as ever.
+    """
+
+    __slots__ = ("_alone", "_groups", "_in_a_row", "fine", "most", "unclaimable", "unfit")
+
+    def __init__(self) -> None:
+        self._groups: list[list[int]] = []
+        self._alone: dict[int, int] = {}
+        self._in_a_row = 0
+        self.fine = True
+        self.unfit: dict[int, str] = {}
+        self.unclaimable: dict[int, str] = {}
+        self.most: int | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self._groups)
+
+    def next(self) -> list[int]:
+        """Return the tasks to be decided next, and apart from all others."""
+        return self._groups.pop()
+
+    def met(self, tasks: Sequence[int], defect: Exception, *, apart: bool) -> None:
+        """Note that a turn of these tasks met an exception; ``apart``: it was about nothing else. Raises it again when it has met too
+        many tasks: then it comes of none of them.
+        """
+        if len(tasks) == 1 and apart:
+            (task,) = tasks
+            self._alone[task] = self._alone.get(task, 0) + 1
+            if self._alone[task] >= _ALONE:
+                del self._alone[task]
+                self.unfit[task] = self._condemned(task, defect)
+                return
+        middle = (len(tasks) + 1) // 2 if apart else len(tasks)
+        self._groups += [[*half] for half in (tasks[middle:], tasks[:middle]) if half]
+
+    def condemn(self, task: int, defect: Exception) -> None:
+        """Note that a task that is held is to be put to error. Raises the exception again when it has met too many tasks."""
+        self.unfit[task] = self._condemned(task, defect)
+
+    def _condemned(self, task: int, defect: Exception) -> str:
+        if self._in_a_row >= _CONDEMNED:
+            raise defect
+        self._in_a_row += 1
+        shown = show(task)
+        log.error("task %s goes to error, it ends each turn", shown, exc_info=defect, extra={"task": shown})
+        return f"its Scheduler meets an exception at it each time: {words(defect, named=True)}"[:1000]
+
+    def claimed_badly(self, loaded: Sequence[int], defect: Exception) -> None:
+        """Note that a claim met an exception with these tasks loaded: they are claimed one by one for a while. Raises it again when that
+        tells of no task.
+        """
+        alone, self.most, self.fine = self.most == 1, 1, False
+        if alone and len(loaded) == 1 and loaded[0] not in self.unclaimable:
+            self.unclaimable[loaded[0]] = self._condemned(loaded[0], defect)
+        elif alone:  # of no task that could be named
+            raise defect
+
+    def well(self, *, claimed: bool, most: int) -> None:
+        """Note that a turn went well; ``most``: tasks to be claimed at once in the end."""
+        self._in_a_row = 0
+        self.fine = claimed or self.most is None
+        if claimed and self.most is not None:
+            self.most = None if self.most * 2 > most else self.most * 2
+
+
 @dataclass(slots=True)
 class Turn:
     """One commit in the making. ``budget``: slots set aside and not yet used; ``claimed``: Decisions on claimed tasks, and ``heard``
     what they are made of, where somebody watches. ``partly``: what is handed over in memory of Decisions of which not all is, by
-    their ``id``: of one task there may be two, as it was freed and is claimed anew.
+    their ``id``: of one task there may be two, as it was freed and is claimed again. ``loaded``: the tasks that were claimed.
     """
 
     batch: Batch
@@ -63,6 +138,7 @@ class Turn:
     dues: dict[int, dict[int, float]] = field(default_factory=dict)
     heard: dict[int, list[Message]] = field(default_factory=dict)
     partly: dict[int, list[Request]] = field(default_factory=dict)
+    loaded: Sequence[int] = ()
 
     def place(self, decision: Decision, knows: Callable[[str, str], bool]) -> None:
         """Mark what is asked for to be handed over in memory, as far as slots were set aside for agents that run here."""

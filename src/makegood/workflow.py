@@ -7,13 +7,13 @@ once, with real inputs, when a task is submitted: it yields a ``Plan``. Nothing 
 import functools
 import hashlib
 import inspect
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Any, Generic, Literal, ParamSpec, TypeVar, TypeVarTuple, cast, overload
 
 import msgspec
 
 from makegood.breaker import Breaker
-from makegood.codec import PAYLOAD_LIMIT, canonical, check_fits, encode
+from makegood.codec import PAYLOAD_LIMIT, canonical, check_fits, decode, encode
 from makegood.declaration import RECORDER, Action, Agent, Shared
 from makegood.durations import Duration, seconds
 from makegood.errors import (
@@ -122,7 +122,7 @@ def when(
 
     ``condition``: ``promise == x``, ``promise != x``, a promise of a bool, or these in ``mg.all_of``, ``mg.any_of``,
     ``mg.not_``. Both functions run now and record their steps; only one side's will run. Returns the promise of what that
-    side returns (None without ``otherwise``). A bool that is known now decides now. Raises ``PromiseError``.
+    side returns (None without ``otherwise``), which other actions take as an argument. A bool that is known now decides now. Raises ``PromiseError``.
     """
     return _recording("mg.when").when(condition, then, otherwise)
 
@@ -132,8 +132,8 @@ def each(
 ) -> list[R]:
     """Do something for every element of a result: ``mg.each(parts(order), lambda part: reserve(part))``.
 
-    ``body`` runs once now, with a promise of an item, and records what is to be done with each. Returns the promise of the list
-    of what it returns. Items do not wait for each other, except that ``at_once`` at most are under way. A list of more than
+    ``body`` runs once now, with a promise of an item, and records what is to be done with each. Returns the promise of a list:
+    what ``body`` returns for each item, in their order. Other actions take it as an argument; it cannot be iterated over. Items do not wait for each other, except that ``at_once`` at most are under way. A list of more than
     ``limit`` items fails the step. Of a list that is known now, ``body`` runs for each element. Raises ``PromiseError``.
     """
     return cast("list[R]", _recording("mg.each").each(items, body, limit, at_once))
@@ -262,6 +262,41 @@ class Workflow(Generic[P, R]):
             returns_type=self._returned(),
         )  # fmt: skip
 
+    def plan_from(self, inputs: Sequence[Any]) -> Plan[R]:
+        """Return the plan for all inputs in order, as JSON has them (``task show --json`` lists those of a task): each is decoded to
+        its annotation.
+
+        Raises ``PayloadError`` for inputs that do not fit, and what ``plan`` raises.
+        """
+        found = self._signature.parameters.values()
+        if any(p.kind is p.VAR_KEYWORD for p in found):
+            raise DefinitionError(
+                f"{self.address}{self._signature} takes any names, and a task keeps its inputs without them: write each parameter out"
+            )
+        many = [p.name for p in found if p.kind is p.VAR_POSITIONAL]
+        last = [p.name for p in found if p.kind is p.KEYWORD_ONLY]
+        names = [p.name for p in found if p.name not in (*many, *last)]
+        left = len(inputs) - len(names) - len(last)
+        whole = [*names, *(many * left), *last]
+        values = [self._decoded(name, value) for name, value in zip(whole, inputs, strict=False)]
+        if len(whole) != len(inputs):
+            least = len(names) + len(last)
+            few = f"{least} input{'' if least == 1 else 's'}{' or more' if many else ''}"
+            raise PayloadError(f"{self.address}{self._signature} takes {few}, not {len(inputs)}")
+        cut = len(values) - len(last)
+        make: Callable[..., Plan[R]] = self.plan
+        return make(*values[:cut], **dict(zip(last, values[cut:], strict=True)))
+
+    def _decoded(self, name: str, value: object) -> Any:
+        what = f"the input {name}"
+        return decode(
+            encode(value, limit=self._shared.payload_limit, what=what), self._annotation(name), what
+        )
+
+    def find_action(self, agent: str, name: str) -> Action[..., Any] | None:
+        """Return the action of its app that has or had this name, None when there is none."""
+        return self._shared.find(agent, name)
+
     @functools.cached_property
     def _literals(self) -> Container[int]:
         return literals(self._fn)
@@ -343,10 +378,10 @@ class App:
         for option, value in (("payload_limit", payload_limit), ("step_limit", step_limit)):
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise DefinitionError(f"App({name!r}, {option}={value!r}): a whole number from 1")
-        self.agents: dict[str, Agent] = {}
+        self._shared = Shared(name, payload_limit=payload_limit, step_limit=step_limit)
+        self.agents: dict[str, Agent] = self._shared.agents
         self.workflows: dict[str, Workflow[..., Any]] = {}
         self.inboxes: dict[str, Inbox[Any]] = {}
-        self._shared = Shared(name, payload_limit=payload_limit, step_limit=step_limit)
 
     def __repr__(self) -> str:
         return f"<app {self.name}>"
@@ -475,8 +510,7 @@ class App:
 
     def find_action(self, agent: str, name: str) -> Action[..., Any]:
         """Return the action that has or had this name. Raises ``UnknownActionError``."""
-        declared = self.agents.get(agent)
-        found = declared.find(name) if declared is not None else None
+        found = self._shared.find(agent, name)
         if found is None:
             raise UnknownActionError(
                 f"app {self.name} declares no action {agent}/{name}: declare it again, or pass formerly=({name!r},) to the action that "

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import pytest
 from msgspec.structs import replace
 
+import makegood as mg
 from makegood.store.records import Offer, Taken
 from tests.actors.waiting import BANK, Waiting, request, running
 from tests.clocks import AheadClock
@@ -51,8 +52,10 @@ async def test_what_was_taken_too_long_ago_is_not_begun_and_its_slot_is_free_aga
 
 async def test_a_plain_function_that_runs_past_its_complete_by_is_named_once_while_it_keeps_its_slot(
     caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Nothing can stop it. Whoever sees that all slots are taken must be able to find out by what."""
+    monkeypatch.setattr("makegood.agent._PATIENCE", 0.01)
     channel, block = Waiting(), threading.Event()
     async with running(channel, lambda: block.wait(20)) as agents:
         channel.waiting = [replace(request(1), within=0.02), replace(request(2), within=20.0)]
@@ -90,3 +93,49 @@ async def test_a_function_that_does_not_heed_its_cancellation_is_named_a_while_l
         await eventually(lambda: not agents.infos()[0].used, "it to return")
     (told,) = [r for r in caplog.records if r.levelno == logging.WARNING]
     assert "has not heeded its cancellation" in told.getMessage()
+
+
+async def test_a_function_that_returns_shortly_after_its_complete_by_is_not_named(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever it waited for has timed out, a moment late: that is no call that hangs."""
+    monkeypatch.setattr("makegood.agent._PATIENCE", 3600.0)
+    channel, block, rung = Waiting(), threading.Event(), [0]
+    async with running(channel, lambda: block.wait(20)) as agents:
+        halt = agents._halt
+
+        def noted() -> None:
+            halt()
+            rung[0] += 1
+
+        agents._alarm._rung = noted
+        channel.waiting = [replace(request(1), within=0.02)]
+        channel.ring()
+        await eventually(lambda: rung[0] > 0, "its complete-by")
+        assert agents.infos()[0].overdue == 0
+        block.set()
+        await eventually(lambda: agents.infos()[0].calls == 1, "it to return")
+    assert [r for r in caplog.records if r.levelno >= logging.WARNING] == []
+
+
+@pytest.mark.parametrize("tries", [1, 3])
+async def test_a_call_that_times_out_at_remaining_is_heard_and_leaves_room_for_its_tries(
+    caplog: pytest.LogCaptureFixture, tries: int
+) -> None:
+    """At a service that hangs: each try gets its share of the time, and what comes of it is said before complete-by."""
+    channel, waited, clock = Waiting(), list[float](), AheadClock()
+
+    def charge() -> None:
+        waited.append(mg.current_call().remaining(tries=tries))
+        clock.ahead += waited[-1]  # so long it waits in vain
+        raise TimeoutError("payments does not answer")
+
+    async with running(channel, charge, clock=clock) as agents:
+        channel.waiting = [replace(request(1), within=20.0)]
+        channel.ring()
+        await eventually(lambda: agents.infos()[0].calls == 1, "its end")
+        await eventually(lambda: channel.answered == [1], "its answer")
+    assert len(waited) == tries
+    assert 17.0 < sum(waited) <= 19.0, "but for the pauses between tries, and the margin of a second"
+    assert max(waited) < 1.3 * min(waited)
+    assert [r for r in caplog.records if r.levelno >= logging.WARNING] == []

@@ -2,12 +2,16 @@
 
 import random
 
-from makegood.breaker import Breaker, Circuit
+from makegood.breaker import Breaker, Circuit, Outcome
 from makegood.circuits import Circuits
 from makegood.errors import StoreUnavailableError
+from makegood.ids import show
 from makegood.slots import Slots
 from makegood.store.protocol import Store
-from tests.conformance.builders import info, term
+from makegood.store.records import NodeInfo
+from tests.clocks import HandClock
+from tests.conformance.builders import info, running, term
+from tests.conformance.worlds import World
 
 
 class Process:
@@ -17,31 +21,53 @@ class Process:
         self.store = store
         self.slots = Slots("shop/payments", {}, 4, Circuit(Breaker(failures=1, reset=1), 4))
         self.number = 0
-        self.circuits = Circuits(store, [self.slots], self.publish, lambda: self.number, rng=random.Random(1))
+        self.clock = HandClock(0.0)
+        self.circuits = Circuits(
+            store, [self.slots], self.publish, lambda: self.number, clock=self.clock, rng=random.Random(1)
+        )
 
     async def start(self) -> "Process":
         """Register."""
-        self.number = await self.store.register(info("p", ("agent",), 600.0, agents=(self.slots.info(0.0),)))
+        self.number = await self.store.register(self.info())
         return self
+
+    @property
+    def circuit(self) -> Circuit:
+        """Its circuit."""
+        assert self.slots.circuit is not None
+        return self.slots.circuit
+
+    def info(self) -> NodeInfo:
+        """Return what it says of itself."""
+        return info("p", ("agent",), 600.0, agents=(self.slots.info(self.clock.seconds),))
 
     async def publish(self) -> bool:
         """Write a heartbeat."""
-        shown = info("p", ("agent",), 600.0, agents=(self.slots.info(0.0),))
-        return await self.store.heartbeat(self.number, shown)
+        return await self.store.heartbeat(self.number, self.info())
+
+    async def call(self, outcome: Outcome) -> None:
+        """Call once, as soon as that may be, and tell."""
+        now = self.clock.seconds
+        self.circuit.room(now, 4)
+        self.circuit.ended(self.circuit.began(now), outcome, now)
+        await self.circuits._tell()
 
     async def open(self) -> None:
         """Fail once, and tell."""
-        assert self.slots.circuit is not None
-        self.slots.circuit.ended(self.slots.circuit.began(0.0), "failed", 0.0)
-        await self.circuits._tell()
+        await self.call("failed")
 
     async def answer(self) -> None:
         """Answer once, and tell: the circuit is released, and far from closed."""
-        circuit = self.slots.circuit
-        assert circuit is not None
-        circuit.room(9.0, 4)
-        circuit.ended(circuit.began(9.0), "answered", 9.0)
-        assert circuit.state == "release"
+        self.clock.seconds += 9.0
+        await self.call("answered")
+        assert self.circuit.state == "release"
+
+    async def look(self, seconds: float = 1.0) -> None:
+        """Let time pass, look at the other processes, and tell."""
+        self.clock.seconds += seconds
+        self.circuit.room(self.clock.seconds, 4)
+        await self.publish()
+        await self.circuits._look()
         await self.circuits._tell()
 
 
@@ -101,4 +127,98 @@ async def test_what_could_not_be_told_is_told_later(store: Store) -> None:
         await process.open()
     except StoreUnavailableError:
         await process.circuits._tell()
+    assert await standing(store) == ["circuit_open shop/payments"]
+
+
+async def test_an_answer_to_one_process_ends_the_alert_though_the_other_is_not_called(store: Store) -> None:
+    """The other's circuit is half-open, and waits for a canary that does not come: it learns from the store that it may be released."""
+    first, second = await Process(store).start(), await Process(store).start()
+    await first.open()
+    await second.open()
+    await second.look(9.0)
+    assert second.slots.info(9.0).circuit == "half-open"
+    first.clock.seconds = 10.0
+    await first.answer()
+    assert await standing(store) == ["circuit_open shop/payments"]
+    second.clock.seconds = 20.0
+    await second.look()
+    assert second.circuit.state == "release"
+    assert await standing(store) == []
+
+
+async def test_an_answer_from_before_it_opened_says_nothing(store: Store) -> None:
+    first, second = await Process(store).start(), await Process(store).start()
+    await first.call("answered")
+    await first.publish()
+    second.clock.seconds = first.clock.seconds = 5.0
+    await second.open()
+    first.clock.seconds = 14.0
+    await first.publish()
+    await second.look(9.0)
+    assert second.circuit.state == "half-open"
+    assert await standing(store) == ["circuit_open shop/payments"]
+
+
+async def test_the_alert_of_a_service_for_which_nothing_waits_ends_and_is_raised_again(store: Store) -> None:
+    """Its circuit may be half-open for days: nobody knows whether the service answers, and nobody needs to."""
+    process = await Process(store).start()
+    await process.open()
+    await process.look(9.0)
+    await process.look(59.0)
+    assert await standing(store) == ["circuit_open shop/payments"]
+    await process.look(2.0)
+    assert await standing(store) == []
+    assert "the next call shows" in (await store.alerts())[0].ended_why
+    await process.open()
+    assert await standing(store) == ["circuit_open shop/payments"]
+    await process.look(9.0)
+    assert await standing(store) == ["circuit_open shop/payments"]
+
+
+async def test_the_alert_stays_as_long_as_something_waits_or_another_process_is_sure(store: Store) -> None:
+    process, sure = await Process(store).start(), await Process(store).start()
+    await process.open()
+    await sure.open()
+    for _ in range(3):
+        await process.look(100.0)
+        assert await standing(store) == ["circuit_open shop/payments"]
+    await store.unregister(sure.number)
+    await running(store, 1)
+    for _ in range(3):
+        await process.look(100.0)
+        assert await standing(store) == ["circuit_open shop/payments"]
+
+
+async def test_an_outage_has_an_alert_that_names_the_tasks_that_wait(store: Store, world: World) -> None:
+    """From when the circuit has been open for as long as was set, until it is not: up to date, and no more than ten names."""
+    process = await Process(store).start()
+    await process.open()
+    grant = await term(store)
+    await running(store, 1, 2)
+    await store.starved(grant, 3600.0, 10, 300.0)
+    assert await standing(store) == ["circuit_open shop/payments"]
+    await world.elapse(301)
+    await process.publish()
+    grant = await term(store)
+    await store.starved(grant, 3600.0, 10, 300.0)
+    assert await standing(store) == ["outage shop/payments", "circuit_open shop/payments"]
+    (alert, _) = await store.alerts(ended=False)
+    assert f"more than 5m; 2 tasks wait: {show(1)}, {show(2)}. They wait until" in alert.text
+    assert "`makegood task cancel ID`" in alert.text
+    await running(store, *range(3, 14))
+    await store.starved(grant, 3600.0, 10, 300.0)
+    (alert, _) = await store.alerts(ended=False)
+    assert f"13 tasks wait: {show(1)}, " in alert.text
+    assert f"{show(10)} and 3 more." in alert.text
+    await process.answer()
+    await store.starved(grant, 3600.0, 10, 300.0)
+    assert await standing(store) == []
+
+
+async def test_an_outage_for_which_nothing_waits_is_no_operators_business(store: Store, world: World) -> None:
+    process = await Process(store).start()
+    await process.open()
+    await world.elapse(301)
+    await process.publish()
+    await store.starved(await term(store), 3600.0, 10, 300.0)
     assert await standing(store) == ["circuit_open shop/payments"]

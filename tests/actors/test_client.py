@@ -3,9 +3,12 @@
 import asyncio
 import inspect
 import os
+import sqlite3
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -38,6 +41,24 @@ async def test_the_same_key_with_the_same_inputs_is_the_same_task_with_others_a_
             await client.submit(chain, "b", key="k")
         assert caught.value.task_id == first.id
         assert [view.id for view in await client.find(Filter(key="k"))] == [first.number]
+
+
+async def test_a_key_that_exists_keeps_what_was_first_submitted_with_it(store: Store) -> None:
+    """Whose queue hears, which priority, whose correlation id: those of the first call, as two web processes with retries meet it."""
+    _, chain = chain_app(1)
+    async with Client(store) as client:
+        first = await client.submit(
+            chain, "a", key="k", reply_to="queue:web-1", priority=3, correlation_id="one"
+        )
+        again = await client.submit(
+            chain, "a", key="k", reply_to="queue:10.0.0.2", priority=9, correlation_id="two"
+        )
+        assert (again.id, again.created) == (first.id, False)
+        detail = await again.status()
+        assert (detail.task.priority, detail.task.correlation_id) == (3, "one")
+        (notice,) = await client.queue("web-1").receive(10)
+        assert notice.value["data"]["correlation_id"] == "one"
+        assert await client.queue("10.0.0.2").receive(timeout=0) == []
 
 
 async def test_misuse_of_submit_is_refused_with_the_remedy(store: Store) -> None:
@@ -381,18 +402,115 @@ def test_threads_that_come_first_at_the_same_time_share_one_client(tmp_path: Pat
         assert len(writers) == 1 + sum(name == "makegood writer" for name in before)
 
 
-def test_a_closed_client_opens_again_for_the_history_too(tmp_path: Path) -> None:
+def test_a_closed_client_stays_closed_until_it_is_opened(tmp_path: Path) -> None:
+    """No call opens it by the way: not of the client, nor of a task or a queue that came from it; and no thread is left."""
+    _, chain = chain_app(1)
+    before = set(threading.enumerate())
+    client = SyncClient(f"sqlite:///{tmp_path / 'a.db'}", migrate=True)
+    client.close()
+    client.close()
+    client.open()
+    task, queue = client.submit(chain, "x"), client.queue("web")
+    connection = sqlite3.connect(tmp_path / "a.db")
+    client.close()
+    client.close()
+    calls: list[Callable[[], object]] = [
+        client.find,
+        partial(client.submit, chain, "y"),
+        partial(client.submit, chain, "y", connection=connection),
+        partial(list, client.submit_many(chain, ["y"])),
+        partial(client.send, "web", 1),
+        partial(queue.receive, timeout=0),
+        task.status,
+        lambda: list(task.events()),
+    ]
+    for call in calls:
+        with pytest.raises(mg.ClosedError, match=r"was closed: `client\.open\(\)`"):
+            call()
+    connection.close()
+    for thread in set(threading.enumerate()) - before:
+        thread.join(20)
+    assert set(threading.enumerate()) <= before
+    with client:
+        assert [view.id for view in client.find()] == [task.status().task.id]
+    with pytest.raises(mg.ClosedError):
+        client.find()
+
+
+def test_a_call_that_waits_in_another_thread_ends_when_the_client_is_closed(tmp_path: Path) -> None:
+    """It would wait forever for a loop that runs no more."""
+    client = SyncClient(f"sqlite:///{tmp_path / 'a.db'}", migrate=True, poll="1h")
+    client.open()
+    waiting = threading.Event()
+
+    def listen() -> None:
+        queue = client.queue("web")
+        waiting.set()
+        list(queue)
+
+    with ThreadPoolExecutor(1) as pool:
+        listening = pool.submit(listen)
+        waiting.wait()
+        client.queues()  # what was asked before is under way now
+        client.close()
+        with pytest.raises(mg.ClosedError):
+            listening.result(60)
+
+
+def test_a_node_that_was_left_refuses_and_can_be_started_again(tmp_path: Path) -> None:
     app, chain = chain_app(1)
-    url = f"sqlite:///{tmp_path / 'a.db'}"
-    with SyncNode(app, url) as node:
-        client = SyncClient(url)
+    made = SyncNode(app, f"sqlite:///{tmp_path / 'a.db'}")
+    with made as node:
+        client = node.client
         task = client.submit(chain, "x")
-        assert task.result(timeout="20s") == "x"
-        before = list(task.events())
+    for call in (client.find, task.status):
+        with pytest.raises(mg.ClosedError, match="as `with SyncNode"):
+            call()
+    with made as node:
+        assert node.client.task(task.id, str).result(timeout="100s") == "x"
+    made.__exit__(None, None, None)
+
+
+@FORKING
+def test_a_child_of_a_process_that_closed_its_client_finds_it_closed(tmp_path: Path) -> None:
+    """Whereas what a child closes, its parent goes on using."""
+    with SyncClient(f"sqlite:///{tmp_path / 'a.db'}", migrate=True) as client:
+        client.open()
+        for close in (True, False):
+            pid = os.fork()
+            if pid == 0:
+                try:
+                    if close:
+                        client.close()
+                        with suppress(mg.ClosedError):
+                            client.find()
+                            os._exit(2)
+                    else:
+                        client.find()
+                    os._exit(0)
+                finally:
+                    os._exit(1)
+            assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+            assert client.find() == []
         client.close()
-        assert list(task.events()) == before
-        assert node.client.find() != []
-        client.close()
+        pid = os.fork()
+        if pid == 0:
+            with suppress(mg.ClosedError):
+                client.find()
+                os._exit(2)
+            os._exit(0)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
+async def test_it_is_opened_and_closed_inside_a_running_loop_and_used_in_threads(tmp_path: Path) -> None:
+    """As a lifespan does: what would block the loop's work is refused, and says how it is called."""
+    with SyncClient(f"sqlite:///{tmp_path / 'a.db'}", migrate=True) as client:
+        client.open()
+        with pytest.raises(mg.MakegoodError, match=r"await asyncio\.to_thread"):
+            client.find()
+        assert await asyncio.gather(*(asyncio.to_thread(client.find) for _ in range(8))) == [[]] * 8
+    with pytest.raises(mg.ClosedError):
+        await asyncio.to_thread(client.find)
 
 
 @FORKING

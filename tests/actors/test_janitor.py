@@ -34,8 +34,9 @@ class Windows:
         self.expired.append(limit)
         return limit if len(self.expired) == 1 else 1
 
-    async def shorten_queues(self, most: int, limit: int) -> int:
+    async def shorten_queues(self, most: int, limit: int, most_bytes: int) -> int:
         """Drop notices of two queues, a window of each; then some."""
+        assert most_bytes == 99
         self.shortened.append((most, limit))
         return 2 * limit if len(self.shortened) == 1 else 3
 
@@ -54,7 +55,9 @@ class Windows:
 
 def janitor(store: Windows, *, leads: bool = True) -> Janitor:
     """Return one that sweeps all the time."""
-    return Janitor(store, keep=60.0, sweep=0.01, most=9, leads=lambda: leads, rng=random.Random(1))
+    return Janitor(
+        store, keep=60.0, sweep=0.01, most=9, most_bytes=99, leads=lambda: leads, rng=random.Random(1)
+    )
 
 
 async def test_a_round_goes_through_all_windows() -> None:

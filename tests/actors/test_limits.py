@@ -174,7 +174,7 @@ async def test_silence_while_it_is_open_is_excused(store: Store, other: Store) -
     payments = app.agent("payments", concurrency=3, breaker=mg.Breaker(failures=1, reset="1h"))
     hung = asyncio.Event()
 
-    @payments.action(complete_within="100ms", retry=ONE_TRY, recover=PATIENT, undo=mg.NOTHING)
+    @payments.action(complete_within="2s", retry=ONE_TRY, recover=PATIENT, undo=mg.NOTHING)
     async def quick(order: str) -> None:
         await hung.wait()
 
@@ -201,7 +201,7 @@ async def test_silence_while_it_is_open_is_excused(store: Store, other: Store) -
         store.excuse = excuse  # type: ignore[method-assign, assignment]
         tasks = [await node.client.submit(second, "a"), await node.client.submit(second, "b")]
         await node.client.submit(first, "c")
-        await eventually(lambda: bool(excused), "the store to be told")
+        await eventually(lambda: bool(excused), "the store to be told", 60.0)
         assert state_of(agents) == "open"
         hung.set()
         await results(tasks)
@@ -300,6 +300,7 @@ async def test_plain_functions_in_threads_never_run_more_than_the_slots_of_their
 ) -> None:
     app, lock = mg.App("shop"), threading.Lock()
     running, most, seen = [0, 0], [0, 0], set[int]()
+    full = threading.Event(), threading.Event()
     two, three = app.agent("two", concurrency=2), app.agent("three", concurrency=3)
 
     def work(n: int) -> None:
@@ -307,15 +308,18 @@ async def test_plain_functions_in_threads_never_run_more_than_the_slots_of_their
             running[n] += 1
             most[n] = max(most[n], running[n])
             seen.add(threading.get_ident())
+            if most[n] == 2 + n:
+                full[n].set()
+        full[n].wait(20)  # until all slots are in use at once, however slow the machine is
         threading.Event().wait(0.002)
         with lock:
             running[n] -= 1
 
-    @two.action(complete_within="20s", undo=mg.NOTHING)
+    @two.action(complete_within="1m", undo=mg.NOTHING)
     def left(order: str) -> None:
         work(0)
 
-    @three.action(complete_within="20s", undo=mg.NOTHING)
+    @three.action(complete_within="1m", undo=mg.NOTHING)
     def right(order: str) -> None:
         work(1)
 
@@ -342,7 +346,7 @@ async def test_an_agent_with_a_rate_takes_everything_from_the_store_which_keeps_
         await results(await submit(node, buy, 60))
         took = loop.time() - began
     assert bank.calls == 60
-    assert 0.45 <= took < 5  # ten may be made up for at once
+    assert 0.55 <= took < 5
 
 
 @asynccontextmanager

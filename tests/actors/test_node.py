@@ -133,7 +133,9 @@ async def test_an_outage_is_said_once_and_so_is_its_end(
             await eventually(lambda: tried >= 5, "some heartbeats fail")
             away, tried = False, 0
             await eventually(lambda: tried >= 3, "it is back")
-    said = [record.getMessage() for record in caplog.records if record.name == "makegood.node"]
+            said = [record.getMessage() for record in caplog.records if record.name == "makegood.node"]
+        ended = [record.__dict__["event"] for record in caplog.records[len(said) :]]
+    assert ended == ["draining", "stopped"]
     assert said == [
         "no heartbeat until the store is back: the server has gone",
         "the store is back: the heartbeat goes on",

@@ -2,6 +2,8 @@
 
 import asyncio
 import random
+import socket
+import threading
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -13,13 +15,15 @@ import pytest
 import makegood as mg
 from makegood.clock import SystemClock
 from makegood.errors import ConfigError, DeliveryError
+from makegood.lookups import SHARE
 from makegood.messages import Act
 from makegood.node import Node
-from makegood.notifier import ABANDONED, Notifier, Patience
+from makegood.notifier import ABANDONED, ON_PROBATION, PER_ENTRY, Notifier, Patience
 from makegood.options import Options
-from makegood.posting import Hosts, RefusedTargetError
+from makegood.posting import Hosts, HTTPPoster, RefusedTargetError
 from makegood.store.protocol import Store
 from tests.actors.benchapp import chain_app
+from tests.actors.receiver import listening
 from tests.conformance.builders import draft, scheduler
 from tests.conformance.worlds import World, eventually
 from tests.waiting import until
@@ -152,6 +156,76 @@ async def test_a_receiver_that_hangs_takes_no_room_from_others(store: Store) -> 
     assert len(shop.got) == 150
 
 
+@pytest.mark.parametrize("names", [60, 800])
+async def test_names_whose_name_servers_are_silent_hold_up_no_other_entry_and_no_proven_host(
+    store: Store, names: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As long as the look-ups of those names last, and they end only when the test does. Look-ups of others have threads."""
+    real, end, asked = socket.getaddrinfo, threading.Event(), set[str]()
+
+    def getaddrinfo(host: str, port: int, *args: Any, **more: Any) -> Any:
+        if not host.endswith(".slow.example"):
+            return real("127.0.0.1", port, *args, **more)
+        asked.add(host)
+        end.wait(60)
+        raise socket.gaierror(-3, "Temporary failure in name resolution")
+
+    monkeypatch.setattr("socket.getaddrinfo", getaddrinfo)
+    hosts = Hosts(["*.slow.example", "localhost", "127.0.0.0/8"])
+    posts = HTTPPoster(hosts, ["whsec_c2VjcmV0c2VjcmV0c2VjcmV0c2VjcmV0"], clock=SystemClock())
+    with listening() as receiver:
+        port = receiver.url.split(":")[2].split("/")[0]
+        sent = notifier(store, await scheduler(store), posts, hosts=hosts)
+        try:
+            async with running(sent):
+                await store.submit([draft(1, reply_to=f"http://localhost:{port}/")])
+                await eventually(lambda: len(receiver.got) == 1, "localhost is proven")
+                await store.submit(
+                    [draft(100 + n, reply_to=f"https://h{n}.slow.example/") for n in range(names)]
+                )
+                await eventually(lambda: len(asked) >= PER_ENTRY, "the share of the entry is full")
+                await store.submit([draft(2, reply_to=f"http://localhost:{port}/")])
+                await eventually(lambda: len(receiver.got) == 2, "a proven host")
+                await store.submit([draft(3, reply_to=f"http://127.0.0.1:{port}/")])
+                await eventually(lambda: len(receiver.got) == 3, "a new host of another entry")
+                assert len(asked) <= SHARE
+                assert sum(host.endswith(".slow.example") for host in sent._posts.values()) == PER_ENTRY
+                found = asyncio.get_running_loop().run_in_executor(None, lambda: "at once")
+                assert await found == "at once", "the event loop's own threads are free"
+        finally:
+            end.set()
+
+
+async def test_new_hosts_of_many_entries_leave_room_for_proven_ones(store: Store) -> None:
+    hung = {f"h{n}.e{of}.example": asyncio.Event() for n in range(20) for of in range(3)}
+    node, shop = await scheduler(store), Receivers(hung=hung)
+    await submit(store, [1])
+    sends = notifier(
+        store, node, shop, hosts=Hosts([*(f"*.e{of}.example" for of in range(3)), "shop.example"])
+    )
+    async with running(sends):
+        await eventually(lambda: len(shop.got) == 1, "it is proven")
+        for n, host in enumerate(hung):
+            await submit(store, [10 + n], host)
+        await eventually(lambda: shop.under_way == ON_PROBATION, "the share of new hosts is full")
+        await submit(store, range(100, 120))
+        await eventually(lambda: len(shop.got) == 21, "the proven one")
+        assert shop.under_way == ON_PROBATION
+        for event in hung.values():
+            event.set()
+        await told(store)
+
+
+def test_of_a_million_hosts_only_some_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("makegood.notifier.MOST_KNOWN", 10)
+    sends = Notifier(None, Receivers(), HOSTS, clock=SystemClock(), rng=random.Random(1))  # type: ignore[arg-type]  # no store is needed
+    for n in range(100):
+        sends._answered(f"h{n}.example", taken=True)
+        assert not sends._on_probation(f"h{n}.example")
+    assert len(sends._fails) == 10
+    assert sends._on_probation("h0.example"), "it counts as new"
+
+
 async def test_who_wants_nothing_more_is_given_up_at_once(store: Store) -> None:
     node, shop = await scheduler(store), Receivers(gone={"gone.example"})
     await submit(store, [1], "gone.example")
@@ -269,6 +343,22 @@ async def test_a_node_refuses_what_it_would_not_send_to(store: Store) -> None:
         await Node(app, store, options=Options(webhook_hosts="shop.example")).start()
 
 
+async def test_a_process_warns_when_it_starts_with_one_secret_for_several_receivers(
+    store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    one, two = (f"whsec_{name * 32}" for name in "ab")
+    several = Options(webhook_hosts="a.example c.example", webhook_secret=one, poll=None)
+    async with Node(None, store, roles=("scheduler",), options=several):
+        assert "one secret signs what is posted to a.example, c.example" in caplog.text
+    caplog.clear()
+    each = Options(
+        webhook_hosts="a.example c.example", webhook_secret=one, webhook_secrets={"c.example": two}, poll=None
+    )
+    async with Node(None, store, roles=("scheduler",), options=each):
+        assert "one secret" not in caplog.text
+    assert one not in caplog.text
+
+
 def test_the_settings_are_checked_when_they_are_made() -> None:
     with pytest.raises(ConfigError, match="webhook_tries"):
         Options(webhook_tries=0)
@@ -276,3 +366,44 @@ def test_the_settings_are_checked_when_they_are_made() -> None:
         Options(webhook_secret="whsec_c2VjcmV0c2VjcmV0c2VjcmV0c2VjcmV0")
     )
     assert mg.Options(webhook_timeout="3s").number("webhook_timeout") == 3
+
+
+@pytest.mark.parametrize(
+    ("sql", "said"),
+    [
+        ("update {listener} set url = 'gopher://shop.example/x' where task = 1", "is no URL"),
+        ("update {listener} set url = 'http://[' where task = 1", "is no URL"),
+        ("update {listener} set url = '', host = '' where task = 1", "is no URL"),
+        ("update {notice} set body = ? where task = 1", "does not read"),
+    ],
+)
+async def test_a_listener_or_a_notice_that_does_not_read_is_given_up_and_the_others_are_told(
+    store: Store, world: World, sql: str, said: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The notifier of every process ended of such an address."""
+    receivers = Receivers()
+    await submit(store, [1, 2])
+    async with world.raw() as raw:
+        await raw.run(sql, *([b"\xff"] if "?" in sql else []))
+    made = notifier(store, await scheduler(store), receivers)
+    async with running(made) as _:
+
+        async def given_up() -> bool:
+            return any(alert.kind == "dead_letter" for alert in await store.alerts())
+
+        await until(given_up, "the alert")
+        await until_sent(receivers)
+    (alert,) = await store.alerts()
+    assert (alert.kind, alert.task) == ("dead_letter", 1)
+    assert said in alert.text
+    assert [view.task for view in await store.listeners(dead=True)] == [1]
+    assert "is not among webhook_hosts here" not in caplog.text, "it waits for no other process"
+
+
+async def until_sent(receivers: Receivers) -> None:
+    """Wait until something has arrived."""
+
+    async def arrived() -> bool:
+        return bool(receivers.got)
+
+    await until(arrived, "the other notice")

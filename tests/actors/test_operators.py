@@ -2,13 +2,14 @@
 
 import asyncio
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import msgspec
 import pytest
 
 import makegood as mg
 from makegood.blocking import BlockingOperators
-from makegood.messages import Alert
+from makegood.messages import Act, Alert, Message
 from makegood.node import Node
 from makegood.operators import AT_ONCE, Acted, Operators
 from makegood.store.protocol import Store
@@ -17,6 +18,7 @@ from makegood.workflow import Workflow
 from tests.actors.conftest import QUIET
 from tests.conformance.builders import draft
 from tests.conformance.worlds import World
+from tests.waiting import moment
 
 
 def shop() -> tuple[mg.App, Workflow[[str], str]]:
@@ -73,7 +75,7 @@ async def test_a_limit_and_what_is_refused_for_one_alone(store: Store) -> None:
         assert [(acted.task, acted.verdict) for acted in first] == [(tasks[2].id, "refused")]
         again = await client.resubmit_all(Filter(states=("processed", "undone")))
         assert [acted.verdict for acted in again] == ["refused", "applied", "refused"]
-        assert "only one in error or undone" in again[0].reason
+        assert "only one in error or undone" in again[0].outcome
 
 
 async def test_without_a_scheduler_they_wait_and_are_decided_later(store: Store) -> None:
@@ -177,3 +179,45 @@ def test_the_same_from_blocking_code(tmp_path: Path) -> None:
         with pytest.raises(mg.AlertNotFoundError):
             client.acknowledge(1)
     assert issubclass(mg.Client, Operators)
+
+
+async def test_a_task_that_was_settled_to_its_end_shows_no_cause(store: Store) -> None:
+    app = mg.App("shop")
+    desk = app.agent("desk")
+
+    @desk.action(complete_within="20s", undo=mg.NOTHING)
+    def charge(order: str) -> str:
+        raise mg.Permanent("the card has expired")
+
+    @app.workflow(on_failure="hold")
+    def sell(order: str) -> str:
+        return charge(order)
+
+    async with Node(app, store, roles=("scheduler", "agent"), options=QUIET) as node:
+        task = await node.client.submit(sell, "a")
+        assert (await task.wait("30s")).cause == "charge: the card has expired"
+        await task.settle("charge", value="paid in cash", why="I took it")
+        assert await task.result("30s") == "paid in cash"
+        view = (await task.status()).task
+        assert (view.state, view.cause) == ("processed", "")
+
+
+async def test_the_database_says_under_which_login_an_operator_acted(store: Store, world: World) -> None:
+    """Beside ``who``, which the operator types: in the audit and in the task's history. What the message claims itself is ignored."""
+    login = urlsplit(world.url).username if world.dialect == "postgres" else None  # type: ignore[attr-defined]
+    app, flow = shop()
+    async with Node(app, store, roles=("scheduler", "agent"), options=QUIET) as node:
+        task = await node.client.submit(flow, "bad")
+        await task.wait("30s")
+        forged = Message("resubmit", act=Act("act-1", "ceo@bank", "trust me", "ceo"))
+        await store.post(task.number, forged)
+        async with asyncio.timeout(30):
+            while not (found := await node.client.audit(task.id)):
+                await moment()
+        assert [(entry.who, entry.db_user) for entry in found] == [("ceo@bank", login)]
+        notes = [event.note async for event in task.events(follow=False) if "resubmit" in event.note]
+        assert [f"[database user {login}]" in note for note in notes] == [login is not None]
+        await store.alert([Alert("no_leader", text="nobody leads")])
+        alerts = await store.alerts()
+        await store.acknowledge([alert.id for alert in alerts], Act("act-2", "ann", "seen", "ceo"))
+        assert {entry.db_user for entry in await store.audit()} == {login}

@@ -86,10 +86,13 @@ def carry(source: Source, runner: asyncio.Runner) -> Iterator[Carry]:
     opened: list[Outbox] = []
 
     def make(
-        store: Any, most: int = 1000, around: Callable[[Outbox], Outbox] = lambda outbox: outbox
+        store: Any,
+        most: int = 1000,
+        around: Callable[[Outbox], Outbox] = lambda outbox: outbox,
+        most_bytes: int = 1 << 30,
     ) -> Relay:
         opened.append(open_outbox(source.url))
-        return Relay(store, around(opened[-1]), most=most, rng=random.Random(1))
+        return Relay(store, around(opened[-1]), most=most, most_bytes=most_bytes, rng=random.Random(1))
 
     yield make
     for outbox in opened:
@@ -162,6 +165,7 @@ class Dying:
 class _Deadly:
     def __init__(self, taking: Taking) -> None:
         self.entries = taking.entries
+        self.more = taking.more
 
     async def settle(self, done: Sequence[int], refused: Sequence[tuple[int, str]]) -> None:
         raise mg.StoreUnavailableError("gone")
@@ -217,18 +221,20 @@ async def test_what_no_queue_can_take_is_set_aside_with_an_alert_and_goes_on_whe
         ("reply", "1", "orders", "mailto:ann"),
         ("large", f'"{"x" * (1 << 20)}"', "orders", None),
         ("", "1", "orders", None),
+        ("deep", "[" * 2000 + "]" * 2000, "orders", None),
     ]
     for key, payload, queue, reply_to in bad:
         await source.put(key, payload, queue, reply_to)
     await source.put("good")
     carrier = carry(store)
-    assert await carrier.turn() == 6
+    assert await carrier.turn() == 7
     assert await carrier.turn() == 0
     assert await waiting(store) == ["good"]
     assert await source.keys() == [one[0] for one in bad]
     alerts = {alert.step.rpartition("/")[2]: alert for alert in await store.alerts()}
     assert {alert.kind for alert in alerts.values()} == {"dead_letter"}
     assert "is no JSON" in alerts["json"].text
+    assert "nested too deeply" in alerts["deep"].text
     assert "secret" not in alerts["json"].text
     await source.run("update makegood_outbox set payload = '2', error = null where key = 'json'")
     await source.run("update makegood_outbox set queue = 'orders', error = null where key = 'queue'")
@@ -340,3 +346,37 @@ async def test_a_missing_table_in_postgres_names_the_statement(databases: Any) -
     with pytest.raises(mg.ConfigError, match="--ddl"):
         await open_outbox(url).open()
     await databases.drop(url)
+
+
+async def test_large_entries_go_in_portions_and_none_is_left(
+    store: Store, source: Source, carry: Carry
+) -> None:
+    """A batch of them is not read at once; whether there are more is known, so that the relay does not rest in between."""
+    for n in range(6):
+        await source.put(f"o-{n}", '"' + "x" * 1_000_000 + '"')
+    outbox = open_outbox(source.url)
+    try:
+        async with outbox.take(200, ()) as taking:
+            assert [entry.key for entry in taking.entries] == [f"o-{n}" for n in range(5)]
+            assert taking.more
+    finally:
+        await outbox.close()
+    carrier = carry(store)
+    assert [await carrier.turn() for _ in range(3)] == [5, 1, 0]
+    assert await waiting(store) == [f"o-{n}" for n in range(6)]
+
+
+async def test_a_queue_is_given_as_many_bytes_as_it_has_room_for(
+    store: Store, source: Source, carry: Carry
+) -> None:
+    for n in range(4):
+        await source.put(f"o-{n}", '"' + "x" * 398 + '"')
+    await source.put("other", "1", queue="others")
+    carrier = carry(store, most_bytes=1000)
+    await carrier.turn()
+    assert await source.keys() == ["o-2", "o-3"]
+    assert await waiting(store, "others") == ["other"]
+    await take_all(store)
+    carrier._full.clear()
+    await carrier.turn()
+    assert await source.keys() == []

@@ -1,8 +1,10 @@
 """Every alert is seen: as a row, as a line in a log, and by webhook; once each while its cause stands."""
 
+import asyncio
 import logging
 import random
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import get_args
 
 import pytest
@@ -16,17 +18,17 @@ from makegood.signing import verified
 from makegood.store.mail import Outgoing, Returned
 from makegood.store.notices import Sending
 from makegood.store.protocol import Store
-from makegood.store.records import AlertView
+from makegood.store.records import AgentInfo, AlertView
 from makegood.supervisor import LEASE, Supervisor
-from makegood.telling import LeaderWatch, Teller
+from makegood.telling import AT_ONCE, LeaderWatch, Teller
 from makegood.webhook import Webhook
 from tests.actors.conftest import QUIET
 from tests.actors.receiver import listening
 from tests.actors.test_supervisor import CALM, supervisor, term_of
 from tests.clocks import HandClock
-from tests.conformance.builders import draft, hand, running, to_state
+from tests.conformance.builders import PAYMENTS, draft, hand, info, running, term, to_state
 from tests.conformance.worlds import World, eventually
-from tests.waiting import until
+from tests.waiting import moment, until
 
 SECRET = "whsec_c2VjcmV0c2VjcmV0c2VjcmV0c2VjcmV0"
 
@@ -173,6 +175,16 @@ async def break_down(store: Store, _world: World) -> None:
         await until(stands)
 
 
+async def last(store: Store, world: World) -> None:
+    """Let a service fail until its circuit has been open for long, with a task that waits for it."""
+    await running(store, 1)
+    shut = AgentInfo(PAYMENTS, 1, circuit="open")
+    await store.register(info("p", ("agent",), 3600.0, agents=(shut,)))
+    await store.alert([Alert("circuit_open", step=PAYMENTS)])
+    await world.elapse(301)
+    await store.starved(await term(store), 3600.0, 10, 300.0)
+
+
 async def mislay(store: Store, _world: World) -> None:
     """Let messages die that nobody could handle, by his own word and by his silence, and a notice that nobody took."""
     await store.send_messages([Outgoing(queue="orders", id=id_, body=b"1") for id_ in ("said", "silent")], 10)
@@ -202,6 +214,7 @@ PROVOKED: dict[str, tuple[Callable[[Store, World], Awaitable[None]], list[str]]]
     "guilty": (unreadable, ["guilty"]),
     "no leader": (leaderless, ["no_leader"]),
     "circuit": (break_down, ["circuit_open"]),
+    "outage": (last, ["circuit_open", "outage"]),
     "dead letters": (mislay, ["dead_letter"] * 3),
     "generation": (restore, ["generation"]),
 }
@@ -278,6 +291,68 @@ async def test_a_message_of_a_process_that_died_over_it_is_sent_by_another(
         await teller(other, receiver.url).once()
         assert receiver.got == []
         await world.elapse(61)
+        await teller(other, receiver.url).once()
+    assert len(receiver.got) == 1
+
+
+class Stuck:
+    """A receiver that takes hold of whatever is posted to it, and never lets go."""
+
+    def __init__(self) -> None:
+        self.under_way = 0
+
+    async def post(self, message_id: str, body: bytes, *, kind: str) -> None:
+        """Wait without end."""
+        self.under_way += 1
+        await asyncio.Event().wait()
+
+
+async def test_the_log_does_not_wait_for_a_receiver_that_hangs(
+    store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whatever comes of the sending: every alert is in the log, also those that came later, and at most so many are being sent."""
+    hangs = Stuck()
+    telling = asyncio.create_task(Teller(store, hangs, pause=0.01, rng=random.Random(1)).run())
+    with caplog.at_level(logging.INFO, "makegood.alerts"):
+        for n in range(8):
+            await store.alert([Alert("circuit_open", step=f"shop/{n}", text=f"number {n}")])
+            await eventually(lambda n=n: f"number {n}" in caplog.text, "the line in the log")
+        await eventually(lambda: hangs.under_way, "it is being sent")
+    assert hangs.under_way <= AT_ONCE
+    telling.cancel()
+    await asyncio.gather(telling, return_exceptions=True)
+
+
+@pytest.mark.parametrize("tls", [False, True])
+async def test_a_receiver_that_drips_is_left_in_time_and_others_alerts_are_sent_again(
+    store: Store, other: Store, world: World, tls: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its connection is closed; with a real server, which answers a byte now and then. Then another process, whose receiver is well."""
+    gone = asyncio.Event()
+
+    async def drip(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"\x16\x03\x03\x40\x00\x02" if tls else b"HTTP/1.1 200 OK\r\nX-A: ")
+        with suppress(ConnectionError):
+            while True:
+                writer.write(b"a")
+                await writer.drain()
+                await moment()
+        gone.set()
+        writer.close()
+
+    server = await asyncio.start_server(drip, "127.0.0.1", 0)
+    url = f"http{'s' if tls else ''}://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
+    await store.alert([Alert("no_leader", text="nobody leads")])
+    dripping = Webhook(url, [SECRET], clock=SystemClock(), timeout=0.3)
+    await Teller(store, dripping, pause=1.0, rng=random.Random(1)).once()
+    async with asyncio.timeout(20):
+        await gone.wait()
+    server.close()
+    assert "did not answer within 0.3 s" in caplog.text
+    (alert,) = await store.alerts()
+    assert (alert.logged, alert.told, alert.tries) == (1, 0, 1)
+    with listening() as receiver:
+        await world.elapse(12)
         await teller(other, receiver.url).once()
     assert len(receiver.got) == 1
 

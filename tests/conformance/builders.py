@@ -15,7 +15,18 @@ from makegood.messages import Message, Request
 from makegood.policy import Policy
 from makegood.states import TaskState
 from makegood.store.protocol import Store
-from makegood.store.records import AgentInfo, Batch, Claim, Committed, Draft, Grant, Loaded, NodeInfo, Offer
+from makegood.store.records import (
+    NO_LIMIT,
+    AgentInfo,
+    Batch,
+    Claim,
+    Committed,
+    Draft,
+    Grant,
+    Loaded,
+    NodeInfo,
+    Offer,
+)
 from makegood.task import Doing, Held, Step, StepPlan, Task, Template
 
 ARGS = b'{"order":{"id":"o-1","cents":1299}}'
@@ -185,9 +196,10 @@ class Hand:
         at_rest: Sequence[int] = (),
         decisions: Sequence[Decision] = (),
         local: bool = False,
+        room: int = NO_LIMIT,
     ) -> list[int]:
         """Claim tasks and write what ``make`` decides; returns their ids in the order in which they came."""
-        batch = Batch(self.node, decisions, claim=Claim(limit, tuple(at_rest)))
+        batch = Batch(self.node, decisions, claim=Claim(limit, tuple(at_rest), room))
 
         def decide(loaded: Sequence[Loaded]) -> list[tuple[Held, Decision]]:
             self.seen = list(loaded)

@@ -207,7 +207,7 @@ async def test_an_alert_is_acknowledged_by_the_first_with_an_audit(store: Store,
     assert (entry.kind, entry.task, entry.who, entry.why) == (
         "acknowledge", 1, views[0].acked_by, views[0].acked_why,
     )  # fmt: skip
-    assert str(alert.id) in entry.reason
+    assert str(alert.id) in entry.outcome
 
 
 async def test_what_is_acknowledged_and_still_stands_is_not_raised_again(store: Store) -> None:
@@ -293,7 +293,7 @@ async def test_the_audit_says_who_did_what_when_and_why(store: Store, world: Wor
     assert (first.act, first.task, first.kind, first.who, first.why) == (
         "a-1", 1, "cancel", "ann", "customer called",
     )  # fmt: skip
-    assert (first.verdict, first.reason, first.state, first.change) == (
+    assert (first.verdict, first.outcome, first.state, first.change) == (
         "refused", "because", "undoing", b'{"step":null}',
     )  # fmt: skip
     assert [entry.task for entry in await store.audit(task=2)] == [2]

@@ -3,6 +3,7 @@
 import asyncio
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -200,14 +201,14 @@ async def test_what_is_not_acknowledged_comes_again_after_its_lease(
     store: Store, other: Store, world: World
 ) -> None:
     await send(store, "1")
-    first = await take(store, lease=10.0)
-    await world.elapse(9)
+    first = await take(store, lease=100.0)
+    await world.elapse(60)
     assert await take(other) == []
-    assert await store.hold_messages(receipts(first), 10.0) == [True]
-    await world.elapse(9)
+    assert await store.hold_messages(receipts(first), 100.0) == [True]
+    await world.elapse(60)
     assert await take(other) == []
-    await world.elapse(2)
-    second = await take(other, lease=10.0)
+    await world.elapse(50)
+    second = await take(other, lease=100.0)
     assert [(m.id, m.tries) for m in second] == [("1", 2)]
     assert await store.acknowledge_messages(receipts(first)) == [False]
     assert await store.hold_messages(receipts(first), 10.0) == [False]
@@ -280,11 +281,65 @@ async def test_of_receivers_at_once_none_has_a_message_whose_earlier_one_another
     assert {f"{task}/1" for task in range(30)} <= set(given)
 
 
-async def test_a_dead_message_of_a_task_does_not_hold_up_those_behind_it(store: Store) -> None:
+async def test_those_of_a_task_wait_behind_a_dead_one_until_it_is_replayed_or_dropped(store: Store) -> None:
+    """Also those that are sent later, and those of one task only; a message of no task holds up nobody."""
+    await send(store, "a1", "a2", task=1)
+    await send(store, "b1", "b2", task=2)
+    await send(store, "x1", "x2")
+    await send(store, "a2", queue="other", task=1)
+    first = {m.id: m for m in await take(store)}
+    dead = [Returned((first[n].seq, 1), error="bad", dead=True) for n in ("a1", "b1", "x1")]
+    await store.return_messages(dead)
+    rest = [Returned((first[n].seq, 1)) for n in ("a2", "b2", "x2")]
+    await store.return_messages(rest)
+    await send(store, "a3", task=1)
+    await send(store, "c1", task=3)
+    assert sorted(names(await take(store))) == ["c1", "x2"]
+    assert names(await take(store, queue="other")) == ["a2"], "each queue has an order of its own"
+    assert await take(store) == []
+    texts = {alert.step: alert.text for alert in await store.alerts()}
+    assert "later notices of task" in texts["orders/a1"]
+    assert "later notices" not in texts["orders/x1"]
+    assert await store.replay_messages("orders", ACT, ["a1"]) == ["a1"]
+    assert await store.drop_messages("orders", ACT, ["b1"]) == ["b1"]
+    came: list[str] = []
+    while got := await take(store, 1):
+        came += names(got)
+        await store.acknowledge_messages(receipts(got))
+    assert [name for name in came if name.startswith("a")] == ["a1", "a2", "a3"]
+    assert "b2" in came
+
+
+async def test_the_one_after_one_that_kills_its_receivers_waits_too(store: Store, world: World) -> None:
+    """It would be handed out in the very statement that puts the other to the dead letters. Both are worn, and die in turn."""
+    await send(store, "a1", "a2", "a3", task=1)
+    await send(store, "b1", task=2)
+    for _ in range(3):
+        assert names(await take(store, lease=1.0, threshold=3)) == ["a1", "a2", "a3", "b1"]
+        await world.elapse(2)
+    await send(store, "a4", task=1)
+    handed = await store.receive_messages("orders", "me", 10, 1.0, 3)
+    assert (handed.messages, handed.dead) == ([], 2)
+    assert sorted(view.message.id for view in await store.messages("orders", dead=True)) == ["a1", "b1"]
+    assert await store.drop_messages("orders", ACT, ["a1"]) == ["a1"]
+    handed = await store.receive_messages("orders", "me", 10, 1.0, 3)
+    assert (handed.messages, handed.dead) == ([], 1)
+    assert sorted(await store.drop_messages("orders", ACT)) == ["a2", "b1"]
+    assert names(await take(store)) == ["a3", "a4"]
+
+
+async def test_receivers_are_rung_when_a_dead_one_is_dropped(store: Store, other: Store) -> None:
+    """What waited behind it can be received then."""
     await send(store, "a1", "a2", task=1)
     (first,) = await take(store, 1)
     await store.return_messages([Returned((first.seq, 1), dead=True)])
-    assert names(await take(store)) == ["a2"]
+    rung = asyncio.Event()
+    stop = other.subscribe("queue:orders", rung.set)
+    await store.drop_messages("orders", ACT)
+    async with asyncio.timeout(20):
+        await rung.wait()
+    stop()
+    assert names(await take(other)) == ["a2"]
 
 
 async def test_an_unread_message_expires(store: Store, world: World) -> None:
@@ -429,7 +484,7 @@ async def test_messages_that_wait_and_nobody_has_are_dropped_with_a_row_in_the_a
     assert [v.message.id for v in await store.messages(None)] == ["taken", "1"]
     assert [v.message.id for v in await store.messages(None, dead=True)] == ["dead"]
     assert len(await store.alerts(ended=False)) == 1
-    found = [(v.kind, v.who, v.why, v.reason) for v in await store.audit()]
+    found = [(v.kind, v.who, v.why, v.outcome) for v in await store.audit()]
     assert sorted(found) == [
         ("drop_message", "ann", "mended", f"message {one} of queue orders")
         for one in ("1", "delayed", "given back", "late")
@@ -444,11 +499,31 @@ async def test_whoever_replays_or_drops_a_dead_letter_stands_in_the_audit(store:
     await store.drop_messages("orders", Act("b", "bob", "a test order"))
     await store.drop_messages("orders", Act("c", "bob", "again"))
     assert sorted(
-        (v.kind, v.task, v.who, v.why, v.verdict, v.reason, v.state) for v in await store.audit()
+        (v.kind, v.task, v.who, v.why, v.verdict, v.outcome, v.state) for v in await store.audit()
     ) == [
         ("drop_message", None, "bob", "a test order", "applied", "message 2 of queue orders", "dropped"),
         ("replay_message", None, "ann", "mended", "applied", "message 1 of queue orders", "replayed"),
     ]
+
+
+async def test_a_dead_letter_is_replayed_with_a_corrected_value(store: Store) -> None:
+    """The audit keeps who and why, what it was and what it is."""
+    await send(store, "1", "2", body=b'{"cents":-1}')
+    await store.return_messages([Returned(r, error="bad", dead=True) for r in receipts(await take(store))])
+    act = Act("a", "ann", "mended")
+    assert await store.replay_messages("orders", act, ["1"], body=b'{"cents":1}') == ["1"]
+    assert await store.replay_messages("orders", act, ["nobody"], body=b"5") == []
+    (again,) = await take(store)
+    assert (again.id, again.body, again.tries) == ("1", b'{"cents":1}', 1)
+    (entry,) = await store.audit()
+    assert (entry.who, entry.why, entry.outcome) == (
+        "ann", "mended", "message 1 of queue orders, with another value",
+    )  # fmt: skip
+    assert msgspec.json.decode(entry.change or b"") == {
+        "message": "1", "was": {"cents": -1}, "now": {"cents": 1},
+    }  # fmt: skip
+    (left,) = await store.messages("orders", dead=True)
+    assert left.message.body == b'{"cents":-1}'
 
 
 async def test_an_alert_that_was_acknowledged_does_not_hinder_a_replay(store: Store) -> None:
@@ -493,3 +568,99 @@ async def test_receiving_from_an_empty_queue_writes_nothing(counted: Store, coun
     await counts.reset()
     assert await take(counted) == []
     assert await counts.commits() == 0
+
+
+# Limits in bytes
+
+
+def big(id_: str, size: int, queue: str = "orders", **more: Any) -> Outgoing:
+    """Return a message with a value of so many bytes."""
+    return out(id_, queue, b'"' + b"x" * (size - 2) + b'"', **more)
+
+
+async def test_a_queue_with_too_many_bytes_takes_nothing_of_what_was_to_be_sent(store: Store) -> None:
+    await store.send_messages([big("1", 400), big("2", 300)], MOST, 1000)
+    with pytest.raises(
+        QueueFullError,
+        match=r"queue orders has room for 1 of 2 messages: 2 messages of 700 B wait in it, and its limit is 1000 B.*MAKEGOOD_QUEUE_BYTES",
+    ) as caught:
+        await store.send_messages([big("3", 300), big("4", 1), big("5", 400, "other")], MOST, 1000)
+    assert (caught.value.queue, caught.value.limit, caught.value.room) == ("orders", 1000, 1)
+    assert caught.value.unit == "bytes"
+    await store.send_messages([big("3", 300), big("1", 400)], MOST, 1000)  # a known one adds nothing
+    with pytest.raises(
+        QueueFullError, match="is full: 3 messages of 1000 B wait in it, the next one has 2 B"
+    ):
+        await store.send_messages([out("4", body=b"11")], MOST, 1000)
+    await store.send_messages([big("4", 900, "other")], MOST, 1000)
+    assert names(await take(store)) == ["1", "2", "3"]
+    with pytest.raises(QueueFullError, match="is full"):  # those that are taken may come back
+        await store.send_messages([out("4", body=b"1")], MOST, 1000)
+
+
+async def test_both_limits_hold_and_the_error_says_which(store: Store) -> None:
+    await store.send_messages([out("1", body=b"1")], 2, 100)
+    with pytest.raises(QueueFullError, match="MAKEGOOD_QUEUE_LIMIT") as caught:
+        await store.send_messages([out("2", body=b"1"), out("3", body=b"1")], 2, 100)
+    assert (caught.value.unit, caught.value.limit, caught.value.room) == ("messages", 2, 1)
+    with pytest.raises(QueueFullError, match="MAKEGOOD_QUEUE_BYTES"):
+        await store.send_messages([big("2", 100)], 2, 100)
+
+
+async def test_an_empty_queue_takes_one_message_of_any_size(store: Store) -> None:
+    """Otherwise it could never be sent."""
+    await store.send_messages([big("1", 5000)], MOST, 1000)
+    with pytest.raises(QueueFullError, match=r"1 messages of 4\.9 KiB wait in it"):
+        await store.send_messages([out("2", body=b"1")], MOST, 1000)
+    await store.acknowledge_messages(receipts(await take(store)))
+    with pytest.raises(
+        QueueFullError, match="has room for 1 of 2 messages: no message waits in it"
+    ) as caught:
+        await store.send_messages([big("2", 5000), out("3", body=b"1")], MOST, 1000)
+    assert caught.value.room == 1
+    await store.send_messages([out("3", body=b"1"), big("4", 900)], MOST, 1000)
+
+
+async def test_bytes_that_have_expired_or_were_sent_by_another_process_count_as_they_are(
+    store: Store, other: Store, world: World
+) -> None:
+    await store.send_messages([big("1", 900, expires=5.0)], MOST, 1000)
+    with pytest.raises(QueueFullError):
+        await other.send_messages([big("2", 200)], MOST, 1000)
+    await world.elapse(6)
+    await other.send_messages([big("2", 200)], MOST, 1000)
+    with pytest.raises(QueueFullError):
+        await store.send_messages([big("3", 900)], MOST, 1000)
+
+
+async def test_a_queue_with_too_many_bytes_that_nobody_reads_keeps_the_latest_notices(store: Store) -> None:
+    for n in range(6):
+        await store.send_messages([big(f"n{n}", 100, task=1)], MOST)
+    await store.send_messages([big("sent", 100)], MOST)
+    await store.send_messages([big("other", 9000, "elsewhere", task=2)], MOST)
+    (held,) = await take(store, 1)
+    assert held.id == "n0"
+    assert await store.shorten_queues(MOST, 2, 350) == 2, "at most so many at once"
+    assert await store.shorten_queues(MOST, 9, 350) == 2
+    assert await store.shorten_queues(MOST, 9, 350) == 0
+    waiting = [view.message.id for view in await store.messages("orders")]
+    assert sorted(waiting) == ["n0", "n5", "sent"]
+    assert [view.message.id for view in await store.messages("elsewhere")] == ["other"], (
+        "one alone may be large"
+    )
+    (alert,) = await store.alerts()
+    assert "messages of more than 350 B wait in queue orders: its oldest notices are dropped" in alert.text
+    assert "MAKEGOOD_QUEUE_BYTES" in alert.text
+
+
+async def test_queues_are_shown_with_their_bytes(store: Store) -> None:
+    await store.send_messages(
+        [big("1", 100), big("2", 50, delay=60.0), big("3", 25), big("4", 7, "dead")], MOST
+    )
+    assert [view.bytes for view in await store.queues()] == [7, 175]
+    (first,) = await take(store, 1)
+    (dead,) = await take(store, 1, queue="dead")
+    await store.return_messages([Returned((dead.seq, dead.tries), dead=True)])
+    assert [(view.queue, view.bytes) for view in await store.queues()] == [("dead", 0), ("orders", 175)]
+    await store.acknowledge_messages(receipts([first]))
+    assert [view.bytes for view in await store.queues()] == [0, 75]

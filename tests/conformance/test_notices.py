@@ -328,13 +328,13 @@ async def test_whoever_retries_or_drops_notices_stands_in_the_audit_and_their_al
     ]
     where = "notices to https://shop.example"
     (dropped,), (retried,) = await store.audit(task=2), await store.audit(task=1)
-    assert (dropped.kind, dropped.who, dropped.why, dropped.reason) == (
+    assert (dropped.kind, dropped.who, dropped.why, dropped.outcome) == (
         "drop_notices",
         "bob",
         "nobody listens",
         where,
     )
-    assert (retried.kind, retried.who, retried.why, retried.reason) == (
+    assert (retried.kind, retried.who, retried.why, retried.outcome) == (
         "retry_notices",
         "ann",
         "it is back",

@@ -1,7 +1,9 @@
 """SQLite only: what the database does when it fails, put in from outside through the connections."""
 
 import asyncio
+import gc
 import sqlite3
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -266,3 +268,30 @@ async def test_a_request_that_cannot_be_read_puts_its_task_to_error_and_the_othe
     assert [r.task for r in await store.take(await agent(store), [offer()])] == [2]
     assert [t.id for t in await store.find(Filter(states=("error",)))] == [1]
     await store.close()
+
+
+async def test_what_waited_for_the_lock_is_not_kept_until_the_garbage_collector_comes(tmp_path: Path) -> None:
+    """What a Scheduler writes may have megabytes, and so little else happens then that the collector hardly ever runs."""
+    faults = Faults()
+
+    class Written:
+        def __init__(self) -> None:
+            self.value = b"x"
+
+        def __call__(self, tx: Any) -> bytes:
+            return self.value
+
+    gc.collect()
+    gc.disable()
+    try:
+        async with opened(tmp_path, faults.connect) as store:
+            act = Written()
+            gone = weakref.ref(act)
+            faults.arm("begin immediate", failure(sqlite3.SQLITE_BUSY, "database is locked"), times=2)
+            assert await store._write(act) == b"x"
+            assert not faults.armed["begin immediate"]
+            del act
+            await store._write(lambda _: None)  # the thread has let go of the one before
+            assert gone() is None
+    finally:
+        gc.enable()

@@ -37,7 +37,7 @@ def test_alerts_end_with_their_cause(open_shop: Shop) -> None:
     task = submit(open_shop, "stuck")
     assert len(open_shop.json("alerts", "--task", task)) == 2
     open_shop.done(
-        "task", "settle", task, "--step", "reserve", "--undone", "--reason", "by hand", "--who", "ann"
+        "task", "settle", task, "--step", "reserve", "--undone", "--why", "by hand", "--who", "ann"
     )
     assert open_shop.json("alerts", "--task", task) == []
     ended = open_shop.json("alerts", "--task", task, "--all")
@@ -78,6 +78,14 @@ def test_a_test_alert_goes_all_ways(shop: Shop) -> None:
     assert "webhook-signature" in receiver.got[-1][0]
     assert " test: a test alert" in err
     assert shop.call("alerts", "--test", "--ack", "1").exit_code == 2
+    assert shop.call("alerts", "--test", "--why", "x").exit_code == 2
+    assert shop.call("alerts", "--who", "olga").exit_code == 2
+
+
+def test_a_test_alert_says_who_asked_for_it(shop: Shop) -> None:
+    shop.call("alerts", "--test", "--who", "olga", "--timeout", "1s")
+    (alert,) = shop.json("alerts")
+    assert "by olga: nothing is wrong" in alert["text"]
 
 
 def test_a_webhook_that_nobody_is_set_to_call_is_noticed(shop: Shop) -> None:

@@ -56,7 +56,7 @@ def test_yes_does_it_with_a_line_for_each(open_shop: Shop) -> None:
         "2",
         "--yes",
         "--wait",
-        "--reason",
+        "--why",
         "recall",
         "--who",
         "ann",
@@ -65,7 +65,7 @@ def test_yes_does_it_with_a_line_for_each(open_shop: Shop) -> None:
     lines = result.stdout.splitlines()
     assert [line.split()[0] for line in lines] == [undone, processed], "newest first"
     assert "nothing to do" in lines[0]
-    assert lines[1].endswith("then undone")
+    assert lines[1].endswith("undo applied: what was done is taken back (now undone)")
     assert "2 tasks: 1 applied, 1 noop" in result.stderr
     (entry,) = open_shop.json("audit", "--task", processed)
     assert (entry["kind"], entry["who"], entry["why"], entry["verdict"]) == (
@@ -84,6 +84,22 @@ def test_the_highest_of_the_codes_is_returned(open_shop: Shop) -> None:
     assert open_shop.call("task", "cancel", "--key", "nobody", "--yes").stderr.endswith(
         "0 tasks: nothing to do\n"
     )
+
+
+@pytest.mark.parametrize(
+    "act", [("undo", "--yes"), ("cancel", "--yes"), ("resubmit", "--dry-run"), ("undo", "--preview")]
+)
+def test_a_name_that_no_task_has_is_exit_3(shop: Shop, act: tuple[str, str]) -> None:
+    """A misspelt workflow does not pass in a script; a filter that just matches nothing does."""
+    orders(shop, 1)
+    kind, option = act
+    unknown = shop.call("task", kind, "--filter", "workflow=buyy", option)
+    assert (unknown.exit_code, unknown.stdout) == (3, "")
+    assert "no task in this store is of the workflow 'buyy'; did you mean 'buy'?" in unknown.stderr
+    assert shop.call("task", kind, "--app", "nobody", option).exit_code == 3
+    assert shop.call("task", kind, "--filter", "workflow=buy state=error", option).exit_code == 0
+    listed = shop.call("task", "list", "--workflow", "buyy")
+    assert (listed.exit_code, "did you mean 'buy'?" in listed.stderr) == (0, True)
 
 
 def test_without_a_scheduler_they_wait_and_that_is_exit_7(shop: Shop) -> None:
@@ -149,7 +165,7 @@ def test_a_step_is_given_other_arguments(open_shop: Shop) -> None:
         "charge",
         "--input",
         "@order.json",
-        "--reason",
+        "--why",
         "another card",
         "--wait",
     )

@@ -1,5 +1,7 @@
 """``makegood check``: declarations that are not whole, and waiting steps that new code could not run."""
 
+import re
+
 from makegood.cli.checks import needed
 from makegood.policy import Policy
 from makegood.states import StepState
@@ -36,7 +38,25 @@ def test_a_whole_app_has_nothing_to_tell(shop: Shop) -> None:
     found = shop.json("check", "kiosk:kiosk")
     assert found["agents"] == {"stock": ["reserve"], "till": ["charge", "print_receipt"]}
     assert (found["workflows"], found["problems"], found["stranded"], found["tasks"]) == (["buy"], [], [], 1)
-    assert "1 workflow; 1 open task" in shop.done("check", "kiosk:kiosk")
+    text = shop.done("check", "kiosk:kiosk")
+    assert "1 inbox, 1 workflow; 1 open task" in text
+
+
+def test_what_is_declared_is_listed_in_text_too(shop: Shop) -> None:
+    """Agents, actions with their undo, workflows, inboxes: a row each."""
+    rows = [re.split(r" {2,}", line.strip()) for line in shop.done("check", "kiosk:kiosk").splitlines()]
+    assert rows[1:-1] == [
+        ["agent", "stock", "10 at once"],
+        ["action", "stock.reserve", "5s; undo release"],
+        ["agent", "till", "5 at once"],
+        ["action", "till.charge", "2m; undo refund"],
+        ["action", "till.print_receipt", "5s; nothing to undo"],
+        ["workflow", "buy", "5m; on failure undo"],
+        ["inbox", "orders", "accept, 4 at once"],
+    ]
+    found = shop.json("check", "kiosk:kiosk")
+    assert found["inboxes"] == ["orders"]
+    assert (found["actions"][0]["action"], found["actions"][0]["undo"]) == ("reserve", "release")
 
 
 def test_without_a_named_store_only_the_declarations_are_checked(shop: Shop) -> None:

@@ -37,6 +37,7 @@ class Running:
     """An attempt that has time."""
 
     deadline = 1e12
+    again = 0
 
     async def extend(self, more: float) -> bool:
         raise AssertionError

@@ -56,7 +56,10 @@ def test_with_everything_running_it_says_who_leads(open_shop: Shop) -> None:
 def test_for_people_the_remedy_stands_below(shop: Shop) -> None:
     """A line per finding, what to do under it, and every setting with its origin."""
     said = shop.call(
-        "doctor", MAKEGOOD_EVERY="3s", MAKEGOOD_ALERT_SECRET="whsec_c2VjcmV0c2VjcmV0c2VjcmV0c2VjcmV0"
+        "doctor",
+        MAKEGOOD_EVERY="3s",
+        MAKEGOOD_ALERT_SECRET="whsec_c2VjcmV0c2VjcmV0c2VjcmV0c2VjcmV0",
+        MAKEGOOD_WEBHOOK_SECRETS="a.example=whsec_c2VjcmV0c2VjcmV0c2VjcmV0c2VjcmV0",
     ).stdout
     assert "warning  leader        nobody leads" in said
     assert "-> start one: `makegood supervisor`" in said
@@ -65,6 +68,7 @@ def test_for_people_the_remedy_stands_below(shop: Shop) -> None:
     assert rows["hold"] == ["10000", "default"]
     assert rows["lease"] == ["15s", "default"]
     assert rows["alert_secret"] == ["***", "MAKEGOOD_ALERT_SECRET"]
+    assert rows["webhook_secrets"] == ["***", "MAKEGOOD_WEBHOOK_SECRETS"]
     assert "c2VjcmV0c2VjcmV0c2VjcmV0c2VjcmV0" not in said
 
 
@@ -207,7 +211,7 @@ def test_a_queue_that_nobody_reads_is_told() -> None:
     assert (said.check, said.severity) == ("queues", "note")
     assert "3 messages in queue jbos" in said.what
     assert "none was ever given out" in said.what
-    assert "makegood queue drop jbos --all --waiting" in said.remedy
+    assert "makegood queue drop --all --waiting jbos" in said.remedy
     (gone,) = diagnosis.unread([QueueView("jobs", 1, 0, 0, 0, 99.0)])
     assert "ever" not in gone.what
     assert [one.severity for one in diagnosis.unread([])] == ["ok"]

@@ -122,7 +122,7 @@ def test_debug_shows_where_it_arose(tmp_path: Path) -> None:
         (("alerts", "--ack"), "makegood: option '--ack' requires an argument; see `makegood alerts --help`"),
         (("task", "show", "--debug=1"), "makegood: option '--debug' does not take a value; see `makegood task show --help`"),
         (("alerts", "--why", "x"), "makegood: --why goes with --ack; see"),
-        (("alerts", "--test", "--who", "x"), "makegood: --who goes with --ack; see"),
+        (("alerts", "--who", "x"), "makegood: --who goes with --ack or --test"),
         (("task", "resubmit", "x", "--check", "kiosk:kiosk"), "makegood: --check goes with --input"),
         (("task", "show"), "makegood: missing argument 'ID'; see `makegood task show --help`"),
         (("taks",), "makegood: no such command 'taks'"),

@@ -35,7 +35,7 @@ def test_every_verb_works_on_postgres(shop_on_postgres: Shop) -> None:
         "undo_stuck",
         "undo_incomplete",
     }
-    shop.done("task", "settle", stuck, "--step", "reserve", "--undone", "--reason", "by hand")
+    shop.done("task", "settle", stuck, "--step", "reserve", "--undone", "--why", "by hand")
     assert shop.json("task", "show", stuck)["state"] == "undone"
     assert shop.call("task", "cancel", task["id"], stuck, "0000000000000").exit_code == 4
 
@@ -53,6 +53,29 @@ def test_a_password_is_never_shown(shop_on_postgres: Shop) -> None:
         result = shop_on_postgres.call(*words, "--store", url)
         assert result.exit_code == 8
         assert "se-cret" not in result.output
+
+
+def test_a_password_in_the_query_is_never_shown(shop_on_postgres: Shop) -> None:
+    """Nor by what runs well: what roles say when they start, the doctor, the commands that are offered."""
+    shop = shop_on_postgres
+    plain, query = shop.url.partition("?")[::2]
+    shop.url = f"{plain}?{query}{'&' if query else ''}password=CANARYbird"
+    told = [shop.done("store", "migrate")]
+    for more in ((), ("--log-format", "json")):
+        serving = shop.start("run", "kiosk:kiosk", *more)
+        assert serving.stderr is not None
+        line = serving.stderr.readline()
+        assert "password=***" in line
+        told += [line, *shop.stop(serving)[1:]]
+    serving = shop.serve("run", "kiosk:kiosk")
+    stuck = shop.json("task", "submit", "kiosk:buy", '{"id": "s", "card": "stuck"}', "--wait", code=6)["id"]
+    told += [shop.call(*words).output for words in (
+        ("doctor",), ("doctor", "--json"), ("store", "status"), ("store", "status", "--json"), ("store", "check", "--json"),
+        ("task", "show", stuck, "--store", shop.url), ("task", "show", stuck, "--json", "--store", shop.url),
+    )]  # fmt: skip
+    assert "password=***" in told[-2]
+    told += shop.stop(serving)[1:]
+    assert "CANARY" not in "".join(told)
 
 
 def test_a_newer_store_is_not_called_up_to_date_on_postgres(shop_on_postgres: Shop) -> None:

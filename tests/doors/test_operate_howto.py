@@ -76,6 +76,10 @@ def test_everything_on_the_page_can_be_typed(tmp_path: Path, request: pytest.Fix
             await task.wait("20s")
             await page.mend(client, task.id)
             assert await task.result("20s") == "Emma paid by visa"
+            other = await client.submit(desk.sell, "Emma", "expired")
+            await other.wait("20s")
+            assert b'"now":{"title":"Emma","card":"visa"}' in await page.correct(client, other.id, desk.sell)
+            assert await other.result("20s") == "Emma paid by visa"
             assert await page.tidy(client) == 0
 
     asyncio.run(call())

@@ -16,8 +16,9 @@ from typing import get_args
 
 import pytest
 
-from makegood import agent, ids, notices, queues, submitting, workflow
+from makegood import agent, ids, lookups, notices, notifier, queues, signing, submitting, webhook, workflow
 from makegood.durations import seconds
+from makegood.election.preference import tcp
 from makegood.errors import DefinitionError
 from makegood.messages import AlertKind
 from makegood.options import Options
@@ -25,6 +26,7 @@ from makegood.saga.rules import MOST_DEATHS
 from makegood.store.notices import KEPT
 from makegood.store.postgres import claim, link
 from makegood.store.sqlite import alerts, connection
+from makegood.telemetry import serving
 from tests.doors.conftest import BARE, Shop
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -100,6 +102,7 @@ def test_the_units_are_what_systemd_takes(tmp_path: Path) -> None:
         head, _, service = text.partition("[Service]")
         assert "\nStartLimitIntervalSec=0\n" in head, "or it is given up after five starts without a store"
         assert "\nRestart=always\n" in service
+        assert "\nUMask=0077\n" in service
     verify = shutil.which("systemd-analyze")
     if verify is None:
         pytest.skip("systemd-analyze is not installed: the units were only read")
@@ -224,8 +227,10 @@ def test_a_sqlite_store_is_backed_up_and_restored(orders: Shop) -> None:
     orders.done("store", "migrate")
     before = orders.done("task", "submit", "orders:buy", '{"id": "o-1"}').strip()
     typed(orders, blocks("recover", "sh")[0])
+    assert (orders.folder / "backup.db").stat().st_mode & 0o777 == 0o600
     after = orders.done("task", "submit", "orders:buy", '{"id": "o-2"}').strip()
     typed(orders, blocks("recover", "sh restore")[0])
+    assert (orders.folder / "shop.db").stat().st_mode & 0o777 == 0o600
     assert "generation 2 began" in called(orders, blocks("recover", "sh restored")[0])
     assert orders.json("task", "show", before)["state"] == "pending"
     assert orders.call("task", "show", after).exit_code == 3
@@ -246,6 +251,7 @@ def test_a_postgresql_store_is_backed_up_and_restored(orders: Shop) -> None:
         orders.done("store", "migrate")
         before = orders.done("task", "submit", "orders:buy", '{"id": "o-1"}').strip()
         typed(orders, blocks("recover", "sh postgresql")[0])
+        assert (orders.folder / "shop.dump").stat().st_mode & 0o777 == 0o600
         after = orders.done("task", "submit", "orders:buy", '{"id": "o-2"}').strip()
         typed(orders, blocks("recover", "sh postgresql-restore")[0])
         assert "generation 2 began" in called(orders, blocks("recover", "sh restored")[0])
@@ -278,14 +284,23 @@ def test_the_numbers_are_those_of_the_code() -> None:
         ("a key of a task", submitting.MOST_KEY),
         ("a correlation id", notices.MOST_TEXT),
         ("messages that wait in a queue", options.queue_limit),
+        ("bytes of the messages", options.size("queue_bytes")),
         ("a notice waits unread", KEPT),
         ("the id of a message", queues._MOST_ID),
         ("tasks that a Scheduler holds", options.hold),
+        ("bytes of the tasks", options.size("max_task_memory")),
         ("tasks that it claims", options.claim),
         ("an attempt's complete-by", agent.EXTEND_MOST),
         ("processes that an attempt may kill", MOST_DEATHS),
         ("Schedulers in a row", claim.MOST_LOST),
         ("posts of a notice", options.webhook_tries),
+        ("one post of a notice", options.number("webhook_timeout")),
+        ("one post of an alert", signing.TIMEOUT),
+        ("notices that a process posts", notifier.AT_ONCE),
+        ("names that a process looks up", lookups.SHARE),
+        ("the head of a receiver's answer", webhook.MOST_HEAD),
+        ("connections to the port", serving.MOST_AT_ONCE),
+        ("connections to a member", tcp.MOST_CONNECTIONS),
         ("an alert is sent", alerts.TOLD_WITHIN),
         ("ended tasks are kept for", seconds(options.keep or 0)),
         ("PostgreSQL", link.OLDEST),

@@ -222,5 +222,5 @@ def test_cells_moments_and_urls_are_shown_for_what_they_are() -> None:
     assert date_time(86400.0 * 2).endswith(recent(86400.0 * 2, 86400.0 * 2 + 1))
     assert recent(0.0, 86400.0 * 9) == date_time(0.0)[:16]
     assert (date_time(None), len(date_time(0.0))) == ("-", 19)
-    assert masked("postgresql://me:se:cret@db:5432/shop?x=1") == "postgresql://me:***@db:5432/shop?x=1"
+    assert masked("postgresql://me:se:cret@db:5432/shop?x=1") == "postgresql://me:***@db:5432/shop?x=***"
     assert masked("sqlite:///shop.db") == "sqlite:///shop.db"

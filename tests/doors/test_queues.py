@@ -2,8 +2,10 @@
 
 import contextlib
 import json
+import re
 import signal
 import sqlite3
+import subprocess
 
 from tests.actors.receiver import listening
 from tests.doors.conftest import Shop
@@ -108,6 +110,35 @@ def test_following_ends_with_its_reader_and_loses_nothing(shop: Shop) -> None:
     assert (code, "Traceback" in err) == (130, False)
 
 
+def test_a_dead_letter_goes_again_with_a_corrected_value(shop: Shop) -> None:
+    """Or it is dropped, and sent under its id as a new message."""
+    for id_ in ("o-1", "o-2"):
+        shop.done("queue", "send", "orders", '{"id": "o", "cents": -1}', "--id", id_)
+    inbox = shop.serve("inbox", "kiosk:kiosk")
+    shop.done("queue", "send", "orders", '{"id": "o-3"}', "--id", "o-3")
+    wait_for_task(shop)
+    shop.stop(inbox)
+    words = ("queue", "replay", "orders")
+    right = '{"id": "o-1", "cents": 5}'
+    for wrong, told in (
+        (("o-1", "o-2", "--value", right), "--value is for one message"),
+        (("--all", "--value", right), "--value is for one message"),
+        (("o-1", "--value", "{"), "is not JSON"),
+    ):
+        refused = shop.call(*words, *wrong)
+        assert (refused.exit_code, told in refused.stderr) == (2, True), refused.output
+    shop.done(*words, "o-1", "--value", right, "--why", "the sum was wrong", "--who", "ann")
+    (waits,) = shop.json("queue", "list", "orders")
+    assert (waits["id"], waits["value"]) == ("o-1", {"id": "o-1", "cents": 5})
+    (entry,) = shop.json("audit")
+    assert (entry["who"], entry["why"]) == ("ann", "the sum was wrong")
+    assert (entry["change"]["was"]["cents"], entry["change"]["now"]["cents"]) == (-1, 5)
+    assert 'value: {"id":"o-1","cents":5} instead of {"id":"o","cents":-1}' in shop.done("audit")
+    shop.done("queue", "drop", "orders", "o-2")
+    shop.done("queue", "send", "orders", '{"id": "o-2", "cents": 7}', "--id", "o-2")
+    assert [one["id"] for one in shop.json("queue", "list", "orders")] == ["o-1", "o-2"]
+
+
 def test_a_dead_letter_is_seen_and_goes_again(shop: Shop) -> None:
     """The inbox's function refuses it; the alert says what to type."""
     shop.done("queue", "send", "orders", '{"id": "o-1", "cents": -1}', "--id", "o-1")
@@ -129,7 +160,7 @@ def test_a_dead_letter_is_seen_and_goes_again(shop: Shop) -> None:
     assert "no dead letter in queue orders with the id o-9" in gone.stderr
     assert shop.json("queue", "drop", "orders", "--all") == {"dropped": ["o-2"], "missing": []}
     assert shop.json("alerts") == []
-    acts = [(act["kind"], act["reason"]) for act in shop.json("audit")]
+    acts = [(act["kind"], act["outcome"]) for act in shop.json("audit")]
     assert acts == [
         ("drop_message", "message o-2 of queue orders"),
         ("replay_message", "message o-1 of queue orders"),
@@ -137,6 +168,51 @@ def test_a_dead_letter_is_seen_and_goes_again(shop: Shop) -> None:
     assert "mended" in shop.done("audit")
     assert shop.call("queue", "replay", "orders").exit_code == 2
     assert [one["id"] for one in shop.json("queue", "list", "orders")] == ["o-1"]
+
+
+STRANGE = (
+    "o-7; touch pwned #",
+    "$(touch pwned)",
+    "it's > pwned",
+    "--all",
+    "a b",
+    "o`touch pwned`",
+    "o\ufe0f",
+)
+
+
+def test_what_an_alert_offers_to_type_is_one_command_whatever_a_message_is_called(shop: Shop) -> None:
+    """A sender chooses the id. Pasted into a shell, the line runs makegood alone, on that id; an id that cannot be pasted is not offered."""
+    for number, strange in enumerate(STRANGE):
+        shop.done("queue", "send", "orders", f'{{"id": "o-{number}", "cents": -1}}', f"--id={strange}")
+    inbox = shop.serve("inbox", "kiosk:kiosk")
+    shop.done("queue", "send", "orders", '{"id": "o-last"}', "--id", "o-last")
+    wait_for_task(shop)
+    shop.stop(inbox)
+    stub = shop.folder / "bin" / "makegood"
+    stub.parent.mkdir()
+    stub.write_text('#!/bin/sh\nprintf "%s\\0" "$@"\n', encoding="utf-8")
+    stub.chmod(0o755)
+    texts = {alert["step"]: alert["text"] for alert in shop.json("alerts")}
+    assert set(texts) == {f"orders/{strange}" for strange in STRANGE}
+    for strange in STRANGE:
+        for offered in re.findall("`(makegood [^`]*)`", texts[f"orders/{strange}"].partition("; see ")[2]):
+            ran = subprocess.run(
+                ["/bin/sh", "-c", offered],
+                cwd=shop.folder,
+                env={"PATH": f"{stub.parent}:/usr/bin:/bin"},
+                capture_output=True,
+                check=True,
+            )
+            words = ran.stdout.decode().split("\0")[:-1]
+            assert words in (["queue", "list", "--dead", "orders"], ["queue", "replay", "orders", strange],
+                             ["queue", "replay", "--", "orders", strange])  # fmt: skip
+        assert ("not fit for a command line" in texts[f"orders/{strange}"]) is (
+            "`" in strange or "\ufe0f" in strange
+        )
+    assert not (shop.folder / "pwned").exists()
+    taken = shop.call("queue", "replay", "--why", "mended", "--", "orders", "--all")
+    assert (taken.exit_code, taken.stdout) == (0, "--all goes again\n"), taken.output
 
 
 def wait_for_task(shop: Shop) -> dict[str, object]:

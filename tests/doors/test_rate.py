@@ -30,7 +30,9 @@ def many(count: int) -> None:
 def test_two_processes_call_two_hundred_times_in_ten_seconds(
     where: str, request: pytest.FixtureRequest
 ) -> None:
-    """As declared, 20/s, within five in a hundred, whatever ten seconds one counts while there is enough to do."""
+    """As declared, 20/s: at most five in a hundred more, whatever ten seconds one counts. How few they may be is tested on virtual time
+    (``test_many_processes_keep_it_within_five_percent_over_ten_seconds``): a machine that stands still loses calls, and none is made up for.
+    """
     shop: Shop = request.getfixturevalue(where)
     (shop.folder / "brisk.py").write_text(BRISK, encoding="utf-8")
     shop.done("store", "migrate")
@@ -46,4 +48,4 @@ def test_two_processes_call_two_hundred_times_in_ten_seconds(
     for began in times:
         called = sum(began <= at < began + 10 for at in times)
         assert called <= 210
-        assert called >= 190 or began + 10 > times[-1]
+    assert times[-1] - times[0] >= 11

@@ -39,7 +39,7 @@ def words(found: TaskDetail) -> list[str]:
     """Return the commands that are named, without the task and without the reason."""
     task = ids.show(found.task.id)
     return [
-        " ".join(word for word in remedy.words[1:] if word not in (task, "--reason", "HOW YOU KNOW"))
+        " ".join(word for word in remedy.words[1:] if word not in (task, "--why", "HOW YOU KNOW"))
         for remedy in remedies(found)
     ]
 
@@ -91,7 +91,7 @@ def test_commands_are_spelt_out_for_a_shell_and_for_the_store_that_was_named() -
     cli = Cli()
     task = ids.show(doubtful().task.id)
     assert lines(cli, doubtful())[3].split("  #")[0].strip() == (
-        f"makegood task settle {task} --step 'charge[0]' --done VALUE --reason 'HOW YOU KNOW'"
+        f"makegood task settle {task} --step 'charge[0]' --done VALUE --why 'HOW YOU KNOW'"
     )
     cli.flags["store"] = "postgresql://me:secret@db/shop"
     (first, *_) = shape(cli, incomplete())["next"]
@@ -156,7 +156,7 @@ def test_an_undo_that_fails_again_says_why_and_what_can_be_done(open_shop: Shop)
     task, other = submit(open_shop, "stuck"), submit(open_shop, "stuck")
     again = open_shop.call("task", "undo", task, "--wait")
     assert again.exit_code == 6
-    assert again.stdout == f"{task}  undo applied: the task is being undone (now error)\n"
+    assert again.stdout == f"{task}  undo applied: what was done is taken back (now error)\n"
     sentence, heading, first, *_ = again.stderr.splitlines()
     assert sentence == (
         f"makegood: task {task} is in error: charge: card refused; the undo of reserve failed: the stock room is locked; "
@@ -171,7 +171,7 @@ def test_an_undo_that_fails_again_says_why_and_what_can_be_done(open_shop: Shop)
     many = open_shop.call("task", "cancel", "--state", "error", "--yes", "--wait")
     assert many.exit_code == 6
     assert (
-        "then error: charge: card refused; the undo of reserve failed: the stock room is locked"
+        "(now error): charge: card refused; the undo of reserve failed: the stock room is locked"
         in many.stdout
     )
     assert "`makegood task show ID`" in many.stderr
@@ -183,7 +183,7 @@ def test_an_undo_that_goes_on_when_the_time_to_wait_is_over_is_told_with_both(op
     assert open_shop.call("task", "watch", slow, "--timeout", "300ms").exit_code == 7
     late = open_shop.call("task", "cancel", slow, "--wait", "--timeout", "500ms")
     assert late.exit_code == 7
-    assert late.stdout == f"{slow}  cancel applied: the task is being undone (now undoing)\n"
+    assert late.stdout == f"{slow}  cancel applied: what was done is taken back (now undoing)\n"
     assert "did not end within 0.5 s" in late.stderr
     assert f"task {slow} is undoing: " in late.stderr
 

@@ -24,7 +24,7 @@ def test_it_is_audited_and_alerted(shop: Shop) -> None:
     assert (found["generation"], found["freed"], found["doubtful"]) == (2, 0, 0)
     (act,) = shop.json("audit")
     assert (act["kind"], act["task"], act["who"], act["why"]) == ("restored", None, "ann", "disk died")
-    assert act["reason"] == "generation 2"
+    assert act["outcome"] == "generation 2"
     (alert,) = shop.json("alerts")
     assert (alert["kind"], alert["open"]) == ("generation", True)
 

@@ -54,6 +54,25 @@ def test_with_json_logs_every_line_is_an_object(shop: Shop) -> None:
     assert all(json.loads(line) for line in err.splitlines())
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_an_orderly_end_is_in_the_log_with_its_reason(shop: Shop, number: signal.Signals) -> None:
+    """A log tells it from a kill, as text and as objects."""
+    process = shop.serve("scheduler", "--log-format", "json")
+    code, _, err = shop.stop(process, number)
+    assert code == 0
+    said = [json.loads(line) for line in err.splitlines() if '"event"' in line]
+    assert [(line["event"], line["reason"], line["roles"]) for line in said] == [
+        ("draining", number.name, "scheduler"), ("stopped", number.name, "scheduler"),
+    ]  # fmt: skip
+    assert said[0]["limit"] == 30.0
+    assert said[1]["seconds"] >= 0
+    _, _, err = shop.stop(shop.serve("scheduler"), number)
+    draining, stopped = err.splitlines()[-2:]
+    assert draining.endswith(f"makegood.node: draining scheduler: {number.name}; what runs has up to 30s")
+    assert " makegood.node: stopped scheduler after " in stopped
+    assert stopped.endswith(f": {number.name}")
+
+
 def test_ctrl_c_drains_as_well(shop: Shop) -> None:
     """SIGINT is an orderly end too, without a traceback; people are told on stderr what runs, and stdout stays empty."""
     process = shop.start("agent", "kiosk:kiosk", "stock", "till")

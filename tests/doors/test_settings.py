@@ -11,8 +11,9 @@ from makegood.cli.settings import KNOWN, load
 from makegood.durations import seconds
 from makegood.election.command import UNKEPT
 from makegood.errors import ConfigError
-from makegood.options import Options
-from makegood.store import DEFAULT_URL, open_store
+from makegood.options import DEFAULT_URL, Options
+from makegood.sizes import size
+from makegood.store import open_store
 
 
 def write(folder: Path, name: str, text: str) -> None:
@@ -87,7 +88,7 @@ def test_values_of_the_environment_get_their_types(tmp_path: Path) -> None:
         ("slots = 0", r"slots in makegood\.toml=0: a whole number of at least 1"),
         ("slots = true", r"slots in makegood\.toml=True: a whole number"),
         ("color = 'pink'", r"one of auto, always, never"),
-        ("store = 3", r"store in makegood\.toml=3: a text"),
+        ("store = 3", r"store in makegood\.toml: a text is expected, not int"),
         ("life = 1\nheartbeat = 1", r"must be at least twice heartbeat"),
         ("store = ", r"makegood\.toml cannot be read"),
     ],
@@ -104,6 +105,58 @@ def test_a_near_miss_in_the_environment_is_an_error_and_a_strange_name_is_not(tm
     with pytest.raises(ConfigError, match=r"MAKEGOOD_STROE is not a setting; did you mean MAKEGOOD_STORE\?"):
         load({}, {"MAKEGOOD_STROE": "sqlite:///x.db"}, tmp_path)
     load({}, {"MAKEGOOD_DEMO_SERVICES": "http://127.0.0.1:1", "MAKEGOOD_TEST_POSTGRES": "x"}, tmp_path)
+
+
+ONE, TWO, THREE = (f"whsec_{name * 32}" for name in "abc")
+
+
+def test_secrets_of_receivers_are_read_from_a_table_and_from_the_environment(tmp_path: Path) -> None:
+    """In a file only as @FILE; in the environment either way. Several for one receiver while they are changed."""
+    write(tmp_path, "one", f"{ONE}\n")
+    write(tmp_path, "two", f"{TWO}\n{THREE}\n")
+    write(
+        tmp_path,
+        "makegood.toml",
+        f'[webhook_secrets]\n"a.example.com:8443" = "@{tmp_path}/one"\n"*.b.example" = "@{tmp_path}/two"\n',
+    )
+    options = load({}, {}, tmp_path).options
+    assert options.receivers == {"a.example.com:8443": (ONE,), "*.b.example": (TWO, THREE)}
+    assert ONE not in repr(options)
+    environ = {
+        "MAKEGOOD_WEBHOOK_SECRETS": f"a.example.com={ONE} a.example.com=@{tmp_path}/two [::1]:80={THREE}"
+    }
+    settings = load({}, environ, tmp_path)
+    assert settings.options.receivers == {"a.example.com": (ONE, TWO, THREE), "[::1]:80": (THREE,)}
+    assert settings.origins["webhook_secrets"] == "MAKEGOOD_WEBHOOK_SECRETS"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (f'"a.example" = "{ONE}"', r"webhook_secrets in makegood.toml: 'a\.example': a secret does not belong there: write @FILE, or set MAKEGOOD_WEBHOOK_SECRETS"),
+        ('"a.example" = "@/no/such/file"', r"webhook_secrets .*'a\.example': its file cannot be read"),
+        ('"a.example" = 3', r"webhook_secrets .*'a\.example': a text is expected, not int"),
+        ("", "write which receiver has which secret"),
+    ],
+)  # fmt: skip
+def test_a_secret_of_a_receiver_that_cannot_be_read_is_told_with_its_place(
+    tmp_path: Path, text: str, told: str
+) -> None:
+    write(tmp_path, "makegood.toml", f"[webhook_secrets]\n{text}\n")
+    with pytest.raises(ConfigError, match=told) as caught:
+        load({}, {}, tmp_path)
+    assert ONE not in str(caught.value)
+
+
+@pytest.mark.parametrize("given", [ONE, "a.example", "a.example=", f"={ONE}", "a.example=whsec_short", f"{ONE}==", f"a b.example={ONE}"])  # fmt: skip
+def test_secrets_of_receivers_that_cannot_be_meant_are_refused_and_not_shown(
+    tmp_path: Path, given: str
+) -> None:
+    with pytest.raises(ConfigError, match=r"(?i)webhook_secrets") as caught:
+        load({}, {"MAKEGOOD_WEBHOOK_SECRETS": given}, tmp_path)
+    assert "a" * 32 not in str(caught.value)
+    with pytest.raises(ConfigError, match=r"MAKEGOOD_WEBHOOK_CAUSE='all': one of text, name, none"):
+        load({}, {"MAKEGOOD_WEBHOOK_CAUSE": "all"}, tmp_path)
 
 
 def test_every_option_of_a_node_is_a_setting(tmp_path: Path) -> None:
@@ -125,11 +178,14 @@ def test_the_page_lists_every_setting_with_its_default() -> None:
             if told == "none":
                 assert getattr(options, name) is None
                 continue
-            same = (
-                int(told) == getattr(options, name)
-                if told.isdecimal()
-                else seconds(told) == options.number(name)
-            )
+            if told == getattr(options, name):
+                continue
+            if told.endswith("iB"):
+                same = size(told) == options.size(name)
+            elif told.isdecimal():
+                same = int(told) == getattr(options, name)
+            else:
+                same = seconds(told) == options.number(name)
             assert same, name
 
 

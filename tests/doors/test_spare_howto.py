@@ -3,6 +3,8 @@
 import re
 from pathlib import Path
 
+import pytest
+
 from tests.doors.conftest import Shop
 from tests.doors.test_operate_howto import typed
 
@@ -50,3 +52,53 @@ def test_the_store_is_kept_small_as_written(shop: Shop) -> None:
     assert told["sweep"] == ("10m", "sweep in makegood.toml")
     said, _ = typed(shop, blocks(page, "sh")[0])
     assert said.splitlines() == ["0 tasks would be removed", "0 tasks removed"]
+
+
+FASTER = (
+    ('reset="2s"', 'reset="100ms"'),
+    ("retry=", 'recover=mg.Recover(wait="250ms", extended="1s"), retry='),
+)
+"""The page's times twenty times faster; five minutes are a second, or it would take too long to be seen."""
+
+UNDO = """
+@charge.undo
+def refund(order: str, *, result: str | None) -> None:
+    charge.fn(order)
+"""
+
+
+@pytest.mark.parametrize("agents", [1, 2])
+@pytest.mark.parametrize("undone", [False, True], ids=["undo=NOTHING", "undo at the same service"])
+def test_a_long_outage_undoes_nothing_in_real_processes(shop: Shop, agents: int, undone: bool) -> None:
+    """The page's program, with one process of its agent and with two: forty calls in vain, and each step has failed once at most."""
+    (code,) = blocks("spare-your-services.md", "python")
+    for slow, fast in FASTER:
+        assert slow in code
+        code = code.replace(slow, fast)
+    if undone:
+        code = code.replace("undo=mg.NOTHING, ", "").replace(
+            "\n\n@shop.workflow()", f"\n{UNDO}\n\n@shop.workflow()"
+        )
+    code = code.replace(
+        "        raise ",
+        '        with open("calls", "a") as calls:\n            calls.write(".")\n        raise ',
+    )
+    (shop.folder / "calm.py").write_text(code, encoding="utf-8")
+    down, calls = shop.folder / "down", shop.folder / "calls"
+    down.touch()
+    calls.touch()
+    shop.done("store", "migrate")
+    shop.serve("scheduler")
+    shop.serve("supervisor", "--every", "500ms")
+    for _ in range(agents):
+        shop.serve("agent", "calm:shop", "payments")
+    typed(shop, blocks("spare-your-services.md", "sh")[0])
+    while calls.stat().st_size < 40:
+        pass
+    assert {task["state"] for task in shop.json("task", "list")} == {"processing"}
+    tasks = [task["id"] for task in shop.json("task", "list")]
+    assert max(shop.json("task", "show", task)["steps"][0]["failures"] for task in tasks) <= 1
+    down.unlink()
+    for task in tasks:
+        shop.done("task", "watch", task, "--timeout", "60s")
+    assert {task["state"] for task in shop.json("task", "list")} == {"processed"}

@@ -247,3 +247,10 @@ def test_what_is_not_there_is_told(open_shop: Shop) -> None:
         assert (result.exit_code, result.stdout) == (3, ""), verb
         assert "task list" in result.stderr
     assert open_shop.call("task", "show", "nonsense").exit_code == 3
+
+
+def test_an_input_nested_too_deeply_is_refused_by_its_name(shop: Shop) -> None:
+    """Reading it ended in a RecursionError, which names nothing."""
+    result = shop.call("task", "submit", "kiosk:buy", "[" * 5000 + "]" * 5000)
+    assert result.exit_code == 2
+    assert "the input order is nested too deeply" in result.stderr

@@ -7,7 +7,7 @@ import sqlite3
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, LiteralString
 
 import asyncpg
 import psycopg
@@ -26,7 +26,7 @@ from tests.election.worlds import PostgresWorld
 TTL = 60.0
 HELD = Grant("lead", "a", "nonce-a", 1, TTL)
 SQLITE = ["sqlite3", "sqlite3 autocommit", "sqlalchemy", "sqlalchemy session"]
-POSTGRES = ["asyncpg", "psycopg", "psycopg async", "sqlalchemy", "sqlalchemy session", "sqlalchemy async", "sqlalchemy async session"]  # fmt: skip
+POSTGRES = ["asyncpg", "psycopg", "psycopg pipeline", "psycopg async", "psycopg async pipeline", "sqlalchemy", "sqlalchemy session", "sqlalchemy async", "sqlalchemy async session"]  # fmt: skip
 
 
 def term_of(leases: OpenLeases, grant: Grant) -> Term:
@@ -39,6 +39,31 @@ async def usurped(leases: OpenLeases) -> None:
     """Let somebody else lead."""
     await leases.release(HELD)
     assert await leases.acquire("lead", "b", "nonce-b", TTL) is not None
+
+
+@asynccontextmanager
+async def by_psycopg(driver: str, url: str, write: LiteralString) -> AsyncIterator[Any]:
+    """The same for psycopg. In a pipeline even the beginning of the transaction is still on its way."""
+    if driver == "psycopg":
+        with psycopg.connect(url) as blocking:
+            blocking.execute(write)
+            yield blocking
+    elif driver == "psycopg async":
+        async with await psycopg.AsyncConnection.connect(url) as awaited:
+            await awaited.execute(write)
+            yield awaited
+    elif driver == "psycopg pipeline":
+        with psycopg.connect(url, autocommit=True) as blocking, blocking.pipeline(), blocking.transaction():
+            blocking.execute(write)
+            yield blocking
+    else:
+        async with (
+            await psycopg.AsyncConnection.connect(url, autocommit=True) as awaited,
+            awaited.pipeline(),
+            awaited.transaction(),
+        ):
+            await awaited.execute(write)
+            yield awaited
 
 
 @asynccontextmanager
@@ -61,14 +86,9 @@ async def transaction(driver: str, url: str) -> AsyncIterator[Any]:
                 yield connection
         finally:
             await connection.close()
-    elif driver == "psycopg":
-        with psycopg.connect(url) as blocking:
-            blocking.execute(write)
-            yield blocking
-    elif driver == "psycopg async":
-        async with await psycopg.AsyncConnection.connect(url) as awaited:
-            await awaited.execute(write)
-            yield awaited
+    elif driver.startswith("psycopg"):
+        async with by_psycopg(driver, url, write) as lent:
+            yield lent
     elif driver in ("sqlalchemy", "sqlalchemy session"):
         engine = sqlalchemy.create_engine(dialect(url, "psycopg"), poolclass=sqlalchemy.pool.NullPool)
         made = engine.begin() if driver == "sqlalchemy" else orm.Session(engine)

@@ -150,7 +150,23 @@ def test_an_election_needs_the_ground_floor_only() -> None:
     loaded = set(ran.stdout.split())
     allowed = {
         "makegood",
-        *(f"makegood.{n}" for n in ("background", "clock", "durations", "errors", "ids", "texts", "threads")),
+        *(
+            f"makegood.{n}"
+            for n in (
+                "background",
+                "clock",
+                "connections",
+                "durations",
+                "errors",
+                "ids",
+                "lazy",
+                "private",
+                "sparing",
+                "texts",
+                "threads",
+                "urls",
+            )
+        ),
     }
     assert {m for m in loaded if not m.startswith("makegood.election")} <= allowed
     assert "makegood.election.stores.sqlite" not in loaded

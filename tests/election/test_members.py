@@ -25,9 +25,10 @@ from makegood.election.preference import (
     Transport,
 )
 from makegood.election.preference.member import Member
-from makegood.election.preference.tcp import LIMIT, FrameError, decode, encode
+from makegood.election.preference.tcp import LIMIT, FrameError, address, decode, encode
 from makegood.errors import ConfigError
 from tests.election.virtual import Leases, clock, election, forever, virtual, wait
+from tests.flooding import flooding
 
 KINDS: dict[str, type[LowestId | Bully | Ring]] = {"lowest": LowestId, "bully": Bully, "ring": Ring}
 every = pytest.mark.parametrize("kind", KINDS)
@@ -183,6 +184,12 @@ def test_where_no_message_comes_through_the_lease_decides_alone(kind: str) -> No
 # -- over TCP ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no connection end because this machine is slow."""
+    monkeypatch.setattr("makegood.election.preference.tcp.FIRST", 30.0)
+
+
 @contextlib.contextmanager
 def places(*names: str) -> Iterator[dict[str, str]]:
     """Return an address for each, with a port that nobody else is given meanwhile."""
@@ -244,8 +251,11 @@ BAD = {
 }
 
 
-async def test_bad_frames_are_refused_and_good_ones_go_on(caplog: pytest.LogCaptureFixture) -> None:
+async def test_bad_frames_are_refused_and_good_ones_go_on(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     caplog.set_level(logging.WARNING, "makegood.election")
+    monkeypatch.setattr("makegood.sparing.PAUSE", 0.0)  # each is logged
     with places("a", "b") as where:
         a = TcpTransport("a", where)
         await a.open()
@@ -272,6 +282,110 @@ async def test_bad_frames_are_refused_and_good_ones_go_on(caplog: pytest.LogCapt
         await a.close()
     assert len(caplog.records) == len(BAD)
     assert "it has 1195725856 bytes, at most 4096 are allowed" in caplog.text
+
+
+async def test_strangers_fill_the_log_neither_with_many_lines_nor_with_long_ones(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """One line a minute, and a name of 3,900 letters is not in it."""
+    caplog.set_level(logging.DEBUG, "makegood.election")
+    with places("a", "b") as where:
+        a = TcpTransport("a", where)
+        await a.open()
+        async with asyncio.timeout(60):
+            for _ in range(30):
+                reader, writer = await asyncio.open_connection(*address(where["a"]))
+                writer.write(encode("x" * 3900, Message("alive", "b")))
+                with contextlib.suppress(ConnectionError):
+                    assert await reader.read() == b""
+                writer.close()
+        assert a.refused == 30
+        await a.close()
+    (record,) = caplog.records
+    assert "is not of the group" in record.getMessage()
+    assert len(record.getMessage()) < 200
+
+
+async def test_silent_connections_do_not_deafen_a_member() -> None:
+    """Eighty are open; all of twenty letters arrive, of a member that was connected before and of one that connects then."""
+    with places("a", "b", "c") as where:
+        a, b, c = (TcpTransport(name, where) for name in where)
+        for one in (a, b, c):
+            await one.open()
+        await a.send("b", Message("alive", "a", 0))
+        async with asyncio.timeout(60):
+            assert await b.receive() == ("a", Message("alive", "a", 0))
+            silent = [await asyncio.open_connection(*address(where["b"])) for _ in range(80)]
+            for n in range(1, 21):
+                sender = (a, c)[n % 2]
+                await sender.send("b", Message("alive", sender.me, n))
+                assert await b.receive() == (sender.me, Message("alive", sender.me, n))
+        for _, writer in silent:
+            writer.close()
+        for one in (a, b, c):
+            await one.close()
+
+
+async def test_under_a_flood_of_silent_connections_every_letter_of_a_connected_member_arrives() -> None:
+    with places("a", "b") as where:
+        a, b = TcpTransport("a", where), TcpTransport("b", where)
+        await a.open()
+        await b.open()
+        await a.send("b", Message("alive", "a"))  # from here on they are connected
+        async with asyncio.timeout(60):
+            assert await b.receive() == ("a", Message("alive", "a"))
+        with flooding(f"http://{where['b']}", b"\0") as under_way:
+            assert await asyncio.get_running_loop().run_in_executor(None, under_way.wait, 60)
+            async with asyncio.timeout(60):
+                for n in range(20):
+                    await a.send("b", Message("alive", "a", n))
+                    assert await b.receive() == ("a", Message("alive", "a", n))
+        async with asyncio.timeout(60):  # the last of all: nothing is on its way when b is closed
+            last = await asyncio.open_connection(*address(where["b"]))
+            last[1].write(encode("a", Message("ack", "a")))
+            assert await b.receive() == ("a", Message("ack", "a"))
+            last[1].close()
+        await a.close()
+        await b.close()
+
+
+async def closes(reader: asyncio.StreamReader) -> bool:
+    """Wait until the other end closes a connection."""
+    with contextlib.suppress(ConnectionError):
+        assert await reader.read() == b""
+    return True
+
+
+async def test_a_connection_without_a_letter_is_closed_soon_and_a_member_has_two(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of three connections that speak for one member the oldest is closed; for another member there are two more."""
+    with places("a", "b", "c") as where:
+        a = TcpTransport("a", where)
+        await a.open()
+        async with asyncio.timeout(60):
+            with monkeypatch.context() as soon:
+                soon.setattr("makegood.election.preference.tcp.FIRST", 0.1)
+                reader, writer = await asyncio.open_connection(*address(where["a"]))
+                assert await closes(reader)
+                writer.close()
+            made = []
+            for sender in "bbcc":
+                made.append(await asyncio.open_connection(*address(where["a"])))
+                made[-1][1].write(encode(sender, Message("alive", sender)))
+                assert (await a.receive())[0] == sender
+            made.append(await asyncio.open_connection(*address(where["a"])))
+            made[-1][1].write(GOOD)
+            assert (await a.receive())[0] == "b"
+            assert await closes(made[0][0])
+            for sender, (_, still) in zip("bccb", made[1:], strict=True):
+                still.write(encode(sender, Message("ack", sender)))
+                assert (await a.receive())[0] == sender
+            made[1][1].write(encode("c", Message("ack", "c")))
+            assert await closes(made[1][0]), "a connection is that of one member"
+        for _, writer in made:
+            writer.close()
+        await a.close()
 
 
 def test_what_is_encoded_is_decoded() -> None:

@@ -87,7 +87,7 @@ class PostgresWorld(LeaseWorld):
     async def recycle(self) -> None:
         await self.run(
             "select pg_terminate_backend(pid) from pg_stat_activity"
-            " where application_name = 'makegood election' and datname = current_database()"
+            " where application_name like 'makegood election %' and datname = current_database()"
         )
 
     @asynccontextmanager

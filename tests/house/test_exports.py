@@ -1,9 +1,12 @@
-"""The public surface looks public: sorted ``__all__``, every name there and explained."""
+"""The public surface looks public: sorted ``__all__``, every name there and explained, loaded at its first use."""
 
+import ast
 import importlib
 import inspect
 import pkgutil
 import re
+import subprocess
+import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -24,6 +27,62 @@ def public_modules() -> list[str]:
     return ["makegood", *modules]
 
 
+LAZY = ("makegood", "makegood.election")
+"""Packages whose names load at first use; their stubs say where each one lives."""
+
+
+def stub_of(module: ModuleType) -> tuple[list[str], dict[str, str]]:
+    """Return what the stub of a lazy package exports, in its order, and the module of each name."""
+    tree = ast.parse(Path(str(module.__file__)).with_suffix(".pyi").read_text(encoding="utf-8"))
+    homes = {
+        alias.name: str(node.module)
+        for node in tree.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    (exported,) = [ast.literal_eval(node.value) for node in tree.body if isinstance(node, ast.Assign)]
+    return exported, homes
+
+
+@pytest.mark.parametrize("name", LAZY)
+def test_stub_says_what_loads_at_first_use(name: str) -> None:
+    """Type checkers and the running program see the same names, from the same modules."""
+    module = importlib.import_module(name)
+    exported, homes = stub_of(module)
+    assert sorted(exported) == sorted(homes) == sorted(module.__all__)
+    assert {n: getattr(importlib.import_module(home), n) for n, home in homes.items()} == {
+        n: getattr(module, n) for n in exported
+    }
+    assert set(exported) <= set(dir(module))
+    with pytest.raises(AttributeError, match=f"module '{name}' has no attribute 'nothing'"):
+        getattr(module, "nothing")  # noqa: B009 - a checker would know
+
+
+def loaded(*arguments: str) -> set[str]:
+    """Return the modules that a fresh interpreter holds at its end."""
+    code = "import atexit, sys; atexit.register(lambda: print('\\n', *sys.modules)); " + arguments[0]
+    run = subprocess.run(
+        [sys.executable, "-c", code, *arguments[1:]], capture_output=True, text=True, check=True
+    )
+    return set(run.stdout.rpartition("\n ")[2].split())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "spared"),
+    [
+        (("import makegood",), ("asyncio", "msgspec", "makegood.errors")),
+        (("import makegood.election.protocol",), ("asyncio", "msgspec", "makegood.election.election")),
+        (("from makegood.cli import main; main()", "--version"), ("asyncio", "rich", "makegood.store")),
+        (("from makegood.cli import main; main()", "task", "--help"), ("asyncio", "rich", "makegood.store")),
+    ],
+)
+def test_imports_cost_what_is_used(arguments: tuple[str, ...], spared: tuple[str, ...]) -> None:
+    """``import makegood`` loads nothing of the engine, ``makegood --version`` and ``--help`` no store and no event loop."""
+    held = loaded(*arguments)
+    assert "makegood" in held
+    assert not held & set(spared)
+
+
 def rank(name: str) -> tuple[int, str]:
     """Sort as the linter does: CONSTANTS, then Classes, then functions."""
     return (0 if name.isupper() else 1 if name[:1].isupper() else 2), name
@@ -42,7 +101,7 @@ def explained(module: ModuleType, name: str) -> bool:
 def test_all_is_sorted_and_true(name: str) -> None:
     """``__all__`` is sorted, holds nothing twice, nothing private and nothing that is not there."""
     module = importlib.import_module(name)
-    names = list(module.__all__)
+    names = stub_of(module)[0] if name in LAZY else list(module.__all__)
     assert names == sorted(set(names), key=rank), f"{name}.__all__ is not sorted, or holds a name twice"
     assert not [n for n in names if not hasattr(module, n)]
     assert not [n for n in names if n.startswith("_") and n != "__version__"]

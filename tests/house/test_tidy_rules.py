@@ -10,8 +10,8 @@ from tests.house import tidy
 Rule = Callable[[ast.Module], Iterable[tidy.Finding]]
 
 BAD: list[tuple[Rule, str]] = [
-    (tidy.too_long_function, "def f():\n" + "    x = 1\n" * 60),
-    (tidy.too_long_function, "class A:\n    async def f(self):\n" + "        x = 1\n" * 60),
+    (tidy.too_long_function, "def f():\n" + "    x = 1\n" * 80),
+    (tidy.too_long_function, "class A:\n    async def f(self):\n" + "        x = 1\n" * 80),
     (tidy.too_many_positional, "def f(a, b, c, d, e, g): ..."),
     (tidy.too_many_positional, "class A:\n    def f(self, a, b, c, /, d, e, g): ..."),
     (tidy.no_module_docstring, "x = 1"),
@@ -109,12 +109,12 @@ def test_every_rule_over_source_has_a_bad_and_a_good_sample() -> None:
     assert rules == {rule.__name__ for rule, _ in BAD} == {rule.__name__ for rule, _ in GOOD}
 
 
-def test_file_of_500_lines_passes_and_of_501_does_not() -> None:
+def test_file_of_800_lines_passes_and_of_801_does_not() -> None:
     """The limit itself is lawful, with and without a last newline."""
-    assert not list(tidy.too_long_file("x\n" * 500))
-    assert not list(tidy.too_long_file("x\n" * 499 + "x"))
-    assert list(tidy.too_long_file("x\n" * 501))
-    assert list(tidy.too_long_file("x\n" * 500 + "x"))
+    assert not list(tidy.too_long_file("x\n" * 800))
+    assert not list(tidy.too_long_file("x\n" * 799 + "x"))
+    assert list(tidy.too_long_file("x\n" * 801))
+    assert list(tidy.too_long_file("x\n" * 800 + "x"))
 
 
 @pytest.mark.parametrize(

@@ -61,6 +61,7 @@ STATEMENTS = {
     "give back": queues._GIVE_BACK,
     "take": take.TAKE,
     "take by age": take.TAKE_AGED,
+    "take a canary": take.TAKE_TRIAL,
     "rates": take.RATES,
     "rates used": take._USED,
     "delayed": take._DELAYED,
@@ -98,6 +99,7 @@ FINE = {
     "submit, telling": {"(t.shape = s.shape)", "all of generation"},
     "submit, few shapes": {"(t.shape = s.shape)"},  # bounded by the number of shapes that go together
     "take": {"all of node_alive"},
+    "take a canary": {"all of node_alive"},
     "take by age": {"all of node_alive"},  # only when something isolated waits: who else could take it
     "holders": {"all of task_held"},  # its first row
     "starved": {"all of request_take"},  # its first row
@@ -162,7 +164,7 @@ def scanned(plan: list[dict[str, Any]]) -> set[str]:
 LOOKS: dict[str, tuple[str, tuple[Any, ...], set[str]]] = {
     "claim": (claim.PENDING, (claim.PRIORITIES, [-1] * 10, 100), {"task by task_claim"}),
     "claim by age": (claim.PENDING_AGED, (claim.PRIORITIES, [-1] * 10, 100, 6e7), {"task by task_claim"}),
-    "inbox": (queues.INBOX, (1, -1, 100), {"inbox by inbox_pkey", "task by task_pkey"}),
+    "inbox": (queues.INBOX, (1, -1, 100, 1 << 40), {"inbox by inbox_pkey", "task by task_pkey"}),
     "judge": (supervision.OVERDUE, (-1000.0, 100, -1.0), {"request by request_judge"}),
     "holders": (supervision.HOLDERS, (), {"task by task_held", "node by node_pkey"}),
     "held by": (supervision.HELD_BY, ([1], 100), {"task by task_held"}),
@@ -210,7 +212,11 @@ async def test_a_take_goes_by_its_index(store: PostgresStore) -> None:
     before = ["shop/payments"], ["act0,act1"], [5]
     for sql, rest in (
         (take.TAKE, ([-1.0] * len(claim.PRIORITIES), False, claim.PRIORITIES)),
-        (take.TAKE_AGED, ([-1.0] * len(claim.PRIORITIES), False, claim.PRIORITIES, 60.0)),
+        (take.TAKE_AGED, ([-1.0] * len(claim.PRIORITIES), False, claim.PRIORITIES, [60.0])),
+        (
+            take.TAKE_TRIAL,
+            ([-1.0] * len(claim.PRIORITIES), False, claim.PRIORITIES, [0.0], ["shop/payments"]),
+        ),
     ):
         values = (lane.id, lane.number, lane.number + 1, payments, *before, *rest)
         plan = await explained(lane.link.connection, sql, *values)
@@ -256,7 +262,7 @@ async def test_ended_tasks_cost_a_look_nothing(store: PostgresStore, db: Any, lo
             "claim by age": (claim.PENDING_AGED, (claim.PRIORITIES, floors, 10, 6e7)),
             "judge": (supervision.OVERDUE, (-1000.0, 100, begun)),
             "horizon": (supervision.HORIZON, (0.0, 1000.0, begun, due)),
-            "inbox": (queues.INBOX, (1, -1, 100)),
+            "inbox": (queues.INBOX, (1, -1, 100, 1 << 40)),
             "holders": (supervision.HOLDERS, ()),
         }[look]
         pages = 0

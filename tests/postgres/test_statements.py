@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -9,8 +10,10 @@ from typing import Any
 import asyncpg
 import pytest
 
+from makegood.client import Client
 from makegood.errors import FencedOffError
 from makegood.messages import Alert
+from makegood.node import Node
 from makegood.store.mail import Outgoing
 from makegood.store.postgres import (
     PostgresStore,
@@ -306,3 +309,19 @@ async def test_tasks_of_many_shapes_in_one_submission(store: PostgresStore, coun
     again = await store.submit(drafts)
     assert [a.created for a in again] == [False] * 120
     assert [a.collided for a in again] == [n % 2 == 0 for n in range(1, 121)]
+
+
+async def test_the_server_shows_which_process_a_session_belongs_to(url: str, db: Any) -> None:
+    """Its roles and its name: whoever looks for the holder of a lock finds the process. A URL's own application_name goes before."""
+    names = "select distinct application_name from pg_stat_activity where application_name like 'makegood %' and datname = current_database()"
+    long = f"{'x' * 60}-web-7-4711"
+    for name, shown in (("web-7-4711", "web-7-4711"), (long, long[-33:])):
+        async with Node(None, url, roles=("scheduler", "supervisor"), name=name):
+            found = await db.fetch(names)
+            assert [row[0] for row in found] == [f"makegood scheduler supervisor {shown}"]
+    async with Client(url):
+        ((found,),) = await db.fetch(names)
+        assert found.startswith("makegood client ")
+        assert found.endswith(f"-{os.getpid()}")
+    async with Client(f"{url}?application_name=makegood%20mine"):
+        assert [row[0] for row in await db.fetch(names)] == ["makegood mine"]

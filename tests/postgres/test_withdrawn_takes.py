@@ -9,7 +9,7 @@ from typing import Any
 
 from makegood.election import Grant, OpenLeases, open_leases
 
-SESSIONS = "select pid from pg_stat_activity where application_name = 'makegood election' and datname = current_database()"
+SESSIONS = "select pid from pg_stat_activity where application_name like 'makegood election %' and datname = current_database()"
 LOCKED = f"{SESSIONS} and wait_event_type = 'Lock'"
 BUSY = f"{SESSIONS} and pid = $1 and state <> 'idle'"
 LEASE = "select 1 from makegood_election.lease for update"

@@ -24,7 +24,7 @@ from makegood.errors import FencedOffError
 from makegood.messages import Message, Request
 from makegood.store import Store
 from makegood.store.mail import Handed, Outgoing, Receipt, Sent
-from makegood.store.records import Batch, Committed, Grant, Inbox, Judged, Offer, Taken
+from makegood.store.records import NO_LIMIT, Batch, Committed, Grant, Inbox, Judged, Offer, Taken
 from makegood.transactions import Caller
 
 T = TypeVar("T")
@@ -174,9 +174,9 @@ class Seen:
             await self._at("dispatched")
         return committed
 
-    async def inbox(self, node: int, limit: int) -> Inbox:
+    async def inbox(self, node: int, limit: int, room: int = NO_LIMIT) -> Inbox:
         """Point: heard, when there is a reply."""
-        found = await self._store.inbox(node, limit)
+        found = await self._store.inbox(node, limit, room)
         kinds = [m.kind for messages in found.messages.values() for m in messages]
         if kinds:
             self._note("inbox", kinds=kinds)
@@ -241,9 +241,11 @@ class Seen:
             await self._at("received")
         return handed
 
-    async def send_messages(self, messages: Sequence[Outgoing], most: int) -> list[Sent]:
+    async def send_messages(
+        self, messages: Sequence[Outgoing], most: int, most_bytes: int = NO_LIMIT
+    ) -> list[Sent]:
         """Point: carried."""
-        sent = await self._store.send_messages(messages, most)
+        sent = await self._store.send_messages(messages, most, most_bytes)
         self._note("sent", messages=[[m.id, m.created] for m in sent])
         await self._at("carried")
         return sent
@@ -291,9 +293,9 @@ class Seen:
             self._note("freed", epoch=term.epoch, tasks=freed)
         return freed
 
-    async def starved(self, term: Grant, after: float, limit: int) -> list[int]:
+    async def starved(self, term: Grant, after: float, limit: int, outage: float = 300.0) -> list[int]:
         """Write down that a pass came to its end."""
-        found = await self._store.starved(term, after, limit)
+        found = await self._store.starved(term, after, limit, outage)
         self._note("pass", epoch=term.epoch, starved=found)
         return found
 

@@ -15,6 +15,7 @@ from makegood.inbox import Inboxes
 from makegood.notices import ENDS, Notice
 from makegood.queued import QueueMessage
 from makegood.receiving import Inbox
+from makegood.slots import Slots
 from makegood.store.mail import Outgoing, Sent
 from makegood.store.sqlite import SQLiteStore, messages, notices, pruning
 from makegood.store.sqlite.transaction import Transaction as Writing
@@ -102,8 +103,11 @@ def messages_not_deduplicated(m: pytest.MonkeyPatch) -> None:
     """A queue takes a message again that it knows by its id."""
     true, sent = SQLiteStore.send_messages, itertools.count()
 
-    async def forgetful(self: SQLiteStore, messages: Sequence[Outgoing], most: int) -> list[Sent]:
-        return await true(self, [changed(one, id=f"{one.id}#{next(sent)}") for one in messages], most)
+    async def forgetful(
+        self: SQLiteStore, messages: Sequence[Outgoing], most: int, most_bytes: int
+    ) -> list[Sent]:
+        renamed = [changed(one, id=f"{one.id}#{next(sent)}") for one in messages]
+        return await true(self, renamed, most, most_bytes)
 
     m.setattr(SQLiteStore, "send_messages", forgetful)
 
@@ -139,10 +143,33 @@ def counted_while_open(m: pytest.MonkeyPatch) -> None:
     """A failure that was under way when the circuit opened counts for its step."""
     true = Circuit.ended
 
-    def counting(self: Circuit, ticket: int, outcome: Any, now: float, jitter: float = 0.0) -> bool:
-        return true(self, ticket, outcome, now, jitter) or True
+    def counting(
+        self: Circuit, ticket: int, outcome: Any, now: float, jitter: float = 0.0, **how: Any
+    ) -> bool:
+        own = ticket == self._term
+        return true(self, ticket, outcome, now, jitter, **how) or not own
 
     m.setattr(Circuit, "ended", counting)
+
+
+@mutant(GUARDED, "lone")
+def canary_counted(m: pytest.MonkeyPatch) -> None:
+    """A canary that fails counts for its step."""
+    true = Circuit.ended
+
+    def counting(
+        self: Circuit, ticket: int, outcome: Any, now: float, jitter: float = 0.0, **how: Any
+    ) -> bool:
+        canary = ticket == self._term and self.state == "half-open"
+        return true(self, ticket, outcome, now, jitter, **how) or canary
+
+    m.setattr(Circuit, "ended", counting)
+
+
+@mutant(GUARDED, "lone")
+def counted_without_an_answer(m: pytest.MonkeyPatch) -> None:
+    """A repeated attempt counts for its step although the service has answered nobody since it failed last."""
+    m.setattr(Slots, "failed_before", lambda _self, _request, _now: None)
 
 
 @mutant(GUARDED, "lone")

@@ -263,6 +263,56 @@ class PsycopgAsync(Door):
         return (await cursor.fetchone() or [None])[0] if cursor.description else None
 
 
+class PsycopgPipeline(Psycopg):
+    """psycopg in pipeline mode: what is executed is on its way, and its results come later."""
+
+    @asynccontextmanager
+    async def begin(self) -> AsyncIterator[Any]:
+        """As ``with connection.pipeline():`` does."""
+        with psycopg.connect(self.world.url) as connection, connection.pipeline():
+            yield connection
+
+    @asynccontextmanager
+    async def loose(self) -> AsyncIterator[Any]:
+        """In autocommit mode, where what is on its way would be committed together at the next sync."""
+        with psycopg.connect(self.world.url, autocommit=True) as connection, connection.pipeline():
+            connection.execute("select 1")
+            yield connection
+
+    async def run(self, connection: Any, sql: str) -> Any:
+        """Execute; only a result that is asked for is waited for."""
+        cursor = connection.execute(sql)
+        return cursor.fetchone()[0] if sql.startswith("select") else None
+
+
+class PsycopgAsyncPipeline(PsycopgAsync):
+    """The same, awaited, inside ``transaction()``."""
+
+    @asynccontextmanager
+    async def begin(self) -> AsyncIterator[Any]:
+        """In autocommit mode, inside ``transaction()``."""
+        async with (
+            await psycopg.AsyncConnection.connect(self.world.url, autocommit=True) as connection,
+            connection.pipeline(),
+            connection.transaction(),
+        ):
+            yield connection
+
+    @asynccontextmanager
+    async def loose(self) -> AsyncIterator[Any]:
+        """In autocommit mode."""
+        async with (
+            await psycopg.AsyncConnection.connect(self.world.url, autocommit=True) as connection,
+            connection.pipeline(),
+        ):
+            yield connection
+
+    async def run(self, connection: Any, sql: str) -> Any:
+        """Execute."""
+        cursor = await connection.execute(sql)
+        return (await cursor.fetchone())[0] if sql.startswith("select") else None
+
+
 class Alchemy(Door):
     """SQLAlchemy's Connection."""
 
@@ -437,7 +487,9 @@ DOORS: dict[str, tuple[type[Door], str]] = {
     "asyncpg": (Asyncpg, "postgres"),
     "psycopg": (Psycopg, "postgres"),
     "psycopg-raw": (PsycopgRaw, "postgres"),
+    "psycopg-pipeline": (PsycopgPipeline, "postgres"),
     "psycopg-async": (PsycopgAsync, "postgres"),
+    "psycopg-async-pipeline": (PsycopgAsyncPipeline, "postgres"),
     "sqlalchemy-postgres": (Alchemy, "postgres"),
     "session-postgres": (AlchemySession, "postgres"),
     "async-sqlalchemy-postgres": (AsyncAlchemy, "postgres"),

@@ -12,7 +12,7 @@ import makegood as mg
 from makegood.node import Node
 from makegood.store import open_store
 from makegood.store.sqlite import SQLiteStore
-from makegood.store.sqlite.lookout import Lookout
+from makegood.store.sqlite.lookout import Lookout, Wanted
 from makegood.store.sqlite.transaction import Action
 from makegood.testing.loop import Loop
 from tests.actors.benchapp import chain_app
@@ -57,15 +57,16 @@ def test_a_rolled_back_submission_is_looked_for_and_given_up() -> None:
     looks: list[float] = []
     loop = Loop(random.Random(1))
 
-    async def read(action: Action[set[int]]) -> set[int]:
+    async def read(action: Action[set[Wanted]]) -> set[Wanted]:
         looks.append(loop.time())
         return set()
 
     async def story() -> None:
-        lookout = Lookout(read, lambda: pytest.fail("there is nothing to tell"))
-        lookout.expect([1])  # closed: nobody to look
+        lookout = Lookout(read, lambda _: pytest.fail("there is nothing to tell"))
+        lookout.expect(1)  # closed: nobody to look
         lookout.open(loop)
-        lookout.expect([1, 2])
+        lookout.expect(1)
+        lookout.expect(("web", "m-1"))
         await asyncio.sleep(0)
         assert lookout._watch is not None
         await lookout._watch

@@ -220,6 +220,52 @@ def test_flask_under_gunicorn_that_loads_it_first(folder: Path, load: Load, sqli
         assert sqlite.counts()[:2] == (len(tasks), len(tasks))
 
 
+def test_flask_with_threads_and_with_greenlets(folder: Path, load: Load, sqlite: SQLiteWorld) -> None:
+    """The gthread workers of gunicorn do, with one client for all threads. gevent is refused by name, at the first call as at the later ones,
+    and leaves no order without its task.
+    """
+    given = {"MAKEGOOD_STORE": sqlite.url, "SHOP": str(sqlite.path)}
+    place = folder / "greenlets.sock"
+    with serving(
+        folder, "gunicorn", "-k", "gevent", "--bind", f"unix:{place}", "flask_shop:app", **given
+    ) as server:
+        server.heard("Booting worker")
+        assert [ask(place, "POST", "/orders/g")[0] for _ in range(2)] == [500, 500]
+        assert len(server.heard("ConfigError: gevent has patched .* -k gthread", 2)) == 2
+    assert sqlite.counts() == (0, 0, 0)
+    place = folder / "threads.sock"
+    with (
+        serving(
+            folder, "gunicorn", "-k", "gthread", "--threads", "8", "--bind", f"unix:{place}", "flask_shop:app", **given
+        ) as server,
+        ThreadPoolExecutor(8) as pool,
+    ):  # fmt: skip
+        server.heard("Booting worker")
+        statuses = pool.map(lambda n: ask(place, "POST", f"/orders/t-{n}")[0], range(24))
+        assert set(statuses) == {200}
+    assert sqlite.counts() == (24, 24, 24)
+
+
+def test_fastapi_with_plain_functions(folder: Path, load: Load, postgres: PostgresWorld) -> None:
+    """Its thread pool shares one SyncClient, which the lifespan opens and closes."""
+    place = folder / "web.sock"
+    with (
+        serving(
+            folder, "uvicorn", "web_blocking:app", "--uds", str(place), MAKEGOOD_STORE=postgres.url
+        ) as server,
+        mg.SyncNode(load("shop").shop, postgres.url),
+        ThreadPoolExecutor(10) as pool,
+    ):
+        server.heard("running on")
+        answers = list(pool.map(lambda n: ask(place, "POST", f"/orders/o-{n}"), range(20)))
+        assert [status for status, _ in answers] == [200] * 20
+        status, body = ask(place, "GET", f"/tasks/{answers[0][1]['task']}")
+        assert (status, body["result"]) == (200, "packed o-0")
+        server.process.terminate()
+        server.heard("Application shutdown complete")
+    assert postgres.counts()[:2] == (20, 20)
+
+
 def test_celery_with_its_prefork_pool(folder: Path, load: Load, postgres: PostgresWorld) -> None:
     """The client was used before the fork; six calls in two processes, each order asked for twice."""
     for name in ("in", "control"):

@@ -126,7 +126,7 @@ def test_orders_that_come_by_message_and_from_another_database(
     piped(made, outbox)
     printed, _, shell = on_postgres.partition(" | ")
     assert "generated always as identity" in typed(made, printed)
-    assert shell.split() == ["psql", shlex.split(printed)[3]]
+    assert shlex.split(shell) == ["psql", shlex.split(printed)[3]]
     for line in (serve, carry):
         words = shlex.split(line, comments=True)
         assert words[:3] == ["makegood", "inbox", "orders:shop"]
@@ -219,6 +219,55 @@ def forged(port: str) -> int:
     signed = standardwebhooks.Webhook("whsec_b3RoZXI=").sign("m-1", now, body)
     heads = {"webhook-id": "m-1", "webhook-timestamp": str(int(now.timestamp())), "webhook-signature": signed}
     return talk(port, "POST", "/hooks/orders", body, heads)[0]
+
+
+def test_a_ledger_counts_each_notice_once(
+    tmp_path: Path, load: Load, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The page's reader: what fails in its transaction is not acknowledged and comes once more, what another reader has is not
+    counted, and a notice that was dropped is missed.
+    """
+    write("hear-back.md", tmp_path)
+    ledger, place_order = load("ledger"), load("shop").place_order
+    file = tmp_path / "makegood.db"
+    with mg.SyncNode(load("shop").shop, f"sqlite:///{file}") as node:
+        client = node.client
+        task = client.submit(place_order, "o-1", reply_to="queue:ledger")
+        assert task.result(timeout="60s") == "paid o-1"
+        until(lambda: [view.waiting for view in client.queues()] == [3])
+        connection = sqlite3.connect(file)
+        connection.executescript(ledger.TABLES)
+        queue, brief = client.queue("ledger", lease="1h"), client.queue("ledger", lease="10ms")
+        (first,) = queue.receive()
+        with monkeypatch.context() as broken:
+            broken.setattr(ledger, "HEARD", "insert into nowhere values (?, ?)")
+            with pytest.raises(sqlite3.OperationalError):
+                ledger.count(queue, connection, first)
+        queue.give_back(first)
+        (stale,) = brief.receive()
+        until(lambda: brief.receive(timeout=0))
+        with pytest.raises(LookupError, match="another reader has"):
+            ledger.count(brief, connection, stale)
+        assert connection.execute("select * from tally").fetchall() == []
+        until(lambda: (found := queue.receive(timeout=0)) and ledger.count(queue, connection, found[0]) == 0)
+        second = client.messages("ledger")[0].message
+        client.drop_messages("ledger", [second.id], waiting=True)
+
+        class DoneError(Exception):
+            """What ends the loop."""
+
+        def told(text: str) -> None:
+            print(text)
+            raise DoneError
+
+        monkeypatch.setattr(ledger, "print", told, raising=False)
+        with pytest.raises(DoneError):
+            ledger.listen(client, str(file))
+        assert client.messages("ledger") == []
+        states = connection.execute("select * from tally order by state").fetchall()
+        connection.close()
+    assert states == [("processed", 1), ("received", 1)]
+    assert capsys.readouterr().out == "1 notices missed of a task that is processed\n"
 
 
 def test_a_shop_learns_every_outcome_while_its_processes_are_killed(

@@ -1,6 +1,7 @@
 """What happens between two transactions, in a process that is killed, and in a store's own transaction."""
 
 import asyncio
+import contextlib
 import sqlite3
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -197,3 +198,20 @@ def test_psycopg_marks_are_not_mistaken_for_values_of_ours(postgres: PostgresWor
     with mg.SyncClient(postgres.url) as client, psycopg.connect(postgres.url) as connection:
         client.submit(CHAIN, "100 %s ?", key="%(a)s ? $1", connection=connection)
     assert postgres.rows("select key from {task}") == [("%(a)s ? $1",)]
+
+
+def test_what_failed_in_a_pipeline_before_is_raised_as_the_drivers_own_error(postgres: PostgresWorld) -> None:
+    """It is on its way when the task is submitted, and known only then; nothing of the task is left."""
+    postgres.rows("create unique index on orders (id)")
+    postgres.rows(ORDER)
+    with (
+        mg.SyncClient(postgres.url) as client,
+        psycopg.connect(postgres.url) as connection,
+        contextlib.suppress(psycopg.errors.PipelineAborted),
+        connection.pipeline(),
+    ):
+        connection.execute(ORDER)
+        with pytest.raises(psycopg.errors.UniqueViolation):
+            client.submit(CHAIN, "a", connection=connection)
+    postgres.rows("drop index orders_id_idx")
+    assert postgres.counts() == (1, 0, 0)

@@ -3,6 +3,9 @@
 import asyncio
 import logging
 import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,9 +21,11 @@ from makegood.store.protocol import Store
 from makegood.telemetry import Telemetry
 from makegood.telemetry.catalogue import METRICS
 from makegood.telemetry.exposition import Gauges, prometheus
-from makegood.telemetry.serving import MOST_AT_ONCE, MOST_HEAD, Page, Server
+from makegood.telemetry.serving import MOST_AT_ONCE, MOST_HEAD, Answer, Page, Server
 from tests.conformance.worlds import eventually
+from tests.flooding import flooding, opened
 from tests.telemetry.conftest import QUICK, Numbers, asked, watched
+from tests.waiting import until as until_so
 
 BEATING = Options(heartbeat="10ms", life="1h", poll=None, leaderless=None, tell=None, drain="20s")
 
@@ -202,13 +207,136 @@ async def test_what_is_no_request_for_a_page_gets_an_answer_too() -> None:
     writer.write_eof()
     assert await reader.read() == b""
     await closed(writer)
-    many = [
-        await asyncio.open_connection("127.0.0.1", int(where.rpartition(":")[2])) for _ in range(MOST_AT_ONCE)
-    ]
-    assert (await asked(where, "/x"))[0] == 503
-    for _, other in many:
-        await closed(other)
     await server.end()
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let nothing end because this machine is slow."""
+    monkeypatch.setattr("makegood.telemetry.serving.PATIENCE", 60.0)
+
+
+@asynccontextmanager
+async def serving(answer: Answer) -> AsyncIterator[Server]:
+    """Serve pages."""
+    server = Server("127.0.0.1:0", answer)
+    await server.begin()
+    try:
+        yield server
+    finally:
+        await server.end()
+
+
+async def ok(path: str, headers: Any) -> Page:
+    """Answer at once."""
+    return Page(200, b"ok\n")
+
+
+def cut_off(connection: socket.socket) -> bool:
+    """Return whether the other end is closed."""
+    try:
+        return connection.recv(1) == b""
+    except ConnectionResetError:
+        return True
+    except BlockingIOError:
+        return False
+
+
+def descriptors() -> int:
+    """Return how many files this process has open."""
+    folder = Path("/proc/self/fd")
+    return len(list(folder.iterdir())) if folder.is_dir() else 0
+
+
+@pytest.mark.usefixtures("patient")
+@pytest.mark.parametrize("says", [b"", b"G", b"GET /livez HTTP/1.1\r\nX: "])
+async def test_connections_that_say_nothing_make_room_for_one_that_asks(says: bytes) -> None:
+    """The oldest of them goes, at once, and its file is closed: no more are open than are allowed."""
+    async with serving(ok) as server:
+        before = descriptors()
+        strangers = [opened(server.address, says) for _ in range(2 * MOST_AT_ONCE)]
+        for _ in range(5):
+            assert (await asked(server.address, "/livez"))[0] == 200
+        await eventually(
+            lambda: descriptors() <= before + len(strangers) + MOST_AT_ONCE, "the server's ends are closed"
+        )
+        assert len(server.connections) <= MOST_AT_ONCE
+        assert cut_off(strangers[0])
+        assert not cut_off(strangers[-1])
+        for stranger in strangers:
+            stranger.close()
+
+
+@pytest.mark.parametrize("says", [b"", b"G"])
+async def test_under_a_flood_of_silent_connections_every_probe_is_answered(says: bytes) -> None:
+    """As fast as a thread can open them, and each is held: 40 of 40."""
+    async with serving(ok) as server:
+        begun = asyncio.get_running_loop().run_in_executor
+        with flooding(server.address, says) as under_way:
+            assert await begun(None, under_way.wait, 60)
+            assert [(await asked(server.address, "/livez"))[0] for _ in range(40)] == [200] * 40
+            assert len(server.connections) <= MOST_AT_ONCE
+        assert (await asked(server.address, "/livez"))[0] == 200, "the last: nothing is on its way at the end"
+
+
+@pytest.mark.usefixtures("patient")
+async def test_pages_that_take_long_or_are_not_read_hold_up_no_probe() -> None:
+    """The others are told that there are too many of them."""
+    go = asyncio.Event()
+
+    async def answer(path: str, headers: Any) -> Page:
+        if path == "/metrics":
+            await go.wait()
+        return Page(200, b"x" * (5_000_000 if path == "/big" else 1))
+
+    async with serving(answer) as server:
+        strangers = [
+            opened(server.address, f"GET /{path} HTTP/1.1\r\n\r\n".encode())
+            for path in ["metrics", "big"] * MOST_AT_ONCE
+        ]
+        for _ in range(20):
+            assert (await asked(server.address, "/livez"))[0] == 200
+        assert (await asked(server.address, "/metrics"))[0] == 503
+        go.set()
+        for stranger in strangers:
+            stranger.close()
+
+        async def served() -> bool:
+            return (await asked(server.address, "/metrics"))[0] == 200
+
+        await until_so(served)
+
+
+async def test_a_page_that_fails_is_answered_and_logged_once_a_minute(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def broken(path: str, headers: Any) -> Page:
+        raise ZeroDivisionError("a defect")
+
+    async with serving(broken) as server:
+        for _ in range(20):
+            assert (await asked(server.address, "/metrics"))[0] == 500
+    assert [record.levelname for record in caplog.records] == ["ERROR"]
+    assert "ZeroDivisionError: a defect" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "accept",
+    [
+        "application/openmetrics-text;version=a.b.c", "application/openmetrics-text; version=", f"application/openmetrics-text;version=9{'9' * 5000}",
+        "text/plain; version=1.0.0; escaping=zzz", "application/openmetrics-text; version=1.0.0; escaping=", "text/plain;;;==;version", ";", ",,,",
+        'application/openmetrics-text; version=1.0.0; escaping="', "\xff\xfe", "application/openmetrics-text;q=zzz",
+    ],
+)  # fmt: skip
+async def test_a_form_that_cannot_be_meant_gets_the_usual_one(
+    store: Store, accept: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with watched(None, store, roles=("scheduler",)) as (_, telemetry):
+        caplog.clear()
+        status, _, text = await asked(telemetry.address, "/metrics", f"Accept: {accept}")
+    assert status == 200
+    assert "makegood_" in text
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
 async def test_probes_are_not_logged(store: Store, caplog: pytest.LogCaptureFixture) -> None:

@@ -96,7 +96,7 @@ class Case:
         self.say(Message(kind, idx, settled=settled, value=value, act=ADA))  # type: ignore[arg-type]
         (answer,) = self.last.answers
         assert answer.state == self.task.state
-        return answer.verdict, answer.reason
+        return answer.verdict, answer.outcome
 
     @property
     def task(self) -> Task:

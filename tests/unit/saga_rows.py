@@ -180,7 +180,7 @@ class Rows:
             self.record.moves["task" if what == "task" else self._kind(what), before, after] += 1
         for answer in decision.answers:
             self.record.acts[answer.kind, answer.verdict] += 1
-            assert answer.reason
+            assert answer.outcome
         for alert in decision.alerts:
             self.record.seen[f"alert {alert.kind}"] += 1
             assert alert.text

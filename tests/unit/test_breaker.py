@@ -62,7 +62,7 @@ def test_after_reset_exactly_one_call_is_let_through() -> None:
 def test_a_canary_that_fails_opens_it_again_for_the_whole_time() -> None:
     made = opened()
     assert made.room(30.0, 8) == 1
-    assert call(made, "failed", 35.0)
+    assert not call(made, "failed", 35.0)  # for its step
     assert made.state == "open"
     assert made.remaining(35.0) == 30.0
 
@@ -134,6 +134,39 @@ def test_what_began_before_it_opened_counts_neither_here_nor_for_the_step() -> N
     assert not late.ended(early[3], "answered", 31.0)
     assert late.state == "half-open"  # an answer from before it opened is no canary's
     assert late.room(31.0, 8) == 1
+
+
+def test_a_repeated_attempt_counts_only_if_the_service_has_answered_since_its_step_failed() -> None:
+    """Whatever process it failed in before, and however that one ended: nobody has to remember it."""
+    made = circuit(failures=10)
+    assert made.ended(made.began(5.0), "failed", 5.0)  # a first attempt
+    assert not made.ended(made.began(10.0), "failed", 10.0, since=5.0)  # nobody was answered, ever
+    call(made, "answered", 11.0)
+    assert not made.ended(made.began(16.0), "failed", 16.0, since=11.5)
+    assert made.ended(made.began(16.0), "failed", 16.0, since=10.5)
+    assert made.closed
+
+
+def test_failures_that_count_for_no_step_open_it_all_the_same() -> None:
+    made = circuit()
+    for _ in range(3):
+        made.ended(made.began(1.0), "failed", 1.0, since=0.0)
+    assert made.state == "open"
+
+
+def test_an_answer_elsewhere_releases_one_that_waits_for_a_canary() -> None:
+    """Not one that is open, nor one whose canary is under way: that knows better how its own process fares."""
+    made = opened(size=4)
+    assert not made.answered_elsewhere(1.0)
+    made.room(30.0, 4)
+    canary = made.began(30.0)
+    assert not made.answered_elsewhere(31.0)
+    made.ended(canary, "neither", 32.0)
+    assert made.answered_elsewhere(33.0)
+    assert (made.state, made.most, made.heard) == ("release", 2, None)
+    call(made, "failed", 34.0)
+    call(made, "failed", 34.0)
+    assert made.state == "open"
 
 
 def test_what_was_on_its_way_when_it_opened_is_let_begin_and_does_not_count() -> None:

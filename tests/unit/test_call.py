@@ -31,6 +31,7 @@ class Attempt:
     def __init__(self, doing: Any = "do", *, grants: bool = True, **more: Any) -> None:
         self.clock = HandClock(100.0)
         self.deadline = 130.0
+        self.again = 0
         self.grants = grants
         self.asked: list[float] = []
         request = Request(
@@ -76,7 +77,7 @@ def test_headers_say_all_of_it() -> None:
         "Makegood-Token": "4.5",
         "Makegood-Scope": f"s1-{shown}/charge-2",
         "Makegood-Undoes": f"s1-{shown}/charge-2/3/do",
-        "Makegood-Remaining": "29.500",
+        "Makegood-Remaining": "28.500",
         "traceparent": "00-ab-cd-01",
     }
     assert set(Attempt().call.headers) == {
@@ -104,12 +105,31 @@ def test_a_late_result_is_decoded_for_the_undo() -> None:
 
 def test_remaining_seconds_are_never_negative_and_check_raises_then() -> None:
     attempt = Attempt()
-    assert attempt.call.remaining() == 30.0
+    assert (attempt.call.left, attempt.call.remaining()) == (30.0, 29.0)
+    attempt.clock.seconds = 129.5  # there is no time to ask any more, and some to answer
+    assert (attempt.call.left, attempt.call.remaining()) == (0.5, 0.0)
     attempt.call.check()
     attempt.clock.seconds = 131.0
-    assert attempt.call.remaining() == 0.0
+    assert (attempt.call.left, attempt.call.remaining()) == (0.0, 0.0)
     with pytest.raises(CompleteByPassed, match="complete-by of step charge-2 of task"):
         attempt.call.check()
+
+
+def test_what_remains_is_shared_among_the_tries_that_are_left() -> None:
+    attempt = Attempt()
+    assert attempt.call.remaining(tries=3) == pytest.approx(29.0 / 3)
+    attempt.clock.seconds, attempt.again = 110.0, 1
+    assert attempt.call.remaining(tries=3) == pytest.approx(19.0 / 2)
+    attempt.clock.seconds, attempt.again = 120.0, 2
+    assert attempt.call.remaining(tries=3) == attempt.call.remaining() == pytest.approx(9.0)
+    attempt.again = 7  # more than was said
+    assert attempt.call.remaining(tries=3) == pytest.approx(9.0)
+
+
+@pytest.mark.parametrize("tries", [0, -1, 1.5, True, "3"])
+def test_tries_are_a_number(tries: Any) -> None:
+    with pytest.raises(ConfigError, match=r"remaining\(tries=.*whole number from 1.*mg\.Retry"):
+        Attempt().call.remaining(tries)
 
 
 # -- the context -----------------------------------------------------------------------------------------------------------
@@ -143,14 +163,14 @@ async def test_an_async_action_awaits_its_extension() -> None:
     attempt = Attempt()
     await attempt.call.extend("2m")
     assert attempt.asked == [120.0]
-    assert attempt.call.remaining() == 120.0
+    assert attempt.call.left == 120.0
 
 
 async def test_an_extension_takes_effect_even_when_nobody_awaits_it() -> None:
     attempt = Attempt()
     task = attempt.call.extend(60)
     await asyncio.sleep(0)
-    assert attempt.call.remaining() == 60.0
+    assert attempt.call.left == 60.0
     await task
 
 
@@ -159,14 +179,14 @@ async def test_a_def_action_in_a_thread_waits_by_itself_and_may_await_all_the_sa
 
     def action() -> float:
         attempt.call.extend(90)
-        return attempt.call.remaining()
+        return attempt.call.left
 
     assert await asyncio.to_thread(action) == 90.0
 
     def awaiting() -> float:
         async def inner() -> float:
             await attempt.call.extend(45)
-            return attempt.call.remaining()
+            return attempt.call.left
 
         return asyncio.run(inner())
 

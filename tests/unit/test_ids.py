@@ -1,6 +1,7 @@
 """Ids rise, survive being shown, and keys can never be shared by two tasks."""
 
 import random
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -66,5 +67,13 @@ def test_names_that_travel_in_headers_are_allowed(name: str) -> None:
 def test_other_names_are_refused_with_the_remedy(name: str) -> None:
     with pytest.raises(DefinitionError, match="pass name="):
         ids.checked_name(name, "action")
-    with pytest.raises(DefinitionError, match=r"not beginning with a digit$"):
-        ids.checked_name(name, "queue")
+
+
+def test_a_queue_may_be_named_after_a_host() -> None:
+    """Which may begin with a digit; a name that an option could be taken for may not."""
+    for name in ("2fast", "10.0.0.7", "web-1", "_x", "7"):
+        assert ids.checked_queue(name) == name
+    wrong: tuple[Any, ...] = ("", "-x", ".x", "größe", "a b", "a/b", "x" * 101, None)
+    for name in wrong:
+        with pytest.raises(DefinitionError, match="beginning with a letter, a digit or '_'"):
+            ids.checked_queue(name)

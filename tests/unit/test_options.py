@@ -25,6 +25,15 @@ def test_durations_are_taken_in_every_form_and_read_as_seconds() -> None:
         ({"claim": 1.5}, "claim=1.5"),
         ({"life": "1s", "heartbeat": "1s"}, "at least twice"),
         ({"poll": 0}, "poll=0"),
+        ({"webhook_cause": "all"}, "webhook_cause='all': one of text, name, none"),
+        (
+            {"webhook_secrets": {"a b": "whsec_c2VjcmV0c2VjcmV0c2VjcmV0c2VjcmV0"}},
+            "webhook_secrets: 'a b' is not a host",
+        ),
+        ({"webhook_secrets": {"a.example": "s3cret"}}, "webhook_secrets of 'a.example': write whsec_"),
+        ({"webhook_secrets": {"a.example": ""}}, "webhook_secrets of 'a.example': write whsec_"),
+        ({"max_task_memory": "much"}, "max_task_memory='much' is not a size"),
+        ({"queue_bytes": 0}, "queue_bytes=0 must be at least 1 B"),
     ],
 )
 def test_a_setting_that_cannot_be_meant_is_named(wrong: dict[str, Any], said: str) -> None:

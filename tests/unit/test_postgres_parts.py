@@ -95,7 +95,7 @@ def test_faults_are_sorted(fault: Exception, lost: bool, data: bool, error: type
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
 )
 def test_a_refused_connection_is_explained(fault: Exception, error: type[Exception], words: str) -> None:
-    made = refused(fault, SERVER)
+    made = refused(fault, SERVER, url="postgresql://db/shop")
     assert type(made) is error
     assert SERVER in str(made)
     assert words in str(made)

@@ -1,11 +1,12 @@
-"""A rate as points in time: evenly spaced, little ahead, little made up for."""
+"""A rate as points in time: evenly spaced, little ahead, nothing made up for."""
 
 import random
+from itertools import pairwise
 
 import pytest
 
 from makegood.errors import ConfigError
-from makegood.rates import BEHIND, pace, per_second
+from makegood.rates import pace, per_second
 
 
 @pytest.mark.parametrize(
@@ -36,8 +37,17 @@ def test_many_processes_keep_it_within_five_percent_over_ten_seconds(rate: float
         assert abs(count - rate * 10) <= max(0.05 * rate * 10, 1)
 
 
-def test_unused_time_is_not_saved_up() -> None:
-    assert pace(100.0, 200.0, 50.0).first == 200.0 - BEHIND
+@pytest.mark.parametrize("next_", [None, 100.0, 199.95])
+def test_after_a_rest_the_first_second_has_no_more_calls_than_the_rate_says(next_: float | None) -> None:
+    """One call at once and then one each interval, though nobody called for a while."""
+    rate, now, begun = 10.0, 200.0, list[float]()
+    while now < 201.5:
+        stand = pace(next_, now, rate)
+        begun += [now + stand.delay(n) for n in range(stand.most)]
+        next_, now = stand.after(stand.most), now + stand.again(stand.most)
+    assert begun[0] == 200.0
+    assert all(later - sooner > 0.0999 for sooner, later in pairwise(begun))
+    assert sum(at < 200.9999 for at in begun) == 10
 
 
 def test_calls_made_beside_it_are_paid_back() -> None:

@@ -32,8 +32,8 @@ def test_an_inbox_is_declared_right_or_refused() -> None:
         @app.inbox("others")  # type: ignore[arg-type]
         def alone(order: Order) -> None: ...
 
-    with pytest.raises(mg.DefinitionError, match="queue name '1' is not allowed"):
-        app.inbox("1")(accept.fn)
+    with pytest.raises(mg.DefinitionError, match="queue name '-1' is not allowed"):
+        app.inbox("-1")(accept.fn)
     with pytest.raises(mg.DefinitionError, match="a whole number from 1"):
         app.inbox("none", concurrency=0)(accept.fn)
 

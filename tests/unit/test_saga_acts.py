@@ -59,22 +59,22 @@ def incomplete() -> Case:
 
 TABLE = [
     (pending, "cancel", "applied", "undone", "nothing had been done"),
-    (processing, "cancel", "applied", "undoing", "being undone"),
-    (draining, "cancel", "applied", "undoing", "being undone"),
+    (processing, "cancel", "applied", "undoing", "taken back"),
+    (draining, "cancel", "applied", "undoing", "taken back"),
     (past_return, "cancel", "refused", "processing", "s0 cannot be undone"),
     (undoing, "cancel", "noop", "undoing", "being undone already"),
     (processed, "cancel", "refused", "processed", "the task had ended: processed"),
     (undone, "cancel", "refused", "undone", "the task had ended: undone"),
-    (held, "cancel", "applied", "undoing", "being undone"),
-    (incomplete, "cancel", "applied", "undoing", "being undone"),
+    (held, "cancel", "applied", "undoing", "taken back"),
+    (incomplete, "cancel", "applied", "undoing", "taken back"),
     (pending, "undo", "refused", "pending", "cancel it"),
     (processing, "undo", "refused", "processing", "cancel it"),
-    (draining, "undo", "applied", "undoing", "being undone"),
+    (draining, "undo", "applied", "undoing", "taken back"),
     (undoing, "undo", "noop", "undoing", "being undone already"),
-    (processed, "undo", "applied", "undoing", "being undone"),
+    (processed, "undo", "applied", "undoing", "taken back"),
     (undone, "undo", "noop", "undone", "undone already"),
-    (held, "undo", "applied", "undoing", "being undone"),
-    (incomplete, "undo", "applied", "undoing", "being undone"),
+    (held, "undo", "applied", "undoing", "taken back"),
+    (incomplete, "undo", "applied", "undoing", "taken back"),
     (pending, "resubmit", "refused", "pending", "only one in error or undone"),
     (processing, "resubmit", "refused", "processing", "only one in error or undone"),
     (undoing, "resubmit", "refused", "undoing", "only one in error or undone"),
@@ -254,6 +254,7 @@ def test_everything_settled_by_hand_ends_a_held_task() -> None:
     case.act("settle", 1, "done")
     assert case.task.state == "processed"
     assert case.step(1).result == b"null"
+    assert case.task.cause == "", "a task that was processed has no failure to show"
 
 
 def test_the_last_one_settled_by_hand_ends_an_undo() -> None:

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from makegood.messages import Message
-from makegood.saga.correcting import merged
+from makegood.saga.correcting import Replanned, merged
 from makegood.task import Condition, Ref, StepPlan, Template
 from tests.unit.saga_case import ADA, Case, action, failing, result_of, template
 
@@ -17,7 +17,7 @@ def resubmit(case: Case, value: object, idx: int = -1) -> tuple[str, str]:
     """Resubmit with corrected inputs; returns the verdict and its reason."""
     case.say(Message("resubmit", idx, value=msgspec.json.encode(value), act=ADA))
     (answer,) = case.last.answers
-    return answer.verdict, answer.reason
+    return answer.verdict, answer.outcome
 
 
 def held() -> Case:
@@ -71,7 +71,7 @@ def test_a_step_that_was_asked_and_certainly_did_nothing_begins_a_new_round() ->
         (1, {"crad": "new"}, "s1 has no argument 'crad'; it has hold, card"),
         (1, ["new"], "given by name"),
         (9, {}, "no such step"),
-        (-1, [{"id": 2}], "s0 is done with what it was given"),
+        (-1, [{"id": 2}], "s1 (card); name the code that plans again, --check APP"),
         (-1, [], "the task has 1 inputs, not 0"),
         (-1, {"id": 2}, "an array is expected"),
     ],
@@ -121,8 +121,168 @@ def test_inputs_that_no_step_takes_as_they_are_cannot_be_corrected() -> None:
     """The workflow function computed with them, once; saying "applied" would be a lie."""
     case = failing(action(0, args=template('{"a":', INPUT, "}")), action(1, 0), inputs=(b"1", b"2"))
     case.answer(0)
-    assert "is part of the plan" in resubmit(case, [1, 3])[1]
+    assert "is part of the plan; name the code that plans again, --check APP" in resubmit(case, [1, 3])[1]
     assert resubmit(case, [1, 2])[0] == "applied", "nothing else than before"
+
+
+# -- planned again by the code -----------------------------------------------------------------------------------------
+
+
+def replanned(inputs: list[object], *steps: StepPlan, returns: Template | None = None) -> object:
+    """Return corrected inputs with the plan that the workflow function makes of them."""
+    encoded = tuple(msgspec.Raw(msgspec.json.encode(value)) for value in inputs)
+    return Replanned(encoded, steps, returns or Template(("null",)))
+
+
+def change_of(case: Case) -> dict[str, object]:
+    change: dict[str, object] = json.loads(case.last.answers[0].change or b"")
+    return change
+
+
+def two_steps(cents: int) -> tuple[StepPlan, StepPlan]:
+    """s0 takes the input, s1 what the workflow function made of it."""
+    return (
+        action(0, args=template('{"order":', INPUT, "}")),
+        action(1, 0, args=template(f'{{"cents":{cents},"hold":', result_of(0), "}")),
+    )
+
+
+def test_derived_arguments_are_planned_again_with_the_inputs() -> None:
+    """The whole task is corrected, or nothing of it."""
+    case = failing(*two_steps(100), action(2, 1), inputs=(b'{"cents":100}',))
+    case.answer(1)
+    case.answer(0)
+    assert case.task.state == "undone"
+    verdict, said = resubmit(case, [{"cents": 250}])
+    assert verdict == "refused"
+    assert "may have made these of the inputs, and they would keep the old values: s1 (cents);" in said
+    assert resubmit(case, replanned([{"cents": 250}], *two_steps(250), action(2, 1)))[0] == "applied"
+    assert change_of(case) == {
+        "step": None, "was": [{"cents": 100}], "now": [{"cents": 250}],
+        "steps": [
+            {"step": "s0", "was": {"order": {"cents": 100}}, "now": {"order": {"cents": 250}}},
+            {
+                "step": "s1",
+                "was": {"cents": 100, "hold": "the result of s0"},
+                "now": {"cents": 250, "hold": "the result of s0"},
+            },
+        ],
+    }  # fmt: skip
+    assert case.last.rewritten == [1]
+    case.say(Message("claim"))
+    assert json.loads(case.request.args) == {"order": {"cents": 250}}
+    case.done(0)
+    assert json.loads(case.request.args)["cents"] == 250
+
+
+def held_by_derived() -> Case:
+    """s0 done with the input, s1 failed; the task is held."""
+    case = Case(*two_steps(100), on_failure="hold", inputs=(b'{"cents":100}',))
+    case.done(0)
+    case.answer(1, "permanent", error="no")
+    assert case.task.state == "error"
+    return case
+
+
+def test_what_is_done_keeps_what_it_did() -> None:
+    """Its undo gets what it was given; when it was undone and runs again, it gets the corrected inputs."""
+    case = held_by_derived()
+    verdict, said = resubmit(case, replanned([{"cents": 250}], *two_steps(250)))
+    assert (verdict, said) == (
+        "applied", "the task goes forward again, with corrected inputs; s0 keeps what it did",
+    )  # fmt: skip
+    kept = {"step": "s0", "was": {"order": {"cents": 100}}, "now": {"order": {"cents": 250}}}
+    assert change_of(case)["kept"] == [kept]
+    case.say(Message("claim"))
+    assert json.loads(case.request.args)["cents"] == 250
+    case.answer(1, "permanent", error="no")
+    case.say(Message("undo", act=ADA))
+    assert (case.request.doing, json.loads(case.request.args)) == ("undo", {"order": {"cents": 100}})
+    case.answer(0)
+    assert case.task.state == "undone"
+    case.say(Message("resubmit", act=ADA))
+    assert case.last.rewritten == [0]
+    case.say(Message("claim"))
+    assert (case.request.doing, json.loads(case.request.args)) == ("do", {"order": {"cents": 250}})
+
+
+def test_without_the_code_what_is_done_keeps_what_it_did_too() -> None:
+    case = Case(
+        action(0, args=template('{"order":', INPUT, "}")),
+        action(1, 0, args=template('{"order":', INPUT, ',"hold":', result_of(0), "}")),
+        on_failure="hold", inputs=(b'{"cents":100}',),
+    )  # fmt: skip
+    case.done(0)
+    case.answer(1, "permanent", error="no")
+    assert resubmit(case, [{"cents": 250}]) == (
+        "applied", "the task goes forward again, with corrected inputs; s0 keeps what it did",
+    )  # fmt: skip
+    case.say(Message("claim"))
+    assert json.loads(case.request.args)["order"] == {"cents": 250}
+    case.answer(1, "permanent", error="no")
+    case.say(Message("undo", act=ADA))
+    assert json.loads(case.request.args) == {"order": {"cents": 100}}
+
+
+def test_inputs_that_only_what_is_done_takes_are_refused() -> None:
+    case = Case(
+        action(0, args=template('{"order":', INPUT, "}")), action(1, 0), on_failure="hold", inputs=(b"1",)
+    )
+    case.done(0)
+    case.answer(1, "permanent", error="no")
+    assert "s0 is done with what it was given, and no other step takes those inputs" in resubmit(case, [2])[1]
+
+
+def test_a_step_in_doubt_whose_arguments_would_change_is_settled_first() -> None:
+    case = Case(action(0, threshold=0, args=template('{"a":1}')), on_failure="hold", inputs=(b"1",))
+    case.silence(0)
+    case.due(0)
+    case.silence(0, failures=2)
+    assert "settle it first" in resubmit(case, replanned([2], action(0, args=template('{"a":2}'))))[1]
+    same = replanned([2], action(0, args=template('{"a":1}')), returns=Template(("5",)))
+    assert resubmit(case, same)[0] == "applied", "its arguments stay"
+    assert change_of(case)["result"] == {"was": None, "now": 5}
+
+
+@pytest.mark.parametrize(
+    ("steps", "told"),
+    [
+        ((action(0),), "step 2 of the task, s1 (bank.charge), would not be there"),
+        ((action(0), action(1, 0), action(2, 1)), "there would be a further step 3, s2 (bank.charge)"),
+        ((action(0), StepPlan(1, name="x", agent="desk", action="x", after=(0,))), "step 2 would be x (desk.x) instead of s1 (bank.charge)"),
+        ((action(0), action(1)), "step 2, s1 (bank.charge), would wait for other steps"),
+    ],
+)  # fmt: skip
+def test_a_plan_with_other_steps_is_refused(steps: tuple[StepPlan, ...], told: str) -> None:
+    case = held_by_derived()
+    verdict, said = resubmit(case, replanned([{"cents": 250}], *steps))
+    assert verdict == "refused"
+    assert told in said
+    assert said.endswith("undo this one, then submit a new task under another key")
+
+
+def test_the_items_of_an_each_are_planned_again() -> None:
+    """Their steps are copies of its body, made while the task ran."""
+
+    def plan(cents: int) -> tuple[StepPlan, ...]:
+        body = action(-1, args=template('{"part":', Ref("item", 1), f',"cents":{cents}}}'))
+        each = StepPlan(1, "each", "e", args=template("", result_of(0), ""), after=(0,), body=(body,))
+        return (
+            action(0),
+            each,
+            StepPlan(2, "gather", "g", after=(1,), of=1, sides=(template("", Ref("step", -1), ""),)),
+        )
+
+    case = Case(*plan(100), on_failure="hold", inputs=(b"100",))
+    case.answer(0, value=b"[7,8]")
+    case.answer(3, "permanent", error="no")
+    case.done(4)
+    assert case.task.state == "error"
+    assert "(cents)" in resubmit(case, [250])[1]
+    assert resubmit(case, replanned([250], *plan(250)))[0] == "applied"
+    assert [one["step"] for one in change_of(case)["kept"]] == [case.step(4).name]  # type: ignore[attr-defined]
+    case.say(Message("claim"))
+    assert (case.request.idx, json.loads(case.request.args)) == (3, {"part": 7, "cents": 250})
 
 
 @pytest.mark.parametrize(

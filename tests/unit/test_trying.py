@@ -73,8 +73,10 @@ async def test_a_plain_function_whose_next_finds_nothing_gave_up() -> None:
     assert await answer(b'{"cents":5}', of=first) == Message("done", 2, "do", 3, value=b"0")
 
 
-async def test_no_try_is_begun_that_would_come_after_its_complete_by() -> None:
-    assert await answer(b'{"cents":0}', deadline=0.0) is not None
+@pytest.mark.parametrize("deadline", [0.0, 0.9])
+async def test_no_try_is_begun_that_would_have_no_time_to_ask(deadline: float) -> None:
+    """Not after its complete-by, nor in the second before it, which is kept for the answer."""
+    assert await answer(b'{"cents":0}', deadline=deadline) is not None
     assert tries == ["charge"]
 
 

@@ -80,6 +80,20 @@ async def test_what_is_not_taken_is_an_error_that_says_what_was_answered(receive
     assert len(Receiver.got) == 1
 
 
+async def test_of_several_addresses_the_first_that_answers_is_taken(
+    receiver: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a name that has an IPv6 address where nobody listens, such as localhost."""
+
+    def found(host: str, port: int, **_: Any) -> list[Any]:
+        assert host == "ops.example"
+        return [(10, 1, 6, "", ("::1", port)), (2, 1, 6, "", ("127.0.0.1", port))]
+
+    monkeypatch.setattr("socket.getaddrinfo", found)
+    await Webhook(receiver.replace("127.0.0.1", "ops.example"), clock=SystemClock()).post("m-1", b"{}")
+    assert Receiver.got[0][1]["host"].startswith("ops.example:")
+
+
 async def test_nobody_there_is_an_error_too() -> None:
     with pytest.raises(DeliveryError, match="cannot be reached") as caught:
         await Webhook("http://127.0.0.1:1/", clock=SystemClock()).post("m-1", b"{}")
@@ -98,7 +112,8 @@ def test_the_signature_is_that_of_the_specification() -> None:
 @pytest.mark.parametrize(
     ("url", "told"),
     [("ftp://x/", "write https://"), ("https:///x", "write https://"), ("https://a:b@x/", "name and password"),
-     ("https://x:port/", "cannot be read"), ("hook", "write https://")],
+     ("https://x:port/", "cannot be read"), ("hook", "write https://"), ("https://x/a b", "in ASCII"), ("https://x/\u00fc", "in ASCII"),
+     ("https://x/\u202e", "in ASCII")],
 )  # fmt: skip
 def test_an_address_that_cannot_be_meant_is_refused(url: str, told: str) -> None:
     with pytest.raises(ConfigError, match=told):

@@ -5,8 +5,10 @@ ids each has its own line, and the highest of the exit codes 4, 5 and 6 that wer
 """
 
 import asyncio
+import sys
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 import click
@@ -15,14 +17,15 @@ from msgspec.structs import replace
 
 from makegood import ids
 from makegood.cli import attended, bulk, corrections, exits, remedies, shapes
-from makegood.cli.context import Cli, Seconds, common, pass_cli
-from makegood.cli.filters import filter_options
+from makegood.cli.context import Cli, Seconds, common, pass_cli, why_option
+from makegood.cli.filters import filter_options, unknown_names
 from makegood.cli.loading import load_app
 from makegood.cli.output import counted
 from makegood.cli.preview import listed
 from makegood.cli.tasks import connect, looking, read, utf8
 from makegood.client import Client
-from makegood.errors import MakegoodError, WaitExpiredError
+from makegood.codec import UNREADABLE, shallow
+from makegood.errors import ActRefusedError, MakegoodError, TaskNotFoundError, WaitExpiredError
 from makegood.handle import TaskHandle
 from makegood.messages import Answer
 from makegood.operators import BulkKind
@@ -31,14 +34,6 @@ from makegood.store.records import Filter, TaskDetail
 Act = Callable[[TaskHandle[Any]], Awaitable[Answer]]
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-reason_option = click.option(
-    "--reason",
-    "--why",
-    "reason",
-    default="",
-    metavar="TEXT",
-    help="Why; kept with the task and in the audit.",
-)
 who_option = click.option("--who", metavar="NAME", help="Who asks; default user@host.")
 wait_option = click.option("--wait", is_flag=True, help="Then wait until the tasks are at rest.")
 timeout_option = click.option(
@@ -59,9 +54,13 @@ def on_tasks(command: Command) -> Command:
         click.option(
             "--limit", type=click.IntRange(min=1), help="With a filter: at most so many, newest first."
         ),
-        click.option("--dry-run", is_flag=True, help="With a filter: only count, and show some."),
-        click.option("--yes", "-y", is_flag=True, help="With a filter: do not ask."),
-        reason_option,
+        click.option(
+            "--dry-run",
+            is_flag=True,
+            help="With a filter: only count, and show some. With --input: only show what changes.",
+        ),
+        click.option("--yes", "-y", is_flag=True, help="With a filter, or with --input: do not ask."),
+        why_option("Why; kept with the task and in the audit."),
         who_option,
         wait_option,
         timeout_option,
@@ -104,17 +103,22 @@ def undo(cli: Cli, /, *, preview: bool, **options: Any) -> None:
     help="What replaces it: with --step an object of arguments by name, else an array of all the workflow's inputs.",
 )
 @click.option(
-    "--check", metavar="APP", help="Check --input against the annotations of APP first, such as orders:shop."
+    "--check",
+    metavar="APP",
+    help="With --input: your code, such as orders:shop. It checks what fits, and plans again what the workflow made of its inputs.",
 )
 @common
 @pass_cli
 def resubmit(cli: Cli, /, *, step: str | None, text: str | None, check: str | None, **options: Any) -> None:
-    """Start tasks in error, or undone ones, again: what failed or was undone runs in a new round."""
-    asked = Asked("resubmit", "processed", **options)
+    """Start tasks in error, or undone ones, again: what failed or was undone runs in a new round.
+
+    With --input it is shown first which arguments change, and a terminal is asked.
+    """
+    asked = Asked("resubmit", "processed", corrects=text is not None, **options)
     if text is None and step is not None:
         raise click.UsageError("--step says whose arguments --input replaces: give both")
     if text is None and check is not None:
-        raise click.UsageError("--check goes with --input: it checks what replaces the arguments")
+        raise click.UsageError("--check goes with --input: it is the code that plans with it")
     if text is None:
         _on(cli, asked, TaskHandle.resubmit)
         return
@@ -123,22 +127,39 @@ def resubmit(cli: Cli, /, *, step: str | None, text: str | None, check: str | No
     inputs = _inputs(text)
     loaded = None if check is None else load_app(check)
     if loaded is None:
+        also = ", and the branches that the workflow took are not decided again" if step is None else ""
         cli.note(
-            "what replaces it was not checked against the annotations of your code: --check APP does that"
+            f"what replaces it was not checked against the annotations of your code{also}: --check APP does that"
         )
 
     async def corrected(task: TaskHandle[Any], **words: Any) -> Answer:
+        workflow, given = None, inputs
         if loaded is not None:
-            corrections.check(loaded, await task.status(), step, inputs)
-        return await task.resubmit(step=step, inputs=inputs, **words)
+            workflow, given = corrections.check(loaded, await task.status(), step, inputs)
+        resubmit = partial(task.resubmit, step=step, inputs=given, workflow=workflow, **words)
+        try:
+            answer = await resubmit(dry_run=True)
+        except ActRefusedError:
+            if asked.dry_run:
+                raise
+            return await resubmit()  # the rules say so themselves, and the audit keeps it
+        if asked.dry_run:
+            return answer
+        if not cli.json:
+            for line in corrections.lines(answer.change):
+                cli.note(line)
+        if not asked.yes and sys.stdin.isatty() and not bulk.confirmed(cli, f"resubmit task {task.id}?"):
+            cli.note("nothing was done")
+            raise click.exceptions.Exit(exits.DONE)
+        return await resubmit()
 
     _on(cli, asked, corrected)
 
 
 def _inputs(text: str) -> Any:
     try:
-        found = msgspec.json.decode(read(text))
-    except msgspec.DecodeError as wrong:
+        found = msgspec.json.decode(shallow(read(text).encode(), "--input", around=1))
+    except UNREADABLE as wrong:
         raise click.UsageError(f"--input is not JSON: {wrong}") from wrong
     if not isinstance(found, dict | list):
         raise click.UsageError(
@@ -155,9 +176,7 @@ def _inputs(text: str) -> Any:
     "--not-done", is_flag=True, help="It certainly did not happen, and nothing of it can still arrive."
 )
 @click.option("--undone", is_flag=True, help="Its effect was taken back by hand.")
-@click.option(
-    "--reason", "--why", "reason", required=True, metavar="TEXT", help="How you know; kept with the task."
-)
+@why_option("How you know; kept with the task.", required=True)
 @who_option
 @click.option(
     "--timeout", type=Seconds(), default="30s", show_default=True, metavar="DURATION", help="For the answer."
@@ -173,7 +192,7 @@ def settle(
     done: str | None,
     not_done: bool,
     undone: bool,
-    reason: str,
+    why: str,
     who: str | None,
     timeout: float,
 ) -> None:
@@ -184,22 +203,22 @@ def settle(
     value: Any = None
     if done is not None:
         try:
-            value = msgspec.json.decode(utf8(done))
-        except msgspec.DecodeError as wrong:
+            value = msgspec.json.decode(shallow(utf8(done).encode(), "--done"))
+        except UNREADABLE as wrong:
             raise click.UsageError(
                 f"--done {done!r} is not JSON ({wrong}): a text needs quotes of its own, such as --done '\"{done}\"'; "
                 "write null when there is no result"
             ) from wrong
 
     def act(task: TaskHandle[Any]) -> Awaitable[Answer]:
-        return task.settle(step, outcome=outcome, value=value, why=reason, who=who, timeout=timeout)
+        return task.settle(step, outcome=outcome, value=value, why=why, who=who, timeout=timeout)
 
     _carry_out(cli, (task_id,), act, wait=None, wanted="")
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What an act was asked to do, to which tasks. ``end``: the state that is success with ``wait``."""
+    """What an act was asked to do, to which tasks. ``end``: the state that is success with ``wait``; ``corrects``: with other inputs."""
 
     kind: BulkKind
     end: str
@@ -208,10 +227,11 @@ class Asked:
     limit: int | None
     dry_run: bool
     yes: bool
-    reason: str
+    why: str
     who: str | None
     wait: bool
     timeout: float
+    corrects: bool = False
 
     def __post_init__(self) -> None:
         """Refuse what cannot be meant."""
@@ -219,8 +239,9 @@ class Asked:
             raise click.UsageError("name tasks by ID, or choose them with a filter, not both")
         if not self.task_ids and self.chosen is None:
             raise click.UsageError('name tasks by ID, or choose them: --filter "state=error older=1h"')
-        if self.task_ids and (self.dry_run or self.limit is not None):
-            raise click.UsageError("--dry-run and --limit go with a filter")
+        if self.task_ids and ((self.dry_run and not self.corrects) or self.limit is not None):
+            also = ", --dry-run also with --input" if self.kind == "resubmit" else ""
+            raise click.UsageError(f"--dry-run and --limit go with a filter{also}")
 
 
 def _on(cli: Cli, asked: Asked, act: Callable[..., Awaitable[Answer]]) -> None:
@@ -230,15 +251,16 @@ def _on(cli: Cli, asked: Asked, act: Callable[..., Awaitable[Answer]]) -> None:
         return
 
     def one(task: TaskHandle[Any]) -> Awaitable[Answer]:
-        return act(task, why=asked.reason, who=asked.who, timeout=asked.timeout)
+        return act(task, why=asked.why, who=asked.who, timeout=asked.timeout)
 
-    _carry_out(cli, asked.task_ids, one, wait=asked.timeout if asked.wait else None, wanted=asked.end)
+    wait = asked.timeout if asked.wait and not asked.dry_run else None
+    _carry_out(cli, asked.task_ids, one, wait=wait, wanted=asked.end, dry=asked.dry_run)
 
 
 def _on_all(cli: Cli, asked: Asked, chosen: Filter) -> None:
     """Do an act on all tasks that match: count, show, ask, do."""
     many = bulk.Bulk(
-        kind=asked.kind, wanted=chosen, limit=asked.limit, why=asked.reason, who=asked.who, timeout=asked.timeout,
+        kind=asked.kind, wanted=chosen, limit=asked.limit, why=asked.why, who=asked.who, timeout=asked.timeout,
         wait=asked.wait, end=asked.end,
     )  # fmt: skip
     count, sample = asyncio.run(bulk.preview(cli, many))
@@ -253,21 +275,30 @@ def _on_all(cli: Cli, asked: Asked, chosen: Filter) -> None:
     click.get_current_context().exit(code)
 
 
-def _carry_out(cli: Cli, task_ids: Sequence[str], act: Act, *, wait: float | None, wanted: str) -> None:
-    """Do an act on each task, one after the other; ``wait``: then wait so long for the end, ``wanted`` counts as success."""
-    code = asyncio.run(_each(cli, task_ids, act, wait, wanted))
+def _carry_out(
+    cli: Cli, task_ids: Sequence[str], act: Act, *, wait: float | None, wanted: str, dry: bool = False
+) -> None:
+    """Do an act on each task, one after the other; ``wait``: then wait so long for the end, ``wanted`` counts as success; ``dry``: the
+    act changes nothing.
+    """
+    code = asyncio.run(_each(cli, task_ids, act, wait=wait, wanted=wanted, dry=dry))
     click.get_current_context().exit(code)
 
 
-async def _each(cli: Cli, task_ids: Sequence[str], act: Act, wait: float | None, wanted: str) -> int:
+async def _each(
+    cli: Cli, task_ids: Sequence[str], act: Act, *, wait: float | None, wanted: str, dry: bool
+) -> int:
     codes: list[int] = []
     shown: list[dict[str, Any]] = []
     async with connect(cli) as client:
-        await attended.warn(cli, client, attended.UNDECIDED)
+        if not dry:
+            await attended.warn(cli, client, attended.UNDECIDED)
         for task_id in task_ids:
             found: TaskDetail | None = None
             try:
                 code, shape, found = await _one(cli, client, task_id, act, wait=wait, wanted=wanted)
+                if dry:
+                    shape, found = {**shape, "dry_run": True}, None
             except MakegoodError as error:
                 code = exits.code_of(error)
                 if len(task_ids) == 1 and not cli.json:
@@ -277,12 +308,14 @@ async def _each(cli: Cli, task_ids: Sequence[str], act: Act, wait: float | None,
                 shape = {
                     "task": task_id,
                     "verdict": "refused" if code == exits.REFUSED else "failed",
-                    "reason": str(error),
+                    "outcome": str(error),
                 }
             codes.append(code)
             shown.append({**shape, "code": code})
             if not cli.json:
-                cli.out.text(_sentence(shape))
+                for line in corrections.lines(shape.get("change")) if dry else ():
+                    cli.out.text(line)
+                cli.out.text(bulk.line(shape))
             if not cli.json and found is not None:
                 remedies.tell(cli, found)
     if cli.json:
@@ -299,9 +332,11 @@ async def _one(
     task = client.task(task_id)
     await task.status()  # raises when there is no such task
     answer = await act(task)
-    shape = {
-        "task": task.id, "act": answer.kind, "verdict": answer.verdict, "reason": answer.reason, "state": answer.state,
+    shape: dict[str, Any] = {
+        "task": task.id, "act": answer.kind, "verdict": answer.verdict, "outcome": answer.outcome, "state": answer.state,
     }  # fmt: skip
+    if answer.change is not None:
+        shape["change"] = msgspec.Raw(answer.change)
     if wait is None:
         return exits.DONE, shape, await task.status() if answer.state == "error" else None
     try:
@@ -315,12 +350,6 @@ async def _one(
     return code, shape, None if code == exits.DONE else found
 
 
-def _sentence(shape: dict[str, Any]) -> str:
-    state = f" (now {shape['state']})" if shape.get("state") else ""
-    verdict = {"noop": "nothing to do"}.get(shape["verdict"], shape["verdict"])
-    return f"{shape['task']}  {shape.get('act', '')}{' ' if shape.get('act') else ''}{verdict}: {shape['reason']}{state}"
-
-
 async def _preview(cli: Cli, asked: Asked) -> None:
     """Show what an undo of each task would deal with, in order."""
     documents = []
@@ -328,6 +357,8 @@ async def _preview(cli: Cli, asked: Asked) -> None:
         task_ids = list(asked.task_ids)
         if asked.chosen is not None:
             found_ = await client.find(replace(asked.chosen, limit=asked.limit or 20))
+            if not found_ and (unknown := await unknown_names(client, asked.chosen)):
+                raise TaskNotFoundError("; ".join(unknown))
             task_ids = [ids.show(view.id) for view in found_]
         for task_id in task_ids:
             task = client.task(task_id)

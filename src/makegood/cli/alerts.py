@@ -9,7 +9,7 @@ import click
 
 from makegood import durations, ids
 from makegood.cli import corrections, exits, shapes
-from makegood.cli.context import Cli, Seconds, common, pass_cli
+from makegood.cli.context import Cli, Seconds, common, pass_cli, why_option
 from makegood.cli.output import date_time
 from makegood.cli.tasks import connect, looking
 from makegood.client import Client
@@ -31,10 +31,8 @@ _NOT_SET = "not set"
 @click.option(
     "--ack", metavar="ID", type=int, multiple=True, help="Acknowledge this alert, and the IDs that follow."
 )
-@click.option(
-    "--why", "--reason", "why", default="", metavar="TEXT", help="With --ack: why; kept in the audit."
-)
-@click.option("--who", metavar="NAME", help="With --ack: who; default user@host.")
+@why_option("With --ack: why; kept in the audit.")
+@click.option("--who", metavar="NAME", help="With --ack or --test: who; default user@host.")
 @click.option(
     "--test", "test", is_flag=True, help="Send a test alert through all ways, and say which it took."
 )
@@ -72,8 +70,10 @@ def alerts(
     """
     if bool(ack) + test > 1:
         raise click.UsageError("--ack or --test, not both")
-    if (why or who) and not ack:
-        raise click.UsageError(f"{'--why' if why else '--who'} goes with --ack")
+    if why and not ack:
+        raise click.UsageError("--why goes with --ack")
+    if who and not (ack or test):
+        raise click.UsageError("--who goes with --ack or --test")
     if others and not ack:
         raise click.UsageError(
             f"what of alert {others[0]}? --ack acknowledges it, --task ID shows those of a task"
@@ -81,7 +81,7 @@ def alerts(
     if ack:
         click.get_current_context().exit(asyncio.run(_acknowledge(cli, (*ack, *others), who, why)))
     if test:
-        click.get_current_context().exit(asyncio.run(_test(cli, timeout)))
+        click.get_current_context().exit(asyncio.run(_test(cli, who, timeout)))
     found = _look(cli, task_id, lambda client: client.alerts(task_id, ended=everything, limit=limit))
     if cli.json:
         cli.out.document([shapes.alert(view) for view in found])
@@ -138,18 +138,18 @@ async def _acknowledge(cli: Cli, wanted: tuple[int, ...], who: str | None, why: 
                 if len(wanted) == 1 and not cli.json:
                     raise
                 codes.append(exits.code_of(error))
-                shown.append({"id": alert, "reason": str(error), "code": codes[-1]})
+                shown.append({"id": alert, "outcome": str(error), "code": codes[-1]})
                 cli.note(f"makegood: {error}")
     if cli.json:
         cli.out.document(shown)
     return exits.of_many(codes)
 
 
-async def _test(cli: Cli, limit: float) -> int:
+async def _test(cli: Cli, asks: str | None, limit: float) -> int:
     """Raise a test alert and see which ways it takes. Where no process runs that tells, this one does."""
     async with connect(cli) as client:
         mark = uuid.uuid4().hex[:8]
-        who = client.new_act(None, "").who
+        who = client.new_act(asks, "").who
         await client.store.alert(
             [Alert("test", step=mark, text=f"a test alert ({mark}) by {who}: nothing is wrong")]
         )
@@ -222,18 +222,30 @@ async def _told(client: Client, mark: str, limit: float, *, webhook: bool) -> Al
 @common
 @pass_cli
 def audit(cli: Cli, /, *, task_id: str | None, limit: int) -> None:
-    """Show what operators did, newest first: who, when, why, and what became of it."""
+    """Show what operators did, newest first: who, when, why, and what became of it; on PostgreSQL also under which login."""
     found = _look(cli, task_id, lambda client: client.audit(task_id, limit=limit))
     if cli.json:
         cli.out.document([shapes.audit(view) for view in found])
         return
+    logins = any(v.db_user is not None for v in found)
     rows = [
         (
-            date_time(v.at), v.who, v.kind, ids.show(v.task) if v.task else None, v.verdict,
-            "; ".join(part for part in (v.reason, corrections.told(v.change)) if part), v.why,
+            date_time(v.at), v.who, *((v.db_user,) if logins else ()), v.kind, ids.show(v.task) if v.task else None, v.verdict,
+            "; ".join(part for part in (v.outcome, corrections.told(v.change)) if part), v.why,
         )
         for v in found
     ]  # fmt: skip
     cli.out.table(
-        ("at", "who", "act", "task", "verdict", "what came of it", "why"), rows, empty="nobody did anything"
+        (
+            "at",
+            "who",
+            *(("database user",) if logins else ()),
+            "act",
+            "task",
+            "verdict",
+            "what came of it",
+            "why",
+        ),
+        rows,
+        empty="nobody did anything",
     )

@@ -18,6 +18,7 @@ import click
 
 from makegood.cli import exits
 from makegood.cli.context import Cli, common
+from makegood.cli.output import masked
 from makegood.errors import MakegoodError
 
 Place = tuple[str, str]
@@ -57,6 +58,7 @@ NOTICES: Mapping[str, Place] = {
 }
 STORE: Mapping[str, Place] = {
     "migrate": ("store:migrate", "Bring the store's schema up to date."),
+    "grants": ("store:grants", "Print SQL for a PostgreSQL role of its own per kind of process."),
     "status": ("store:status", "Show schema version, missing migrations and row counts."),
     "check": ("store:check", "Verify integrity and durability."),
     "prune": ("store:prune", "Remove tasks that ended long ago."),
@@ -205,6 +207,7 @@ class Root(Lazy):
     ) -> NoReturn:
         """Run a command and exit the process with its code."""
         cli: Cli = extra.setdefault("obj", Cli())
+        cli.typed = tuple(sys.argv[1:] if args is None else args)
         if isinstance(sys.stdout, io.TextIOWrapper):  # a letter that its encoding lacks ends no command
             sys.stdout.reconfigure(errors="backslashreplace")
         try:
@@ -271,8 +274,20 @@ def tell(cli: Cli, error: BaseException, sentence: str) -> None:
     """Write an error to stderr: one sentence, and with ``--debug`` where it arose."""
     if cli.debug:
         for line in "".join(traceback.format_exception(error)).rstrip().split("\n"):
-            cli.note(line)
-    cli.note(f"makegood: {sentence}")
+            cli.note(_unsaid(cli, line))
+    cli.note(_unsaid(cli, f"makegood: {sentence}"))
+
+
+def _unsaid(cli: Cli, text: str) -> str:
+    """Return a message without the URLs, and their secrets, that it repeats of the command line: click quotes what is out of place."""
+    for word in cli.typed:
+        url = word.partition("=")[2] if word.startswith("-") else word
+        broken = ":" in url and "@" in url and not url.lstrip().startswith(("{", "[", '"'))  # those are JSON
+        if not ("://" in url or broken):
+            continue
+        for written in (url, repr(url)[1:-1], " ".join(url.split())):
+            text = text.replace(written, masked(url))
+    return text
 
 
 def _version(ctx: click.Context, _param: click.Parameter, wanted: bool) -> None:

@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,10 +12,11 @@ from msgspec.structs import replace
 from makegood import ids
 from makegood.cli import attended, exits, remedies, shapes
 from makegood.cli.context import Cli
+from makegood.cli.filters import unknown_names
 from makegood.cli.output import counted, date_time
 from makegood.cli.tasks import connect, looking
 from makegood.client import Client
-from makegood.errors import WaitExpiredError
+from makegood.errors import TaskNotFoundError, WaitExpiredError
 from makegood.operators import Acted, BulkKind
 from makegood.store.records import Filter, TaskView
 
@@ -41,9 +42,11 @@ class Bulk:
 
 
 async def preview(cli: Cli, bulk: Bulk) -> tuple[int, list[TaskView]]:
-    """Return how many tasks match, and the first of them."""
+    """Return how many tasks match, and the first of them. Raises ``TaskNotFoundError`` when no task at all has a name in the filter."""
     async with looking(cli) as client:
         total = await client.count(bulk.wanted)
+        if not total and (unknown := await unknown_names(client, bulk.wanted)):
+            raise TaskNotFoundError("; ".join(unknown))
         count = total if bulk.limit is None else min(total, bulk.limit)
         return count, await client.find(replace(bulk.wanted, limit=min(SAMPLE, count))) if count else []
 
@@ -90,7 +93,7 @@ async def carry_out(cli: Cli, bulk: Bulk, count: int) -> int:
             codes.append(code)
             shown.append({**_shape(bulk.kind, acted), "code": code})
             if not cli.json and not bulk.wait:
-                cli.out.text(_line(bulk.kind, acted))
+                cli.out.text(line(shown[-1]))
 
         act = {"cancel": client.cancel_all, "undo": client.undo_all, "resubmit": client.resubmit_all}[
             bulk.kind
@@ -104,7 +107,7 @@ async def carry_out(cli: Cli, bulk: Bulk, count: int) -> int:
                     cli, client, bulk, acted, code=codes[n], shape=shown[n]
                 )
                 if not cli.json:
-                    cli.out.text(f"{_line(bulk.kind, acted)}, then {shown[n]['state']}{why}")
+                    cli.out.text(f"{line(shown[n])}{why}")
             if exits.IN_ERROR in codes:
                 cli.note(
                     "makegood: some are in error: `makegood task show ID` says what can be done about one"
@@ -135,13 +138,17 @@ async def _ended(
 
 def _shape(kind: str, acted: Acted) -> dict[str, Any]:
     return {
-        "task": acted.task, "act": kind, "verdict": acted.verdict, "reason": acted.reason, "state": acted.state,
+        "task": acted.task, "act": kind, "verdict": acted.verdict, "outcome": acted.outcome, "state": acted.state,
     }  # fmt: skip
 
 
-def _line(kind: str, acted: Acted) -> str:
-    verdict = {"noop": "nothing to do"}.get(acted.verdict, acted.verdict)
-    return f"{acted.task}  {kind} {verdict}: {acted.reason} (now {acted.state})"
+def line(shape: Mapping[str, Any]) -> str:
+    """Say in a line what came of an act, and how the task is now; in a dry run, what would come of it."""
+    applied = "would be applied" if "dry_run" in shape else "applied"
+    verdict = {"noop": "nothing to do", "applied": applied}.get(shape["verdict"], shape["verdict"])
+    said = " ".join(word for word in (shape.get("act", ""), verdict) if word)
+    now = f" (now {shape['state']})" if shape.get("state") and "dry_run" not in shape else ""
+    return f"{shape['task']}  {said}: {shape['outcome']}{now}"
 
 
 class _Progress:

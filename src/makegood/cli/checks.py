@@ -21,6 +21,7 @@ from makegood.cli.stored import RESULT, Fault, Find, Stored
 from makegood.cli.tasks import looking
 from makegood.client import Client
 from makegood.declaration import Action
+from makegood.durations import shown
 from makegood.errors import DefinitionError
 from makegood.states import TaskState
 from makegood.store.records import Filter, StepView, TaskDetail
@@ -96,7 +97,7 @@ class Stranded:
 @common
 @pass_cli
 def check(cli: Cli, /, *, app: str, limit: int) -> None:
-    """Check what APP declares, and (when a store is named by --store, MAKEGOOD_STORE or a file) that the steps of its open
+    """List what APP declares and check it, and (when a store is named by --store, MAKEGOOD_STORE or a file) that the steps of its open
     tasks can run on it. Exit 1 when something is found.
     """
     loaded = load_app(app)
@@ -115,7 +116,11 @@ def check(cli: Cli, /, *, app: str, limit: int) -> None:
             {
                 "app": loaded.name,
                 "agents": {name: sorted(agent.actions) for name, agent in loaded.agents.items()},
+                "actions": [
+                    _action(action) for agent in loaded.agents.values() for action in agent.actions.values()
+                ],
                 "workflows": sorted(loaded.workflows),
+                "inboxes": sorted(loaded.inboxes),
                 "problems": problems,
                 "store": masked(cli.settings.store) if looked is not None else None,
                 "tasks": looked,
@@ -124,9 +129,13 @@ def check(cli: Cli, /, *, app: str, limit: int) -> None:
             }
         )
     else:
+        cli.out.table(
+            ("what", "name", "declared"), declared(loaded), empty=f"app {loaded.name} declares nothing"
+        )
         actions = sum(len(agent.actions) for agent in loaded.agents.values())
+        inboxes = f"{counted(len(loaded.inboxes), 'inbox')}, " if loaded.inboxes else ""
         cli.out.text(
-            f"{loaded.name}: {counted(len(loaded.agents), 'agent')}, {counted(actions, 'action')}, "
+            f"{loaded.name}: {counted(len(loaded.agents), 'agent')}, {counted(actions, 'action')}, {inboxes}"
             f"{counted(len(loaded.workflows), 'workflow')}; "
             + (
                 "no store was named, so no waiting steps were looked at"
@@ -138,6 +147,46 @@ def check(cli: Cli, /, *, app: str, limit: int) -> None:
         for sentence in (*problems, *(each.sentence() for each in stranded)):
             cli.out.text(sentence)
     click.get_current_context().exit(exits.FAILED if problems or stranded else exits.DONE)
+
+
+def declared(app: App) -> Iterator[tuple[str, str, str]]:
+    """Yield what an app declares, as rows: what it is, its name, and what is said of it."""
+    for agent in app.agents.values():
+        rate = f", {agent.rate:g}/s" if agent.rate is not None else ""
+        yield "agent", agent.name, f"{agent.concurrency} at once{rate}{', breaker' if agent.breaker else ''}"
+        for action in agent.actions.values():
+            asked = f"; probe {action.probe_fn.__name__}" if action.probe_fn is not None else ""
+            yield (
+                "action",
+                f"{agent.name}.{action.name}",
+                f"{shown(action.terms.within)}; {_way_back(action)}{asked}",
+            )
+    for workflow in app.workflows.values():
+        limit = "no limit" if workflow.within is None else shown(workflow.within)
+        yield "workflow", workflow.name, f"{limit}; on failure {workflow.on_failure}"
+    for inbox in app.inboxes.values():
+        yield "inbox", inbox.queue, f"{inbox.__name__}, {inbox.concurrency} at once"
+
+
+def _way_back(action: Action[Any, Any]) -> str:
+    """Say how an action is undone."""
+    if action.undo_fn is not None:
+        return f"undo {action.undo_fn.__name__}"
+    if action.terms.no_return:
+        return "no return"
+    return "nothing to undo" if action.terms.nothing else "no undo declared"
+
+
+def _action(action: Action[Any, Any]) -> dict[str, Any]:
+    """Return an action for ``--json``; ``undo`` and ``probe`` are names of functions."""
+    return {
+        "agent": action.agent.name,
+        "action": action.name,
+        "undo": None if action.undo_fn is None else action.undo_fn.__name__,
+        "probe": None if action.probe_fn is None else action.probe_fn.__name__,
+        "nothing_to_undo": action.terms.nothing,
+        "no_return": action.terms.no_return,
+    }
 
 
 def problems_of(app: App) -> Iterator[str]:

@@ -23,7 +23,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 class Cli:
     """One call. ``flags`` are settings given on the command line; ``json`` and ``debug`` concern this call only.
 
-    ``path``: the command that was named, as far as it was read.
+    ``path``: the command that was named, as far as it was read; ``typed``: all words of it.
     """
 
     def __init__(self) -> None:
@@ -31,6 +31,7 @@ class Cli:
         self.json = False
         self.debug = False
         self.path = ""
+        self.typed: tuple[str, ...] = ()
 
     @cached_property
     def settings(self) -> Settings:
@@ -99,6 +100,13 @@ def common(command: Command) -> Command:
             help="sqlite:///file.db or postgresql://user@host/database; else MAKEGOOD_STORE, else sqlite:///makegood.db.",
         ),
         click.option(
+            "--require-tls/--no-require-tls",
+            default=None,
+            expose_value=False,
+            callback=_remember,
+            help="Send nothing to a PostgreSQL server on another machine but over TLS; else MAKEGOOD_REQUIRE_TLS.",
+        ),
+        click.option(
             "--json", is_flag=True, expose_value=False, callback=_remember, help="Write JSON to stdout."
         ),
         click.option(
@@ -117,11 +125,23 @@ def common(command: Command) -> Command:
     return command
 
 
+class _Why(click.Option):
+    """``--why``, which was called ``--reason`` as well: that is understood, and shown nowhere."""
+
+    def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
+        super().add_to_parser(parser, ctx)
+        parser.add_option(obj=self, opts=["--reason"], dest=self.name, action="store", nargs=self.nargs)
+
+
+def why_option(text: str = "Why; kept in the audit.", **options: Any) -> Callable[[Command], Command]:
+    """Return the option in which an operator says why: every act has it under this one name."""
+    return click.option("--why", cls=_Why, metavar="TEXT", help=text, **(options or {"default": ""}))
+
+
 def by_operator(command: Command) -> Command:
     """Give a command the options of an operator's act: ``why`` and ``who``."""
-    why = click.option("--why", "--reason", "why", default="", metavar="TEXT", help="Why; kept in the audit.")
     who = click.option("--who", metavar="NAME", help="Who does it; default user@host.")
-    return why(who(command))
+    return why_option()(who(command))
 
 
 pass_cli = click.make_pass_decorator(Cli)

@@ -9,6 +9,7 @@ import click
 
 from makegood.cli.context import Cli, common, pass_cli
 from makegood.errors import ConfigError
+from makegood.store import open_store
 
 
 @click.command()
@@ -29,7 +30,10 @@ def demo(cli: Cli, /, *, postgres: bool, keep: bool, **numbers: int | None) -> N
     if postgres and "store" in cli.flags:
         raise click.UsageError("--store URL or --postgres, not both")
     arguments: list[str] = []
-    for name, value in (*numbers.items(), ("store", cli.flags.get("store"))):
+    given = cli.settings.store if "store" in cli.flags else None
+    if given is not None:
+        open_store(given)  # refused here, before a part of it is shown
+    for name, value in (*numbers.items(), ("store", given)):
         if value is not None:
             arguments += [f"--{name}", str(value)]
     for name, wanted in (("postgres", postgres), ("keep", keep), ("json", cli.json)):

@@ -7,6 +7,7 @@ from makegood.cli.output import counted
 from makegood.durations import shown
 from makegood.store.mail import QueueView
 from makegood.store.records import Figures, Finding, Identity, LeaseView, NodeView, SchemaStatus
+from makegood.visible import command
 
 SKEW = 1.0
 """Seconds between this machine's clock and the store's from which on it is worth mending."""
@@ -96,9 +97,8 @@ def processes(alive: Sequence[NodeView], dead: Sequence[NodeView], figures: Figu
         if agent not in served:
             app, _, name = agent.partition("/")
             what = f"{counted(depth, 'request')} for {agent}, the oldest for {shown(oldest)}, and no process runs it"
-            found.append(
-                Finding("agents", "error", what, f"`makegood agent MODULE:{app} {name}`, or `makegood run`")
-            )
+            start = command(["agent"], [f"MODULE:{app}", name])
+            found.append(Finding("agents", "error", what, f"{start}{', or ' if start else ''}`makegood run`"))
     if dead:
         first = ", ".join(f"{view.info.name} (pid {view.info.pid} on {view.info.host})" for view in dead[:3])
         what = f"{len(dead)} died within the last hour: {first}"
@@ -126,6 +126,18 @@ def orphaned(tasks: Sequence[int], most: int, *, scheduled: bool) -> Finding:
     return Finding("orphans", "error", what, remedy)
 
 
+def broken(rows: Sequence[str], most: int) -> list[Finding]:
+    """Judge rows that do not read."""
+    remedy = (
+        "put the row back from a backup, or mend it by SQL; a task in error is then asked for again by `makegood task resubmit ID`, "
+        "a message by `makegood queue replay`"
+    )
+    found = [Finding("rows", "error", what, remedy) for what in rows[: most - 1]]
+    if len(rows) >= most:
+        found.append(Finding("rows", "error", "and more; `makegood store check` names up to 100", remedy))
+    return found or [Finding("rows", "ok", "every unfinished row reads")]
+
+
 def unread(queues: Sequence[QueueView]) -> list[Finding]:
     """Judge whether somebody reads the queues in which messages wait: a name may be misspelt, or a reader be gone."""
     found: list[Finding] = []
@@ -136,10 +148,9 @@ def unread(queues: Sequence[QueueView]) -> list[Finding]:
             f"{counted(view.waiting, 'message')} in queue {view.queue}, the oldest for {shown(view.oldest)}"
         )
         what = f"{waits}, and nobody takes any" + ("" if view.read else "; none was ever given out")
-        remedy = (
-            f"is the name right, and does its reader run? `makegood queue list {view.queue}`; "
-            f"`makegood queue drop {view.queue} --all --waiting` removes them"
-        )
+        remedy = "is the name right, and does its reader run?"
+        if see := command(["queue", "list"], [view.queue]):
+            remedy += f" {see}; {command(['queue', 'drop', '--all', '--waiting'], [view.queue])} removes them"
         found.append(Finding("queues", "note", what, remedy))
     return found or [Finding("queues", "ok", "no message waits that nobody takes")]
 

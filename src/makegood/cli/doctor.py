@@ -5,7 +5,7 @@ It looks, and commits a few empty writes to see how long that takes; it changes 
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -24,9 +24,11 @@ from makegood.supervisor import LEASE
 
 _TIMES = 5
 _ORPHANS = 100
+_BROKEN = 20
 _WEIGHTS = ("ok", "note", "warning", "error")
 _STYLE = {"ok": STYLES["done"], "note": "blue", "warning": "yellow", "error": STYLES["error"]}
-_SECRETS = ("alert_secret", "webhook_secret")
+_SECRETS = ("alert_secret", "webhook_secret", "webhook_secrets")
+_URLS = ("store", "alert_webhook")
 _SLOW_READ = "is the database far away, or its machine busy? Put the processes near it"
 _SLOW_COMMIT = "a faster disk, or a nearer standby; many tasks at once share each commit"
 
@@ -88,7 +90,7 @@ def settings_of(cli: Cli) -> list[dict[str, Any]]:
         value = options[name] if name in options else getattr(settings, name)
         if name in _SECRETS and value is not None:
             value = "***"
-        if name == "store":
+        if name in _URLS and value is not None:
             value = masked(value)
         if isinstance(value, bool):
             value = "on" if value else "off"
@@ -104,9 +106,12 @@ async def examined(url: str) -> tuple[list[Finding], int]:
         found += await store.examine()
         if any(finding.check == "pooling" and finding.severity == "error" for finding in found):
             return found, exits.DONE
-        schema = diagnosis.schema(await store.schema())
-        found.append(schema)
-        if schema.severity == "error":
+
+        async def schema() -> list[Finding]:
+            return [diagnosis.schema(await store.schema())]
+
+        found += await _allowed("schema", schema())
+        if found[-1].severity == "error":
             return found, exits.MIGRATION_NEEDED
         await store.open()
         found += await _measured(store)
@@ -120,6 +125,16 @@ async def examined(url: str) -> tuple[list[Finding], int]:
     return found, exits.DONE
 
 
+async def _allowed(check: str, look: Awaitable[Sequence[Finding]]) -> Sequence[Finding]:
+    """Return what a look finds, or that the role of this connection may not look: the other checks go on."""
+    try:
+        return await look
+    except MakegoodError as fault:
+        if "permission denied" not in str(fault):
+            raise
+        return [Finding(check, "note", f"not examined, this role may not: {fault}")]
+
+
 async def _measured(store: Store) -> list[Finding]:
     """Measure the clock's skew, by the quickest of some looks at it, a look into the store and a commit."""
     best = (float("inf"), 0.0)
@@ -129,10 +144,18 @@ async def _measured(store: Store) -> list[Finding]:
         took = time.perf_counter() - began
         best = min(best, (took, told - (wall + took / 2)))
     took, skew = best
+
+    async def read() -> list[Finding]:
+        taken = await _timed(lambda: store.read(LEASE))
+        return [diagnosis.latency("read", taken, diagnosis.SLOW_READ, _SLOW_READ)]
+
+    async def commit() -> list[Finding]:
+        return [diagnosis.latency("commit", await _timed(store.touch), diagnosis.SLOW_COMMIT, _SLOW_COMMIT)]
+
     return [
         diagnosis.clock(skew, took),
-        diagnosis.latency("read", await _timed(lambda: store.read(LEASE)), diagnosis.SLOW_READ, _SLOW_READ),
-        diagnosis.latency("commit", await _timed(store.touch), diagnosis.SLOW_COMMIT, _SLOW_COMMIT),
+        *await _allowed("read", read()),
+        *await _allowed("commit", commit()),
     ]
 
 
@@ -149,6 +172,23 @@ async def _timed(ask: Callable[[], Awaitable[object]]) -> list[float]:
 
 async def _running(store: Store) -> list[Finding]:
     """See who runs, who leads, and what nobody does."""
+
+    async def processes() -> list[Finding]:
+        return await _processes(store)
+
+    async def rows() -> list[Finding]:
+        return [*diagnosis.broken(await store.broken(_BROKEN), _BROKEN)]
+
+    async def queues() -> list[Finding]:
+        return [*diagnosis.unread(await store.queues())]
+
+    found: list[Finding] = []
+    for check, look in (("processes", processes), ("rows", rows), ("queues", queues)):
+        found += await _allowed(check, look())
+    return [*found, diagnosis.generation(store.identity)]
+
+
+async def _processes(store: Store) -> list[Finding]:
     nodes = await store.nodes()
     alive = [view for view in nodes if state_of(view) == "alive"]
     dead = [view for view in nodes if state_of(view) == "dead"]
@@ -161,7 +201,5 @@ async def _running(store: Store) -> list[Finding]:
         led,
         *diagnosis.processes(alive, dead, figures),
         diagnosis.orphaned(await store.orphans(_ORPHANS), _ORPHANS, scheduled=scheduled),
-        *diagnosis.unread(await store.queues()),
         diagnosis.alerting(figures.alerts),
-        diagnosis.generation(store.identity),
     ]

@@ -10,6 +10,7 @@ import click
 
 from makegood.cli.context import Seconds
 from makegood.cli.settings import duration
+from makegood.client import Client
 from makegood.durations import seconds
 from makegood.errors import ConfigError
 from makegood.states import TaskState
@@ -18,6 +19,9 @@ from makegood.store.records import Filter
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 STATES: Sequence[TaskState] = ("pending", "processing", "processed", "undoing", "undone", "error")
+NEWEST = 1000
+"""Tasks among whose names the one is looked for that was meant."""
+
 _NAMES = ("state", "app", "workflow", "key", "older", "since")
 
 
@@ -110,3 +114,21 @@ def _value(name: str, value: str) -> Any:
         except ConfigError as wrong:
             raise click.UsageError(f"--filter: {wrong}") from wrong
     return value
+
+
+async def unknown_names(client: Client, wanted: Filter) -> list[str]:
+    """Return a sentence for the app and the workflow in a filter if no task of the store has them: such a name is misspelt, mostly."""
+    said: list[str] = []
+    for what, name in (("app", wanted.app), ("workflow", wanted.workflow)):
+        alone = Filter(app=name, limit=1) if what == "app" else Filter(workflow=name, limit=1)
+        if name is None or await client.find(alone):
+            continue
+        known = {
+            view.app if what == "app" else view.workflow for view in await client.find(Filter(limit=NEWEST))
+        }
+        near = difflib.get_close_matches(name, known, n=1)
+        said.append(
+            f"no task in this store is of the {what} {name!r}"
+            + (f"; did you mean {near[0]!r}?" if near else "")
+        )
+    return said

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import shlex
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import asdict
@@ -87,7 +88,7 @@ def _show_now(cli: Cli, name: str | None, view: LeaseView | None) -> None:
         cli.out.document(shapes.lease(view, name or LEASE))
     elif view is None or view.holder is None or view.remaining <= 0:
         last = f"; {view.holder} led last, in epoch {view.epoch}" if view is not None and view.holder else ""
-        how = f"`makegood election run {name} -- COMMAND`" if name else "a supervisor with `makegood supervisor` (or `makegood run`)"  # fmt: skip
+        how = f"`makegood election run {shlex.quote(name)} -- COMMAND`" if name else "a supervisor with `makegood supervisor` (or `makegood run`)"  # fmt: skip
         cli.out.text(f"nobody leads{last}: start {how}")
     else:
         rows = [(view.holder, view.epoch, f"{view.remaining:.1f}", date_time(view.since))]

@@ -36,6 +36,8 @@ def load_workflow(text: str) -> Workflow[..., Any]:
 
 def _load(text: str, kind: type, what: str) -> object:
     name, colon, attribute = text.partition(":")
+    if "/" in attribute or "@" in attribute:  # parts of a URL, which may hold a password, are not shown
+        raise click.BadParameter("a URL is not a module: write module:attribute, such as orders:shop")
     if not name or (colon and not attribute) or "/" in name or name.endswith(".py"):
         hint = f"{Path(name).stem or 'module'}:{attribute or 'attribute'}"
         raise click.BadParameter(f"{text!r}: write module:attribute, such as {hint}")

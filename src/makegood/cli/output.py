@@ -11,10 +11,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib import import_module
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
 
+from makegood import urls
 from makegood.texts import kept
 from makegood.visible import visible, visible_json
 
@@ -145,7 +145,7 @@ def counted(number: int, noun: str) -> str:
     >>> counted(1, "workflow"), counted(1000, "agent"), counted(4, "process")
     ('1 workflow', '1,000 agents', '4 processes')
     """
-    plural = "es" if noun.endswith("s") else "s"
+    plural = "es" if noun.endswith(("s", "x")) else "s"
     return f"{number:,} {noun}{'' if number == 1 else plural}"
 
 
@@ -169,6 +169,7 @@ COUNTS = frozenset(
         "waiting",
         "tries",
         "oldest",
+        "size",
         "unsent",
         "gap before",
     }
@@ -232,14 +233,9 @@ def recent(seconds: float, now: float) -> str:
 
 
 def masked(url: str) -> str:
-    """Return a store's URL without its password, as a text of UTF-8 whatever the file is called.
+    """Return a URL without its secrets, as a text of UTF-8 whatever a file is called.
 
     >>> masked("postgresql://me:secret@db/shop")
     'postgresql://me:***@db/shop'
     """
-    url = kept(url)
-    parts = urlsplit(url)
-    if parts.password is None:
-        return url
-    user, _, host = parts.netloc.rpartition("@")
-    return urlunsplit(parts._replace(netloc=f"{user.partition(':')[0]}:***@{host}"))
+    return urls.masked(kept(url))

@@ -4,20 +4,15 @@ from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
-from makegood import saga
-from makegood.errors import StoreError
 from makegood.policy import Policy
+from makegood.replanning import held
 from makegood.store.records import StepView, TaskDetail
-from makegood.task import Doing, Held, Step, Task
 
 TOUCHED = ("done", "in_doubt", "running", "undoing", "undo_failed")
 """States of steps with an effect that stands or may stand; ``kept`` is settled, whatever stands of it stays."""
 
 STUCK = "stuck"
 """Stands in what is said of a step whose undo needs an operator."""
-
-
-_DOING: Mapping[str, Doing] = {"do": "do", "probe": "probe", "undo": "undo"}
 
 
 class Preview(NamedTuple):
@@ -98,34 +93,6 @@ def _no_return(view: StepView) -> bool:
 def _followers(found: TaskDetail) -> dict[int, set[int]]:
     """Return who follows whom, as the rules see it."""
     return {idx: set(after) for idx, after in enumerate(held(found).followers)}
-
-
-def held(found: TaskDetail) -> Held:
-    """Return a task as the rules are asked about it. Raises ``StoreError`` for one whose rows do not read."""
-    view = found.task
-    task = Task(
-        view.id,
-        view.app,
-        view.workflow,
-        view.key,
-        view.state,
-        view.goal,
-        submission=view.submission,
-        cause=view.cause,
-    )
-    steps: list[Step] = []
-    for step in sorted(found.steps, key=lambda step: step.idx):
-        if step.plan is None:
-            raise StoreError(
-                f"what an undo would do cannot be known: {'; '.join(found.unreadable) or f'step {step.name} has no plan'}"
-            )
-        steps.append(
-            Step(
-                step.plan, step.state, _DOING.get(step.doing or ""), step.waiting, step.attempt, step.round, step.failures,
-                doubt=step.doubt, result=step.result, error=step.error, stood=step.stood,
-            )
-        )  # fmt: skip
-    return saga.hold(task, steps)
 
 
 def needs_settling(found: TaskDetail) -> list[str]:

@@ -1,19 +1,21 @@
 """``makegood queue send | receive | ack | list | replay | drop`` and ``makegood notices list | retry | drop``."""
 
 import asyncio
+import shlex
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
 import msgspec
 
-from makegood import ids, notices
+from makegood import ids, notices, sizes
 from makegood.cli import exits, shapes
 from makegood.cli.bulk import confirmed
 from makegood.cli.context import Cli, Seconds, by_operator, common, pass_cli
 from makegood.cli.output import counted, date_time
 from makegood.cli.tasks import connect, looking, read
 from makegood.client import Client
+from makegood.codec import UNREADABLE, shallow
 from makegood.durations import shown
 from makegood.queued import QueueMessage
 from makegood.queues import LEASE, TRIES, Queue
@@ -55,13 +57,7 @@ def send(cli: Cli, /, *, name: str, value: str, headers: tuple[str, ...], **opti
 
     Exit 4 when the queue has a message of that --id with another value: it stays, and nothing was sent.
     """
-    text = read(value)
-    try:
-        body = msgspec.json.decode(text, type=msgspec.Raw)
-    except msgspec.MsgspecError as wrong:
-        raise click.UsageError(
-            f"the VALUE is not JSON: {wrong}; a text needs its quotes: '\"text\"'"
-        ) from wrong
+    body = _json(value)
     if wrong_one := [header for header in headers if "=" not in header]:
         raise click.UsageError(f"--header {wrong_one[0]}: NAME=TEXT")
     heads = dict(header.split("=", 1) for header in headers) or None
@@ -79,6 +75,17 @@ def send(cli: Cli, /, *, name: str, value: str, headers: tuple[str, ...], **opti
     elif not sent.conflict:
         cli.out.text(sent.id)
     click.get_current_context().exit(exits.REFUSED if sent.conflict else exits.DONE)
+
+
+def _json(value: str) -> msgspec.Raw:
+    """Return a message's value that was given as JSON, @FILE or -; raises ``click.UsageError``."""
+    text = read(value)
+    try:
+        return msgspec.json.decode(shallow(text.encode(), "the VALUE"), type=msgspec.Raw)
+    except UNREADABLE as wrong:
+        raise click.UsageError(
+            f"the VALUE is not JSON: {wrong}; a text needs its quotes: '\"text\"'"
+        ) from wrong
 
 
 # -- receive, ack ------------------------------------------------------------------------------------------------------
@@ -174,7 +181,7 @@ def ack(cli: Cli, /, *, name: str, receipts: tuple[str, ...]) -> None:
     parsed = [shapes.of_receipt(text) for text in receipts]
     if None in parsed:
         raise click.UsageError(
-            f"{receipts[parsed.index(None)]!r} is no receipt: `queue receive {name} --no-ack` writes them, such as 12.1"
+            f"{receipts[parsed.index(None)]!r} is no receipt: `queue receive {shlex.quote(name)} --no-ack` writes them, such as 12.1"
         )
 
     async def run() -> list[bool]:
@@ -221,12 +228,12 @@ def list_(cli: Cli, /, *, name: str | None, dead: bool, limit: int) -> None:
     else:
         rows = [
             (
-                v.queue, v.waiting, v.taken, v.delayed, v.dead, None if v.oldest is None else shown(v.oldest),
-                "yes" if v.read else "never",
+                v.queue, v.waiting, v.taken, v.delayed, v.dead, sizes.shown(v.bytes),
+                None if v.oldest is None else shown(v.oldest), "yes" if v.read else "never",
             )
             for v in queues
         ]  # fmt: skip
-        heads = ("queue", "waiting", "taken", "delayed", "dead", "oldest", "read")
+        heads = ("queue", "waiting", "taken", "delayed", "dead", "size", "oldest", "read")
         cli.out.table(heads, rows, empty="no message in any queue")
 
 
@@ -268,6 +275,11 @@ def _of_many(what: str, all_of_them: str) -> Callable[[Callable[..., None]], Cal
 
 @click.command()
 @click.argument("name", metavar="NAME")
+@click.option(
+    "--value",
+    metavar="JSON|@FILE|-",
+    help="With one ID: what replaces the message's value; the audit keeps both.",
+)
 @_of_many("ID", "All dead letters of the queue.")
 def replay(cli: Cli, /, **options: Any) -> None:
     """Let dead letters of queue NAME be received again, and end their alerts."""
@@ -316,13 +328,26 @@ def _drop_waiting(
 
 
 def _revive(
-    cli: Cli, *, name: str, chosen: tuple[str, ...], everything: bool, drop: bool, who: str | None, why: str
+    cli: Cli,
+    *,
+    name: str,
+    chosen: tuple[str, ...],
+    everything: bool,
+    drop: bool,
+    who: str | None,
+    why: str,
+    value: str | None = None,
 ) -> None:
     _which(chosen, everything=everything, what="ID")
+    if value is not None and len(chosen) != 1:
+        raise click.UsageError("--value is for one message: name it by its ID")
+    body = msgspec.UNSET if value is None else _json(value)
 
     async def run(client: Client) -> list[str]:
-        verb = client.drop_messages if drop else client.replay_messages
-        return await verb(name, None if everything else chosen, who=who, why=why)
+        which = None if everything else chosen
+        if drop:
+            return await client.drop_messages(name, which, who=who, why=why)
+        return await client.replay_messages(name, which, value=body, who=who, why=why)
 
     _said(cli, asyncio.run(_with(cli, run)), chosen, f"dead letter in queue {name}", drop=drop)
 

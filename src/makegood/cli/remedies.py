@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 from makegood import ids, saga
 from makegood.cli.context import Cli
 from makegood.cli.output import counted, masked
-from makegood.cli.preview import held, needs_settling
+from makegood.cli.preview import needs_settling
 from makegood.handle import AT_REST
 from makegood.messages import Message
+from makegood.replanning import held
 from makegood.store.records import StepView, TaskDetail
 
 MOST = 5
@@ -108,7 +109,7 @@ def _remedy(found: TaskDetail, task: str, message: Message, names: Mapping[int, 
     if kind == "settle":
         flags, means = _OUTCOMES[message.settled]
         name = names[message.idx]
-        words = ("task", "settle", task, "--step", name, *flags, "--reason", "HOW YOU KNOW")
+        words = ("task", "settle", task, "--step", name, *flags, "--why", "HOW YOU KNOW")
         return Remedy(kind, words, means, name, message.settled)
     means = {
         "undo": _undo_means(found),
@@ -140,7 +141,7 @@ def _undo_means(found: TaskDetail) -> str:
 def spelt(cli: Cli, words: Sequence[str]) -> str:
     """Return a command as it can be typed, on the store that this one was told to use."""
     store = cli.flags.get("store")
-    more = ("--store", masked(store)) if isinstance(store, str) else ()
+    more = ("--store", store if store.startswith("@") else masked(store)) if isinstance(store, str) else ()
     return shlex.join(("makegood", *words, *more))
 
 

@@ -9,6 +9,7 @@ import logging
 
 import click
 
+from makegood.addresses import with_tls
 from makegood.cli import looping
 from makegood.cli.context import Cli, common, pass_cli, setting
 from makegood.cli.loading import load_app
@@ -207,7 +208,7 @@ def _serve(
         agents=agents,
         options=cli.settings.options,
         telemetry=telemetry,
-        outbox=outbox,
+        outbox=None if outbox is None else with_tls(outbox) if cli.settings.require_tls else outbox,
     )
     names = list(agents or (app.agents if app is not None else ()))
     what = {

@@ -16,12 +16,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 
-from makegood.addresses import host_and_port
+from makegood.addresses import host_and_port, with_tls
 from makegood.durations import AS_TEXT, Duration, seconds
 from makegood.errors import ConfigError
-from makegood.options import Options
+from makegood.options import DEFAULT_URL, Options
+from makegood.private import secret_in, trusted
 from makegood.signing import address
-from makegood.store import DEFAULT_URL
+from makegood.sizes import Size, size
 
 PREFIX = "MAKEGOOD_"
 _OF_A_SERVICE = re.compile(r"(^|_)(service_host|service_port(_\w+)?|port(_\d+_(tcp|udp|sctp)(_\w+)?)?)$")
@@ -34,12 +35,13 @@ FORMATS = ("text", "json")
 class Settings:
     """What one call of the command line works with.
 
-    ``store``: URL. ``color``: auto, always, never. ``log_level`` and ``log_format`` (text, json) of the processes. ``listen``: where they answer probes and
+    ``store``: URL. ``require_tls``: nothing is sent to a PostgreSQL server on another machine but over TLS. ``color``: auto, always, never. ``log_level`` and ``log_format`` (text, json) of the processes. ``listen``: where they answer probes and
     scrapers, "HOST:PORT", None = nowhere. ``traces``: whether they send spans. ``options``: how a process runs its roles.
     ``origins``: where each setting comes from ("--every", "MAKEGOOD_EVERY", "makegood.toml"); missing: the default.
     """
 
     store: str = DEFAULT_URL
+    require_tls: bool = False
     color: str = "auto"
     log_level: str = "info"
     log_format: str = "text"
@@ -82,24 +84,52 @@ def duration(value: object, name: str) -> Duration:
 
 
 def _address(value: object, name: str) -> str:
-    text = _text(value, name)
+    text = _hidden(value, name)
     address(text, name)
     return text
 
 
+def _hidden(value: object, name: str) -> str:
+    """Return a text that may hold a secret; no error shows it."""
+    if not isinstance(value, str) or not value.strip():
+        found = "an empty one" if isinstance(value, str) else type(value).__name__
+        raise ConfigError(f"{name}: a text is expected, not {found}")
+    return value
+
+
+def _store(value: object, name: str) -> str:
+    """Return a store's URL, from a file as @FILE."""
+    return secret_in(_hidden(value, name).strip(), name)
+
+
 def _secret(value: object, name: str) -> str:
     """Return a secret: as it is from the environment, from a file as @FILE."""
-    text = _text(value, name)
-    if text.startswith("@"):
-        try:
-            text = Path(text[1:]).read_text(encoding="utf-8").strip()
-        except (OSError, UnicodeDecodeError) as wrong:
-            raise ConfigError(f"{name}: its file cannot be read: {wrong}") from wrong
-    elif not name.startswith(PREFIX):
+    text = _hidden(value, name)
+    if not text.startswith("@") and not name.startswith(PREFIX):
         raise ConfigError(
             f"{name}: a secret does not belong there: write @FILE, or set {PREFIX}{name.partition(' ')[0].upper()}"
         )
-    return text
+    return secret_in(text, name)
+
+
+def _secrets(value: object, name: str) -> dict[str, str]:
+    """Return secrets by receiver: a table in a file; in the environment HOST=SECRET, separated by spaces, a host again for a further
+    secret of it.
+    """
+    if isinstance(value, str):
+        parted = [one.partition("=") for one in value.split()]
+        given: list[tuple[str, object]] = [(host, secret) for host, _, secret in parted]
+    elif isinstance(value, dict):
+        given = list(value.items())
+    else:
+        given = []
+    if not given or not all(host and secret and not host.startswith("whsec_") for host, secret in given):
+        raise ConfigError(f"{name}: write which receiver has which secret: {_SECRETS}")
+    found: dict[str, str] = {}
+    for host, secret in given:
+        more = _secret(secret, name if name.startswith(PREFIX) else f"{name}: {host!r}")
+        found[host] = f"{found[host]} {more}" if host in found else more
+    return found
 
 
 def _poll(value: object, name: str) -> Duration | None:
@@ -114,6 +144,12 @@ def _count(value: object, name: str) -> int:
     return value
 
 
+def _size(value: object, name: str) -> Size:
+    found = value if isinstance(value, int | str) else repr(value)
+    size(found, name=name)
+    return found
+
+
 _SWITCH: Mapping[str, bool] = MappingProxyType(
     {"on": True, "true": True, "yes": True, "1": True, "off": False, "false": False, "no": False, "0": False}
 )
@@ -126,32 +162,42 @@ def _switch(value: object, name: str) -> bool:
     return known
 
 
+_SECRETS = (
+    '"a.example.com" = "@FILE" below [webhook_secrets] in a file, a.example.com=@FILE in the environment'
+)
+
 KNOWN: Mapping[str, Callable[[object, str], object]] = {
-    "store": _text,
+    "store": _store,
     "color": _choice(*COLORS),
     "log_level": _choice(*LEVELS),
     "log_format": _choice(*FORMATS),
     "listen": _listen,
     "traces": _switch,
+    "require_tls": _switch,
     "slots": _count,
     "every": duration,
     "lease": duration,
     "grace": duration,
     "starve": duration,
+    "outage_after": duration,
     "tell": _poll,
     "alert_webhook": _address,
     "alert_secret": _secret,
     "leaderless": _poll,
     "webhook_hosts": _text,
     "webhook_secret": _secret,
+    "webhook_secrets": _secrets,
+    "webhook_cause": _choice("text", "name", "none"),
     "webhook_timeout": duration,
     "webhook_tries": _count,
     "queue_limit": _count,
+    "queue_bytes": _size,
     "heartbeat": duration,
     "life": duration,
     "poll": _poll,
     "drain": duration,
     "hold": _count,
+    "max_task_memory": _size,
     "claim": _count,
     "keep": _poll,
     "sweep": duration,
@@ -183,6 +229,8 @@ def load(
             origins[name] = where
     options = {name: value for name, value in values.items() if name in _OPTIONS}
     rest = {name: value for name, value in values.items() if name not in _OPTIONS}
+    if rest.get("require_tls"):
+        rest["store"] = with_tls(str(rest.get("store", DEFAULT_URL)))
     made: Settings = Settings(
         **rest,  # type: ignore[arg-type]  # each was converted to the type of its field above
         options=_options(options, origins),
@@ -205,15 +253,22 @@ def _from_files(folder: Path) -> tuple[str, dict[str, object]]:
     """Return the file's name and what it says."""
     own, shared = folder / "makegood.toml", folder / "pyproject.toml"
     if own.is_file():
-        return own.name, _checked(_read(own), own.name)
+        return own.name, _trusted(own, _checked(_read(own), own.name))
     if shared.is_file():
         table = _read(shared).get("tool", {})
         section = table.get("makegood", {}) if isinstance(table, dict) else {}
         name = f"[tool.makegood] of {shared.name}"
         if not isinstance(section, dict):
             raise ConfigError(f"{name} must be a table of settings")
-        return name, _checked(section, name)
+        return name, _trusted(shared, _checked(section, name))
     return own.name, {}
+
+
+def _trusted(file: Path, found: dict[str, object]) -> dict[str, object]:
+    """Return what a file says, if it says anything and only this user or root can have written it."""
+    if found:
+        trusted(file)
+    return found
 
 
 def _read(file: Path) -> dict[str, object]:

@@ -10,6 +10,7 @@ import msgspec
 
 from makegood import ids, notices
 from makegood.cli.output import moment
+from makegood.codec import UNREADABLE
 from makegood.durations import shown
 from makegood.queued import QueueMessage
 from makegood.store.mail import MessageView, QueueView
@@ -132,9 +133,10 @@ def audit(view: AuditView) -> Shape:
         "task": None if not view.task else ids.show(view.task),
         "kind": view.kind,
         "who": view.who,
+        "db_user": view.db_user,
         "why": view.why,
         "verdict": view.verdict,
-        "reason": view.reason,
+        "outcome": view.outcome,
         "state": view.state,
         "at": moment(view.at),
         "change": raw(view.change),
@@ -261,7 +263,7 @@ def mail(view: MessageView) -> Shape:
 
 def queue(view: QueueView) -> Shape:
     """Return a queue. ``oldest``: seconds for which its oldest message that can be received has waited; ``read``: one of its
-    messages was given to a receiver.
+    messages was given to a receiver; ``bytes``: of the values of its messages, dead letters aside.
     """
     return {
         "queue": view.queue,
@@ -269,6 +271,7 @@ def queue(view: QueueView) -> Shape:
         "taken": view.taken,
         "delayed": view.delayed,
         "dead": view.dead,
+        "bytes": view.bytes,
         "oldest": None if view.oldest is None else round(view.oldest, 3),
         "read": view.read,
     }
@@ -292,6 +295,6 @@ def _json(body: bytes) -> msgspec.Raw | str:
     """Return a body for splicing in; one that is no JSON as text."""
     try:
         msgspec.json.decode(body)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except UNREADABLE:
         return body.decode(errors="replace")
     return msgspec.Raw(body)

@@ -1,4 +1,4 @@
-"""``makegood store migrate | status | check | prune``."""
+"""``makegood store migrate | status | check | prune | grants``."""
 
 import asyncio
 import sys
@@ -15,7 +15,10 @@ from makegood.cli.settings import duration
 from makegood.cli.tasks import looking
 from makegood.client import Client
 from makegood.durations import seconds
+from makegood.errors import ConfigError, StoreError
 from makegood.store import Store, open_store
+from makegood.store.grants import ROLES, wanted
+from makegood.store.grants import script as grants_of
 from makegood.store.migrations import Dialect, script, verify
 from makegood.store.records import SchemaStatus
 
@@ -133,17 +136,26 @@ def _tell(cli: Cli, found: SchemaStatus) -> None:
         cli.out.table(("table", "rows"), sorted(found.rows.items()), empty="")
 
 
+_BROKEN = 100
+
+
 @click.command()
 @common
 @pass_cli
 def check(cli: Cli) -> None:
-    """Verify integrity and durability settings; exit 1 when something is found, 9 when a migration is missing."""
+    """Verify integrity and durability settings, and read every unfinished row; exit 1 when something is found, 9 when a migration is missing."""
 
     async def look() -> list[str]:
         store = open_store(cli.settings.store)
         try:
             await store.open(looking=True)
-            return await store.check()
+            findings = await store.check()
+            try:
+                return findings + await store.broken(_BROKEN)
+            except StoreError:
+                if not findings:  # which say why nothing can be read
+                    raise
+                return findings
         finally:
             await store.close()
 
@@ -154,6 +166,42 @@ def check(cli: Cli) -> None:
         for line in findings or ["nothing found: the store is sound"]:
             cli.out.text(line)
     click.get_current_context().exit(exits.FAILED if findings else exits.DONE)
+
+
+@click.command()
+@click.option(
+    "--role", "roles", multiple=True, type=click.Choice(ROLES), help="Only this kind of role; default all."
+)
+@click.option(
+    "--agent", "agents", multiple=True, metavar="APP/AGENT", help="An agent that gets a role of its own."
+)
+@click.option(
+    "--prefix", default="makegood_", show_default=True, help="What the names of the roles begin with."
+)
+@common
+@pass_cli
+def grants(cli: Cli, /, *, roles: tuple[str, ...], agents: tuple[str, ...], prefix: str) -> None:
+    """Print the SQL that gives each kind of process a role of its own in PostgreSQL, with no more rights than it needs.
+
+    Nothing is applied: pipe it to psql, as a superuser, and again after each migration. --role and --agent can be repeated.
+    """
+    if not cli.settings.store.startswith(("postgresql:", "postgres:")):
+        raise ConfigError(
+            f"{masked(cli.settings.store)} has no roles: on SQLite the rights on the file and its folder are the roles, and all processes "
+            "that may write the file may do everything in it. Give both to one user (chmod 600, 700), or name a "
+            "PostgreSQL store: --store postgresql://..."
+        )
+    sql = grants_of(prefix, roles, agents)
+    if cli.json:
+        made = [
+            {"role": name, "kind": kind, "agent": agent or None}
+            for name, kind, agent in wanted(prefix, roles, agents)
+        ]
+        cli.out.document({"store": masked(cli.settings.store), "roles": made, "sql": sql})
+        return
+    sys.stdout.write(sql)
+    if not agents and not roles:
+        cli.note("no agent was named: give each that runs in a process of its own with --agent APP/AGENT")
 
 
 _PAGE = 500

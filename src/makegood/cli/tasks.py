@@ -17,13 +17,13 @@ from makegood import ids, notices
 from makegood.cli import attended, exits, remedies, shapes
 from makegood.cli.context import Cli, Seconds, common, pass_cli
 from makegood.cli.corrections import told
-from makegood.cli.filters import filter_options
+from makegood.cli.filters import filter_options, unknown_names
 from makegood.cli.loading import load_workflow, place_of
 from makegood.cli.output import counted, date_time, recent
 from makegood.cli.watch import event_lines, ladder
 from makegood.cli.watching import traces_of
 from makegood.client import Client
-from makegood.codec import decode
+from makegood.codec import UNREADABLE, decode, shallow
 from makegood.durations import shown
 from makegood.errors import DefinitionError, MakegoodError, PayloadError, WaitExpiredError
 from makegood.handle import AT_REST, TaskHandle
@@ -51,6 +51,7 @@ def connect(cli: Cli) -> Client:
         cli.settings.store,
         poll=options.poll_seconds or 1.0,
         queue_limit=options.queue_limit,
+        queue_bytes=options.queue_bytes,
         telemetry=traces_of(cli),
     )
     if options.webhook_hosts:
@@ -191,6 +192,8 @@ def read_inputs(workflow: Workflow[..., Any], texts: Sequence[str], *, named: bo
             )
         pairs = zip(known, texts, strict=False)
         given = {name: _json(read(text), plain=hints.get(name) is str) for name, text in pairs}
+    for name, value in given.items():
+        shallow(value, f"the input {name}")
     if missing := [
         n
         for n, p in known.items()
@@ -234,7 +237,7 @@ def _json(text: str, *, plain: bool) -> bytes:
 def _members(text: str) -> dict[str, msgspec.Raw]:
     try:
         return msgspec.json.decode(text, type=dict[str, msgspec.Raw])
-    except msgspec.MsgspecError as wrong:
+    except UNREADABLE as wrong:
         raise click.UsageError(f"--named: the INPUT is not a JSON object: {wrong}") from wrong
 
 
@@ -263,6 +266,8 @@ def list_(cli: Cli, /, *, chosen: Filter | None, before: str | None, limit: int)
     async def find() -> tuple[list[TaskView], dict[int, TaskDetail], float]:
         async with looking(cli) as client:
             views = await client.find(wanted)
+            for line in [] if views else await unknown_names(client, wanted):
+                cli.note(line)
             backward = [view.id for view in views if view.state in ("error", "undoing") and not cli.json]
             seen = [(task, await client.store.detail(task)) for task in backward]
             return (

@@ -13,43 +13,20 @@ at nearly the same rate) and an ``epoch`` that rises for ever, by which the reso
                 await make_reports(term.epoch)
 """
 
-from makegood.election.blocking import SyncElection, SyncTerm
-from makegood.election.election import Election
-from makegood.election.figures import Figures
-from makegood.election.opening import open_leases
-from makegood.election.preference.protocol import Preference, Seen
-from makegood.election.protocol import (
-    Fence,
-    FencingStore,
-    Grant,
-    LeaseStore,
-    LeaseView,
-    OpenLeases,
-    PastTerm,
-)
-from makegood.election.settings import Settings
-from makegood.election.term import Term
-from makegood.election.watching import TermView, View
-from makegood.errors import LeadershipLostError
+from makegood.lazy import names
 
-__all__ = [
-    "Election",
-    "Fence",
-    "FencingStore",
-    "Figures",
-    "Grant",
-    "LeadershipLostError",
-    "LeaseStore",
-    "LeaseView",
-    "OpenLeases",
-    "PastTerm",
-    "Preference",
-    "Seen",
-    "Settings",
-    "SyncElection",
-    "SyncTerm",
-    "Term",
-    "TermView",
-    "View",
-    "open_leases",
-]
+__getattr__, __dir__, __all__ = names(
+    __name__,
+    {
+        "blocking": "SyncElection SyncTerm",
+        "election": "Election",
+        "figures": "Figures",
+        "opening": "open_leases",
+        "preference.protocol": "Preference Seen",
+        "protocol": "Fence FencingStore Grant LeaseStore LeaseView OpenLeases PastTerm",
+        "settings": "Settings",
+        "term": "Term",
+        "watching": "TermView View",
+        ".errors": "LeadershipLostError",
+    },
+)

@@ -6,6 +6,7 @@ takes the write lock. Either way no take is committed before the transaction end
 """
 
 import contextlib
+import inspect
 import re
 from collections.abc import Awaitable, Iterator, Mapping
 from importlib import import_module
@@ -17,6 +18,7 @@ from makegood.errors import ConfigError, LeadershipLostError
 _NAMED = re.compile(r"(?<!:):([a-z]+)\b")
 _NO_TABLE = "42P01"
 _IN_TRANSACTION = 2  # psycopg.pq.TransactionStatus.INTRANS, of libpq
+_NO_PIPELINE = 0  # psycopg.pq.PipelineStatus.OFF
 
 
 def guarded(leases: LeaseStore, grant: Grant, connection: Any) -> Awaitable[None] | None:
@@ -123,22 +125,38 @@ async def _asyncpg(connection: Any, fence: Fence, grant: Grant) -> None:
 
 
 def _psycopg(connection: Any, fence: Fence, grant: Grant) -> Awaitable[None] | None:
-    if connection.autocommit and connection.info.transaction_status != _IN_TRANSACTION:
-        raise _outside()
-    sql = _NAMED.sub(r"%(\1)s", fence.sql)
-    values: Mapping[str, Any] = fence.values
+    if inspect.iscoroutinefunction(connection.execute):
+        return _psycopg_awaited(connection, fence, grant)
+    if _pipelined(connection):
+        with (
+            connection.pipeline() as pipeline
+        ):  # the one that is open: what is on its way may have begun the transaction
+            pipeline.sync()
+    sql, values = _psycopg_asks(connection, fence)
     with _one_database():
-        got = connection.execute(sql, values)
-    if hasattr(got, "__await__"):
-        return _psycopg_awaited(got, grant)
-    _verdict(got.fetchone() is not None, grant)
+        found = connection.execute(sql, values).fetchone() is not None
+    _verdict(found, grant)
     return None
 
 
-async def _psycopg_awaited(going: Awaitable[Any], grant: Grant) -> None:
+async def _psycopg_awaited(connection: Any, fence: Fence, grant: Grant) -> None:
+    if _pipelined(connection):
+        async with connection.pipeline() as pipeline:
+            await pipeline.sync()
+    sql, values = _psycopg_asks(connection, fence)
     with _one_database():
-        cursor = await going
-    _verdict(await cursor.fetchone() is not None, grant)
+        found = await (await connection.execute(sql, values)).fetchone() is not None
+    _verdict(found, grant)
+
+
+def _pipelined(connection: Any) -> bool:
+    return bool(connection.pgconn.pipeline_status != _NO_PIPELINE)
+
+
+def _psycopg_asks(connection: Any, fence: Fence) -> tuple[str, Mapping[str, Any]]:
+    if connection.autocommit and connection.info.transaction_status != _IN_TRANSACTION:
+        raise _outside()
+    return _NAMED.sub(r"%(\1)s", fence.sql), fence.values
 
 
 def _sqlalchemy(connection: Any, fence: Fence, grant: Grant) -> Awaitable[None] | None:

@@ -3,12 +3,14 @@
 from collections.abc import Mapping
 from importlib import import_module
 from typing import NamedTuple
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl
 
 from makegood.clock import Clock, SystemClock
 from makegood.durations import Duration, seconds
 from makegood.election.protocol import OpenLeases
 from makegood.errors import ConfigError
+from makegood.private import secret_in
+from makegood.urls import parts_of, scheme_of, scrubbed
 
 
 class Kind(NamedTuple):
@@ -33,7 +35,7 @@ _REDIS = Kind(
     takes=("db", "username", "password", *_TLS),
 )
 _AZURE = Kind(
-    "azure", "azure-blob://account.blob.core.windows.net/container", "azure.storage.blob", "azure", takes=None
+    "azure", "azure-blob://ACCOUNT.blob.core.windows.net/CONTAINER", "azure.storage.blob", "azure", takes=None
 )
 _ETCD = Kind("etcd", "etcd://host:2379/prefix", "httpx2", "etcd")
 _KUBERNETES = Kind("kubernetes", "kubernetes:///namespace", "httpx2", "kubernetes")
@@ -60,18 +62,27 @@ KINDS: Mapping[str, Kind] = {
 
 
 def open_leases(url: str, *, timeout: Duration = 5, clock: Clock | None = None) -> OpenLeases:
-    """Return the lease store that ``url`` names; it connects when it is first used, and is closed by ``close()`` or ``async with``.
+    """Return the lease store that ``url`` names (``@FILE``: the URL in that file); it connects when it is first used, and is closed by ``close()`` or ``async with``.
 
     ``timeout``: how long a call may take before its outcome counts as unknown, in seconds or as a duration. ``clock``: for
     tests. Raises ``ConfigError`` for a URL that names no store, or when the extra for it is not installed.
     """
     if not isinstance(url, str):
-        raise ConfigError(f'{url!r} is no URL of a lease store: write a text such as "sqlite:///leases.db"')
-    scheme = url.partition(":")[0]
+        raise ConfigError(
+            f'the URL of the leases must be a text such as "sqlite:///leases.db", not {type(url).__name__}'
+        )
+    url = secret_in(url, "the URL of the leases")
+    head = url.partition(":")[0]
+    # These two may have nothing behind the colon.
+    scheme = head if head in ("memory", "kubernetes") else scheme_of(url)
+    if head == "kubernetes" and not url.startswith("kubernetes://"):
+        url = f"kubernetes:///{url.partition(':')[2].strip('/')}"
     kind = KINDS.get(scheme)
     if kind is None:
         forms = ", ".join(sorted({kind.form for kind in KINDS.values()}))
-        raise ConfigError(f"the scheme {scheme!r} names no lease store: write one of {forms}")
+        named = f"the scheme {scheme!r}" if scheme else "this text"
+        meant = KINDS.get(head)
+        raise ConfigError(f"{named} names no lease store: write {meant.form if meant else f'one of {forms}'}")
     _verify(url, kind)
     try:
         module = import_module(f"makegood.election.stores.{kind.module}")
@@ -89,13 +100,14 @@ def open_leases(url: str, *, timeout: Duration = 5, clock: Clock | None = None) 
 
 def _verify(url: str, kind: Kind) -> None:
     """Refuse a parameter that the store does not know: it would be taken for part of a name, or for nothing."""
-    try:
-        query = urlsplit(url).query
-    except ValueError as unreadable:
-        raise ConfigError(f"the URL of the leases cannot be read: {unreadable}; write {kind.form}") from None
+    if kind.module in ("memory", "sqlite"):
+        query = url.partition("?")[2] if "=" in url.partition("?")[2] else ""
+    else:
+        query = parts_of(url, "the URL of the leases").query
     if kind.takes is None or not query:
         return
     unknown = [name for name, _ in parse_qsl(query, keep_blank_values=True) if name not in kind.takes]
     if unknown:
         known = f"it takes {', '.join(kind.takes)}" if kind.takes else "it takes no parameter"
-        raise ConfigError(f"this store has no parameter {unknown[0]!r}: write {kind.form}; {known}")
+        named = scrubbed(f"this store has no parameter {unknown[0]!r}", url)
+        raise ConfigError(f"{named}: write {kind.form}; {known}")

@@ -8,11 +8,12 @@ once more, and the queue knows its key.
 """
 
 from importlib import import_module
-from urllib.parse import urlsplit
 
 from makegood.errors import ConfigError
 from makegood.folders import file_of
 from makegood.outbox.protocol import Entry, Outbox, Taking
+from makegood.private import secret_in
+from makegood.urls import parts_of, scheme_of
 
 __all__ = ["Entry", "Outbox", "Taking", "ddl", "open_outbox"]
 
@@ -43,14 +44,14 @@ create table if not exists makegood_outbox (
 
 
 def _scheme(url: str) -> str:
-    try:
-        scheme = urlsplit(url).scheme
-    except ValueError as unreadable:
-        raise ConfigError(f"the outbox's URL cannot be read: {unreadable}") from None
+    scheme = scheme_of(url)
     if scheme not in ("sqlite", "postgresql", "postgres"):
+        named = f"the scheme {scheme!r}" if scheme else "this text"
         raise ConfigError(
-            f"{scheme or 'it'}: an outbox is in sqlite:///file.db or postgresql://user@host/database"
+            f"{named} names no outbox: an outbox is in sqlite:///file.db or postgresql://user@host/database"
         )
+    if scheme != "sqlite":
+        parts_of(url, "the outbox's URL")
     return scheme
 
 
@@ -60,14 +61,15 @@ def ddl(url: str) -> str:
     >>> ddl("sqlite:///shop.db").splitlines()[0]
     'create table if not exists makegood_outbox ('
     """
-    return _SQLITE if _scheme(url) == "sqlite" else _POSTGRES
+    return _SQLITE if _scheme(secret_in(url, "the outbox")) == "sqlite" else _POSTGRES
 
 
 def open_outbox(url: str) -> Outbox:
-    """Return the outbox in the database that ``url`` names; nothing is opened yet.
+    """Return the outbox in the database that ``url`` names, ``@FILE``: the URL in that file; nothing is opened yet.
 
     Raises ``ConfigError`` for another URL, or when the extra for it is not installed.
     """
+    url = secret_in(url, "the outbox")
     if _scheme(url) == "sqlite":
         found: Outbox = import_module("makegood.outbox.sqlite").SQLiteOutbox(file_of(url))
         return found

@@ -8,27 +8,54 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 import asyncpg
+import msgspec
 from asyncpg import exceptions as pg
 
 from makegood.errors import ConfigError, MakegoodError, StoreUnavailableError
-from makegood.outbox.protocol import MISSING, Entry
+from makegood.outbox.protocol import MISSING, MOST_BYTES, Entry
 from makegood.reaching import refused, server_of
+from makegood.texts import session_name
 
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 
 _LIMIT = 10.0
 """Seconds that a connection or a statement may take."""
 
-_FOUND = """
-select seq, key, queue, payload::text, reply_to, correlation_id from makegood_outbox
-where error is null and queue <> all ($1::text[]) order by seq limit $2 for update skip locked
-"""
-_SETTLE = """
-with aside as (
-    update makegood_outbox o set error = x.why from unnest($2::bigint[], $3::text[]) as x (seq, why) where o.seq = x.seq
+EQ = "operator(pg_catalog.=)"
+
+# Another role may make an operator or a function in a schema of the application's search path, and behind a proxy each transaction may
+# have another session. So the path is asked once, where the table is, and each name here is the server's own. What is sent is text:
+# for arrays the driver would ask the server with statements of its own.
+_WHERE = f"""
+select pg_catalog.format('%I.%I', n.nspname, c.relname) from pg_catalog.pg_class c
+    join pg_catalog.pg_namespace n on n.oid {EQ} c.relnamespace
+where c.oid {EQ} pg_catalog.to_regclass('makegood_outbox')
+"""  # noqa: S608 - our own text
+_FOUND = f"""
+with found as materialized (
+    select o.seq, pg_catalog.octet_length(o.payload::pg_catalog.text) as octets from @outbox o
+    where o.error is null and not exists (
+        select 1 from pg_catalog.jsonb_array_elements_text($1::pg_catalog.text::pg_catalog.jsonb) as x (queue) where x.queue {EQ} o.queue
+    ) order by o.seq limit $2::int for update of o skip locked
+),
+placed as (
+    select seq, pg_catalog.count(*) over () as met,
+        pg_catalog.sum(octets) over (order by seq rows unbounded preceding) operator(pg_catalog.-) octets as before
+    from found
 )
-delete from makegood_outbox where seq = any ($1::bigint[])
-"""
+select o.seq, o.key, o.queue, o.payload::pg_catalog.text, o.reply_to, o.correlation_id, p.met
+from placed p join @outbox o on o.seq {EQ} p.seq where coalesce(p.before, 0) operator(pg_catalog.<) $3::bigint order by o.seq
+"""  # noqa: S608 - our own text
+_SETTLE = f"""
+with aside as (
+    update @outbox o set error = x.why
+    from pg_catalog.jsonb_to_recordset($2::pg_catalog.text::pg_catalog.jsonb) as x (seq bigint, why pg_catalog.text)
+    where o.seq {EQ} x.seq
+)
+delete from @outbox where seq {EQ} any (
+    array(select x::bigint from pg_catalog.jsonb_array_elements_text($1::pg_catalog.text::pg_catalog.jsonb) as x)
+)
+"""  # noqa: S608 - our own text
 _GONE = (
     OSError,
     EOFError,
@@ -50,12 +77,14 @@ _WRONG = (
 @dataclass(slots=True)
 class _Taking:
     connection: Connection
+    table: str
     entries: Sequence[Entry]
+    more: bool
 
     async def settle(self, done: Sequence[int], refused: Sequence[tuple[int, str]]) -> None:
         """Delete and set aside, in the transaction that holds the entries."""
-        seqs, whys = [seq for seq, _ in refused], [why for _, why in refused]
-        await self.connection.execute(_SETTLE, list(done), seqs, whys)
+        aside = [{"seq": seq, "why": why} for seq, why in refused]
+        await self.connection.execute(_SETTLE.replace("@outbox", self.table), _text(list(done)), _text(aside))
 
 
 class PostgresOutbox:
@@ -64,8 +93,9 @@ class PostgresOutbox:
     def __init__(self, url: str) -> None:
         self._url = url
         self._connection: Connection | None = None
+        self._table = ""
         self._reached = False
-        self._server = server_of(url)
+        self._server = server_of(url, "the outbox's URL")
         self.where = f"the outbox in {self._server}"
 
     async def open(self) -> None:
@@ -88,8 +118,12 @@ class PostgresOutbox:
             async with asyncio.timeout(_LIMIT):
                 transaction = connection.transaction()
                 await transaction.start()
-                rows = await connection.fetch(_FOUND, list(without), limit)
-            yield _Taking(connection, [Entry(*row) for row in rows])
+                self._table = self._table or await self._found(connection)
+                sql = _FOUND.replace("@outbox", self._table)
+                rows = await connection.fetch(sql, _text(list(without)), limit, MOST_BYTES)
+            entries = [Entry(*row[:6]) for row in map(tuple, rows)]
+            met = rows[0]["met"] if rows else 0
+            yield _Taking(connection, self._table, entries, more=met == limit or met > len(entries))
             async with asyncio.timeout(_LIMIT):
                 await transaction.commit()
         except BaseException as fault:
@@ -116,16 +150,28 @@ class PostgresOutbox:
                     timeout=_LIMIT,
                     command_timeout=_LIMIT,
                     statement_cache_size=0,  # it may go through a proxy
-                    server_settings={"application_name": "makegood relay"},
+                    server_settings={"application_name": session_name("relay")},
                 )
-            except (ValueError, OverflowError) as fault:
-                raise refused(fault, f"the outbox: {self._server}") from None  # a cause might show the URL
-            except (*_GONE, *_WRONG) as fault:
-                raise refused(fault, f"the outbox: {self._server}", reached=self._reached) from fault
+            except (ValueError, OverflowError, *_GONE, *_WRONG) as fault:
+                raise refused(
+                    fault, f"the outbox: {self._server}", url=self._url, reached=self._reached
+                ) from None  # a cause might show the URL
             self._reached = True
         return self._connection
 
+    async def _found(self, connection: Connection) -> str:
+        """Return the table's name with its schema, as the role's own search path has it."""
+        found: str | None = await connection.fetchval(_WHERE)
+        if found is None:
+            raise ConfigError(MISSING.format(where=self.where))
+        return found
+
     def _drop(self) -> None:
         connection, self._connection = self._connection, None
+        self._table = ""
         if connection is not None:
             connection.terminate()
+
+
+def _text(value: object) -> str:
+    return msgspec.json.encode(value).decode()

@@ -2,9 +2,11 @@
 
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Protocol
+from typing import Final, Protocol
 
 import msgspec
+
+from makegood.sizes import MIB
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -18,10 +20,15 @@ class Entry(msgspec.Struct, frozen=True):
     correlation_id: str | None
 
 
+MOST_BYTES: Final = 4 * MIB
+"""Bytes of payloads that are relayed in one go, and one entry more."""
+
+
 class Taking(Protocol):
-    """Entries that are about to be relayed."""
+    """Entries that are about to be relayed. ``more``: there may be others behind them."""
 
     entries: Sequence[Entry]
+    more: bool
 
     async def settle(self, done: Sequence[int], refused: Sequence[tuple[int, str]]) -> None:
         """Delete the entries ``done``; set those aside that can never be relayed, each with the reason. By ``seq``."""
@@ -41,7 +48,8 @@ class Outbox(Protocol):
         ...
 
     def take(self, limit: int, without: Sequence[str]) -> AbstractAsyncContextManager[Taking]:
-        """Give the oldest entries, but those for the queues ``without`` and those set aside.
+        """Give the oldest entries, but those for the queues ``without`` and those set aside: at most ``limit``, and no further one
+        once their payloads have ``MOST_BYTES``.
 
         Several relays may be given the same ones: what they do must come to the same when done twice.
         """

@@ -15,8 +15,8 @@ import msgspec
 
 from makegood.errors import ConfigError, StoreUnavailableError
 from makegood.folders import entered
-from makegood.glance import READ_ONLY, may_write, refusal
-from makegood.outbox.protocol import MISSING, Entry
+from makegood.glance import denied, may_write, refusal
+from makegood.outbox.protocol import MISSING, MOST_BYTES, Entry
 
 T = TypeVar("T")
 
@@ -24,7 +24,7 @@ _PATIENCE = 5.0
 """Seconds to wait for the application's lock."""
 
 _FOUND = """
-select seq, key, queue, payload, reply_to, correlation_id from makegood_outbox
+select seq, key, queue, payload, reply_to, correlation_id, length(cast(payload as blob)) from makegood_outbox
 where error is null and queue not in (select value from json_each(?)) order by seq limit ?
 """
 _DELETE = "delete from makegood_outbox where seq = ?"
@@ -35,6 +35,7 @@ _ASIDE = "update makegood_outbox set error = ? where seq = ?"
 class _Taking:
     outbox: "SQLiteOutbox"
     entries: Sequence[Entry]
+    more: bool
 
     async def settle(self, done: Sequence[int], refused: Sequence[tuple[int, str]]) -> None:
         """Delete and set aside, in one transaction."""
@@ -46,6 +47,11 @@ class _Taking:
             connection.execute("commit")
 
         await self.outbox.do(write)
+
+
+def _legible(text: bytes) -> str:
+    """Return a text that may be no UTF-8: what is wrong with it is found out where it is read as JSON, or as a name."""
+    return text.decode(errors="backslashreplace")
 
 
 class SQLiteOutbox:
@@ -66,8 +72,19 @@ class SQLiteOutbox:
     async def take(self, limit: int, without: Sequence[str]) -> AsyncIterator[_Taking]:
         """Give the oldest entries."""
         excluded = msgspec.json.encode(list(without)).decode()
-        rows = await self.do(lambda connection: connection.execute(_FOUND, (excluded, limit)).fetchall())
-        yield _Taking(self, [Entry(*row) for row in rows])
+        entries: list[Entry] = []
+
+        def read(connection: sqlite3.Connection) -> bool:
+            size = 0
+            for *row, octets in connection.execute(_FOUND, (excluded, limit)):
+                entries.append(Entry(*row))
+                size += octets or 0
+                if size >= MOST_BYTES:
+                    return True
+            return len(entries) == limit
+
+        more = await self.do(read)
+        yield _Taking(self, entries, more)
 
     async def do(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Do ``work`` on a connection of its own, in a thread."""
@@ -80,12 +97,13 @@ class SQLiteOutbox:
         if not may_write(
             self._path
         ):  # entries could not be removed, and SQLite would leave a log that is not the application's
-            raise StoreUnavailableError(f"{self.where} cannot be used now: {READ_ONLY}")
+            raise StoreUnavailableError(f"{self.where} cannot be used now: {denied(self._path)}")
         try:
             uri = f"{self._path.absolute().as_uri()}?mode=rw"
             with contextlib.closing(
                 sqlite3.connect(uri, uri=True, timeout=_PATIENCE, isolation_level=None)
             ) as connection:
+                connection.text_factory = _legible
                 return work(connection)
         except sqlite3.Error as fault:
             if "no such table" in str(fault):

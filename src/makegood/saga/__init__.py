@@ -13,18 +13,20 @@ left it. Requests are made last, when it is known in which direction the task go
 - ``forward``: which steps begin, what follows on a doubt, the verdict;  ``control``: when, merge, each, gather;
 - ``undo``: withdrawing, draining, undoing in reverse order, coming to rest;
 - ``straight``: the road that nearly every message takes, quickly;
-- ``acts``: what operators may do;  ``work``: the Decision in the making;  ``held``: what a Scheduler holds;  ``birth``: what it
+- ``acts``: what operators may do;  ``correcting``: other inputs for what runs again;  ``work``: the Decision in the making;  ``held``: what a Scheduler holds;  ``birth``: what it
   decides on a task that is only being submitted.
 """
 
-from makegood.saga.acts import lawful
+from makegood.saga.acts import lawful, tried
 from makegood.saga.birth import Beginnings
+from makegood.saga.correcting import Replanned
 from makegood.saga.deciding import decide, progressed, put_to_error
 from makegood.saga.held import apply, hold, repair
 from makegood.saga.straight import Shapes
 
 __all__ = [
     "Beginnings",
+    "Replanned",
     "Shapes",
     "apply",
     "decide",
@@ -33,4 +35,5 @@ __all__ = [
     "progressed",
     "put_to_error",
     "repair",
+    "tried",
 ]

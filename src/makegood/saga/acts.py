@@ -5,9 +5,9 @@ from typing import Literal
 from msgspec import json
 from msgspec.structs import replace
 
-from makegood.messages import Message
+from makegood.messages import Act, Answer, Message
 from makegood.saga import rules
-from makegood.saga.correcting import correct
+from makegood.saga.correcting import correct, next_round, said
 from makegood.saga.forward import finish
 from makegood.saga.undo import begin_undo
 from makegood.saga.work import NULL, Work
@@ -49,6 +49,13 @@ def lawful(held: Held) -> list[Message]:
     return [*map(Message, found), *settled]
 
 
+def tried(held: Held, message: Message) -> Answer:
+    """Return what would be answered to an act now: tried on a Decision that nobody commits."""
+    work = Work(held)
+    verdict, outcome = act(work, message)
+    return Answer(message.act or Act(""), message.kind, verdict, outcome, work.task.state, work.change)
+
+
 def _by(message: Message, what: str) -> str:
     """Name who did it and why, for the task's cause."""
     if message.act is None:
@@ -81,7 +88,7 @@ def _cancel(work: Work, message: Message) -> Said:
         work.move_task("undone", "cancelled with nothing standing, in doubt or in flight")
         return "applied", "nothing had been done"
     begin_undo(work, cause, cause)
-    return "applied", "the task is being undone"
+    return "applied", "what was done is taken back"
 
 
 def _untouched(work: Work) -> bool:
@@ -100,7 +107,7 @@ def _undo(work: Work, message: Message) -> Said:
     # The first cause stays: it says why the task could not be finished; who undid it is in the audit.
     work.task = replace(task, lost=0, result=None)
     begin_undo(work, task.cause or _by(message, "undone"), _by(message, "undo"))
-    return "applied", "the task is being undone"
+    return "applied", "what was done is taken back"
 
 
 # -- resubmit ----------------------------------------------------------------------------------------------------------
@@ -139,11 +146,15 @@ def _resubmit(work: Work, message: Message) -> Said:
     )
     work.out.clear_complete_by = True
     what = f"submission {work.task.submission}" if again else "the task goes forward again"
-    return "applied", f"{what}, with corrected inputs" if work.change is not None else what
+    return "applied", what + said(work.change)
 
 
 def _begin_round(work: Work, step: Step) -> None:
     token = rules.token_of_new_round(step)
+    plan = next_round(step.plan)
+    if plan is not step.plan:
+        step = replace(step, plan=plan)
+        work.out.rewritten.append(plan.idx)
     work.move(
         step,
         "waiting",

@@ -15,7 +15,7 @@ from makegood.errors import MissingValueError
 from makegood.messages import Message
 from makegood.saga.deciding import decide
 from makegood.saga.held import hold
-from makegood.saga.straight import SHAPES, fills, request_of, sent_of
+from makegood.saga.straight import SHAPES, bulky, fills, request_of, sent_of
 from makegood.task import Held, Sent, Step, StepPlan, Task
 
 
@@ -87,19 +87,24 @@ class Beginnings:
                 held.strides = {}
             dispatched = [held.steps[request.idx] for request in decision.requests]
             if all(map(fills, dispatched)):
+                small = replace(task, inputs=())  # what is kept for others has no values of this one
                 copied = Held(
-                    task, held.steps.copy(), held.followers, held.open.copy(), held.left, held.strides
+                    small, held.steps.copy(), held.followers, held.open.copy(), held.left, held.strides
                 )
+                after = replace(decision.task, inputs=())
+                kept = Decision(small, after, decision.steps, moves=decision.moves)
                 sent = [sent_of(task, step) for step in dispatched]
-                self._shapes[id(plans)] = _Shape(plans, copied, decision, sent)
+                self._shapes[id(plans)] = _Shape(plans, copied, kept, sent)
             if len(self._shapes) > SHAPES:
                 self._shapes.popitem(last=False)
         return held, decision
 
     def _again(self, plans: Sequence[StepPlan]) -> bool:
-        """Whether a task with these very steps came before."""
+        """Whether a task with these very steps came before, and they are small enough to be kept."""
         if self._met.get(id(plans)) is plans:
             return True
+        if bulky(plans):
+            return False
         self._met[id(plans)] = plans
         if len(self._met) > SHAPES:
             self._met.popitem(last=False)

@@ -36,33 +36,33 @@ def decide(work: Work, step: Step) -> bytes:
     if plan.kind == "when":
         if plan.condition is None:
             raise MissingValueError("the condition is missing from the plan")
-        return TRUE if holds(work, plan.condition) else FALSE
+        return TRUE if holds(work, plan.condition, plan.payload_limit) else FALSE
     if plan.kind == "merge":
         side = 0 if work.step(plan.of).result == TRUE else 1
-        return work.fill(plan.sides[side]) if side < len(plan.sides) else NULL
+        return work.fill(plan.sides[side], plan.payload_limit) if side < len(plan.sides) else NULL
     return _each(work, step) if plan.kind == "each" else _gather(work, plan)
 
 
-def holds(work: Work, condition: Condition) -> bool:
-    """Return whether a condition holds; raises ``MissingValueError``."""
+def holds(work: Work, condition: Condition, limit: int = codec.PAYLOAD_LIMIT) -> bool:
+    """Return whether a condition holds; raises ``MissingValueError``. ``limit``: of one payload, in bytes."""
     if condition.op == "all":
-        return all(holds(work, part) for part in condition.parts)
+        return all(holds(work, part, limit) for part in condition.parts)
     if condition.op == "any":
-        return any(holds(work, part) for part in condition.parts)
+        return any(holds(work, part, limit) for part in condition.parts)
     if condition.op == "not":
-        return not any(holds(work, part) for part in condition.parts)
-    left = _value(work, condition.left)
+        return not any(holds(work, part, limit) for part in condition.parts)
+    left = _value(work, condition.left, limit)
     if condition.op == "true":
         return left is True
-    return (left == _value(work, condition.right)) is (condition.op == "eq")
+    return (left == _value(work, condition.right, limit)) is (condition.op == "eq")
 
 
-def _value(work: Work, template: Template | None) -> object:
+def _value(work: Work, template: Template | None, limit: int) -> object:
     if template is None:
         raise MissingValueError("a side of the condition is missing from the plan")
     try:
-        return msgspec.json.decode(work.fill(template))
-    except msgspec.DecodeError as unreadable:
+        return msgspec.json.decode(work.fill(template, limit))
+    except codec.UNREADABLE as unreadable:
         raise MissingValueError(f"a side of the condition is not JSON: {unreadable}") from None
 
 
@@ -84,7 +84,7 @@ def items_of(work: Work, each: int) -> list[list[int]]:
 
 def _each(work: Work, step: Step) -> bytes:
     plan = step.plan
-    found = NULL if plan.args is None else work.fill(plan.args)
+    found = NULL if plan.args is None else work.fill(plan.args, plan.payload_limit)
     wanted = len(codec.elements(found))
     if wanted > plan.limit:
         raise MissingValueError(
@@ -203,7 +203,8 @@ def _gather(work: Work, plan: StepPlan) -> bytes:
     if not plan.sides:
         return b"[" + b",".join(NULL for _ in found) + b"]"
     items = items_of(work, plan.of)
-    values = []
+    values: list[bytes] = []
+    size = 0
     for nth, value in enumerate(found):
         rows = items[nth] if nth < len(items) else []
 
@@ -214,5 +215,7 @@ def _gather(work: Work, plan: StepPlan) -> bytes:
                 return work.step(rows[place(ref.index)[0]]).result or NULL
             return work.lookup(ref)
 
-        values.append(codec.fill(plan.sides[0], lookup))
-    return b"[" + b",".join(values) + b"]"
+        values += b",", codec.fill(plan.sides[0], lookup, limit=plan.payload_limit)
+        if (size := size + len(values[-1])) > plan.payload_limit * codec.PLAN_PAYLOADS:
+            break  # there is no need to make them all
+    return codec.joined([b"[", *values[1:], b"]"], plan.payload_limit)

@@ -6,6 +6,7 @@ hand has been folded in (``dispatch``): a cancel in the same batch then finds no
 
 from msgspec.structs import replace
 
+from makegood.codec import PAYLOAD_LIMIT
 from makegood.errors import MissingValueError
 from makegood.messages import Alert
 from makegood.saga import control, rules
@@ -62,13 +63,14 @@ def finish(work: Work) -> None:
     """End a task whose every step is done or skipped."""
     task = work.task
     try:
-        result = NULL if task.returns is None else work.fill(task.returns)
+        limit = max((step.plan.payload_limit for step in work.steps()), default=PAYLOAD_LIMIT)
+        result = NULL if task.returns is None else work.fill(task.returns, limit)
     except MissingValueError as missing:
         cause = f"the result cannot be put together: {missing}"
         work.alert(Alert("step_failed", text=f"every step is done, but {cause}"))
         turn(work, cause)
     else:
-        work.task = replace(task, result=result)
+        work.task = replace(task, result=result, cause="")
         work.move_task("processed", "every step done or skipped")
 
 
@@ -84,7 +86,7 @@ def dispatch(work: Work) -> None:
     for idx, doing in wanted:
         step = work.step(idx)
         try:
-            filled.append((step, doing, work.fill(step.plan.args)))
+            filled.append((step, doing, work.arguments(step.plan)))
         except MissingValueError as missing:
             _unfit(work, step, str(missing))
     if work.task.goal != "forward":

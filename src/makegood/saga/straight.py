@@ -21,12 +21,14 @@ from makegood.decision import Decision, Move
 from makegood.errors import MissingValueError
 from makegood.messages import Message, Request
 from makegood.saga import rules
-from makegood.task import Held, Ref, Sent, Step, Stride, Task
+from makegood.task import Held, Ref, Sent, Step, StepPlan, Stride, Task
 
 _NULL, _EMPTY = b"null", b"{}"
 _MOST = 100  # steps of a task: of larger ones nothing is kept
 SHAPES = 100
 """Shapes that are remembered."""
+_BULKY = 64 * 1024
+"""Bytes of its steps' arguments from which on a shape is not remembered."""
 _UP_TO_RESULT = Step.__struct_fields__.index("result")
 _ENDED: Move = ("task", "processing", "processed", "every step done or skipped")
 
@@ -114,7 +116,9 @@ def _begin(
     """Dispatch a step: its moves and its request are added; return it as it then is."""
     plan = step.plan
     moves += _begun(plan.name)
-    args = _EMPTY if plan.args is None else codec.fill(plan.args, values)
+    args = _EMPTY
+    if plan.args is not None:
+        args = codec.arguments(codec.fill(plan.args, values, limit=plan.payload_limit), plan.payload_limit)
     requests.append(_request(task, _fields(task, step), args))
     return _running(step)
 
@@ -178,7 +182,7 @@ class Shapes:
     """
 
     def __init__(self) -> None:
-        self._known: OrderedDict[tuple[str, tuple[int, ...]], tuple[Sequence[Step], dict[int, Stride]]]
+        self._known: OrderedDict[tuple[str, tuple[int, ...]], tuple[Sequence[StepPlan], dict[int, Stride]]]
         self._known = OrderedDict()
 
     def share(self, held: Held) -> None:
@@ -188,11 +192,19 @@ class Shapes:
         key = (held.task.app, tuple([id(step.plan) for step in held.steps]))
         known = self._known.get(key)
         if known is None:  # perhaps the only one: it is worth nothing until a second one comes
-            self._known[key] = (held.steps.copy(), {})  # no other record gets their ids
+            plans = [step.plan for step in held.steps]
+            if bulky(plans):
+                return
+            self._known[key] = (plans, {})  # no other record gets their ids
             if len(self._known) > SHAPES:
                 self._known.popitem(last=False)
             return
         _, held.strides = known
+
+
+def bulky(plans: Sequence[StepPlan]) -> bool:
+    """Return whether the texts of steps are too large to be kept for tasks that may never come."""
+    return sum([sum(map(len, plan.args.parts)) for plan in plans if plan.args is not None]) > _BULKY
 
 
 def _stride(held: Held, idx: int, strides: dict[int, Stride]) -> Stride | None:
@@ -285,4 +297,5 @@ def request_of(sent: Sent, task: Task, steps: Sequence[Step], changed: Mapping[i
     for n, (of_step, index, path) in enumerate(sent.holes, 1):
         value = (changed.get(index) or steps[index]).result or _NULL if of_step else task.inputs[index]
         pieces += codec.walk(value, path) if path else value, texts[n]
-    return _request(task, sent.asked, b"".join(pieces))
+    limit = sent.waiting.plan.payload_limit
+    return _request(task, sent.asked, codec.arguments(codec.joined(pieces, limit), limit))

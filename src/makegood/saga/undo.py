@@ -142,7 +142,7 @@ def _settle(work: Work, step: Step) -> None:
 def _ask(work: Work, step: Step, doing: Doing) -> None:
     """Ask the action or its probe for a definite answer."""
     try:
-        args = work.fill(step.plan.args)
+        args = work.arguments(step.plan)
     except MissingValueError as missing:
         _stuck(work, step, str(missing))
         return
@@ -153,7 +153,7 @@ def _ask(work: Work, step: Step, doing: Doing) -> None:
 
 def _ask_undo(work: Work, step: Step, why: str) -> None:
     try:
-        args = work.fill(step.plan.args)
+        args = work.arguments(step.plan)
     except MissingValueError as missing:
         undo_failed(work, work.move(step, "undoing", why), str(missing))
         return

@@ -128,9 +128,15 @@ class Work:
             return self.task.inputs[ref.index]
         raise MissingValueError(f"there is no {ref.of} {ref.index}")
 
-    def fill(self, template: Template | None) -> bytes:
-        """Return a template's JSON with its holes filled; raises ``MissingValueError``."""
-        return EMPTY if template is None else codec.fill(template, self.lookup, lists=self._list)
+    def fill(self, template: Template, limit: int = codec.PAYLOAD_LIMIT) -> bytes:
+        """Return a template's JSON with its holes filled; raises ``MissingValueError``. ``limit``: of one payload, in bytes."""
+        return codec.fill(template, self.lookup, lists=self._list, limit=limit)
+
+    def arguments(self, plan: StepPlan) -> bytes:
+        """Return the arguments of a step, filled in; raises ``MissingValueError``."""
+        if plan.args is None:
+            return EMPTY
+        return codec.arguments(self.fill(plan.args, plan.payload_limit), plan.payload_limit)
 
     def _list(self, value: bytes) -> Sequence[msgspec.Raw]:
         """Split an array once per Decision: each of a thousand items takes its part of the same one."""

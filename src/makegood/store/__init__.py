@@ -5,39 +5,42 @@
 
 import os
 from importlib import import_module
-from urllib.parse import urlsplit
 
 from makegood.clock import Clock, SystemClock
 from makegood.errors import ConfigError
 from makegood.folders import file_of
+from makegood.options import DEFAULT_URL
+from makegood.private import secret_in
 from makegood.store.protocol import Store
+from makegood.urls import SERVERS, parts_of, scheme_of
 
-__all__ = ["DEFAULT_URL", "Store", "open_store", "store_given", "store_url"]
-
-DEFAULT_URL = "sqlite:///makegood.db"
+__all__ = ["Store", "open_store", "store_given", "store_url"]
 
 
 def store_url(url: str | None = None) -> str:
-    """Return ``url``, or MAKEGOOD_STORE, or the default: a SQLite file in the current folder."""
-    return url or os.environ.get("MAKEGOOD_STORE") or DEFAULT_URL
+    """Return ``url``, or MAKEGOOD_STORE, or the default: a SQLite file in the current folder. ``@FILE``: what that file says.
+
+    Raises ``ConfigError`` for a file that cannot be read, or that others may write.
+    """
+    name, wanted = ("MAKEGOOD_STORE", os.environ.get("MAKEGOOD_STORE")) if not url else ("store", url)
+    return secret_in(wanted.strip(), name) if wanted else DEFAULT_URL
 
 
-def open_store(url: str | None = None, *, clock: Clock | None = None) -> Store:
-    """Return the store that ``url`` names; nothing is opened yet (``await store.open()`` does).
+def open_store(url: str | None = None, *, clock: Clock | None = None, session: str | None = None) -> Store:
+    """Return the store that ``url`` names; nothing is opened yet (``await store.open()`` does). ``session``: what PostgreSQL shows of its
+    connections (``application_name``), where the URL says nothing about it.
 
     Raises ``ConfigError`` for a URL that names no store, or when the extra for it is not installed.
     """
     wanted = store_url(url)
-    try:
-        parts = urlsplit(wanted)
-    except ValueError as unreadable:
-        raise ConfigError(f"the store's URL cannot be read: {unreadable}") from None
+    scheme = scheme_of(wanted)
     clock = clock or SystemClock()
-    if parts.scheme == "sqlite":
+    if scheme == "sqlite":
         path = file_of(wanted)
         store: Store = import_module("makegood.store.sqlite").SQLiteStore(path, clock=clock)
         return store
-    if parts.scheme in ("postgresql", "postgres"):
+    if scheme in ("postgresql", "postgres"):
+        parts_of(wanted)  # before anybody shows a part of it
         try:
             module = import_module("makegood.store.postgres")  # asyncpg is an extra
         except ModuleNotFoundError as missing:
@@ -47,10 +50,21 @@ def open_store(url: str | None = None, *, clock: Clock | None = None) -> Store:
                 "a postgresql:// store needs asyncpg: `pip install asyncpg`, or install makegood with its extra "
                 "(in a checkout `pip install '.[postgres]'`)"
             ) from missing
-        opened: Store = module.PostgresStore(wanted, clock=clock)
+        opened: Store = module.PostgresStore(wanted, clock=clock, session=session)
         return opened
     raise ConfigError(
-        f"{wanted!r} names no store: write sqlite:///file.db or postgresql://user@host/database (--store or MAKEGOOD_STORE)"
+        f"{f'the scheme {scheme!r}' if scheme else 'this text'} names no store: write sqlite:///file.db or "
+        f"postgresql://user@host/database (--store or MAKEGOOD_STORE){_meant(scheme)}"
+    )
+
+
+def _meant(scheme: str) -> str:
+    """Return a hint for a URL that was written for something else."""
+    plain, plus, driver = scheme.partition("+")
+    if plus and plain in ("postgresql", "postgres", "sqlite"):
+        return f"; +{driver} is SQLAlchemy's, leave it out"
+    return (
+        "; `makegood leader NAME` takes the URL of an election's leases as well" if scheme in SERVERS else ""
     )
 
 

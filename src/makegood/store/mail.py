@@ -1,22 +1,80 @@
 """The records of messages in queues, the same for every store."""
 
+from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Any, Final, Literal
 
 import msgspec
 
 from makegood import ids
+from makegood.codec import UNREADABLE
 from makegood.errors import PayloadError, QueueFullError
 from makegood.messages import Act, Alert
 from makegood.queued import QueueMessage
+from makegood.sizes import shown
 from makegood.store.rows import AuditRow, audited
 from makegood.texts import MOST_ERROR, kept, refuse_unstorable
+from makegood.visible import command
 
 Receipt = tuple[int, int]
 """Which delivery of which message: its ``seq`` and ``tries``."""
 
 MOST_DROPPED = 2000
 """Messages that wait and are dropped in one commit."""
+
+_FEW: Final = 1000
+"""Messages in a queue up to which their bytes are added up for each that comes: it takes a fraction of the commit."""
+_WEIGHED_EVERY: Final = 1.0
+"""Seconds between two additions in a longer queue that is far from its limit."""
+_MOST_KNOWN: Final = 1000
+"""Queues of which a process remembers the bytes."""
+
+
+@dataclass(slots=True)
+class _Depth:
+    count: int
+    size: int
+    at: float
+
+
+class Depths:
+    """What a process knows of the bytes that wait in queues, so that it does not add all of them up for each message.
+
+    Of a long queue it adds them up once a second, and for each message once what it has sent since would reach the limit. So several
+    processes together may exceed the limit by what the others send within that second.
+    """
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[str, _Depth] = OrderedDict()
+
+    def wants(self, queue: str, new: int, most: int, now: float) -> bool:
+        """Return whether the bytes of a queue are to be added up, now that ``new`` more were sent. ``now``: seconds."""
+        known = self._known.get(queue)
+        if known is None:
+            return True
+        known.size += new
+        return known.count <= _FEW or known.size > most or not 0 <= now - known.at < _WEIGHED_EVERY
+
+    def found(self, queue: str, count: int, size: int, now: float) -> None:
+        """Note how many messages wait in a queue, and their bytes."""
+        self._known[queue] = _Depth(count, size, now)
+        self._known.move_to_end(queue)
+        if len(self._known) > _MOST_KNOWN:
+            self._known.popitem(last=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What may wait in a queue: messages, and their bytes; ``depths``: what is known of them."""
+
+    most: int
+    most_bytes: int
+    depths: Depths
+
+    def full(self, queue: str, count: int, size: int, new: int) -> QueueFullError | None:
+        """Return the error for one more message, of ``new`` bytes, beside ``count`` of ``size``; None when there is room for it."""
+        return full(queue, self.most, self.most_bytes, (count, size), [new])
 
 
 class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,7 +146,7 @@ class MessageView(msgspec.Struct, frozen=True):
 
 class QueueView(msgspec.Struct, frozen=True):
     """A queue at a glance. ``oldest``: seconds for which its oldest message that can be received has waited. ``read``: one of its
-    messages at least was given to a receiver.
+    messages at least was given to a receiver. ``bytes``: of the messages that wait, are taken or delayed.
     """
 
     queue: str
@@ -98,6 +156,7 @@ class QueueView(msgspec.Struct, frozen=True):
     dead: int
     oldest: float | None
     read: bool = True
+    bytes: int = 0
 
 
 def checked(messages: Sequence[Outgoing]) -> None:
@@ -120,9 +179,17 @@ def received(row: Sequence[Any]) -> QueueMessage:
     return QueueMessage(
         seq=seq, queue=queue, id=id_, body=bytes(body), kind=kind, correlation_id=correlation_id, reply_to=reply_to,
         task=None if task is None else ids.show(task), sequence=sequence,
-        headers={} if heads is None else msgspec.json.decode(bytes(heads), type=dict[str, str]),
+        headers={} if heads is None else _heads(bytes(heads)),
         sent_at=sent_at, tries=tries, error=error,
     )  # fmt: skip
+
+
+def _heads(data: bytes) -> dict[str, str]:
+    """Return a message's headers; none where they do not read: its body is what it is about."""
+    try:
+        return msgspec.json.decode(data, type=dict[str, str])
+    except UNREADABLE:
+        return {}
 
 
 COLUMNS = (
@@ -136,45 +203,88 @@ def worn_out(tries: int, error: str) -> str:
     return error or f"delivered {tries} times and never acknowledged: it may be what kills its receivers"
 
 
-def dead_letter(queue: str, id_: str, error: str) -> Alert:
-    """Return the alert of a message that is put to the dead letters."""
+def dead_letter(queue: str, id_: str, error: str, task: int | None = None) -> Alert:
+    """Return the alert of a message that is put to the dead letters. ``task``: whose notice it is."""
+    replay = command(["queue", "replay"], [queue, id_])
+    then = f"then {replay}" if replay else "then replay it by its id, which is not fit for a command line,"
+    behind = "" if task is None else f" (the later notices of task {ids.show(task)} wait behind it)"
     text = (
-        f"message {id_} of queue {queue} could not be handled: {error}; see `makegood queue list {queue} --dead`, then "
-        f"`makegood queue replay {queue} {id_}` or `drop`"
+        f"message {id_} of queue {queue} could not be handled: {error}{behind}; see "
+        f"{command(['queue', 'list', '--dead'], [queue]) or '`makegood queue list`'}, {then} or `drop`"
     )
     return Alert("dead_letter", step=f"{queue}/{id_}", text=text)
 
 
 def revived(
-    act: Act, queue: str, found: Iterable[tuple[int, str, int | None]], *, drop: bool
+    act: Act, queue: str, found: Iterable[tuple[int, str, int | None]], *, drop: bool, corrected: bool = False
 ) -> list[AuditRow]:
-    """Return the audit's rows on dead letters (``seq``, id, task) that an operator replays or drops."""
+    """Return the audit's rows on dead letters (``seq``, id, task) that an operator replays or drops; ``corrected``: with another value."""
     kind, state = ("drop_message", "dropped") if drop else ("replay_message", "replayed")
+    how = ", with another value" if corrected else ""
     return audited(
-        act, kind, state, [(seq, task, f"message {id_} of queue {queue}") for seq, id_, task in found]
+        act, kind, state, [(seq, task, f"message {id_} of queue {queue}{how}") for seq, id_, task in found]
     )
 
 
-def overfull(queue: str, most: int) -> Alert:
-    """Return the alert of a queue whose oldest notices are dropped because too many wait."""
+def corrected(id_: str, was: bytes, now: bytes) -> bytes:
+    """Return what an operator replaced in a message, for the audit."""
+    try:
+        before: object = msgspec.json.decode(was)
+    except msgspec.DecodeError:
+        before = was.decode(errors="replace")
+    return msgspec.json.encode({"message": id_, "was": before, "now": msgspec.Raw(now)})
+
+
+def overfull(queue: str, most: int, most_bytes: int, *, count: bool) -> Alert:
+    """Return the alert of a queue whose oldest notices are dropped because too many wait, or (not ``count``) too many bytes."""
     text = (
-        f"more than {most} messages wait in queue {queue}: its oldest notices are dropped unread; see who reads it "
-        f"(`makegood queue list`), or raise the limit (queue_limit, MAKEGOOD_QUEUE_LIMIT)"
+        f"{_over(most, most_bytes, count=count)} in queue {queue}: its oldest notices are dropped unread; see who reads it "
+        f"(`makegood queue list`), or raise the limit ({_setting(count=count)})"
     )
     return Alert("dead_letter", step=queue, text=text)
 
 
-def full(queue: str, most: int, waiting: int, new: int) -> QueueFullError:
-    """Return the error for a queue in which ``waiting`` messages wait (counted to one above ``most``) and that cannot take ``new``
-    more.
+def _over(most: int, most_bytes: int, *, count: bool) -> str:
+    return f"more than {most} messages wait" if count else f"messages of more than {shown(most_bytes)} wait"
+
+
+def _setting(*, count: bool) -> str:
+    name = "queue_limit" if count else "queue_bytes"
+    return f"Client({name}=) in Python, MAKEGOOD_{name.upper()} for commands and roles"
+
+
+def full(
+    queue: str, most: int, most_bytes: int, waiting: tuple[int, int], new: Sequence[int]
+) -> QueueFullError | None:
+    """Return the error for a queue that cannot take messages of ``new`` bytes; None when it can. ``waiting``: how many messages wait
+    in it (counted to one above ``most``), and their bytes. An empty queue takes a message of any size.
     """
-    wait = f"{waiting} messages wait in it" if waiting <= most else f"more than {most} messages wait in it"
-    room = max(most - waiting, 0)
-    why = f"has room for {room} of {new} messages" if room else "is full"
+    count, size = waiting
+    room, total = 0, size
+    for one in new:
+        total += one
+        if count + room >= most or (total > most_bytes and count + room > 0):
+            break
+        room += 1
+    else:
+        return None
+    by_count = count + room >= most
+    if by_count:
+        wait = f"{count} messages wait in it" if count <= most else f"more than {most} messages wait in it"
+        limit = f"its limit is {most}"
+    else:
+        wait = f"{count} messages of {shown(size)} wait in it"
+        limit = f"its limit is {shown(most_bytes)}"
+        if count == 0:
+            wait = "no message waits in it"
+        elif not room:
+            wait += f", the next one has {shown(new[0])}"
+    why = f"has room for {room} of {len(new)} messages" if room else "is full"
     return QueueFullError(
-        f"queue {queue} {why}: {wait}, and its limit is {most}. Nothing was sent: see who reads it "
-        f"(`makegood queue list`), or raise the limit (queue_limit, MAKEGOOD_QUEUE_LIMIT)",
+        f"queue {queue} {why}: {wait}, and {limit}. Nothing was sent: see who reads it "
+        f"(`makegood queue list`), or raise the limit ({_setting(count=by_count)})",
         queue=queue,
-        limit=most,
+        limit=most if by_count else most_bytes,
         room=room,
+        unit="messages" if by_count else "bytes",
     )

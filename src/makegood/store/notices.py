@@ -11,6 +11,8 @@ from typing import Any, Literal
 import msgspec
 
 from makegood import ids, notices
+from makegood.codec import UNREADABLE
+from makegood.errors import ConfigError
 from makegood.messages import Act, Alert
 from makegood.notices import Notice
 from makegood.states import StepState
@@ -70,8 +72,11 @@ class ListenerView(msgspec.Struct, frozen=True):
 
 
 def host(url: str) -> str:
-    """Return the host of a webhook's URL, as ``HostDue`` and the room for it name it."""
-    return notices.parted(url).hostname or ""
+    """Return the host of a webhook's URL, as ``HostDue`` and the room for it name it; "" for what is no such URL."""
+    try:
+        return notices.parted(url).hostname or ""
+    except ConfigError:
+        return ""
 
 
 KEPT = 7 * 86_400.0
@@ -146,10 +151,7 @@ def of_guilty(
     id_, app, workflow, key, submission, told, notified = columns
     try:
         reply = rows.read_static(static)[2]
-    except (
-        msgspec.MsgspecError,
-        ValueError,
-    ):  # why it is put to error: then there is an alert, and no notice
+    except UNREADABLE:  # why it is put to error: then there is an alert, and no notice
         return None
     task = Task(
         id_, app, workflow, key, "error", submission=submission, cause=cause, reply=reply, told=told or "",

@@ -10,9 +10,18 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 from makegood.messages import Act, Alert, Answer, Message
-from makegood.store.mail import Handed, MessageView, Outgoing, QueueView, Receipt, Returned, Sent
+from makegood.store.mail import (
+    Handed,
+    MessageView,
+    Outgoing,
+    QueueView,
+    Receipt,
+    Returned,
+    Sent,
+)
 from makegood.store.notices import Due, HostDue, ListenerView, Sending
 from makegood.store.records import (
+    NO_LIMIT,
     AlertView,
     Anew,
     AuditView,
@@ -66,10 +75,9 @@ class Tasks(Protocol):
         """
         ...
 
-    def joined(self, tasks: Sequence[int]) -> None:
-        """Look out for tasks that ``join`` inserted: whoever listens shall hear of them soon after the caller's commit.
-
-        May be called in any thread.
+    def joined(self, *written: int | tuple[str, str]) -> None:
+        """Look out for a task that ``join`` inserted (its id), or a message of ``put`` (its queue and id), so that those who listen
+        hear of it soon after the caller's commit. One tells of all that is committed with it. May be called in any thread.
         """
         ...
 
@@ -84,6 +92,12 @@ class Tasks(Protocol):
 
     async def load(self, node: int, tasks: Sequence[int]) -> list[Loaded]:
         """Return tasks that ``node`` still holds, as the store has them, with their inbox."""
+        ...
+
+    async def put_to_error(self, node: int, task: int, reason: str) -> None:
+        """Put a task that ``node`` holds to error, with an alert and nothing in flight, whatever is in its rows; nothing when another
+        holds it by now.
+        """
         ...
 
     async def find(self, wanted: Filter) -> list[TaskView]:
@@ -106,8 +120,9 @@ class Tasks(Protocol):
 class Queues(Protocol):
     """Messages: requests to agents, replies and acts to tasks."""
 
-    async def inbox(self, node: int, limit: int) -> Inbox:
-        """Return messages for tasks that ``node`` holds, and the unlocked tasks (not pending) that have messages.
+    async def inbox(self, node: int, limit: int, room: int = NO_LIMIT) -> Inbox:
+        """Return messages for tasks that ``node`` holds, and the unlocked tasks (not pending) that have messages; at most ``limit``
+        messages, and no further one once they have ``room`` bytes.
 
         Nothing is removed: messages go with the commit that uses them up (``Decision.seqs``).
         """
@@ -187,10 +202,11 @@ class Supervision(Protocol):
         """Leave ``task_expired`` in the inbox of forward tasks past their own complete-by, once each; alert undos past undo_within."""
         ...
 
-    async def starved(self, term: Grant, after: float, limit: int) -> list[int]:
+    async def starved(self, term: Grant, after: float, limit: int, outage: float = 300.0) -> list[int]:
         """Find requests that no agent has taken for ``after`` seconds, each once; raise one alert per action that nobody takes. No
-        failure is counted. An agent whose circuit is shut has an alert of its own. Raises one alert when tasks have waited and
-        no Scheduler has lived for so long. Ends those of actions that are taken again, of circuits that are not open, of no Scheduler or leader.
+        failure is counted. An agent whose circuit is shut has an alert of its own, and another one, which names the tasks that wait, when
+        that is so for ``outage`` seconds. Raises one alert when tasks have waited and no Scheduler has lived for ``after`` seconds. Ends
+        those of actions that are taken again, of circuits that are not open, of no Scheduler or leader.
         """
         ...
 
@@ -246,12 +262,15 @@ class Alerts(Protocol):
 class Messages(Protocol):
     """Queues that applications read and write. A message is lent to one receiver at a time, whose receipt (``seq``, ``tries``) is good until another has it."""
 
-    async def send_messages(self, messages: Sequence[Outgoing], most: int) -> list[Sent]:
+    async def send_messages(
+        self, messages: Sequence[Outgoing], most: int, most_bytes: int = NO_LIMIT
+    ) -> list[Sent]:
         """Put messages into their queues, in one commit; one answer each, in order.
 
         A queue that knows the id (a message that waits, is dead, or is remembered) keeps what it has: ``created=False``.
-        Raises ``QueueFullError`` (``room``: how many would fit) when more than ``most`` would wait in a queue (sends of one moment
-        may not see each other, and all be taken), ``PayloadError`` for values that the database refuses; then nothing was sent.
+        Raises ``QueueFullError`` (``room``: how many would fit) when more than ``most`` would wait in a queue, or more than
+        ``most_bytes`` of their values (an empty queue takes one of any size), ``PayloadError`` for values that the database refuses;
+        then nothing was sent. Sends of one moment may not see each other, and all be taken; ``mail.Depths`` says when bytes are added up.
         """
         ...
 
@@ -294,6 +313,13 @@ class Messages(Protocol):
         """
         ...
 
+    async def put(self, caller: Caller, message: Outgoing, most: int, most_bytes: int = NO_LIMIT) -> Sent:
+        """Send a message in a transaction that the caller began and will end, asking nothing but ``caller``.
+
+        Answers and raises as ``send_messages``, and what ``join`` raises; its own errors leave the transaction as it was.
+        """
+        ...
+
     async def messages(self, queue: str | None, limit: int = 100, *, dead: bool = False) -> list[MessageView]:
         """Return messages that wait, oldest first, or dead letters (of all queues: None); nobody takes them by that."""
         ...
@@ -302,8 +328,12 @@ class Messages(Protocol):
         """Return the queues in which messages wait or are dead, by name."""
         ...
 
-    async def replay_messages(self, queue: str, act: Act, ids: Sequence[str] | None = None) -> list[str]:
-        """Let dead letters be received again, without tries (None: all of the queue); their alerts end, each is audited. Returns ids."""
+    async def replay_messages(
+        self, queue: str, act: Act, ids: Sequence[str] | None = None, *, body: bytes | None = None
+    ) -> list[str]:
+        """Let dead letters be received again, without tries (None: all of the queue); their alerts end, each is audited. ``body``: what
+        replaces that of the one message. Returns ids.
+        """
         ...
 
     async def drop_messages(
@@ -316,9 +346,9 @@ class Messages(Protocol):
         """Remove messages that were not received in time and ids remembered for long enough; returns how many, at most ``limit``."""
         ...
 
-    async def shorten_queues(self, most: int, limit: int) -> int:
-        """Drop the oldest notices of queues in which more than ``most`` messages wait, at most ``limit`` of each queue, with an alert
-        for each; returns how many. What somebody sent, or has taken, stays.
+    async def shorten_queues(self, most: int, limit: int, most_bytes: int = NO_LIMIT) -> int:
+        """Drop the oldest notices of queues in which more than ``most`` messages or ``most_bytes`` wait, at most ``limit`` of each queue,
+        with an alert for each; returns how many. What somebody sent, or has taken, stays.
         """
         ...
 
@@ -475,6 +505,12 @@ class Upkeep(Protocol):
 
     async def orphans(self, limit: int) -> list[int]:
         """Return tasks under way that nothing will move: neither a request (in flight or timer) nor a live process that holds them."""
+        ...
+
+    async def broken(self, limit: int) -> list[str]:
+        """Return which rows of unfinished tasks, of queues, notices, alerts and processes do not read: a sentence each that names the
+        row, at most ``limit``. Pages are read one after another.
+        """
         ...
 
     async def touch(self) -> None:

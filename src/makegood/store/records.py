@@ -5,7 +5,7 @@ Seconds for lengths of time; points in time are seconds since 1970 on the store'
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
@@ -18,6 +18,9 @@ from makegood.messages import Act, AlertKind, Message, MessageKind, Request
 from makegood.states import Goal, StepState, TaskState
 from makegood.task import STANDING, Held, OnFailure, Reply, Step, StepPlan, Task, Template
 from makegood.texts import refuse_unstorable
+
+NO_LIMIT: Final = (1 << 63) - 1
+"""As a limit in bytes: none."""
 
 
 class Draft(msgspec.Struct, frozen=True):
@@ -45,6 +48,11 @@ class Draft(msgspec.Struct, frozen=True):
     reply_to: str | None = None
     first: Decision | None = None
     handed: bool = False
+
+    @property
+    def octets(self) -> int:
+        """The bytes of its inputs."""
+        return sum(map(len, self.inputs))
 
     @property
     def reply(self) -> Reply | None:
@@ -87,21 +95,24 @@ class Claim(msgspec.Struct, frozen=True):
     ``at_rest`` (error, undone, processed; no lock) that an operator's message is waiting for.
 
     A task with ``lost`` >= 3 (it may be what kills its Schedulers) is claimed only as the one claim of a batch.
+    ``room``: bytes that may be read of them all, beside what is small; the first is claimed whatever its size.
     """
 
     limit: int
     at_rest: tuple[int, ...] = ()
+    room: int = NO_LIMIT
 
 
 Decide = Callable[[Sequence[Loaded]], Sequence[tuple[Held, Decision]]]
 """Called inside the transaction with what was claimed (locks taken, epoch already raised, ``task.state`` as it was);
-returns a Decision for each. Pure and quick: it may run on the store's own thread."""
+returns a Decision for each that can be decided. Pure and quick: it may run on the store's own thread."""
 
 
 @dataclass(slots=True)
 class Batch:
     """One commit of a Scheduler. Requests that are handed over in memory are all those of a Decision that is ``handed``, and those of others whose
-    (task, idx, attempt) stands in ``local``: their rows are born taken by ``node``, without a body. ``decide`` may change it. ``decisions``: at most one per task.
+    (task, idx, attempt) stands in ``local``: their rows are born taken by ``node``, without a body. ``decide`` may change it. ``decisions``: at most one per task. ``unfit``: why each of the tasks
+    cannot be decided that were handed to ``decide`` and are not in its answer; it may change it, and they are put to error.
     """
 
     node: int
@@ -109,13 +120,15 @@ class Batch:
     local: set[tuple[int, int, int]] = field(default_factory=set)
     claim: Claim | None = None
     decide: Decide | None = None
+    unfit: dict[int, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class Committed:
     """What came of a Batch: tasks whose Decision was lost, (task, idx, attempt) of requests taken back, what was claimed with
     what was decided on it, whether more pending tasks wait, and (task, reason) put to error because of their data. A task may be
-    lost and claimed: what was decided on it as its earlier owner is lost, the claim stands.
+    lost and claimed: what was decided on it as its earlier owner is lost, the claim stands. ``left``: some were not claimed for want
+    of room.
     """
 
     lost: set[int] = field(default_factory=set)
@@ -123,20 +136,23 @@ class Committed:
     claimed: list[tuple[Held, Decision]] = field(default_factory=list)
     more: bool = False
     guilty: list[tuple[int, str]] = field(default_factory=list)
+    left: bool = False
 
 
 class Inbox(msgspec.Struct):
-    """Messages by task for tasks a Scheduler holds, and unlocked tasks at rest that have messages."""
+    """Messages by task for tasks a Scheduler holds, and unlocked tasks at rest that have messages. ``more``: there may be others."""
 
     messages: dict[int, list[Message]]
     at_rest: list[int]
+    more: bool = False
 
 
 class Offer(msgspec.Struct, frozen=True):
     """What a process can run for one agent: its address "APP/AGENT", the names of the actions it knows, free slots.
 
     ``rate``: calls a second over all processes, None = as they come. ``spent``: calls made beside those taken, which the rate
-    counts as well.
+    counts as well. ``trial``: its circuit is half-open: what is given is its canary, whose silence counts no failure, and which is drawn
+    in turn, the request that was sent first, whatever its priority.
     """
 
     agent: str
@@ -144,6 +160,7 @@ class Offer(msgspec.Struct, frozen=True):
     slots: int
     rate: float | None = None
     spent: int = 0
+    trial: bool = False
 
 
 class Taken(list[Request]):
@@ -203,6 +220,7 @@ class AgentInfo(msgspec.Struct, frozen=True):
     ``success``: the share that was answered of the latest twenty calls or so, None before the first; for people, nothing decides by it. ``circuit``: closed, open, half-open,
     release, "" without a breaker; ``reset``: seconds until an open one lets a call through; ``most``: calls that it lets be in
     flight. ``rate``: calls a second over all processes. ``overdue``: slots in use by calls that still run past their complete-by.
+    ``heard``: seconds since the service answered this process last, as far as a breaker notes it; None: never.
     """
 
     agent: str
@@ -217,6 +235,7 @@ class AgentInfo(msgspec.Struct, frozen=True):
     most: int | None = None
     rate: float | None = None
     overdue: int = 0
+    heard: float | None = None
 
 
 class NodeInfo(msgspec.Struct, frozen=True):
@@ -334,6 +353,7 @@ class Asked(msgspec.Struct, frozen=True):
 class TaskDetail(msgspec.Struct, frozen=True):
     """A task with its steps and inputs. ``reply_to``: where its submitter is told of its states. ``unreadable``: what of its rows does
     not read, in words; such a step has no ``plan``. ``asked``: acts that are not decided, oldest first, if they were asked for.
+    ``returns``: what the result is made of.
     """
 
     task: TaskView
@@ -342,6 +362,7 @@ class TaskDetail(msgspec.Struct, frozen=True):
     reply_to: str | None = None
     unreadable: tuple[str, ...] = ()
     asked: tuple[Asked, ...] = ()
+    returns: Template | None = None
 
 
 class EventView(msgspec.Struct, frozen=True):
@@ -392,7 +413,8 @@ class Telling(msgspec.Struct, frozen=True):
 
 class AuditView(msgspec.Struct, frozen=True):
     """An operator's act and what became of it. ``task``: None when it is about none, such as an alert that belongs to no task.
-    ``change``: what it replaced, as JSON: {"step", "was", "now"}.
+    ``why``: what the operator said; ``outcome``: what came of it. ``change``: what it replaced, as JSON: see ``Answer``. ``db_user``: the
+    login of the database under which it was asked for; None on SQLite, and for acts of an older version.
     """
 
     act: str
@@ -401,10 +423,11 @@ class AuditView(msgspec.Struct, frozen=True):
     who: str
     why: str
     verdict: str
-    reason: str
+    outcome: str
     state: str
     at: float
     change: bytes | None = None
+    db_user: str | None = None
 
 
 class Figures(msgspec.Struct, frozen=True):

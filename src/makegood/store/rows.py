@@ -4,23 +4,47 @@ The columns of a step that never change travel as one JSON value, ``spec``; task
 interner decodes each only once and shares the record. The yes/no fields of a step are bits of ``flags``.
 """
 
+import math
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 import msgspec
 
 from makegood.breaker import SHUT
+from makegood.codec import UNREADABLE
 from makegood.decision import Decision, Move
+from makegood.durations import shown
+from makegood.ids import show
 from makegood.messages import ACTS, Act, Alert, Answer, Message, Request
+from makegood.sizes import MIB
+from makegood.states import CONTROL_MOVES, STEP_MOVES, Goal
 from makegood.store.records import AgentInfo, Anew, Asked, EventView, NodeInfo
 from makegood.task import Reply, Step, StepPlan, Template
 
 T = TypeVar("T")
 
 DOUBT, FINAL, STUCK, AGAIN, STOOD = 1, 2, 4, 8, 16
-_INTERNED = 10_000
+_INTERNED, _INTERNED_BYTES = 10_000, 8 * MIB
+
+
+INLINE = 4096
+"""Bytes up to which a value is read with its row when tasks are claimed; larger ones once it is known that there is room for them."""
+
+
+def fitting(tasks: Sequence[int], large: Mapping[int, int], room: int) -> int:
+    """Return how many of ``tasks``, in order, may be read when they have ``large`` bytes: at least one.
+
+    >>> fitting([1, 2, 3], {1: 10, 3: 5}, 14), fitting([1, 2], {1: 10}, 1), fitting([1, 2], {2: 10}, 1)
+    (2, 1, 1)
+    """
+    read = 0
+    for n, task in enumerate(tasks):
+        read += large.get(task, 0)
+        if read > room and n > 0:
+            return n
+    return len(tasks)
 
 
 class Static(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -37,12 +61,14 @@ _message = msgspec.json.Decoder(Message).decode
 _request = msgspec.json.Decoder(Request).decode
 _moves = msgspec.json.Decoder(list[Move]).decode
 _static = msgspec.json.Decoder(Static).decode
+_info = msgspec.json.Decoder(NodeInfo).decode
 
 
 class Interner:
-    """Decodes step specs, each distinct one only once; keeps the last 10,000."""
+    """Decodes step specs, each distinct one only once; keeps the last 10,000, of 8 MiB at most."""
 
     def __init__(self) -> None:
+        self._bytes = 0
         self._known: OrderedDict[bytes, StepPlan] = OrderedDict()
         self._untouched: OrderedDict[bytes, Step] = OrderedDict()
 
@@ -51,17 +77,20 @@ class Interner:
         found = self._known.get(spec)
         if found is None:
             found = self._known[spec] = _plan(spec)
-            if len(self._known) > _INTERNED:
-                self._known.popitem(last=False)
+            self._bytes += len(spec)
+            while len(self._known) > _INTERNED or self._bytes > _INTERNED_BYTES:
+                old, _ = self._known.popitem(last=False)
+                self._untouched.pop(old, None)
+                self._bytes -= len(old)
         return found
 
     def untouched(self, spec: bytes) -> Step:
         """Return the Step with the plan that ``spec`` encodes to which nothing has happened yet."""
         found = self._untouched.get(spec)
         if found is None:
-            found = self._untouched[spec] = Step(self.plan(spec))
-            if len(self._untouched) > _INTERNED:
-                self._untouched.popitem(last=False)
+            found = Step(self.plan(spec))
+            if spec in self._known:
+                self._untouched[spec] = found
         return found
 
 
@@ -81,6 +110,14 @@ def read_static(data: bytes) -> tuple[tuple[bytes, ...], Template, Reply | None]
     return tuple(bytes(i) for i in read.inputs), read.returns, read.reply
 
 
+def node_info(data: bytes) -> NodeInfo:
+    """Return what a process says of itself; of one whose row does not read, that it does not."""
+    try:
+        return _info(data)
+    except UNREADABLE:
+        return NodeInfo("(its row does not read)", (), "", 0, 0.0)
+
+
 INPUTS = "what the task was given (column static of its row)"
 
 
@@ -88,7 +125,7 @@ def seen(read: Callable[[bytes], T], data: bytes, what: str, unreadable: list[st
     """Return what ``read`` makes of a column for a person to see, or None: then ``unreadable`` tells that ``what`` does not read."""
     try:
         return read(data)
-    except (msgspec.MsgspecError, ValueError, TypeError) as fault:
+    except UNREADABLE as fault:
         unreadable.append(f"{what} does not read: {fault}")
         return None
 
@@ -99,6 +136,24 @@ def event(row: Iterable[Any]) -> EventView:
     notes = [note] if note else []
     found = seen(read_moves, moved, "this entry", notes)
     return EventView(seq, task, at, node, found or [], "; ".join(notes))
+
+
+_GOALS = frozenset(get_args(Goal))
+_STEP_STATES = frozenset({*STEP_MOVES, *CONTROL_MOVES})
+
+
+def checked(steps: list[Step], goal: str) -> list[Step]:
+    """Return the steps of a task, in order. Raises ``ValueError`` for a state or a ``goal`` that no rule knows, or rows that are not
+    there: the task would wait forever.
+    """
+    if goal not in _GOALS:
+        raise ValueError(f"its goal is none that is known: {goal!r:.40}")
+    if steps and steps[-1].plan.idx != len(steps) - 1:
+        raise ValueError("rows of its steps are missing, or are not its own")
+    for step in steps:
+        if step.state not in _STEP_STATES:
+            raise ValueError(f"step {step.name} is in a state that is not known: {step.state!r:.40}")
+    return steps
 
 
 def flags(step: Step) -> int:
@@ -112,9 +167,16 @@ def message(value: Message) -> bytes:
     return _encode(value)
 
 
-def read_message(data: bytes, seq: int) -> Message:
-    """Return the message that ``message`` wrote, with its row's sequence."""
-    return msgspec.structs.replace(_message(data), seq=seq)
+def read_message(data: bytes, seq: int, db_user: str | None = None) -> Message:
+    """Return the message that ``message`` wrote, with its row's sequence. ``db_user``: what the database wrote beside it, which alone
+    counts: whatever the message says itself was written by its sender.
+    """
+    found = _message(data)
+    if found.act is None:
+        return msgspec.structs.replace(found, seq=seq)
+    return msgspec.structs.replace(
+        found, seq=seq, act=msgspec.structs.replace(found.act, db_user=db_user or "")
+    )
 
 
 KINDS_OF_ACTS = ", ".join(f"'{kind}'" for kind in sorted(ACTS))
@@ -136,6 +198,8 @@ def request(value: Request) -> bytes:
 
 def read_request(data: bytes, within: float, waited: float) -> Request:
     """Return the request that ``request`` wrote, with the seconds left as ``within`` and those that it lay there as ``waited``."""
+    if not math.isfinite(within + waited):
+        raise ValueError("its complete-by is no moment")
     return msgspec.structs.replace(_request(data), within=within, waited=waited)
 
 
@@ -175,8 +239,9 @@ def note(stale: Sequence[Message], answers: Sequence[Answer] = ()) -> str:
 
 def _act(answer: Answer) -> str:
     who = f" by {answer.act.who}" if answer.act.who else ""
+    who += f" [database user {answer.act.db_user}]" if answer.act.db_user else ""
     why = f" ({answer.act.why})" if answer.act.why else ""
-    return f"{answer.kind}{who}{why} {answer.verdict}: {answer.reason}"
+    return f"{answer.kind}{who}{why} {answer.verdict}: {answer.outcome}"
 
 
 _IN_ERROR = frozenset({"held", "undo_incomplete", "poison", "guilty"})
@@ -225,7 +290,7 @@ def eased(decision: Decision) -> list[tuple[int, str, str]]:
 
 
 AuditRow = tuple[str, int, str, str, str, str, str]
-"""act, task (0: none), kind, who, why, what came of it, the state after it."""
+"""act, task (0: none), kind, who, why, what came of it (its ``outcome``), the state after it."""
 
 
 def audited(
@@ -242,6 +307,7 @@ GONE: Mapping[str, str] = {
     "no_scheduler": "a scheduler runs, or no task waits for one",
     "no_leader": "a supervisor leads",
     "circuit_open": "its service answers, or its process has ended",
+    "outage": "its service answers, or its process has ended",
 }
 """Why alerts end that the Supervisor watches, by kind."""
 
@@ -253,13 +319,47 @@ def starving(agent: str, action: str) -> str:
 
 def starving_of(name: str) -> tuple[str, str]:
     """Return agent and action of a cause that ``starving`` named."""
-    _, agent, action = name.split(" ", 2)
+    _, agent, action = (*name.split(" ", 2), "", "")[:3]
     return agent, action
+
+
+def gone(name: str) -> str:
+    """Return why the alert of a cause that is no more has ended."""
+    return GONE.get(name.partition(" ")[0], "its cause is not one that is known")
 
 
 def shut(living: Iterable[NodeInfo]) -> set[str]:
     """Return the agents whose circuit is shut in some of these processes."""
     return {agent.agent for info in living for agent in info.agents if agent.circuit in SHUT}
+
+
+NAMED = 10
+"""Tasks that an alert about an outage names."""
+
+COUNTED = 1000
+"""Requests that are looked at for it: of more it says that there are more."""
+
+
+def outage_alert(agent: str, tasks: Iterable[int], after: float) -> AlertRow:
+    """Return the alert that an agent's service has answered nobody for ``after`` seconds; ``tasks`` wait, as often as they have requests.
+
+    >>> outage_alert("shop/payments", [7, 7], 300.0)[3].partition(". ")[0]
+    'its service has answered nobody for more than 5m; 1 task waits: 0000000000007'
+    """
+    asked = [*tasks]
+    waiting = sorted(set(asked))
+    named = ", ".join(show(task) for task in waiting[:NAMED])
+    more = len(waiting) - NAMED
+    least = "at least " if len(asked) > COUNTED else ""
+    count = (
+        f"{least}{len(waiting)} task{'' if len(waiting) == 1 else 's'} wait{'s' if len(waiting) == 1 else ''}"
+    )
+    text = (
+        f"its service has answered nobody for more than {shown(after)}; {count}: {named}{f' and {more} more' if more > 0 else ''}. They "
+        "wait until it answers, or you end them: `makegood task show ID`, `makegood task cancel ID`, "
+        "`makegood task cancel --filter workflow=NAME`"
+    )
+    return alerts([Alert("outage", step=agent, text=text)])[0]
 
 
 def starved_alerts(
@@ -276,7 +376,7 @@ def starved_alerts(
             continue
         name = starving(agent, action)
         text = f"no process has taken {agent}.{action} for {after:g} s: {_busy(agents, agent)}"
-        first.setdefault(name, ("starved", task, step, text, name, ""))
+        first.setdefault(name, ("starved", task, step or "", text, name, ""))
     return list(first.values())
 
 

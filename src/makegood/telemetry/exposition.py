@@ -144,6 +144,12 @@ class Collector:
 
 
 def written(registry: Any, accepted: str) -> tuple[str, bytes]:
-    """Return the content type and the text of a registry's metrics, in the newest form that the asker accepts."""
-    encode, kind = prometheus().exposition.choose_encoder(accepted)
+    """Return the content type and the text of a registry's metrics, in the newest form that the asker accepts; in the usual one when
+    what it accepts cannot be read.
+    """
+    choose = prometheus().exposition.choose_encoder
+    try:
+        encode, kind = choose(accepted)
+    except Exception:  # noqa: BLE001 - the library reads the header as it comes: a stranger chooses what it raises
+        encode, kind = choose("")
     return kind, encode(registry)

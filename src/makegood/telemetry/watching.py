@@ -13,6 +13,7 @@ from makegood.messages import Message, Request
 from makegood.observing import Answering
 from makegood.store.protocol import Store
 from makegood.store.records import (
+    NO_LIMIT,
     Batch,
     Committed,
     Draft,
@@ -136,10 +137,10 @@ class WatchedStore:
                 self._tally.count(catalogue.LATE, *whose)
         return accepted
 
-    async def inbox(self, node: int, limit: int) -> Inbox:
+    async def inbox(self, node: int, limit: int, room: int = NO_LIMIT) -> Inbox:
         """Look for messages."""
         with self._timed("inbox"):
-            return await self._inner.inbox(node, limit)
+            return await self._inner.inbox(node, limit, room)
 
     async def heartbeat(self, node: int, info: NodeInfo) -> bool:
         """Extend the process's life."""
@@ -160,10 +161,10 @@ class WatchedStore:
         with self._fenced():
             return await self._inner.judge(term, grace, limit)
 
-    async def starved(self, term: Grant, after: float, limit: int) -> list[int]:
+    async def starved(self, term: Grant, after: float, limit: int, outage: float = 300.0) -> list[int]:
         """Find requests that nobody takes: a pass of the Supervisor ends."""
         with self._fenced():
-            found = await self._inner.starved(term, after, limit)
+            found = await self._inner.starved(term, after, limit, outage)
         if self._pass_began is not None:
             self._tally.observe(catalogue.SCAN_SECONDS, self._clock.monotonic() - self._pass_began)
         return found

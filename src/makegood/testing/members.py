@@ -168,10 +168,16 @@ class Member:
         )
         begun: list[Node] = []
 
+        def met(defect: Exception) -> None:
+            """Note what no row of this world can be the reason of: the Scheduler goes on, the world has failed."""
+            world.crashes.append(f"{self.name} met {defect!r} at {world.loop.now:.3f} s")
+
         def started() -> None:
             self._surround(node)
             if node.agents is not None:
                 node.agents.deliver = self._delivering(node.agents.deliver)
+            if node.scheduler is not None:
+                node.scheduler.defect = met
             self.node, self.client = node, node.client
             begun.append(node)
 

@@ -130,7 +130,7 @@ class Service:
         asked = doing.removeprefix("fencing ")
         world.history.note(
             "call", process.name if process else "", task, service=self.name, step=call.step, doing=asked, attempt=call.attempt,
-            key=call.key, token=list(call.token), remaining=call.remaining(),
+            key=call.key, token=list(call.token), remaining=call.left,
         )  # fmt: skip
         trouble = self.spell if world.loop.now < self.spell_ends else world.trouble(_ABLE)
         answered: asyncio.Future[Any] = world.loop.create_future()

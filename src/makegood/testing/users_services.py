@@ -181,7 +181,7 @@ class FakeService(Service):
         call.check()
         self.world.history.note(
             "call", process.name if process else "", asked.task, service=self.name, step=asked.step, doing=asked.doing,
-            attempt=call.attempt, key=call.key, token=list(call.token), remaining=call.remaining(),
+            attempt=call.attempt, key=call.key, token=list(call.token), remaining=call.left,
         )  # fmt: skip
 
     async def _over_the_wire(self, asked: Asked) -> Any:
@@ -222,7 +222,7 @@ class FakeService(Service):
     def _on_its_way(self, asked: Asked, trouble: str | None) -> float:
         """Return how long a request travels: too late is after its complete-by, when its step may have been undone."""
         if trouble == "service too late":
-            return asked.call.remaining() + 10.0 + self.world.draw() * 20.0
+            return asked.call.left + 10.0 + self.world.draw() * 20.0
         return self._delay(trouble)
 
     def ask_now(self, asked: Asked) -> Any:

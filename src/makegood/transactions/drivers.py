@@ -7,6 +7,7 @@ from makegood.errors import TransactionError
 from makegood.transactions.caller import Caller, Row
 
 _IDLE = 0  # psycopg's TransactionStatus: no transaction is open
+_NO_PIPELINE = 0  # psycopg's PipelineStatus: each statement is waited for
 
 
 def commits_at_once(connection: Any) -> bool:
@@ -67,12 +68,19 @@ class Asyncpg(Caller):
 
 
 class _AnyPsycopg(Caller):
+    """In pipeline mode what is executed is on its way until the pipeline is synced, with its result and what it does to the
+    transaction. So each statement of ours ends with a sync, and what is the caller's own is synced before we look.
+    """
+
     def __init__(self, connection: Any) -> None:
         raw = any(kind.__name__ == "RawCursorMixin" for kind in connection.cursor_factory.__mro__)
         super().__init__(connection, dialect="postgres", style="numeric_dollar" if raw else "format")
 
-    async def check(self) -> None:
-        """Refuse a connection in autocommit mode on which no transaction is open."""
+    @property
+    def _pipelined(self) -> bool:
+        return bool(self.connection.pgconn.pipeline_status != _NO_PIPELINE)
+
+    def _refuse_autocommit(self) -> None:
         if self.connection.autocommit and self.connection.info.transaction_status == _IDLE:
             raise TransactionError(
                 "this psycopg connection is in autocommit mode and has no open transaction: submit inside "
@@ -85,10 +93,21 @@ class Psycopg(_AnyPsycopg):
 
     kind = "psycopg.Connection"
 
+    async def check(self) -> None:
+        """Refuse a connection in autocommit mode on which no transaction is open."""
+        self._sync()
+        self._refuse_autocommit()
+
+    def _sync(self) -> None:
+        if self._pipelined:
+            with self.connection.pipeline() as pipeline:  # the one that is open
+                pipeline.sync()
+
     async def execute(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
         """Execute a statement, whatever kind of rows the connection makes for its owner."""
         with self.connection.cursor(row_factory=_tuples) as cursor:
             cursor.execute(sql, values)
+            self._sync()
             found: list[Row] = cursor.fetchall() if cursor.description else []
             return found
 
@@ -99,10 +118,21 @@ class AsyncPsycopg(_AnyPsycopg):
     kind = "psycopg.AsyncConnection"
     blocks = False
 
+    async def check(self) -> None:
+        """Refuse a connection in autocommit mode on which no transaction is open."""
+        await self._sync()
+        self._refuse_autocommit()
+
+    async def _sync(self) -> None:
+        if self._pipelined:
+            async with self.connection.pipeline() as pipeline:  # the one that is open
+                await pipeline.sync()
+
     async def execute(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
         """Execute a statement, whatever kind of rows the connection makes for its owner."""
         async with self.connection.cursor(row_factory=_tuples) as cursor:
             await cursor.execute(sql, values)
+            await self._sync()
             found: list[Row] = await cursor.fetchall() if cursor.description else []
             return found
 

@@ -5,8 +5,11 @@ refused: the connection is closed, and the log says why. A member connects to an
 keeps the connection; what cannot be sent within ``timeout`` is lost, and the next message tries a new one. Nobody waits: each
 destination has a short queue of its own.
 
-There is no secret and no encryption: whoever reaches the port can pretend to be a member. Under a lease that costs time and
-nothing else, since the lease decides; used alone, keep the port to a network that you trust.
+A connection that says nothing makes room for others: its first message is due within a second, where there is no room the oldest silent
+one goes, and each member has at most two for each address that it comes from.
+
+There is no secret and no encryption: whoever reaches the port can pretend to be a member, with `coordinator` for a message. Under a
+lease that costs time and nothing else, since the lease decides; used alone, keep the port to a network that you trust.
 """
 
 import asyncio
@@ -15,11 +18,13 @@ import json
 import logging
 import socket
 from collections.abc import Mapping, Sequence
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
+from makegood.connections import AT_A_TIME, Connections, queue_more
 from makegood.durations import Duration, seconds
 from makegood.election.preference.transport import Kind, Letter, Message
 from makegood.errors import ConfigError
+from makegood.sparing import Sparing
 
 log = logging.getLogger("makegood.election")
 
@@ -31,7 +36,11 @@ MOST_UNSENT = 32
 """Messages that may wait for a destination; the oldest is lost then."""
 MOST_CONNECTIONS = 64
 """Incoming connections beyond two for each member, which nobody of the group needs."""
+OF_A_MEMBER = 2
+"""Incoming connections of one member from one address; of more the oldest is closed."""
 
+FIRST = 1.0
+"""Seconds within which an incoming connection must have brought its first message."""
 IDLE = 60.0
 """Seconds after which an incoming connection that says nothing is closed: its other end may be long gone."""
 
@@ -104,7 +113,9 @@ class TcpTransport:
         self._unsent: dict[str, asyncio.Queue[bytes]] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         self._serving: set[asyncio.Task[Any]] = set()
-        self._incoming: set[asyncio.StreamWriter] = set()
+        self._incoming = Connections(MOST_CONNECTIONS + OF_A_MEMBER * len(self._addresses))
+        self._heard: dict[tuple[str, str], list[asyncio.Transport]] = {}
+        self._sparing = Sparing()
         self.refused = 0
 
     @property
@@ -121,17 +132,19 @@ class TcpTransport:
         host, port = self._listen
         self._inbox = asyncio.Queue(MOST_WAITING)
         try:
-            self._server = await asyncio.start_server(self._accept, host, port, limit=LIMIT)
+            self._server = await asyncio.start_server(
+                self._accept, host, port, limit=LIMIT, backlog=AT_A_TIME
+            )
         except OSError as barred:
             raise ConfigError(f"{self._me!r} cannot listen on {host}:{port}: {barred.strerror}") from barred
+        queue_more(self._server)
 
     async def close(self) -> None:
         """Listen no more; break all connections."""
         server, self._server = self._server, None
         if server is not None:
             server.close()
-        for writer in list(self._incoming):
-            writer.transport.abort()
+        self._incoming.abort()
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -203,28 +216,55 @@ class TcpTransport:
     # -- in --------------------------------------------------------------------------------------------------------------
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
+        task, transport = asyncio.current_task(), cast("asyncio.Transport", writer.transport)
         assert task is not None
-        if self._server is None or len(self._incoming) >= MOST_CONNECTIONS + 2 * len(self._addresses):
-            writer.transport.abort()
+        if self._server is None:
+            transport.abort()
             return
         self._serving.add(task)
-        self._incoming.add(writer)
+        self._incoming.join(transport)
+        sender = ""
         try:
             while True:
-                async with asyncio.timeout(IDLE):
-                    self._take(await self._frame(reader))
+                async with asyncio.timeout(IDLE if sender else FIRST):
+                    letter = await self._frame(reader)
+                self._take(letter, sender)
+                self._incoming.keep(transport)
+                if not sender:
+                    sender = letter[0]
+                    self._greet(sender, transport)
         except (asyncio.IncompleteReadError, OSError, TimeoutError):
             return
         except FrameError as wrong:
             self.refused += 1
-            log.warning(
-                "%s refuses a message from %s: %s", self._me, writer.get_extra_info("peername"), wrong
-            )
+            more = self._sparing.due(asyncio.get_running_loop().time())
+            if more is not None:
+                log.warning(
+                    "%s refuses a message from %s: %s%s",
+                    self._me,
+                    writer.get_extra_info("peername"),
+                    wrong,
+                    more,
+                )
         finally:
             self._serving.discard(task)
-            self._incoming.discard(writer)
-            writer.transport.abort()
+            self._incoming.leave(transport)
+            self._forget(sender, transport)
+            transport.abort()
+
+    def _greet(self, sender: str, transport: asyncio.Transport) -> None:
+        """Note which member a connection speaks for; of too many from one address the oldest is cut off."""
+        of_it = self._heard.setdefault((sender, _from(transport)), [])
+        of_it.append(transport)
+        if len(of_it) > OF_A_MEMBER:
+            of_it.pop(0).abort()
+
+    def _forget(self, sender: str, transport: asyncio.Transport) -> None:
+        of_it = self._heard.get((sender, _from(transport)), [])
+        if transport in of_it:
+            of_it.remove(transport)
+        if not of_it:
+            self._heard.pop((sender, _from(transport)), None)
 
     async def _frame(self, reader: asyncio.StreamReader) -> Letter:
         length = int.from_bytes(await reader.readexactly(4), "big")
@@ -232,12 +272,22 @@ class TcpTransport:
             raise FrameError(f"it has {length} bytes, at most {LIMIT} are allowed")
         return decode(await reader.readexactly(length))
 
-    def _take(self, letter: Letter) -> None:
-        if (
-            letter[0] not in self._addresses
-            or letter[0] == self._me
-            or letter[1].about not in self._addresses
-        ):
-            raise FrameError(f"{letter[0]!r} or {letter[1].about!r} is not of the group")
+    def _take(self, letter: Letter, sender: str) -> None:
+        """Receive a message; ``sender``: the member whose connection it is, "" before its first."""
+        name, about = letter[0], letter[1].about
+        if name not in self._addresses or name == self._me or about not in self._addresses:
+            raise FrameError(f"{_brief(name)} or {_brief(about)} is not of the group")
+        if sender not in ("", name):
+            raise FrameError(f"{_brief(name)} speaks on a connection of {_brief(sender)}")
         if not self._inbox.full():
             self._inbox.put_nowait(letter)
+
+
+def _brief(name: str) -> str:
+    """Return a name as it goes into a log, whoever chose it."""
+    return repr(name if len(name) <= 40 else f"{name[:40]}...")
+
+
+def _from(transport: asyncio.Transport) -> str:
+    """Return the address that a connection comes from."""
+    return str((transport.get_extra_info("peername") or ("",))[0])

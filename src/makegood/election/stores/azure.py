@@ -40,6 +40,7 @@ from makegood.election.protocol import Grant, LeaseView, PastTerm
 from makegood.election.stores.observed import KEPT, Record, closed
 from makegood.election.stores.remote import RemoteLeases, Sent
 from makegood.errors import ConfigError, MakegoodError
+from makegood.urls import masked
 
 SHORTEST, LONGEST = 15, 60
 """Seconds that a lease may last."""
@@ -71,7 +72,7 @@ class AzureLeases(RemoteLeases):
         timeout: Duration = 5,
     ) -> None:
         super().__init__(
-            f"the leases in Azure at {urlsplit(account_url).netloc}/{container}", timeout=timeout
+            f"the leases in Azure at {masked(account_url).partition('://')[2]}/{container}", timeout=timeout
         )
         self._prefix = prefix
         self._sent = Sent(clock)
@@ -81,10 +82,13 @@ class AzureLeases(RemoteLeases):
 
         def client() -> ContainerClient:
             self._credential = credential() if callable(credential) else credential
-            return ContainerClient(
-                account_url, container, credential=self._credential, retry_total=0, connection_timeout=self._timeout,
-                read_timeout=self._timeout, logging_enable=False,
-            )  # fmt: skip
+            try:
+                return ContainerClient(
+                    account_url, container, credential=self._credential, retry_total=0, connection_timeout=self._timeout,
+                    read_timeout=self._timeout, logging_enable=False,
+                )  # fmt: skip
+            except ValueError as bad:  # such as an address without an account
+                raise self.wrong(bad) from None
 
         self._open: Callable[[], ContainerClient] = client
         self._client: ContainerClient | None = None
@@ -326,7 +330,7 @@ def from_url(url: str, *, clock: Clock, timeout: float) -> AzureLeases:
     container, _, prefix = parts.path.strip("/").partition("/")
     if not parts.hostname or not container:
         raise ConfigError(
-            f"{url.rpartition('@')[2].partition('?')[0]!r}: write azure-blob://ACCOUNT.blob.core.windows.net/CONTAINER, or "
+            f"{masked(url)!r}: write azure-blob://ACCOUNT.blob.core.windows.net/CONTAINER, or "
             "azure-blob://devstoreaccount1@127.0.0.1:10000/CONTAINER for Azurite"
         )
     place = parts.netloc.rpartition("@")[2]

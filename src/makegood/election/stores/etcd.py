@@ -21,6 +21,7 @@ from makegood.election.stores.http import FAULTS, Http
 from makegood.election.stores.observed import KEPT, Record, closed
 from makegood.election.stores.remote import RemoteLeases
 from makegood.errors import ConfigError, MakegoodError
+from makegood.urls import masked
 
 PREFIX = "makegood/election"
 
@@ -60,7 +61,7 @@ class EtcdLeases(RemoteLeases):
         login: tuple[str, str] | None = None,
         timeout: Duration = 5,
     ) -> None:
-        shown = ",".join(urlsplit(server).netloc for server in servers)
+        shown = ",".join(masked(server).partition("://")[2] for server in servers)
         super().__init__(f"the leases in etcd at {shown}, under {prefix}", timeout=timeout)
         self._clock = clock
         self._prefix = prefix
@@ -231,9 +232,7 @@ def from_url(url: str, *, clock: Clock, timeout: float) -> EtcdLeases:
     parts = urlsplit(url)
     login, _, places = parts.netloc.rpartition("@")
     if not places or parts.query:
-        raise ConfigError(
-            f"{url.rpartition('@')[2]!r}: write etcd://host:2379/prefix, or etcd+https:// for TLS"
-        )
+        raise ConfigError(f"{masked(url)!r}: write etcd://host:2379/prefix, or etcd+https:// for TLS")
     user, _, password = login.partition(":")
     scheme = "https" if parts.scheme.endswith("https") else "http"
     servers = [f"{scheme}://{place}" for place in places.split(",")]

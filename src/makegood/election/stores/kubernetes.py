@@ -23,6 +23,7 @@ from makegood.durations import Duration
 from makegood.election.stores.http import FAULTS, Http
 from makegood.election.stores.observed import ObservedLeases, Record, Version
 from makegood.errors import ConfigError, MakegoodError
+from makegood.urls import masked
 
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 ANNOTATION = "makegood/lease"
@@ -47,7 +48,7 @@ class KubernetesLeases(ObservedLeases):
         timeout: Duration = 5,
     ) -> None:
         super().__init__(
-            f"the leases in Kubernetes at {urlsplit(server).netloc}, namespace {namespace}",
+            f"the leases in Kubernetes at {masked(server).partition('://')[2]}, namespace {namespace}",
             clock=clock,
             timeout=timeout,
         )
@@ -165,14 +166,14 @@ def from_url(url: str, *, clock: Clock, timeout: float) -> KubernetesLeases:
     namespace = parts.path.strip("/")
     if "/" in namespace or parts.query or parts.username or (parts.netloc and not namespace):
         raise ConfigError(
-            f"{url.rpartition('@')[2]!r}: write kubernetes:///NAMESPACE in a pod, or kubernetes://127.0.0.1:8001/NAMESPACE through kubectl proxy"
+            f"{masked(url)!r}: write kubernetes:///NAMESPACE in a pod, or kubernetes://127.0.0.1:8001/NAMESPACE through kubectl proxy"
         )
     if parts.netloc:
         return KubernetesLeases(f"http://{parts.netloc}", namespace, clock=clock, timeout=timeout)
     host, port = environ.get("KUBERNETES_SERVICE_HOST"), environ.get("KUBERNETES_SERVICE_PORT", "443")
     if not host:
         raise ConfigError(
-            f"{url!r} is for a pod in a cluster, and this is none (no KUBERNETES_SERVICE_HOST): elsewhere run `kubectl proxy` and "
+            f"{masked(url)!r} is for a pod in a cluster, and this is none (no KUBERNETES_SERVICE_HOST): elsewhere run `kubectl proxy` and "
             "write kubernetes://127.0.0.1:8001/NAMESPACE"
         )
     account = ACCOUNT
@@ -180,7 +181,7 @@ def from_url(url: str, *, clock: Clock, timeout: float) -> KubernetesLeases:
         namespace = namespace or (account / "namespace").read_text().strip()
     except OSError as unread:
         raise ConfigError(
-            f"{url!r} names no namespace, and the pod has no service account: {unread}"
+            f"{masked(url)!r} names no namespace, and the pod has no service account: {unread}"
         ) from unread
     place = f"[{host}]" if ":" in host else host
     return KubernetesLeases(

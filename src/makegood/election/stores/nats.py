@@ -22,6 +22,7 @@ from makegood.clock import Clock
 from makegood.durations import Duration
 from makegood.election.stores.observed import ObservedLeases, Record, Version
 from makegood.errors import ConfigError, MakegoodError
+from makegood.urls import ENCODE, masked
 
 BUCKET = "makegood_election"
 
@@ -44,7 +45,7 @@ class NatsLeases(ObservedLeases):
         creds: str | None = None,
         timeout: Duration = 5,
     ) -> None:
-        shown = ",".join(server.rpartition("@")[2].rpartition("/")[2] for server in servers)
+        shown = ",".join(masked(server).rpartition("@")[2].rpartition("/")[2] for server in servers)
         super().__init__(f"the leases in NATS at {shown}, bucket {bucket}", clock=clock, timeout=timeout)
         self._servers = servers
         self._bucket = bucket
@@ -181,9 +182,12 @@ def from_url(url: str, *, clock: Clock, timeout: float) -> NatsLeases:
     bucket = parts.path.strip("/") or BUCKET
     number = asked.pop("replicas", ["1"])[0]
     creds = asked.pop("creds", [None])[0]
+    login = parts.netloc.rpartition("@")[0]
+    if "," in login and not all("@" in place for place in f"{login}@".split(",")):
+        raise ConfigError(f"the URL of the leases has a comma before its @: {ENCODE}, and , is %2C")
     if not parts.netloc or "/" in bucket or asked or not number.isdecimal():
         raise ConfigError(
-            f"{url.rpartition('@')[2]!r}: write nats://host:4222/bucket, with ?replicas= and ?creds= if need be"
+            f"{masked(url)!r}: write nats://host:4222/bucket, with ?replicas= and ?creds= if need be"
         )
     servers = [f"{parts.scheme}://{place}" for place in parts.netloc.split(",")]
     return NatsLeases(servers, clock=clock, bucket=bucket, replicas=int(number), creds=creds, timeout=timeout)

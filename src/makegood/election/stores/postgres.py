@@ -24,7 +24,8 @@ from makegood.election.protocol import Fence, Grant, LeaseView, PastTerm
 from makegood.election.stores.closing import Closing, lasting
 from makegood.election.stores.statements import statements
 from makegood.errors import ConfigError, StoreUnavailableError
-from makegood.reaching import refused, server_of
+from makegood.reaching import OWN_PATH, refused, server_of
+from makegood.texts import session_name
 
 T = TypeVar("T")
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
@@ -32,12 +33,12 @@ Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 SCHEMA = "makegood_election"
 _SQL = statements(f"{SCHEMA}.lease", f"{SCHEMA}.term")
 _FENCE = _SQL.fence.replace("$1", ":name").replace("$2", ":nonce").replace("$3", ":epoch")
-_KNOWN = f"select to_regclass('{SCHEMA}.term') is not null"
+_KNOWN = f"select pg_catalog.to_regclass('{SCHEMA}.term') is not null"
 _LOCK = 6_081_967
 """Of an advisory lock: two that make the tables at the same time would collide."""
 
 _TABLES = f"""
-select pg_advisory_xact_lock({_LOCK});
+select pg_catalog.pg_advisory_xact_lock({_LOCK});
 create schema if not exists {SCHEMA};
 create table if not exists {SCHEMA}.lease (
     name text primary key,
@@ -58,6 +59,9 @@ create table if not exists {SCHEMA}.term (
     primary key (name, epoch)
 );
 """
+_DURABLE = (
+    "select set_config('synchronous_commit', 'on', false) where current_setting('synchronous_commit') = 'off'"
+)
 _GONE = (OSError, asyncpg.PostgresConnectionError, asyncpg.InterfaceError, pg.InternalClientError)
 
 
@@ -86,7 +90,7 @@ class PostgresLeases(Closing):
         self._taking: dict[str, asyncio.Task[Any]] = {}
         self._leaving: dict[asyncio.Task[None], tuple[_Line, asyncio.Task[Any]]] = {}
         self._reached = False
-        self._server = server_of(url)
+        self._server = server_of(url, "the URL of the leases")
         self._where = f"the leases in {self._server}"
 
     async def acquire(self, name: str, holder: str, nonce: str, ttl: float) -> Grant | None:
@@ -241,17 +245,15 @@ class PostgresLeases(Closing):
                 timeout=self._timeout,
                 statement_cache_size=0,  # statements that are prepared do not survive a pooler
                 target_session_attrs=SessionAttribute.read_write,
-                server_settings={"application_name": "makegood election", **settings},
+                server_settings={"application_name": session_name("election"), **settings},
             )
-        except (ValueError, OverflowError) as wrong:
-            raise refused(wrong, f"the leases: {self._server}") from None  # a cause might show the URL
-        except (*_GONE, asyncpg.PostgresError) as fault:
-            raise refused(fault, f"the leases: {self._server}", reached=self._reached) from fault
+        except (ValueError, OverflowError, *_GONE, asyncpg.PostgresError) as fault:
+            raise refused(
+                fault, f"the leases: {self._server}", url=self._url, reached=self._reached
+            ) from None  # a cause might show the URL
         self._reached = True
         try:
-            await made.execute(
-                "select set_config('synchronous_commit', 'on', false) where current_setting('synchronous_commit') = 'off'"
-            )
+            await made.execute(f"{OWN_PATH}; {_DURABLE}")
         except BaseException:
             made.terminate()
             raise

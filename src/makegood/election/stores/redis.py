@@ -11,7 +11,6 @@ Of redis-py only the connection is used, not its ``Lock``: that has no epoch.
 
 import logging
 from typing import Any
-from urllib.parse import urlsplit
 
 from redis import exceptions as failed
 from redis.asyncio import Redis
@@ -23,6 +22,7 @@ from makegood.durations import Duration
 from makegood.election.protocol import Grant, LeaseView, PastTerm
 from makegood.election.stores.remote import RemoteLeases
 from makegood.errors import ConfigError, MakegoodError
+from makegood.urls import masked, parts_of, scrubbed
 
 log = logging.getLogger("makegood.election")
 
@@ -86,10 +86,10 @@ class RedisLeases(RemoteLeases):
     def __init__(self, url: str, *, timeout: Duration = 5) -> None:
         super().__init__("the leases in Redis", timeout=timeout)
         self._checked = False
-        path = urlsplit(url).path.strip("/")
+        path = parts_of(url, "the URL of the leases").path.strip("/")
         if path and not path.isdecimal():
             raise ConfigError(
-                f"{path!r} is no number of a Redis database: write redis://user:password@host:6379/0"
+                f"{path!r} is not the number of a Redis database: write redis://user:password@host:6379/0"
             )
         try:
             # No retries of its own: whether and when to try again is the election's to say.
@@ -99,7 +99,7 @@ class RedisLeases(RemoteLeases):
             )  # fmt: skip
         except (ValueError, TypeError) as bad:
             raise ConfigError(
-                f"{url.rpartition('@')[2]!r} names no Redis ({bad}): write redis://user:password@host:6379/0"
+                f"{masked(url)!r} names no Redis ({scrubbed(str(bad), url)}): write redis://user:password@host:6379/0"
             ) from None
         told = self._redis.connection_pool.connection_kwargs
         place = f"{told.get('host', 'localhost')}:{told.get('port', 6379)}"

@@ -22,7 +22,8 @@ from makegood.election.protocol import Fence, Grant, LeaseView, PastTerm
 from makegood.election.stores.closing import Closing, lasting
 from makegood.errors import ConfigError, StoreUnavailableError
 from makegood.folders import entered, file_of, unreachable
-from makegood.glance import READ_ONLY, Glance, glanced, may_write, refusal
+from makegood.glance import Glance, denied, glanced, may_write, refusal
+from makegood.private import make as make_file
 from makegood.threads import DaemonThreads
 
 T = TypeVar("T")
@@ -186,6 +187,7 @@ class SQLiteLeases(Closing):
                 raise ConfigError(
                     f"{self._path}: the folder {self._path.parent} does not exist; create it, or name another file"
                 )
+            make_file(self._path)
             made = sqlite3.connect(
                 self._path, timeout=self._timeout, isolation_level=None, check_same_thread=False
             )
@@ -203,7 +205,7 @@ class SQLiteLeases(Closing):
     def _glance(self, work: Callable[[sqlite3.Connection], T], *, make: bool) -> T:
         """Work on a file that this user may not write: SQLite is not to make a log there that its owner may not write."""
         if make:
-            raise StoreUnavailableError(f"the leases in {self._path}: {READ_ONLY}")
+            raise StoreUnavailableError(f"the leases in {self._path}: {denied(self._path)}")
 
         def look(glance: Glance | None) -> T:
             uri = self._path.absolute().as_uri() if glance is None else glance.uri()

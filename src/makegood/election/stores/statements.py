@@ -2,9 +2,13 @@
 
 A row per name that is never deleted, so that an epoch never comes again; and a row per term, for people. ``clock_timestamp()``
 and not ``now()``: time is read after the locks were had.
+
+They run on a caller's connection too (``guard``), or behind a proxy that gives each statement another session, so each operator,
+function and type names its schema: an object of the same name elsewhere on the search path is never used.
 The last 1000 terms of a lease are remembered.
 """
 
+import re
 from dataclasses import dataclass
 
 
@@ -22,50 +26,59 @@ class Statements:
     fence: str
 
 
+_WORDS = (
+    ("NOW", "(extract(epoch from pg_catalog.clock_timestamp())::pg_catalog.float8)"),
+    ("EQ", "operator(pg_catalog.=)"),
+    ("LT", "operator(pg_catalog.<)"),
+    ("LE", "operator(pg_catalog.<=)"),
+    ("GT", "operator(pg_catalog.>)"),
+    ("ADD", "operator(pg_catalog.+)"),
+    ("SUB", "operator(pg_catalog.-)"),
+)
 _ACQUIRE = """
-with before as (select expires_at from LEASE where name = $1),
+with before as (select expires_at from LEASE where name EQ $1),
 taken as (
     insert into LEASE as l (name, holder, nonce, epoch, ttl, expires_at, taken_at)
-    values ($1, $2, $3, 1, $4, NOW + $4, NOW)
+    values ($1, $2, $3, 1, $4, NOW ADD $4, NOW)
     on conflict (name) do update set
-        epoch = case when l.nonce = $3 then l.epoch else l.epoch + 1 end,
-        taken_at = case when l.nonce = $3 then l.taken_at else NOW end,
-        holder = $2, nonce = $3, ttl = $4, expires_at = NOW + $4
-    where l.holder is null or l.expires_at <= NOW or l.nonce = $3
+        epoch = case when l.nonce EQ $3 then l.epoch else l.epoch ADD 1 end,
+        taken_at = case when l.nonce EQ $3 then l.taken_at else NOW end,
+        holder = $2, nonce = $3, ttl = $4, expires_at = NOW ADD $4
+    where l.holder is null or l.expires_at LE NOW or l.nonce EQ $3
     returning epoch, taken_at
 ),
 closed as (
     update TERM set ended_at = least((select expires_at from before), (select taken_at from taken))
-    where name = $1 and ended_at is null and epoch < (select epoch from taken)
+    where name EQ $1 and ended_at is null and epoch LT (select epoch from taken)
 ),
-trimmed as (delete from TERM where name = $1 and epoch <= (select epoch from taken) - 1000),
+trimmed as (delete from TERM where name EQ $1 and epoch LE ((select epoch from taken) SUB 1000)),
 begun as (
     insert into TERM (name, epoch, holder, began_at, released)
-    select $1::text, epoch, $2::text, taken_at, false from taken
+    select $1::pg_catalog.text, epoch, $2::pg_catalog.text, taken_at, false from taken
     on conflict (name, epoch) do nothing
 )
 select epoch from taken
 """
 _RENEW = """
-update LEASE set expires_at = NOW + ttl
-where name = $1 and nonce = $2 and epoch = $3 and holder is not null and expires_at > NOW
+update LEASE set expires_at = NOW ADD ttl
+where name EQ $1 and nonce EQ $2 and epoch EQ $3 and holder is not null and expires_at GT NOW
 returning 1
 """
 _RELEASE = """
 with freed as (
-    update LEASE set holder = null, nonce = '' where name = $1 and nonce = $2 and holder is not null returning epoch
+    update LEASE set holder = null, nonce = '' where name EQ $1 and nonce EQ $2 and holder is not null returning epoch
 )
-update TERM set ended_at = NOW, released = true where name = $1 and epoch = (select epoch from freed)
+update TERM set ended_at = NOW, released = true where name EQ $1 and epoch EQ (select epoch from freed)
 """
 _READ = """
-select holder, epoch, ttl, taken_at, expires_at - NOW as remaining from LEASE where name = $1
+select holder, epoch, ttl, taken_at, expires_at SUB NOW as remaining from LEASE where name EQ $1
 """
 _PAST = """
-select epoch, holder, began_at, ended_at, released from TERM where name = $1 order by epoch desc limit $2
+select epoch, holder, began_at, ended_at, released from TERM where name EQ $1 order by epoch desc limit $2
 """
 _FENCE = """
 select 1 from LEASE
-where name = $1 and nonce = $2 and epoch = $3 and holder is not null and expires_at > NOW for share
+where name EQ $1 and nonce EQ $2 and epoch EQ $3 and holder is not null and expires_at GT NOW for share
 """
 
 
@@ -75,7 +88,8 @@ def statements(lease_table: str, term_table: str) -> Statements:
     """
 
     def over(sql: str) -> str:
-        clock = "extract(epoch from clock_timestamp())::float8"
-        return sql.replace("LEASE", lease_table).replace("TERM", term_table).replace("NOW", clock)
+        for word, meaning in _WORDS:
+            sql = re.sub(rf"\b{word}\b", meaning, sql)
+        return sql.replace("LEASE", lease_table).replace("TERM", term_table)
 
     return Statements(over(_ACQUIRE), over(_RENEW), over(_RELEASE), over(_READ), over(_PAST), over(_FENCE))

@@ -7,6 +7,7 @@ its recipes. It runs threads of its own; nothing here waits in them.
 
 import asyncio
 import contextlib
+import logging
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
@@ -21,6 +22,7 @@ from makegood.durations import Duration
 from makegood.election.stores.observed import ObservedLeases, Record, Version
 from makegood.errors import ConfigError, MakegoodError
 from makegood.threads import DaemonThreads
+from makegood.urls import masked
 
 FOLDER = "/makegood/election"
 
@@ -45,7 +47,7 @@ class ZooKeeperLeases(ObservedLeases):
         super().__init__(f"the leases in ZooKeeper at {hosts}{folder}", clock=clock, timeout=timeout)
         self._hosts = hosts
         self._folder = folder
-        self._options: dict[str, Any] = {}
+        self._options: dict[str, Any] = {"logger": _quiet()}
         if login is not None:
             self._options["auth_data"] = [("digest", ":".join(login))]
             self._options["default_acl"] = [make_digest_acl(*login, all=True)]
@@ -114,6 +116,13 @@ class ZooKeeperLeases(ObservedLeases):
             return client
 
 
+def _quiet() -> logging.Logger:
+    """Return kazoo's logger without its lines at level debug: one of them shows the password."""
+    quiet = logging.Logger("kazoo.client", logging.INFO)  # noqa: LOG001 - the one that others share keeps its level
+    quiet.parent = logging.getLogger(quiet.name)
+    return quiet
+
+
 def _stop(client: Any) -> None:
     client.stop()
     client.close()
@@ -149,9 +158,7 @@ def from_url(url: str, *, clock: Clock, timeout: float) -> ZooKeeperLeases:
     login, _, hosts = parts.netloc.rpartition("@")
     user, _, password = login.partition(":")
     if not hosts or parts.query or (login and not password):
-        raise ConfigError(
-            f"{url.rpartition('@')[2]!r}: write zookeeper://host:2181/folder, several hosts with commas"
-        )
+        raise ConfigError(f"{masked(url)!r}: write zookeeper://host:2181/folder, several hosts with commas")
     return ZooKeeperLeases(
         hosts, clock=clock, folder=parts.path.rstrip("/") or FOLDER,
         login=(unquote(user), unquote(password)) if login else None, timeout=timeout,

@@ -22,6 +22,12 @@ STAMPS: dict[Dialect, str] = {
 }
 """What ``--sql`` prints behind each migration; a runner writes the same row with parameters."""
 
+BEGIN: dict[Dialect, str] = {
+    "sqlite": "begin;",
+    "postgres": "begin;\nset local search_path = pg_catalog, pg_temp;",
+}
+"""What ``--sql`` prints before each migration: on PostgreSQL nothing in another schema may be taken for the server's own."""
+
 _NAME = re.compile(r"(\d{4})_[a-z0-9_]+\.sql")
 
 
@@ -72,7 +78,7 @@ def script(dialect: Dialect, version: int = 0) -> str:
         "\n".join(
             (
                 f"-- {migration.name}",
-                "begin;",
+                BEGIN[dialect],
                 migration.sql.strip(),
                 stamp.replace(":version", str(migration.version)).replace(":name", migration.name),
                 "commit;",

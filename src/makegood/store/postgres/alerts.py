@@ -5,8 +5,6 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 
-import msgspec
-
 from makegood.messages import UNTIL_SEEN, Act, Alert
 from makegood.store import rows
 from makegood.store.postgres.link import Connection
@@ -48,8 +46,8 @@ where id = any ($1::bigint[]) and acked_at is null and ended_at is null
 returning id, kind, task
 """  # noqa: S608 - our own text
 _AUDIT = f"""
-insert into makegood.audit (act, task, kind, who, why, verdict, reason, state, at)
-select x.act, x.task, x.kind, x.who, x.why, 'applied', x.what, x.state, {_NOW}
+insert into makegood.audit (act, task, kind, who, why, verdict, reason, state, change, at, db_user)
+select x.act, x.task, x.kind, x.who, x.why, 'applied', x.what, x.state, $8::bytea, {_NOW}, session_user
 from unnest($1::text[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[]) as x (act, task, kind, who, why, what, state)
 on conflict do nothing
 """  # noqa: S608 - our own text
@@ -77,7 +75,7 @@ update makegood.alert set tell_at = {_NOW} + x.wait, tries = tries + 1
 from unnest($1::bigint[], $2::float8[]) as x (id, wait) where alert.id = x.id
 """  # noqa: S608 - our own text
 _AUDITED = """
-select act, task, kind, who, why, verdict, reason, state, at, change from makegood.audit
+select act, task, kind, who, why, verdict, reason, state, at, change, db_user from makegood.audit
 where ($1::bigint is null or task = $1) and ($2::float8 is null or at < $2) order by at desc, act limit $3
 """
 LIVING = f"""
@@ -85,10 +83,10 @@ select info from makegood.node where not dead and stopped_at is null and alive_u
 """  # noqa: S608 - our own text
 """What the processes that live say of themselves."""
 WATCHED = f"""
-(select standing from makegood.alert
-where ended_at is null and standing is not null and kind in ('starved', 'no_scheduler', 'no_leader', 'circuit_open')
+(select standing, {_NOW} - at as age, text from makegood.alert
+where ended_at is null and standing is not null and kind in ('starved', 'no_scheduler', 'no_leader', 'circuit_open', 'outage')
 order by id limit $1)
-union all select '{rows.UNCLAIMED}'
+union all select '{rows.UNCLAIMED}', 0, ''
 where exists (
     select 1 from makegood.task where state = 'pending' and locked_by is null and priority = any ('{{0,1,2,3,4,5,6,7,8,9}}')
         and ready_seq < (((select {_NOW}) - $2::float8) * 1000000)::bigint
@@ -105,6 +103,10 @@ where exists (
     select 1 from makegood.request r
     where r.agent = x.agent and r.action = x.action and r.taken_by is null and r.kind <> 'timer' and r.starved
 )
+"""
+
+WAITS = """
+select task from makegood.request where taken_by is null and kind <> 'timer' and agent = $1 limit $2
 """
 
 TOLD_WITHIN = 86_400.0
@@ -151,10 +153,10 @@ async def acknowledge(tx: Transaction, ids: Sequence[int], act: Act) -> dict[int
     return {view.id: view for view in _views(await tx.rows(_AMONG, list(ids)))}
 
 
-async def acted(tx: Transaction, audited: Sequence[rows.AuditRow]) -> None:
-    """Write into the audit what an operator did in this transaction."""
+async def acted(tx: Transaction, audited: Sequence[rows.AuditRow], change: bytes | None = None) -> None:
+    """Write into the audit what an operator did in this transaction, and what it replaced."""
     if audited:
-        await tx.run(_AUDIT, *columns(audited, 7))
+        await tx.run(_AUDIT, *columns(audited, 7), change)
 
 
 async def unlogged(tx: Transaction, limit: int) -> list[Telling]:
@@ -193,26 +195,34 @@ async def audit(
     return [AuditView(row[0], row[1] or None, *tuple(row)[2:]) for row in found]
 
 
-async def watch(tx: Transaction, after: float, limit: int) -> bool:
-    """Raise the alert that tasks have waited and no Scheduler has lived for ``after`` seconds. End those of actions whose requests
+async def watch(tx: Transaction, after: float, limit: int, outage: float) -> bool:
+    """Raise the alert that tasks have waited and no Scheduler has lived for ``after`` seconds, and the one that names the tasks that wait
+    for an agent whose circuit is open for ``outage`` seconds. End those of actions whose requests
     are taken again, of circuits that are closed, that no Scheduler lives and, since somebody leads, that nobody does. Returns whether
     anything was written.
     """
-    names = [row["standing"] for row in await tx.rows(WATCHED, limit, after)]
+    names = {row["standing"]: row for row in await tx.rows(WATCHED, limit, after)}
     if not names:
         return False
     starving = [(name, *rows.starving_of(name)) for name in names if name.startswith("starved")]
     still = {row["name"] for row in await tx.rows(_STARVES, *columns(starving, 3))} if starving else set()
-    if any(name.startswith("circuit_open") for name in names):
-        still |= {rows.cause("circuit_open", 0, agent) for agent in await shut(tx)}
     told: list[rows.AlertRow] = []
+    for agent in await shut(tx) if any(name.startswith("circuit_open") for name in names) else ():
+        opened = rows.cause("circuit_open", 0, agent)
+        still.add(opened)
+        if opened in names and names[opened]["age"] > outage:
+            waiting = [row["task"] for row in await tx.rows(WAITS, agent, rows.COUNTED + 1)]
+            out, over = rows.outage_alert(agent, waiting, outage), rows.cause("outage", 0, agent)
+            still.add(over)
+            if waiting and not (over in names and names[over]["text"] == out[3]):
+                told.append(out)
     if rows.UNCLAIMED in names:
-        told = rows.unclaimed(after)
-        still |= {rows.UNCLAIMED, *(row[4] for row in told)}
-        told = [row for row in told if row[4] not in names]
-        await raise_(tx, told)
+        unclaimed = rows.unclaimed(after)
+        still |= {rows.UNCLAIMED, *(row[4] for row in unclaimed)}
+        told += [row for row in unclaimed if row[4] not in names]
+    await raise_(tx, told)
     gone = [name for name in names if name not in still]
-    why = [rows.GONE[name.partition(" ")[0]] for name in gone]
+    why = [rows.gone(name) for name in gone]
     return (bool(gone) and await tx.run(_STANDING, gone, why) > 0) or bool(told)
 
 
@@ -223,7 +233,7 @@ async def shut(tx: Transaction) -> set[str]:
 
 async def living(tx: Transaction) -> list[NodeInfo]:
     """Return what the processes that live say of themselves."""
-    return [msgspec.json.decode(row["info"], type=NodeInfo) for row in await tx.rows(LIVING)]
+    return [rows.node_info(row["info"]) for row in await tx.rows(LIVING)]
 
 
 async def _any_unlogged(connection: Connection) -> bool:

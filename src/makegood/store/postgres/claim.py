@@ -51,6 +51,7 @@ class Claimed:
     begins: dict[int, bool] = field(default_factory=dict)
     unreadable: list[tuple[int, str]] = field(default_factory=list)
     more: bool = False
+    left: bool = False
     passed: dict[int, int] = field(default_factory=dict)
 
 
@@ -69,11 +70,15 @@ async def find(tx: Transaction, claim: Claim, floors: Floors, ageing: Ageing) ->
         begins = not timed and row["within"] is not None and fresh
         found.begins[row["id"]] = begins
         raws.append(Raw(row, row["epoch"] + 1, timed or begins))
+    if raws:
+        got = await read(tx.connection, tx.plans, raws, claim.room)
+        found.tasks, found.unreadable = got.tasks, got.unreadable
+        found.left = bool(got.left)
+        found.more = found.more or found.left
+        left = set(got.left)
+        taken = [row for row in taken if row["id"] not in left]
     for row in taken:
         found.passed[row["priority"]] = row["ready_seq"]
-    if raws:
-        got = await read(tx.connection, tx.plans, raws)
-        found.tasks, found.unreadable = got.tasks, got.unreadable
     return found
 
 

@@ -6,17 +6,19 @@ decide, write everything with the same one statement, COMMIT. When the database 
 savepoints, and the guilty task is found by bisection; it is put to error, since the same Decision would be refused for ever.
 """
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from makegood.decision import Decision
 from makegood.errors import StoreError
+from makegood.ids import show
 from makegood.messages import Alert
 from makegood.store import rows
 from makegood.store.ageing import Ageing
 from makegood.store.postgres import claim, notices
 from makegood.store.postgres.alerts import raise_
-from makegood.store.postgres.faults import MISSING, is_data
+from makegood.store.postgres.faults import MISSING, is_data, is_lost
 from makegood.store.postgres.floors import Floors
 from makegood.store.postgres.transaction import Transaction, within
 from makegood.store.postgres.writing import Writing
@@ -24,10 +26,12 @@ from makegood.store.records import Batch, Committed
 from makegood.task import Held
 from makegood.texts import kept
 
-_STATE = "select state from makegood.task where id = $1 for no key update"
+log = logging.getLogger("makegood.store")
+
+_STATE = "select state, locked_by from makegood.task where id = $1 for no key update"
 _TO_ERROR = """
 update makegood.task set state = 'error', goal = case goal when 'undo' then 'undo' else 'hold' end, cause = $2,
-    locked_by = null, epoch = epoch + 1, undo_by = null
+    locked_by = null, epoch = least(epoch, 9223372036854775806) + 1, undo_by = null
 where id = $1
 """
 _SENT = """
@@ -121,13 +125,16 @@ class Commit:
         begins: dict[int, bool] = {}
         if batch.claim is not None and not self.outlived():
             claims = await claim.find(tx, batch.claim, self.floors, self.ageing)
-            done.more, self.passed = claims.more, claims.passed
+            done.more, done.left, self.passed = claims.more, claims.left, claims.passed
             for task, reason in claims.unreadable:
                 await put_to_error(tx, batch.node, task, reason)
                 done.guilty.append((task, reason))
             if claims.tasks:
                 decided = self._decide(claims)
                 begins = {task: claims.begins[task] for task in decided}
+            for task, reason in batch.unfit.items():
+                await put_to_error(tx, batch.node, task, reason)
+                done.guilty.append((task, reason))
         # Whoever may claim a task does not hold it: what it had decided on it before, under an older epoch, is lost.
         stale = {d.task.id for d in batch.decisions if d.task.id in decided}
         decisions = [d for d in batch.decisions if d.task.id not in stale]
@@ -200,15 +207,22 @@ async def _holds(tx: Transaction, node: int, decision: Decision) -> bool:
 
 
 async def put_to_error(
-    tx: Transaction, node: int | None, task: int, reason: str, *, seqs: Sequence[int] | None = None
+    tx: Transaction,
+    node: int | None,
+    task: int,
+    reason: str,
+    *,
+    seqs: Sequence[int] | None = None,
+    held: bool = False,
 ) -> None:
     """Put a task that cannot be decided to error, with an alert, nothing in flight and the messages ``seqs`` (None: all) gone.
 
-    Steps in flight are in doubt, for nobody will hear their replies.
+    Steps in flight are in doubt, for nobody will hear their replies. ``held``: only if ``node`` still has the lock.
     """
     reason = kept(reason)
     row = await tx.row(_STATE, task)
-    if row is None:
+    if row is None or (held and row["locked_by"] != node):
+        tx.idle = True
         return
     await tx.run(_TO_ERROR, task, reason)
     await tx.run(_SENT, task)
@@ -218,5 +232,12 @@ async def put_to_error(
     await tx.run(_CONSUMED, task, None if seqs is None else list(seqs))
     await raise_(tx, rows.alerts([Alert("guilty", task, "", reason)]))
     await tx.run(_EVENT, task, node, rows.guilty_moves(row["state"], reason, in_flight))
-    await notices.guilty(tx, task, reason)
     tx.topics.add("ended")
+    await tx.connection.execute("SAVEPOINT telling")
+    try:
+        await notices.guilty(tx, task, reason)
+    except Exception as fault:
+        if is_lost(fault) or tx.connection.is_closed():
+            raise
+        await tx.connection.execute("ROLLBACK TO SAVEPOINT telling")
+        log.warning("task %s is put to error, and its submitter is not told: %s", show(task), fault)

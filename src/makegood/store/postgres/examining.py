@@ -1,14 +1,20 @@
 """What ``makegood doctor`` asks of a PostgreSQL store: its settings, its standbys, the way to it, what nothing will move."""
 
+import re
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import TypeVar
+from itertools import count
+from typing import Any, TypeVar
 
+from makegood.addresses import is_verified, remote_hosts
 from makegood.store.postgres import upkeep
 from makegood.store.postgres.link import Address, Connection, Dialer
+from makegood.store.postgres.load import COLUMNS, Raw, read
 from makegood.store.postgres.transaction import Transaction, Work
 from makegood.store.records import Finding
+from makegood.store.rows import Interner
+from makegood.store.soundness import broken, unknown_state
 
 T = TypeVar("T")
 
@@ -21,6 +27,7 @@ where name in ('fsync', 'full_page_writes', 'synchronous_standby_names', 'max_co
 """
 # What a session has that nobody has told otherwise: makegood's own were told.
 _COMMIT = "select reset_val from pg_settings where name = 'synchronous_commit'"
+_TLS = "select ssl from pg_stat_ssl where pid = pg_backend_pid()"
 _USED = "select count(*) from pg_stat_activity where backend_type = 'client backend'"
 _STANDBYS = """
 select count(*) as all, count(*) filter (where sync_state in ('sync', 'quorum')) as firm from pg_stat_replication
@@ -95,12 +102,27 @@ def aged(seconds: float | None) -> Finding:
     return Finding("transactions", "warning", what, "find it in pg_stat_activity and end it")
 
 
-async def look(connection: Connection) -> list[Finding]:
-    """Examine the server."""
+def encrypted(hosts: Sequence[str], *, tls: bool, verified: bool) -> Finding:
+    """Judge the way to the server; ``hosts``: those of the URL that are not this machine."""
+    if not hosts:
+        return Finding("tls", "ok", "the server is on this machine")
+    remedy = "add ?sslmode=verify-full to the URL, with the authority's certificate as sslrootcert= or in ~/.postgresql/root.crt; `require_tls = true` refuses everything else"
+    if not tls:
+        what = f"the way to {', '.join(hosts)} is not encrypted: password and payloads can be read and changed on it"
+        return Finding("tls", "warning", what, remedy)
+    if not verified:
+        what = f"the certificate of {', '.join(hosts)} is not verified: any machine on the way can pass for the server"
+        return Finding("tls", "warning", what, remedy)
+    return Finding("tls", "ok", "the way to the server is encrypted, and its certificate is verified")
+
+
+async def look(connection: Connection, url: str) -> list[Finding]:
+    """Examine the server that ``url`` names."""
     settings = {row["name"]: row["setting"] for row in await connection.fetch(_SETTINGS)}
     standbys = await connection.fetchrow(_STANDBYS)
     assert standbys is not None
     return [
+        encrypted(remote_hosts(url), tls=bool(await connection.fetchval(_TLS)), verified=is_verified(url)),
         *durable(settings, await connection.fetchval(_COMMIT)),
         replicated(settings["synchronous_standby_names"], standbys["all"], standbys["firm"]),
         roomy(await connection.fetchval(_USED), int(settings["max_connections"])),
@@ -116,6 +138,31 @@ async def orphans(connection: Connection, limit: int) -> list[int]:
 async def _nothing(tx: Transaction) -> None:
     """Write nothing but the lane's number, which every commit writes."""
     await tx.mark()
+
+
+UNFINISHED = f"""
+select {COLUMNS} from makegood.task t where t.id > $1 and t.state not in ('processed', 'undone') order by t.id limit $2
+"""  # noqa: S608 - our own columns
+
+
+async def unread(
+    connection: Connection, plans: Interner, after: int, limit: int
+) -> tuple[int | None, list[tuple[int, str]]]:
+    """Read unfinished tasks as a Scheduler does; see ``soundness.Read``."""
+    found = await connection.fetch(UNFINISHED, after, limit)
+    wrong = [(row["id"], why) for row in found if (why := unknown_state(row["state"])) is not None]
+    if found:
+        raws = [Raw(row, row["epoch"], row["complete_by"] is not None) for row in found]
+        wrong += (await read(connection, plans, raws)).unreadable
+    return found[-1]["id"] if len(found) == limit else None, wrong
+
+
+async def asked(connection: Connection, sql: str, values: Sequence[Any]) -> Sequence[Sequence[Any]]:
+    """Execute a statement of ``soundness``."""
+    numbers = count(1)
+    sql = re.sub(r"\{(\w+)\}", r"makegood.\1", sql)
+    rows: Sequence[Any] = await connection.fetch(re.sub(r"\?", lambda _: f"${next(numbers)}", sql), *values)
+    return rows
 
 
 class ExaminingVerbs(ABC):
@@ -140,11 +187,23 @@ class ExaminingVerbs(ABC):
             what = shared[0].removeprefix(f"{self._address.where}: ").partition(";")[0]
             remedy = "connect to PostgreSQL itself, or use pool_mode=session for makegood"
             return [Finding("pooling", "error", what, remedy)]
-        return [Finding("pooling", "ok", "sessions keep their state"), *await self._alone(look)]
+        return [
+            Finding("pooling", "ok", "sessions keep their state"),
+            *await self._alone(partial(look, url=self._address.url)),
+        ]
 
     async def orphans(self, limit: int) -> list[int]:
         """Return tasks under way that nothing will move."""
         return await self._read(partial(orphans, limit=limit))
+
+    async def broken(self, limit: int) -> list[str]:
+        """Return which rows do not read, a sentence each."""
+        plans = Interner()
+        return await broken(
+            lambda sql, values: self._read(partial(asked, sql=sql, values=values)),
+            lambda after, most: self._read(partial(unread, plans=plans, after=after, limit=most)),
+            limit,
+        )
 
     async def touch(self) -> None:
         """Commit a small write."""

@@ -11,7 +11,7 @@ from asyncpg import exceptions as pg
 from asyncpg.protocol import Protocol
 
 from makegood.errors import ConfigError, MakegoodError, SchemaMismatchError, StoreUnavailableError
-from makegood.reaching import POOLING, READ_ONLY, brief
+from makegood.reaching import LACKING, POOLING, READ_ONLY, brief, first_line
 
 LOST = (
     OSError,
@@ -82,9 +82,7 @@ def translated(fault: BaseException, where: str) -> Exception:
     if isinstance(fault, pg.UndefinedTableError | pg.UndefinedColumnError | pg.InvalidSchemaNameError):
         return SchemaMismatchError(f"{where}: {fault}: run `makegood store migrate`")
     if isinstance(fault, pg.InsufficientPrivilegeError):
-        return ConfigError(
-            f"{where}: {fault}; the role must own the schema makegood, or be granted it by its owner"
-        )
+        return ConfigError(f"{where} refuses it to this role: {LACKING.format(fault=first_line(fault))}")
     if is_data(fault):
         return fault if isinstance(fault, Exception) else RuntimeError(str(fault))
     if is_lost(fault) or isinstance(fault, (*LOST, *PASSING, *AWAY, TimeoutError)):

@@ -3,6 +3,9 @@
 An error of the server would end the caller's transaction, so everything that can be asked is asked first: whether there is a
 schema that we may use, whether it is the store's, and whether both questions were asked in one transaction. What is inserted
 travels as one JSON text, so that drivers differ in nothing but the mark that they want for it.
+
+The search path is the caller's, and stays it: every operator, function and type of a statement here names the server's own schema, so
+that what somebody made in another one is never used.
 """
 
 import base64
@@ -18,101 +21,127 @@ from makegood.notices import Notice
 from makegood.store import migrations, rows
 from makegood.store.joining import another, checked, same_kind
 from makegood.store.notices import listeners, queued, received
-from makegood.store.postgres.statement import AS_QUEUED, IN_ORDER, INTO_LISTENER, INTO_NOTICE, QUEUED
+from makegood.store.postgres.statement import (
+    AS_QUEUED,
+    CAT,
+    EQ,
+    EXACT_NOW,
+    IN_ORDER,
+    INTO_LISTENER,
+    INTO_NOTICE,
+    PLUS,
+    QUEUED,
+)
 from makegood.store.records import Draft, Identity, Submitted
 from makegood.transactions import Caller
 
-_LOOK = """
-select now()::text, current_user::text, current_setting('transaction_read_only') = 'on',
-    (select oid::bigint from pg_catalog.pg_database where datname = current_database()),
-    (select has_schema_privilege(n.oid, 'usage') from pg_catalog.pg_namespace n where n.nspname = 'makegood'),
+_T, _F = "pg_catalog.text", "pg_catalog.float8"
+_OF = "given.v operator(pg_catalog.->) "
+_NEW = f"exists (select 1 from ins where ins.id {EQ} x.task)"  # noqa: S608 - our own text
+_LOOK = f"""
+select pg_catalog.now()::pg_catalog.text, current_user::pg_catalog.text,
+    pg_catalog.current_setting('transaction_read_only') {EQ} 'on',
+    (select oid::bigint from pg_catalog.pg_database where datname {EQ} pg_catalog.current_database()),
+    (select pg_catalog.has_schema_privilege(n.oid, 'usage') from pg_catalog.pg_namespace n where n.nspname {EQ} 'makegood'),
     (
-        select count(*) filter (where
-            has_table_privilege(c.oid, 'select') and (c.relname not in ('task', 'step') or has_table_privilege(c.oid, 'insert')))
-        from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
-        where n.nspname = 'makegood' and c.relname in ('task', 'step', 'generation', 'schema_version')
+        select pg_catalog.count(*) filter (where pg_catalog.has_table_privilege(c.oid, 'select')
+            and (not (c.relname {EQ} any ('{{task,step}}'::pg_catalog.name[])) or pg_catalog.has_table_privilege(c.oid, 'insert')))
+        from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid {EQ} c.relnamespace
+        where n.nspname {EQ} 'makegood' and c.relname {EQ} any ('{{task,step,generation,schema_version}}'::pg_catalog.name[])
     ),
-    set_config('synchronous_commit',
-        case current_setting('synchronous_commit') when 'off' then 'on' else current_setting('synchronous_commit') end, true),
+    pg_catalog.set_config('synchronous_commit', case when pg_catalog.current_setting('synchronous_commit') {EQ} 'off' then 'on'
+        else pg_catalog.current_setting('synchronous_commit') end, true),
     @system
-"""
+"""  # noqa: S608 - our own text
 _SYSTEM = """
-    case when has_function_privilege('pg_catalog.pg_control_system()', 'execute')
-        then (select system_identifier::text from pg_catalog.pg_control_system()) end
+    case when pg_catalog.has_function_privilege('pg_catalog.pg_control_system()', 'execute')
+        then (select system_identifier::pg_catalog.text from pg_catalog.pg_control_system()) end
 """
 _NEEDED = 4
 _WHOSE = """
-select now()::text, (select max(version) from makegood.schema_version), (select store_id from makegood.generation)
+select pg_catalog.now()::pg_catalog.text, (select pg_catalog.max(version) from makegood.schema_version),
+    (select store_id from makegood.generation)
 """
 _GRANTS = (
     "`grant usage on schema makegood`, `grant select on all tables in schema makegood` and `grant insert on makegood.task, "
     "makegood.step`"
 )
-_INSERT = """
-with given as materialized (select ?::text::jsonb as v),
+_INSERT = f"""
+with given as materialized (select ?::pg_catalog.text::pg_catalog.jsonb as v),
 ins as (
     insert into makegood.task (id, app, workflow, key, fingerprint, state, goal, on_failure, submission, priority, ready_seq,
         locked_by, epoch, within, undo_within, cause, failure_count, lost, task_expired, correlation_id, trace, created_at, static@told)
-    select x.id, x.app, x.workflow, x.key, decode(x.fingerprint, 'base64'), 'pending', 'forward', x.on_failure, 1, x.priority,
-        (extract(epoch from clock_timestamp()) * 1000000)::bigint, null, 0, x.within, x.undo_within, '', 0, 0, false, x.correlation_id, x.trace,
-        extract(epoch from clock_timestamp())::float8, decode(x.static, 'base64')@as_told
-    from given cross join lateral jsonb_to_recordset(given.v -> 'tasks') as x (id bigint, app text, workflow text, key text,
-        fingerprint text, on_failure text, priority int, within float8, undo_within float8, correlation_id text, trace text,
-        static text)
+    select x.id, x.app, x.workflow, x.key, pg_catalog.decode(x.fingerprint, 'base64'), 'pending', 'forward', x.on_failure, 1, x.priority,
+        (extract(epoch from pg_catalog.clock_timestamp()) operator(pg_catalog.*) 1000000::numeric)::bigint, null, 0, x.within, x.undo_within, '', 0, 0, false,
+        x.correlation_id, x.trace, {EXACT_NOW}, pg_catalog.decode(x.static, 'base64')@as_told
+    from given cross join lateral pg_catalog.jsonb_to_recordset({_OF}'tasks') as x (id bigint, app {_T}, workflow {_T}, key {_T},
+        fingerprint {_T}, on_failure {_T}, priority int, within {_F}, undo_within {_F}, correlation_id {_T}, trace {_T},
+        static {_T}@and_told)
     on conflict do nothing
     returning id
 ),
 st as (
     insert into makegood.step (task, idx, kind, name, agent, action, state, attempt, round, failure_count, asked, deaths, flags, spec)
-    select x.task, x.idx, x.kind, x.name, x.agent, x.action, 'waiting', 0, 1, 0, 0, 0, 0, decode(x.spec, 'base64')
-    from given cross join lateral jsonb_to_recordset(given.v -> 'steps') as x (task bigint, idx int, kind text, name text,
-        agent text, action text, spec text)
-    where x.task in (select id from ins)
+    select x.task, x.idx, x.kind, x.name, x.agent, x.action, 'waiting', 0, 1, 0, 0, 0, 0, pg_catalog.decode(x.spec, 'base64')
+    from given cross join lateral pg_catalog.jsonb_to_recordset({_OF}'steps') as x (task bigint, idx int, kind {_T}, name {_T},
+        agent {_T}, action {_T}, spec {_T})
+    where {_NEW}
 )@notices
-select id, (select count(pg_notify('makegood', 'pending')) from (select 1 from ins limit 1) one) from ins
+select id, (select pg_catalog.count(pg_catalog.pg_notify('makegood', 'pending')) from (select 1 from ins limit 1) one)@rings from ins
+"""  # noqa: S608 - our own text
+_RIGHTS = """
+select pg_catalog.has_table_privilege('makegood.notice', 'insert') and pg_catalog.has_table_privilege('makegood.listener', 'insert')
+    and pg_catalog.has_table_privilege('makegood.message', 'insert')
 """
-_RIGHTS = "select has_table_privilege('makegood.notice', 'insert') and has_table_privilege('makegood.listener', 'insert') and has_table_privilege('makegood.message', 'insert')"
 _NOTICES = f""",
-at as materialized (select extract(epoch from clock_timestamp())::float8 as now),
+at as materialized (select {EXACT_NOW} as now),
 p_notice as (
     {INTO_NOTICE}
     from at cross join makegood.generation g cross join given
-        cross join lateral jsonb_to_recordset(given.v -> 'notices') as x (task bigint, sequence int, name text, event text)
-    where x.task in (select id from ins)
+        cross join lateral pg_catalog.jsonb_to_recordset({_OF}'notices') as x (task bigint, sequence int, name {_T}, event {_T})
+    where {_NEW}
 ),
 p_listener as (
     {INTO_LISTENER}
     from at cross join given
-        cross join lateral jsonb_to_recordset(given.v -> 'listeners') as x (task bigint, host text, url text, first int, last int)
-    where x.task in (select id from ins)
+        cross join lateral pg_catalog.jsonb_to_recordset({_OF}'listeners') as x (task bigint, host {_T}, url {_T}, first int, last int)
+    where {_NEW}
     returning 1
 ),
 p_queued as (
     {AS_QUEUED}
     from at cross join makegood.generation g cross join given
-        cross join lateral jsonb_to_recordset(given.v -> 'queued') as x (task bigint, sequence int, name text, event text, queue text,
-            kind text, correlation_id text)
-    where x.task in (select id from ins)
+        cross join lateral pg_catalog.jsonb_to_recordset({_OF}'queued') as x (task bigint, sequence int, name {_T}, event {_T},
+            queue {_T}, kind {_T}, correlation_id {_T})
+    where {_NEW}
     {IN_ORDER}
     returning queue
 )"""  # noqa: S608 - our own text
-_RINGS = """
-    + (select count(pg_notify('makegood', topic)) from (select distinct 'queue:' || queue as topic from p_queued) q)
-    + (select count(pg_notify('makegood', 'notice')) from (select 1 from p_listener limit 1) one)"""
-_QUIETLY = _INSERT.replace("@told", "").replace("@as_told", "").replace("@notices", "")
+_RINGS = f"""
+    {PLUS} (select pg_catalog.count(pg_catalog.pg_notify('makegood', topic)) from (select distinct 'queue:' {CAT} queue as topic from p_queued) q)
+    {PLUS} (select pg_catalog.count(pg_catalog.pg_notify('makegood', 'notice')) from (select 1 from p_listener limit 1) one)"""  # noqa: S608 - our own text
+_QUIETLY = (
+    _INSERT.replace("@told", "")
+    .replace("@as_told", "")
+    .replace("@and_told", "")
+    .replace("@notices", "")
+    .replace("@rings", "")
+)
 _TELLING = (
     _INSERT.replace("@told", ", told, notified")
     .replace("@as_told", ", x.told, case when x.told is not null then 1 end")
-    .replace("static text)", "static text, told text)")
+    .replace("@and_told", f", told {_T}")
     .replace("@notices", _NOTICES)
-    .replace("from (select 1 from ins limit 1) one)", f"from (select 1 from ins limit 1) one){_RINGS}")  # noqa: S608 - our own text
+    .replace("@rings", _RINGS)
 )
-_BY_KEY = """
-select x.n, t.id, t.fingerprint = decode(x.fingerprint, 'base64')
-from jsonb_to_recordset(?::text::jsonb) as x (n int, key text, workflow text, app text, fingerprint text) cross join lateral (
-    select t.id, t.fingerprint from makegood.task t where t.key = x.key and t.workflow = x.workflow and t.app = x.app offset 0
-) t
-"""
+_BY_KEY = f"""
+select x.n, t.id, t.fingerprint {EQ} pg_catalog.decode(x.fingerprint, 'base64')
+from pg_catalog.jsonb_to_recordset(?::pg_catalog.text::pg_catalog.jsonb)
+    as x (n int, key {_T}, workflow {_T}, app {_T}, fingerprint {_T}) cross join lateral (
+        select t.id, t.fingerprint from makegood.task t
+        where t.key {EQ} x.key and t.workflow {EQ} x.workflow and t.app {EQ} x.app offset 0
+    ) t
+"""  # noqa: S608 - our own text
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +184,8 @@ async def verify(caller: Caller, place: Place) -> None:
         migrations.verify("postgres", 0, place.where)
     if not usable or rights < _NEEDED:
         raise TransactionError(
-            f"the role {user} of connection= may not write makegood's tables: as their owner, {_GRANTS}, each to {user}"
+            f"the role {user} of connection= may not write makegood's tables: as their owner, {_GRANTS}, each to {user}; "
+            "or make it a member of the submitter's role, see makegood store grants"
         )
     if read_only:
         raise TransactionError("the transaction of connection= is read-only: begin one that may write")

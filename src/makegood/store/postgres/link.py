@@ -16,10 +16,11 @@ import asyncpg
 from asyncpg import exceptions as pg
 
 from makegood.errors import ConfigError, StoreUnavailableError
-from makegood.reaching import refused, server_of
+from makegood.reaching import OWN_PATH, first_line, refused, server_of
 from makegood.store.postgres import promotion
 from makegood.store.postgres.faults import is_lost
 from makegood.store.records import Identity
+from makegood.texts import session_name
 
 log = logging.getLogger("makegood.store")
 
@@ -46,7 +47,7 @@ select pg_backend_pid() as pid, (select backend_start from pg_stat_activity wher
     set_config('enable_hashjoin', 'off', false),
     set_config('enable_mergejoin', 'off', false),
     set_config('jit', 'off', false),
-    set_config('application_name', coalesce(nullif(current_setting('application_name'), ''), 'makegood'), false),
+    set_config('application_name', coalesce(nullif(current_setting('application_name'), ''), $1), false),
     set_config('lock_timeout', '2s', false),
     set_config('statement_timeout', '0', false),
     set_config('idle_in_transaction_session_timeout', '10s', false),
@@ -67,11 +68,22 @@ select 1 from pg_stat_activity where wait_event = 'SyncRep' and usename = curren
 STANDBY = "waits for a synchronous standby that does not answer: start the standby, or change synchronous_standby_names"
 
 
-class Address:
-    """Where the server is: for connecting, and for messages, which never show the password."""
+AWAITING = (
+    "shows another history than the store has recorded, as a new store does, and a standby after its promotion: a new generation has to begin, "
+    "which this role may not do. It waits for a process whose role may: start a supervisor, or run `makegood store migrate` as the owner"
+)
 
-    def __init__(self, url: str) -> None:
+
+class AwaitingError(StoreUnavailableError):
+    """A process with more rights has to begin the new generation first."""
+
+
+class Address:
+    """Where the server is: for connecting, and for messages, which never show the password. ``session``: what it shows of us."""
+
+    def __init__(self, url: str, session: str | None = None) -> None:
         self.url = url
+        self.session = session or session_name("client")
         self.where = server_of(url)
 
     def __repr__(self) -> str:
@@ -165,10 +177,11 @@ class Dialer:
 
     def _refused(self, fault: BaseException) -> Exception:
         """Return why there is no connection."""
-        return refused(fault, self.address.where, reached=self.identity is not None)
+        return refused(fault, self.address.where, url=self.address.url, reached=self.identity is not None)
 
     async def _ready(self, connection: Connection) -> Link:
-        row = await connection.fetchrow(_SESSION)
+        await connection.execute(OWN_PATH)
+        row = await connection.fetchrow(_SESSION, self.address.session)
         assert row is not None
         if row["major"] < OLDEST:
             raise ConfigError(
@@ -232,6 +245,8 @@ class Dialer:
 
         try:
             await bounded(connection, _ANEW, work())
+        except pg.InsufficientPrivilegeError as barred:
+            raise AwaitingError(f"{where} {AWAITING} ({first_line(barred)})") from barred
         except pg.LockNotAvailableError as held:
             await connection.execute("ROLLBACK")
             why = (

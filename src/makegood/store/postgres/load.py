@@ -1,34 +1,54 @@
 """Reading tasks as a Scheduler wants them: with steps, requests and messages, in one statement."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
-
-import msgspec
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 from makegood.messages import Message
 from makegood.store import rows
 from makegood.store.postgres.link import Connection
 from makegood.store.postgres.transaction import Row
-from makegood.store.records import Loaded
-from makegood.store.rows import Interner
+from makegood.store.records import NO_LIMIT, Loaded
+from makegood.store.rows import INLINE, Interner, fitting
 from makegood.task import Step, Task
 
-COLUMNS = """
+_ALL: Final = (1 << 31) - 1
+"""Bytes that no value has."""
+
+
+def _inline(column: str, most: object) -> str:
+    """Return a column as it is read first: null when it is large."""
+    return f"case when octet_length({column}) <= {most} then {column} end as {column.rpartition('.')[2]}"
+
+
+def _beyond(column: str, most: object) -> str:
+    """Return the bytes of a value that is not read at first."""
+    return f"case when octet_length({column}) > {most} then octet_length({column}) else 0 end"
+
+
+COLUMNS = f"""
 t.id, t.app, t.workflow, t.key, t.state, t.goal, t.on_failure, t.submission, t.priority, t.epoch, t.within, t.complete_by,
-t.undo_within, t.cause, t.failure_count, t.lost, t.static, t.result, t.trace, t.told, t.notified, t.ready_seq
+t.undo_within, t.cause, t.failure_count, t.lost, {_inline("t.static", INLINE)}, {_inline("t.result", INLINE)}, t.trace, t.told, t.notified, t.ready_seq,
+nullif({_beyond("t.static", INLINE)} + {_beyond("t.result", INLINE)}, 0) as large
 """
-_PARTS = """
-select 0 as what, task, idx, state, attempt, round, failure_count, asked, deaths, flags, result, late, error, spec,
-    null::float8 as due, 0::bigint as seq
+_RESULT, _LATE, _SPEC, _BODY = (_inline(column, "$2") for column in ("result", "late", "spec", "body"))
+_STEP_BEYOND = " + ".join(_beyond(column, "$2") for column in ("result", "late", "spec"))
+_BODY_BEYOND = _beyond("body", "$2")
+_PARTS = f"""
+select 0 as what, task, idx, state, attempt, round, failure_count, asked, deaths, flags, {_RESULT},
+    {_LATE}, error, {_SPEC}, null::float8 as due, 0::bigint as seq,
+    nullif({_STEP_BEYOND}, 0) as large
 from makegood.step where task = any ($1::bigint[])
 union all
 select 1, task, idx, kind, attempt, 0, 0, 0, 0, 0, null, null, null, null,
-    greatest(0, complete_by - extract(epoch from clock_timestamp())::float8), 0
+    greatest(0, complete_by - extract(epoch from clock_timestamp())::float8), 0, null
 from makegood.request where task = any ($1)
 union all
-select 2, task, 0, '', 0, 0, 0, 0, 0, 0, body, null, null, null, null, seq from makegood.inbox where task = any ($1)
-"""
+select 2, task, 0, '', 0, 0, 0, 0, 0, 0, {_BODY}, null, db_user, null, null, seq, nullif({_BODY_BEYOND}, 0)
+from makegood.inbox where task = any ($1)
+"""  # noqa: S608 - our own columns
+_STATIC = "select id, static, result from makegood.task where id = any ($1::bigint[])"
 _HELD = f"select {COLUMNS} from makegood.task t where t.locked_by = $1 and t.id = any ($2::bigint[])"  # noqa: S608 - our own columns
 
 
@@ -43,17 +63,20 @@ class Raw:
 
 @dataclass(slots=True)
 class Read:
-    """Tasks that could be read, and (task, reason) of those that could not."""
+    """Tasks that could be read, (task, reason) of those that could not, and tasks that were left out for want of room."""
 
     tasks: list[Loaded]
     unreadable: list[tuple[int, str]]
+    left: list[int]
 
 
-def _task(raw: Raw) -> Task:
+def _task(raw: Raw, given: tuple[bytes, bytes | None] | None) -> Task:
     (
         id_, app, workflow, key, state, goal, on_failure, submission, priority, _, within, _, undo_within, cause, failures,
         lost, static, result, trace, told, notified, *_,
     ) = raw.row  # fmt: skip
+    if given is not None:
+        static, result = given
     inputs, returns, reply = rows.read_static(static)
     return Task(
         id_, app, workflow, key, state, goal, on_failure, submission, priority, raw.epoch, within, raw.timed, undo_within,
@@ -63,7 +86,7 @@ def _task(raw: Raw) -> Task:
 
 def _step(plans: Interner, row: Any, request: Any, waiting: bool) -> Step:  # noqa: FBT001 - columns
     (
-        _, _, _, state, attempt, round_, failures, asked, deaths, flags, result, late, error, spec, _, _,
+        _, _, _, state, attempt, round_, failures, asked, deaths, flags, result, late, error, spec, *_,
     ) = row  # fmt: skip
     doing = None
     if request is not None:
@@ -81,36 +104,69 @@ def _step(plans: Interner, row: Any, request: Any, waiting: bool) -> Step:  # no
 
 @dataclass(slots=True)
 class _Pieces:
-    steps: list[Row]
-    inbox: list[tuple[int, bytes]]
-    doing: dict[int, tuple[str, int]]
-    due: dict[int, float]
+    """What there is of a task. ``large``: the bytes of the values that were not read."""
+
+    steps: list[Row] = field(default_factory=list)
+    inbox: list[tuple[int, bytes, str | None]] = field(default_factory=list)
+    doing: dict[int, tuple[str, int]] = field(default_factory=dict)
+    due: dict[int, float] = field(default_factory=dict)
+    large: int = 0
 
 
-async def read(connection: Connection, plans: Interner, found: Sequence[Raw]) -> Read:
-    """Return tasks with steps, requests and messages, in the order of ``found``."""
-    ids: list[int] = [raw.row["id"] for raw in found]
-    pieces = {id_: _Pieces([], [], {}, {}) for id_ in ids}
-    for row in await connection.fetch(_PARTS, ids):
+def _refuse_nan(waits: Iterable[float]) -> None:
+    """Raise ``ValueError`` for a moment that never comes: a Scheduler would wait for it forever."""
+    if any(map(math.isnan, waits)):
+        raise ValueError("a timer is due at no moment")
+
+
+async def _pieces(connection: Connection, ids: Sequence[int], inline: int) -> dict[int, _Pieces]:
+    """Return what there is of tasks, but for values of more than ``inline`` bytes."""
+    pieces = {id_: _Pieces() for id_ in ids}
+    for row in await connection.fetch(_PARTS, ids, inline):
         piece = pieces[row[1]]
         if row[0] == 0:
             piece.steps.append(row)
         elif row[0] == 2:
-            piece.inbox.append((row[15], row[10]))
+            piece.inbox.append((row[15], row[10], row[12]))
         elif row[3] == "timer":
             piece.due[row[2]] = row[14]
         else:
             piece.doing[row[2]] = (row[3], row[4])
-    done = Read([], [])
+        if row[16] is not None:
+            piece.large += row[16]
+    return pieces
+
+
+async def read(connection: Connection, plans: Interner, found: Sequence[Raw], room: int = NO_LIMIT) -> Read:
+    """Return tasks with steps, requests and messages, in the order of ``found``; one statement, and two for those with large values.
+    ``room``: bytes of large values that may be read; the first task is read whatever it has.
+    """
+    ids: list[int] = [raw.row["id"] for raw in found]
+    pieces = await _pieces(connection, ids, INLINE)
+    large = {
+        id_: size
+        for id_, raw in zip(ids, found, strict=True)
+        if (size := pieces[id_].large + (raw.row["large"] or 0))
+    }
+    done, static = Read([], [], []), dict[int, tuple[bytes, bytes | None]]()
+    if large:
+        kept = fitting(ids, large, room)
+        done.left, ids, found = ids[kept:], ids[:kept], found[:kept]
+        wanted = [id_ for id_ in ids if id_ in large]
+        pieces |= await _pieces(connection, wanted, _ALL)
+        static = {row[0]: (row[1], row[2]) for row in await connection.fetch(_STATIC, wanted)}
     for raw, id_ in zip(found, ids, strict=True):
         piece = pieces[id_]
         piece.steps.sort(key=lambda row: row[2])
         piece.inbox.sort()
         try:
-            messages: list[Message] = [rows.read_message(body, seq) for seq, body in piece.inbox]
+            _refuse_nan(piece.due.values())
+            messages: list[Message] = [rows.read_message(body, seq, user) for seq, body, user in piece.inbox]
             steps = [_step(plans, row, piece.doing.get(row[2]), row[2] in piece.due) for row in piece.steps]
-            done.tasks.append(Loaded(_task(raw), steps, messages, piece.due))
-        except (msgspec.MsgspecError, ValueError, TypeError) as fault:
+            done.tasks.append(
+                Loaded(_task(raw, static.get(id_)), rows.checked(steps, raw.row[5]), messages, piece.due)
+            )
+        except Exception as fault:  # noqa: BLE001 - nothing but this task's rows is at work here
             done.unreadable.append((id_, f"its rows cannot be read: {type(fault).__name__}: {fault}"))
     return done
 

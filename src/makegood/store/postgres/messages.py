@@ -1,21 +1,35 @@
 """Messages in queues: sent, given to receivers under a lease, acknowledged, given back, dead."""
 
+import base64
 from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Final, TypeVar
 
-from makegood.errors import PayloadError
+import msgspec
+
+from makegood.clock import Clock
+from makegood.errors import PayloadError, TransactionError
 from makegood.messages import Act
 from makegood.store import mail, rows
-from makegood.store.mail import Handed, MessageView, Outgoing, QueueView, Receipt, Returned, Sent
+from makegood.store.mail import (
+    Depths,
+    Handed,
+    MessageView,
+    Outgoing,
+    QueueView,
+    Receipt,
+    Returned,
+    Room,
+    Sent,
+)
 from makegood.store.postgres import alerts
 from makegood.store.postgres.faults import is_data
 from makegood.store.postgres.link import Connection
-from makegood.store.postgres.statement import INTO_MESSAGE
+from makegood.store.postgres.statement import CAT, EQ, EXACT_NOW, INTO_MESSAGE, PLUS
 from makegood.store.postgres.transaction import Row, Transaction, Work
 from makegood.store.postgres.writing import columns
+from makegood.store.records import NO_LIMIT
 from makegood.transactions import Caller
 
 T = TypeVar("T")
@@ -45,13 +59,19 @@ where m.state <> 'done' and m.body <> x.body
 _LENGTH = (
     "select count(*) from (select 1 from makegood.message where queue = $1 and state = 'waiting' limit $2) m"
 )
+_DEPTH = """
+select count(*), coalesce(sum(size), 0)::bigint from (
+    select octet_length(body) as size from makegood.message where queue = $1 and state = 'waiting' limit $2
+) m
+"""
 _EXPIRED = f"delete from makegood.message where queue = $1 and state = 'waiting' and expires_at <= {_NOW}"  # noqa: S608 - our own text
 
 _M = ", ".join(f"m.{name}" for name in mail.COLUMNS.split(", "))
 _DUE = f"select min(visible_at) - {_NOW} from makegood.message where queue = $1 and state = 'waiting'"  # noqa: S608 - our own text
 # A message of a task waits while an earlier one of it is taken, or delayed: then that one becomes visible after it. And where that one
 # is visible again, or another receiver is just taking it (it is locked, or was changed since this statement began), it goes first:
-# whatever is behind it comes with all that is before it, or later.
+# whatever is behind it comes with all that is before it, or later. Behind a dead one it waits until that is replayed or dropped, also
+# behind one that is to die now ($5: it was delivered too often).
 _RECEIVE = f"""
 {_AT},
 locked as materialized (
@@ -60,8 +80,9 @@ locked as materialized (
         where m.queue = $1 and m.state = 'waiting' and m.visible_at <= at.now and (m.expires_at is null or m.expires_at > at.now)
             and (m.task is null or not exists (
                 select 1 from makegood.message e
-                where e.task = m.task and e.queue = m.queue and e.seq < m.seq and e.state = 'waiting' and e.visible_at > m.visible_at
-                    and (e.expires_at is null or e.expires_at > at.now)
+                where e.task = m.task and e.queue = m.queue and e.seq < m.seq and (e.state = 'dead' or (
+                    e.state = 'waiting' and e.visible_at > m.visible_at and (e.expires_at is null or e.expires_at > at.now)
+                ))
             ))
         order by m.visible_at, m.seq limit $3 for update skip locked
     ) m
@@ -72,7 +93,7 @@ found as materialized (
         select 1 from makegood.message e
         where e.task = l.task and e.queue = $1 and e.seq < l.seq and e.state = 'waiting'
             and (e.expires_at is null or e.expires_at > (select now from at)) and e.seq not in (select seq from locked)
-    ))
+    ) and not exists (select 1 from locked w where w.task = l.task and w.seq < l.seq and w.tries >= $5))
 ),
 taken as (
     update makegood.message m set taken_by = $2, visible_at = at.now + $4, tries = m.tries + 1
@@ -105,7 +126,59 @@ kept as (
 )
 select seq from gone union all select seq from kept
 """  # noqa: S608 - our own text
-_ACCEPT = _DONE.replace("$1::bigint[]", "array[?::bigint]").replace("$2::int[]", "array[?::int]")
+# On a connection of somebody else: see ``joining``.
+_ACCEPT_OURS = (
+    f"m.seq {EQ} x.seq and m.tries {EQ} x.tries and m.state {EQ} 'waiting' and m.taken_by is not null"
+)
+_ACCEPT = f"""
+with x as materialized (select ?::bigint as seq, ?::int as tries),
+gone as (delete from makegood.message m using x where {_ACCEPT_OURS} and m.remember is null returning m.seq),
+kept as (
+    update makegood.message m set state = 'done', body = '', headers = null, error = '', taken_by = null, task = null,
+        ended_at = {EXACT_NOW}, expires_at = {EXACT_NOW} {PLUS} m.remember
+    from x where {_ACCEPT_OURS} and m.remember is not null
+    returning m.seq
+)
+select seq from gone union all select seq from kept
+"""  # noqa: S608 - our own text
+_T, _F = "pg_catalog.text", "pg_catalog.float8"
+# An error of the server would end the caller's transaction, so what would be refused is asked first.
+_PUT = f"""
+with given as materialized (
+    select x.* from pg_catalog.jsonb_to_record(?::pg_catalog.text::pg_catalog.jsonb) as x (queue {_T}, id {_T}, body {_T}, kind {_T},
+        correlation_id {_T}, reply_to {_T}, headers {_T}, delay {_F}, expires {_F}, remember {_F}, most bigint,
+        size bigint, most_bytes bigint)
+),
+at as materialized (select {EXACT_NOW} as now),
+room as materialized (
+    select pg_catalog.count(*) as waiting, coalesce(pg_catalog.sum(m.size), 0) as size from (
+        select case when (select most_bytes from given) is not null then pg_catalog.octet_length(m.body) end as size
+        from makegood.message m where m.queue {EQ} (select queue from given) and m.state {EQ} 'waiting' limit (select most from given)
+    ) m
+),
+ins as (
+    insert into makegood.message (queue, id, body, kind, correlation_id, reply_to, headers, sent_at, visible_at, expires_at, remember)
+    select x.queue, x.id, pg_catalog.decode(x.body, 'base64'), x.kind, x.correlation_id, x.reply_to,
+        pg_catalog.decode(x.headers, 'base64'), at.now, at.now {PLUS} x.delay, at.now {PLUS} x.expires, x.remember
+    from given x cross join at cross join room
+    where (x.most is null or room.waiting operator(pg_catalog.<) x.most)
+        and (x.most_bytes is null or room.waiting {EQ} 0 or (room.size {PLUS} x.size) operator(pg_catalog.<=) x.most_bytes)
+    on conflict do nothing
+    returning queue
+)
+select room.waiting, room.size, (select pg_catalog.count(pg_catalog.pg_notify('makegood', 'queue:' {CAT} queue)) from ins) from room
+"""  # noqa: S608 - our own text
+_KNOWN = f"""
+select m.state operator(pg_catalog.<>) 'done' and m.body operator(pg_catalog.<>) pg_catalog.decode(?::{_T}, 'base64')
+from makegood.message m where m.queue {EQ} ?::{_T} and m.id {EQ} ?::{_T}
+"""  # noqa: S608 - our own text
+_UNEXPIRED = f"""
+select pg_catalog.count(*), coalesce(pg_catalog.sum(m.size), 0) from (
+    select pg_catalog.octet_length(m.body) as size from makegood.message m where m.queue {EQ} ?::{_T} and m.state {EQ} 'waiting'
+        and (m.expires_at is null or m.expires_at operator(pg_catalog.>) {EXACT_NOW}) limit ?::bigint
+) m
+"""  # noqa: S608 - our own text
+_MAY_PUT, _MAY_ACCEPT = ("select", "insert"), ("select", "update", "delete")
 _BACK = f"""
 update makegood.message m set taken_by = null, visible_at = {_NOW} + x.wait, error = x.error, tries = m.tries - x.less
 from unnest($1::bigint[], $2::int[], $3::float8[], $4::text[], $5::int[]) as x (seq, tries, wait, error, less)
@@ -115,7 +188,7 @@ _KILL = f"""
 update makegood.message m set state = 'dead', taken_by = null, ended_at = {_NOW}, expires_at = null, error = x.error
 from unnest($1::bigint[], $2::int[], $3::text[]) as x (seq, tries, error)
 where m.seq = x.seq and m.tries = x.tries and m.state = 'waiting' and (m.taken_by is not null or $4)
-returning m.seq, m.queue, m.id, m.error
+returning m.seq, m.queue, m.id, m.error, m.task
 """  # noqa: S608 - our own text
 _VIEW = f"""
 select {mail.COLUMNS}, state, visible_at - {_NOW}, taken_by, ended_at, expires_at from makegood.message
@@ -127,13 +200,16 @@ select m.queue, count(*) filter (where m.visible_at <= at.now and m.state = 'wai
     count(*) filter (where m.visible_at > at.now and m.state = 'waiting' and m.taken_by is not null),
     count(*) filter (where m.visible_at > at.now and m.state = 'waiting' and m.taken_by is null),
     count(*) filter (where m.state = 'dead'),
-    max(at.now - m.visible_at) filter (where m.visible_at <= at.now and m.state = 'waiting'), bool_or(m.tries > 0)
+    max(at.now - m.visible_at) filter (where m.visible_at <= at.now and m.state = 'waiting'), bool_or(m.tries > 0),
+    coalesce(sum(octet_length(m.body)) filter (where m.state = 'waiting'), 0)::bigint
 from at cross join makegood.message m where m.state <> 'done' group by m.queue order by m.queue
 """  # noqa: S608 - our own text
 _DEAD = """
 select seq, id, task from makegood.message
 where queue = $1 and state = 'dead' and ($2::text[] is null or id = any ($2::text[])) order by seq for update
 """
+_BODY = "select body from makegood.message where seq = $1"
+_CORRECT = "update makegood.message set body = $2 where seq = $1"
 _LEFT = f"""
 {_AT}
 select m.seq, m.id, m.task from at cross join lateral (
@@ -166,19 +242,35 @@ q (queue) as (
     select (select min(m.queue) from makegood.message m where m.state = 'waiting' and m.queue > q.queue) from q where q.queue is not null
 ),
 n as materialized (
-    select q.queue, $1::bigint as most, (
-        select count(*) from (select 1 from makegood.message m where m.queue = q.queue and m.state = 'waiting' limit $1::bigint + $2) m
-    ) as waiting from q
-)
-delete from makegood.message where seq in (
-    select m.seq from at cross join n cross join lateral (
-        select m.seq from makegood.message m
-        where m.queue = n.queue and n.waiting > n.most and m.state = 'waiting' and m.task is not null
+    select q.queue, w.waiting, w.waiting - $1::bigint as over, b.size - $3::bigint as excess from q
+    cross join lateral (
+        select count(*) as waiting
+        from (select 1 from makegood.message m where m.queue = q.queue and m.state = 'waiting' limit $1::bigint + $2) m
+    ) w
+    cross join lateral (
+        select coalesce(sum(octet_length(m.body)), 0)::bigint as size from makegood.message m
+        where m.queue = q.queue and m.state = 'waiting'
+    ) b
+    where q.queue is not null
+),
+found as materialized (
+    select n.queue, n.over, n.excess, m.* from at cross join n cross join lateral (
+        select m.seq, m.visible_at, octet_length(m.body) as size from makegood.message m
+        where m.queue = n.queue and (n.over > 0 or (n.excess > 0 and n.waiting > 1)) and m.state = 'waiting' and m.task is not null
             and (m.taken_by is null or m.visible_at <= at.now)
-        order by m.visible_at, m.seq limit greatest(n.waiting - n.most, 0) for update skip locked
+        order by m.visible_at, m.seq limit $2 for update skip locked
     ) m
+),
+placed as (
+    select f.queue, f.seq, f.over, f.excess, row_number() over oldest as place, sum(f.size) over oldest - f.size as before
+    from found f window oldest as (partition by f.queue order by f.visible_at, f.seq rows unbounded preceding)
+),
+gone as (
+    delete from makegood.message m using placed p
+    where m.seq = p.seq and (p.place <= p.over or p.before < p.excess)
+    returning m.queue, p.over > 0 as by_count
 )
-returning queue
+select queue, bool_or(by_count) as by_count, count(*) as dropped from gone group by queue order by queue
 """  # noqa: S608 - our own text
 
 
@@ -203,8 +295,8 @@ async def write(tx: Transaction, messages: Sequence[Outgoing]) -> set[tuple[str,
     return made
 
 
-async def send(tx: Transaction, messages: Sequence[Outgoing], most: int) -> list[Sent]:
-    """Send messages."""
+async def send(tx: Transaction, messages: Sequence[Outgoing], room: Room, now: float) -> list[Sent]:
+    """Send messages, each with the limits of its queue. ``now``: seconds, for what is known of their bytes."""
     try:
         made = await write(tx, messages)
     except Exception as fault:
@@ -214,12 +306,15 @@ async def send(tx: Transaction, messages: Sequence[Outgoing], most: int) -> list
             ) from fault
         raise
     tx.idle = not made
-    for queue, new in sorted(Counter(queue for queue, _ in made).items()):
-        await _check(tx, queue, most, new)
     is_new: list[bool] = []
+    grown: dict[str, list[int]] = {}
     for m in messages:
         is_new.append((m.queue, m.id) in made)
+        if is_new[-1]:
+            grown.setdefault(m.queue, []).append(len(m.body))
         made.discard((m.queue, m.id))  # of two with one id the later one is no message
+    for queue, new in sorted(grown.items()):
+        await _check(tx, queue, room, new, now)
     known = [(n, m) for n, m in enumerate(messages) if not is_new[n]]
     others = await _others(tx, known)
     return [Sent(m.id, created=is_new[n], conflict=n in others) for n, m in enumerate(messages)]
@@ -233,13 +328,27 @@ async def _others(tx: Transaction, known: Sequence[tuple[int, Outgoing]]) -> set
     return {row["n"] for row in await tx.rows(_OTHERS, *asked)}
 
 
-async def _check(tx: Transaction, queue: str, most: int, new: int) -> None:
-    """Raise ``QueueFullError`` when too many messages wait, with the ``new`` ones, once those that have expired are gone."""
-    if await tx.connection.fetchval(_LENGTH, queue, most + 1) <= most:
-        return
+async def _check(tx: Transaction, queue: str, room: Room, new: Sequence[int], now: float) -> None:
+    """Raise ``QueueFullError`` when too many messages wait, or bytes, with the ``new`` ones, once those that have expired are gone."""
+    if not room.depths.wants(queue, sum(new), room.most_bytes, now):
+        if await tx.connection.fetchval(_LENGTH, queue, room.most + 1) <= room.most:
+            return
+    else:
+        count, size = await _depth(tx, queue, room.most + 1)
+        room.depths.found(queue, count, size, now)
+        if count <= room.most and (size <= room.most_bytes or count == 1):
+            return
     await tx.run(_EXPIRED, queue)
-    if (waiting := await tx.connection.fetchval(_LENGTH, queue, most + new + 1)) > most:
-        raise mail.full(queue, most, waiting - new, new)
+    count, size = await _depth(tx, queue, room.most + len(new) + 1)
+    before = count - len(new), size - sum(new)
+    if (full := mail.full(queue, room.most, room.most_bytes, before, new)) is not None:
+        raise full
+
+
+async def _depth(tx: Transaction, queue: str, most: int) -> tuple[int, int]:
+    row = await tx.connection.fetchrow(_DEPTH, queue, most)
+    assert row is not None
+    return row[0], row[1]
 
 
 async def due(connection: Connection, queue: str) -> float | None:
@@ -270,7 +379,7 @@ async def _kill(tx: Transaction, dead: Sequence[Returned], *, taken: bool) -> se
     """Put messages to the dead letters, each with an alert; returns their ``seq``."""
     values = [(*one.receipt, one.why) for one in sorted(dead, key=lambda one: one.receipt)]
     killed = await tx.rows(_KILL, *columns(values, 3), not taken)
-    raised = [mail.dead_letter(row["queue"], row["id"], row["error"]) for row in killed]
+    raised = [mail.dead_letter(row["queue"], row["id"], row["error"], row["task"]) for row in killed]
     await alerts.raise_(tx, rows.alerts(raised))
     return {row["seq"] for row in killed}
 
@@ -288,6 +397,51 @@ async def acknowledge(tx: Transaction, receipts: Sequence[Receipt]) -> list[bool
 async def accept(caller: Caller, receipt: Receipt) -> bool:
     """Take a message out of its queue in somebody's transaction."""
     return bool(await caller.ask(_ACCEPT, *receipt))
+
+
+async def put(caller: Caller, message: Outgoing, room: Room, now: float) -> Sent:
+    """Send a message in somebody's transaction."""
+    mail.checked([message])
+    queue, body, head, size = message.queue, _base64(message.body), mail.headers(message), len(message.body)
+    weighed = room.depths.wants(queue, size, room.most_bytes, now)
+    given = {
+        "queue": queue, "id": message.id, "body": body, "kind": message.kind, "correlation_id": message.correlation_id,
+        "reply_to": message.reply_to, "headers": None if head is None else _base64(head), "delay": message.delay,
+        "expires": message.expires, "remember": message.remember, "most": room.most, "size": size,
+        "most_bytes": room.most_bytes if weighed else None,
+    }  # fmt: skip
+    while True:
+        ((waiting, octets, made),) = await caller.ask(_PUT, msgspec.json.encode(given).decode())
+        if weighed:
+            room.depths.found(queue, waiting + 1, int(octets) + size, now)
+        if made:
+            caller.topics.add(f"queue:{queue}")
+            return Sent(message.id, created=True)
+        for (conflict,) in await caller.ask(_KNOWN, body, queue, message.id):
+            return Sent(message.id, created=False, conflict=conflict)
+        if given["most"] is not None:
+            ((waiting, octets),) = await caller.ask(_UNEXPIRED, queue, room.most + 1)
+            weighed = False
+            if (full := room.full(queue, waiting, int(octets), size)) is not None:
+                raise full
+            # What has expired is still there, and in nobody's way.
+            given |= {"most": None, "most_bytes": None}
+        # else the one that was in the way has gone meanwhile
+
+
+async def _may(caller: Caller, rights: Sequence[str]) -> None:
+    """Raise ``TransactionError`` when the role of the caller's connection may not do that with messages."""
+    if caller.ours:
+        return
+    asked = " and ".join(f"pg_catalog.has_table_privilege('makegood.message', '{right}')" for right in rights)
+    if not (await caller.ask(f"select {asked}"))[0][0]:  # our own words
+        raise TransactionError(
+            f"the role of connection= may not use queues: as their owner, `grant {', '.join(rights)} on makegood.message` to it"
+        )
+
+
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode("ascii")
 
 
 def _said(tx: Transaction, receipts: Sequence[Receipt], hit: Sequence[Row]) -> list[bool]:
@@ -337,18 +491,31 @@ async def drop_waiting(tx: Transaction, queue: str, act: Act, ids: Sequence[str]
 
 
 async def revive(
-    tx: Transaction, queue: str, act: Act, ids: Sequence[str] | None, *, drop: bool
+    tx: Transaction, queue: str, act: Act, ids: Sequence[str] | None, *, drop: bool, body: bytes | None = None
 ) -> list[str]:
-    """Let dead letters be received again, or remove them; it is an operator's act."""
+    """Let dead letters be received again, the one perhaps with another ``body``, or remove them; it is an operator's act."""
     found = await tx.rows(_DEAD, queue, None if ids is None else list(ids))
     tx.idle = not found
     if found:
         await tx.run(_DROP if drop else _REPLAY, [row["seq"] for row in found])
+        change: bytes | None = None
+        if body is not None:
+            for row in found:
+                before = await tx.row(_BODY, row["seq"])
+                change = mail.corrected(row["id"], b"" if before is None else before["body"], body)
+                await tx.run(_CORRECT, row["seq"], body)
         causes = [mail.dead_letter(queue, row["id"], "") for row in found]
         await alerts.ease(tx, causes, "dropped" if drop else "replayed")
         await alerts.acted(
             tx,
-            mail.revived(act, queue, [(row["seq"], row["id"], row["task"]) for row in found], drop=drop),
+            mail.revived(
+                act,
+                queue,
+                [(row["seq"], row["id"], row["task"]) for row in found],
+                drop=drop,
+                corrected=body is not None,
+            ),
+            change,
         )
         tx.idle = False
         tx.topics.add(f"queue:{queue}")
@@ -362,16 +529,20 @@ async def expire(tx: Transaction, limit: int) -> int:
     return gone
 
 
-async def shorten(tx: Transaction, most: int, limit: int) -> int:
-    """Drop the oldest notices of queues that are too long."""
-    gone = [row["queue"] for row in await tx.rows(_SHORTEN, most, limit)]
+async def shorten(tx: Transaction, most: int, limit: int, most_bytes: int) -> int:
+    """Drop the oldest notices of queues that are too long, or have too many bytes."""
+    gone = await tx.rows(_SHORTEN, most, limit, most_bytes)
     tx.idle = not gone
-    await alerts.alert(tx, [mail.overfull(queue, most) for queue in sorted(set(gone))])
-    return len(gone)
+    raised = [mail.overfull(row["queue"], most, most_bytes, count=row["by_count"]) for row in gone]
+    await alerts.alert(tx, raised)
+    return sum(row["dropped"] for row in gone)
 
 
 class MessageVerbs(ABC):
     """The verbs of the ``Messages`` slice, for the store's object."""
+
+    _depths: Depths
+    _clock: Clock
 
     @abstractmethod
     async def _write(self, work: Work[T]) -> T: ...
@@ -385,12 +556,24 @@ class MessageVerbs(ABC):
     async def accept(self, caller: Caller, receipt: Receipt) -> bool:
         """Acknowledge a message in a transaction."""
         await self._verified(caller)
+        await _may(caller, _MAY_ACCEPT)
         return await accept(caller, receipt)
 
-    async def send_messages(self, messages: Sequence[Outgoing], most: int) -> list[Sent]:
+    async def put(self, caller: Caller, message: Outgoing, most: int, most_bytes: int = NO_LIMIT) -> Sent:
+        """Send a message in a transaction."""
+        await self._verified(caller)
+        await _may(caller, _MAY_PUT)
+        return await put(caller, message, Room(most, most_bytes, self._depths), self._clock.monotonic())
+
+    async def send_messages(
+        self, messages: Sequence[Outgoing], most: int, most_bytes: int = NO_LIMIT
+    ) -> list[Sent]:
         """Put messages into their queues."""
         mail.checked(messages)
-        return await self._write(partial(send, messages=messages, most=most)) if messages else []
+        if not messages:
+            return []
+        room, now = Room(most, most_bytes, self._depths), self._clock.monotonic()
+        return await self._write(partial(send, messages=messages, room=room, now=now))
 
     async def receive_messages(
         self, queue: str, taker: str, limit: int, lease: float, threshold: int
@@ -423,9 +606,11 @@ class MessageVerbs(ABC):
         """Return the queues in which messages wait or are dead."""
         return await self._read(queues)
 
-    async def replay_messages(self, queue: str, act: Act, ids: Sequence[str] | None = None) -> list[str]:
+    async def replay_messages(
+        self, queue: str, act: Act, ids: Sequence[str] | None = None, *, body: bytes | None = None
+    ) -> list[str]:
         """Let dead letters be received again."""
-        return await self._write(partial(revive, queue=queue, act=act, ids=ids, drop=False))
+        return await self._write(partial(revive, queue=queue, act=act, ids=ids, drop=False, body=body))
 
     async def drop_messages(
         self, queue: str, act: Act, ids: Sequence[str] | None = None, *, waiting: bool = False
@@ -439,6 +624,6 @@ class MessageVerbs(ABC):
         """Remove what has expired."""
         return await self._write(partial(expire, limit=limit))
 
-    async def shorten_queues(self, most: int, limit: int) -> int:
-        """Drop the oldest notices of queues that are too long."""
-        return await self._write(partial(shorten, most=most, limit=limit))
+    async def shorten_queues(self, most: int, limit: int, most_bytes: int = NO_LIMIT) -> int:
+        """Drop the oldest notices of queues that are too long, or have too many bytes."""
+        return await self._write(partial(shorten, most=most, limit=limit, most_bytes=most_bytes))

@@ -77,8 +77,8 @@ from makegood.generation g
 on conflict do nothing
 """
 _AUDIT = """
-insert into makegood.audit (act, task, kind, who, why, verdict, reason, state, at)
-values ($1, 0, 'restored', $2, $3, 'applied', $4, 'restored', extract(epoch from clock_timestamp())::float8)
+insert into makegood.audit (act, task, kind, who, why, verdict, reason, state, at, db_user)
+values ($1, 0, 'restored', $2, $3, 'applied', $4, 'restored', extract(epoch from clock_timestamp())::float8, session_user)
 """
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from makegood.codec import UNREADABLE
 from makegood.errors import TaskNotFoundError
 from makegood.ids import show
 from makegood.messages import Act, Answer, Message
@@ -14,21 +15,30 @@ from makegood.store.postgres.writing import ENDED, columns
 from makegood.store.records import Inbox
 
 INBOX = """
-select i.seq, i.task, i.body, t.locked_by from makegood.inbox i cross join lateral (
-    select t.locked_by from makegood.task t
-    where t.id = i.task and (t.locked_by is not distinct from $1 or (t.locked_by is null and t.state <> 'pending')) offset 0
-) t
-where i.seq > $2 order by i.seq limit $3
+select seq, task, body, locked_by, db_user from (
+    select seq, task, body, locked_by, db_user,
+        sum(octet_length(body)) over (order by seq rows unbounded preceding) - octet_length(body) as before
+    from (
+        select i.seq, i.task, i.body, t.locked_by, i.db_user from makegood.inbox i cross join lateral (
+            select t.locked_by from makegood.task t
+            where t.id = i.task and (t.locked_by is not distinct from $1 or (t.locked_by is null and t.state <> 'pending')) offset 0
+        ) t
+        where i.seq > $2 order by i.seq limit $3
+    ) i
+) i
+where before < $4 order by seq
 """
 LEAVE = """
 insert into makegood.inbox (task, kind, at, body)
 select x.task, x.kind, extract(epoch from clock_timestamp())::float8, x.body
 from unnest($1::bigint[], $2::text[], $3::bytea[]) as x (task, kind, body)
 """
+_ACT = """
+insert into makegood.inbox (task, kind, at, body, db_user)
+values ($1, $2, extract(epoch from clock_timestamp())::float8, $3, session_user)
+"""
 _THERE = "select 1 from makegood.task where id = $1"
-_ANSWERS = (
-    "select act, kind, who, why, verdict, reason, state from makegood.audit where act = any ($1::text[])"
-)
+_ANSWERS = "select act, kind, who, why, verdict, reason, state, change from makegood.audit where act = any ($1::text[])"
 
 _ANSWER = """
 with lane as (select 1 from makegood.writer where id = $1 and number = $2 for update),
@@ -78,7 +88,7 @@ where (r.task, r.idx, r.attempt) between (x.task, x.idx, x.attempt) and (x.task,
     and r.kind <> 'timer' and r.taken_by = $1 and not r.answered
 """
 _GIVE_BACK = """
-update makegood.request r set taken_by = null, complete_by = null
+update makegood.request r set taken_by = null, complete_by = null, excused = false
 from unnest($2::bigint[], $3::int[], $4::int[]) as x (task, idx, attempt)
 where (r.task, r.idx, r.attempt) between (x.task, x.idx, x.attempt) and (x.task, x.idx, x.attempt) and r.kind <> 'timer' and r.taken_by = $1 and not r.answered
     and r.body is not null
@@ -86,25 +96,36 @@ returning r.agent
 """
 
 
-async def inbox(connection: Connection, node: int, limit: int, floors: Floors) -> Inbox:
-    """Return messages for the tasks of ``node``, and unlocked tasks at rest that have some."""
+async def inbox(
+    connection: Connection, node: int, limit: int, room: int, floors: Floors
+) -> tuple[Inbox, list[tuple[int, str]]]:
+    """Return messages for the tasks of ``node``, and unlocked tasks at rest that have some; and (task, reason) where one cannot be
+    read.
+    """
     key = ("inbox", node)
     found = Inbox({}, [])
+    unreadable: dict[int, str] = {}
 
     async def look(bottom: bool) -> list[Row]:  # noqa: FBT001 - as ``looked`` calls it
-        return await connection.fetch(INBOX, node, -1 if bottom else int(floors.floor(key)), limit)
+        return await connection.fetch(INBOX, node, -1 if bottom else int(floors.floor(key)), limit, room)
 
     got = await floors.looked(key, look)
     rest: dict[int, None] = {}
-    for seq, task, body, locked_by in got:
+    for seq, task, body, locked_by, db_user in got:
         if locked_by is None:
             rest[task] = None
-        else:
-            found.messages.setdefault(task, []).append(rows.read_message(body, seq))
+            continue
+        try:
+            found.messages.setdefault(task, []).append(rows.read_message(body, seq, db_user))
+        except UNREADABLE as fault:
+            unreadable[task] = f"a message to it cannot be read: {type(fault).__name__}: {fault}"
+    for task in unreadable:
+        found.messages.pop(task, None)
     if got:
         floors.passed(key, got[-1]["seq"])
     found.at_rest.extend(rest)
-    return found
+    found.more = len(got) == limit or sum(len(row["body"]) for row in got) >= room
+    return found, list(unreadable.items())
 
 
 async def post(tx: Transaction, task: int, message: Message) -> None:
@@ -113,7 +134,8 @@ async def post(tx: Transaction, task: int, message: Message) -> None:
         raise TaskNotFoundError(
             f"there is no task {show(task)} in this store: see `makegood task list`", task_id=show(task)
         )
-    await leave(tx, [(task, message)])
+    await tx.run(_ACT, task, message.kind, rows.message(message))
+    tx.topics.add("inbox")
 
 
 async def leave(tx: Transaction, messages: Sequence[tuple[int, Message]]) -> None:
@@ -126,8 +148,8 @@ async def leave(tx: Transaction, messages: Sequence[tuple[int, Message]]) -> Non
 async def answers(connection: Connection, acts: Sequence[str]) -> dict[str, Answer]:
     """Return what became of acts."""
     return {
-        act: Answer(Act(act, who, why), kind, verdict, reason, state)
-        for act, kind, who, why, verdict, reason, state in await connection.fetch(_ANSWERS, list(acts))
+        act: Answer(Act(act, who, why), kind, *rest)
+        for act, kind, who, why, *rest in await connection.fetch(_ANSWERS, list(acts))
     }
 
 

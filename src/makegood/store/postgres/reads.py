@@ -91,9 +91,9 @@ async def detail(
         ]
         acts = rows.asked(await connection.fetch(_ASKED, task), unreadable) if asked else ()
     *columns, static = found
-    inputs, _, reply = rows.seen(rows.read_static, static, rows.INPUTS, unreadable) or ((), None, None)
+    inputs, returns, reply = rows.seen(rows.read_static, static, rows.INPUTS, unreadable) or ((), None, None)
     to = None if reply is None else reply.to
-    return TaskDetail(TaskView(*columns), steps, inputs, to, tuple(unreadable), acts)
+    return TaskDetail(TaskView(*columns), steps, inputs, to, tuple(unreadable), acts, returns)
 
 
 def _step(

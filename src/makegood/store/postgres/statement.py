@@ -77,9 +77,16 @@ insert into makegood.request (task, idx, attempt, kind, agent, action, priority,
 select x.task, @idx, @attempt, @kind[x.what], @agent[x.what], @action[x.what], @priority[x.what], @isolate[x.what], false, at.now,
 """
 
-NAMED = "g.store_id || '-' || g.generation || '-' || x.name"
-BODY = f"""convert_to('{{"specversion":"1.0","id":"' || {NAMED} || '","generation":' || g.generation || ',"time":"'
-    || to_char(to_timestamp(at.now) at time zone 'utc', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') || '",' || x.event, 'UTF8')"""
+EQ, PLUS, CAT = "operator(pg_catalog.=)", "operator(pg_catalog.+)", "operator(pg_catalog.||)"
+EXACT_NOW = "(extract(epoch from pg_catalog.clock_timestamp())::pg_catalog.float8)"
+"""For statements that run on somebody else's connection as well, on which any schema may come first: there each operator, function and
+type names the server's own schema. (``in``, ``between``, ``distinct from`` and ``case x when`` look their operator up by its name.)
+"""
+
+NAMED = f"(g.store_id {CAT} '-' {CAT} g.generation::pg_catalog.text {CAT} '-' {CAT} x.name)"
+BODY = f"""pg_catalog.convert_to('{{"specversion":"1.0","id":"' {CAT} {NAMED} {CAT} '","generation":' {CAT} g.generation::pg_catalog.text
+    {CAT} ',"time":"' {CAT} pg_catalog.to_char(pg_catalog.to_timestamp(at.now) at time zone 'utc', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')
+    {CAT} '",' {CAT} x.event, 'UTF8')"""
 """A notice as it leaves (``notices.head`` and ``notices.event``), from ``at``, a row ``x`` of NOTICE and ``makegood.generation g``."""
 
 NOTICE: Columns = (_TASK, ("sequence", "int"), ("name", "text"), ("event", "text"))
@@ -87,7 +94,7 @@ LISTENER: Columns = (_TASK, ("host", "text"), ("url", "text"), ("first", "int"),
 
 INTO_NOTICE = f"insert into makegood.notice (task, sequence, body) select x.task, x.sequence, {BODY}"
 INTO_LISTENER = """insert into makegood.listener (task, host, url, sent, last, due_at)
-select x.task, x.host, x.url, x.first - 1, x.last, at.now"""
+select x.task, x.host, x.url, x.first operator(pg_catalog.-) 1, x.last, at.now"""
 INTO_MESSAGE = """
 insert into makegood.message (queue, id, body, kind, correlation_id, reply_to, task, sequence, headers, sent_at, visible_at,
     expires_at, remember)
@@ -97,7 +104,7 @@ insert into makegood.message (queue, id, body, kind, correlation_id, reply_to, t
 QUEUED: Columns = (*NOTICE, ("queue", "text"), ("kind", "text"), ("correlation_id", "text"))
 AS_QUEUED = f"""{INTO_MESSAGE}
 select x.queue, {NAMED}, {BODY}, x.kind, x.correlation_id, null, x.task, x.sequence, null, at.now, at.now,
-    at.now + {KEPT}, null"""
+    at.now {PLUS} {KEPT}::pg_catalog.float8, null"""
 IN_ORDER = "order by x.task, x.sequence on conflict do nothing"
 HEARD = "on conflict (task) do update set last = excluded.last"
 
@@ -242,11 +249,11 @@ from at cross join @rows where at.ok and a.task between x.task and x.task and co
     "audit": Part(
         (
             ("act", "text"), _TASK, ("kind", "text"), ("who", "text"), ("why", "text"), ("verdict", "text"), ("reason", "text"),
-            ("state", "text"), ("change", "bytea"),
+            ("state", "text"), ("change", "bytea"), ("db_user", "text"),
         ),
         """
-insert into makegood.audit (act, task, kind, who, why, verdict, reason, state, change, at)
-select x.act, x.task, x.kind, x.who, x.why, x.verdict, x.reason, x.state, x.change, at.now from at cross join @rows where at.ok
+insert into makegood.audit (act, task, kind, who, why, verdict, reason, state, change, at, db_user)
+select x.act, x.task, x.kind, x.who, x.why, x.verdict, x.reason, x.state, x.change, at.now, x.db_user from at cross join @rows where at.ok
 on conflict do nothing
 """,
     ),

@@ -16,8 +16,10 @@ import asyncpg
 from makegood.clock import Clock, SystemClock
 from makegood.errors import StoreUnavailableError
 from makegood.messages import Act, Answer, Message
+from makegood.sizes import KIB
 from makegood.store import migrations, records, rows
 from makegood.store.ageing import Ageing
+from makegood.store.mail import Depths
 from makegood.store.postgres import (
     joining,
     leases,
@@ -35,9 +37,9 @@ from makegood.store.postgres.commit import Commit, put_to_error
 from makegood.store.postgres.examining import ExaminingVerbs
 from makegood.store.postgres.faults import cause, translated
 from makegood.store.postgres.floors import Floors
-from makegood.store.postgres.lanes import Lanes
+from makegood.store.postgres.lanes import Lanes, Pauses
 from makegood.store.postgres.line import Line
-from makegood.store.postgres.link import Address, Connection, Dialer, Driver
+from makegood.store.postgres.link import Address, AwaitingError, Connection, Dialer, Driver
 from makegood.store.postgres.messages import MessageVerbs
 from makegood.store.postgres.notices import NoticeVerbs
 from makegood.store.postgres.submit import recovered as submit_recovered
@@ -56,7 +58,10 @@ _ABREAST = 64
 _PATIENCE = 30.0
 _CONTROL_PATIENCE = 5.0
 _KEEP = 5.0
-_MOST_TOGETHER = 1000
+_AWAITED = 15.0
+"""Seconds that a role with few rights waits at its start for another process to begin a new generation."""
+_MOST_TOGETHER, _HEAVY = 1000, 16 * KIB
+"""Calls that are written together; one of so many bytes weighs as much as another one."""
 
 
 class PostgresStore(AlertVerbs, MessageVerbs, NoticeVerbs, ExaminingVerbs):
@@ -65,6 +70,7 @@ class PostgresStore(AlertVerbs, MessageVerbs, NoticeVerbs, ExaminingVerbs):
     ``url``: as libpq's, several hosts included. ``clock``: for pauses only; what is judged is judged by the server's clock.
     ``patience``: seconds that a statement may take before its connection is dropped and the truth is asked on another.
     ``ageing``: seconds of waiting that count as one priority more, None: never.
+    ``session``: what the server shows of its connections, where the URL names no application_name.
     ``driver``: makes connections, for tests that count or fail. An object belongs to the event loop on which it was opened.
     """
 
@@ -77,9 +83,10 @@ class PostgresStore(AlertVerbs, MessageVerbs, NoticeVerbs, ExaminingVerbs):
         patience: float = _PATIENCE,
         ageing: float | None = 60.0,
         driver: Driver = asyncpg.connect,
+        session: str | None = None,
     ) -> None:
         self.abreast: int | None = _ABREAST
-        self._address = Address(url)
+        self._address = Address(url, session)
         self._clock = clock or SystemClock()
         self._rng = rng or random.Random()
         self._patience = patience
@@ -93,6 +100,7 @@ class PostgresStore(AlertVerbs, MessageVerbs, NoticeVerbs, ExaminingVerbs):
         # Slack: how many numbers, microseconds or seconds later than its turn a transaction may commit and still be seen at once.
         self._claims = Floors(self._clock, 250_000)
         self._messages = Floors(self._clock, 2000)
+        self._depths = Depths()
         self._takes = Floors(self._clock, 0.25)
         self._judged = Floors(self._clock, 5.0)
         self._submits: Together[records.Draft, records.Submitted] | None = None
@@ -121,16 +129,33 @@ class PostgresStore(AlertVerbs, MessageVerbs, NoticeVerbs, ExaminingVerbs):
         reader = line(patience=self._patience)
         control = line(patience=min(self._patience, _CONTROL_PATIENCE), heard=self._heard)
         try:
-            await control.ask(lambda connection: connection.fetchval("select 1"))
+            await self._reached(control)
         except BaseException:
             await control.close()
             await lanes.end(0.0)
             raise
         self._lanes, self._reader, self._control = lanes, reader, control
-        self._submits = Together(lanes.tasks, partial(_submit, lanes), _MOST_TOGETHER)
+        self._submits = Together(lanes.tasks, partial(_submit, lanes), _MOST_TOGETHER, _weight)
         self._answers = {}
         self._callers.open()
         self._keeper = asyncio.get_running_loop().create_task(control.keep(_KEEP))
+
+    async def _reached(self, control: Line) -> None:
+        """Connect; wait, up to a limit, where a process with more rights has to begin a new generation first."""
+        pauses = Pauses(self._rng)
+        loop = asyncio.get_running_loop()
+        end = loop.time() + _AWAITED
+        while True:
+            try:
+                await control.ask(lambda connection: connection.fetchval("select 1"))
+            except AwaitingError as waits:
+                if loop.time() >= end:
+                    raise
+                if end - loop.time() > _AWAITED - 1.0:
+                    log.warning("%s", waits)
+                await asyncio.sleep(pauses.draw())
+            else:
+                return
 
     async def _prepared(self, connection: Connection, *, migrate: bool) -> None:
         if migrate:
@@ -238,7 +263,7 @@ class PostgresStore(AlertVerbs, MessageVerbs, NoticeVerbs, ExaminingVerbs):
         """Do ``work`` in a transaction of its own connection."""
         return await self._callers.transact(work)
 
-    def joined(self, tasks: Sequence[int]) -> None:
+    def joined(self, *written: int | tuple[str, str]) -> None:
         """Do nothing: the caller's commit notifies whoever listens."""
 
     async def commit(self, batch: records.Batch) -> records.Committed:
@@ -259,9 +284,13 @@ class PostgresStore(AlertVerbs, MessageVerbs, NoticeVerbs, ExaminingVerbs):
         await self._put_to_error(node, found.unreadable)
         return found.tasks
 
-    async def _put_to_error(self, node: int | None, unreadable: Sequence[tuple[int, str]]) -> None:
+    async def put_to_error(self, node: int, task: int, reason: str) -> None:
+        """Put a task that ``node`` holds to error, whatever is in its rows."""
+        await self._put_to_error(node, [(task, reason)])
+
+    async def _put_to_error(self, node: int, unreadable: Sequence[tuple[int, str]]) -> None:
         for task, reason in unreadable:
-            await self._write(partial(put_to_error, node=node, task=task, reason=reason))
+            await self._write(partial(put_to_error, node=node, task=task, reason=reason, held=True))
 
     async def find(self, wanted: records.Filter) -> list[records.TaskView]:
         """Return tasks that match, newest first."""
@@ -281,9 +310,13 @@ class PostgresStore(AlertVerbs, MessageVerbs, NoticeVerbs, ExaminingVerbs):
 
     # Queues
 
-    async def inbox(self, node: int, limit: int) -> records.Inbox:
+    async def inbox(self, node: int, limit: int, room: int = records.NO_LIMIT) -> records.Inbox:
         """Return messages for the tasks of ``node``, and unlocked tasks at rest that have some."""
-        return await self._read(partial(queues.inbox, node=node, limit=limit, floors=self._messages))
+        found, unreadable = await self._read(
+            partial(queues.inbox, node=node, limit=limit, room=room, floors=self._messages)
+        )
+        await self._put_to_error(node, unreadable)
+        return found
 
     async def post(self, task: int, message: Message) -> None:
         """Leave an operator's act in a task's inbox."""
@@ -308,7 +341,7 @@ class PostgresStore(AlertVerbs, MessageVerbs, NoticeVerbs, ExaminingVerbs):
         together = self._answers.get(node)
         if together is None:
             together = self._answers[node] = Together(
-                lanes.tasks, partial(_answer, lanes, node), _MOST_TOGETHER
+                lanes.tasks, partial(_answer, lanes, node), _MOST_TOGETHER, _weight_of_replies
             )
         return await together.ask(replies)
 
@@ -347,10 +380,12 @@ class PostgresStore(AlertVerbs, MessageVerbs, NoticeVerbs, ExaminingVerbs):
         """Tell tasks that their complete-by has passed; alert late undos."""
         return await self._write(partial(supervision.expire_tasks, limit=limit, floors=self._judged), term)
 
-    async def starved(self, term: records.Grant, after: float, limit: int) -> list[int]:
+    async def starved(
+        self, term: records.Grant, after: float, limit: int, outage: float = 300.0
+    ) -> list[int]:
         """Raise one alert per request that nobody takes."""
         return await self._write(
-            partial(supervision.starved, after=after, limit=limit, floors=self._judged), term
+            partial(supervision.starved, after=after, limit=limit, outage=outage, floors=self._judged), term
         )
 
     async def horizon(self, grace: float, most: float) -> float:
@@ -432,8 +467,11 @@ class PostgresStore(AlertVerbs, MessageVerbs, NoticeVerbs, ExaminingVerbs):
         return await self._alone(partial(upkeep.schema, where=self._address.where))
 
     async def migrate(self) -> list[str]:
-        """Apply missing migrations under a lock."""
-        return await self._alone(partial(upkeep.migrate, where=self._address.where))
+        """Apply missing migrations under a lock, and record the history that the server shows, which roles with fewer rights may not."""
+        applied = await self._alone(partial(upkeep.migrate, where=self._address.where))
+        link = await Dialer(self._address, self._dialer.driver, checked=True, warned=True).dial()
+        await link.close(1.0)
+        return applied
 
     async def check(self) -> list[str]:
         """Verify settings, schema and the way to the server."""
@@ -478,3 +516,11 @@ async def _answer(lanes: Lanes, node: int, replies: Sequence[tuple[int, Message]
         for n, in_time in zip(missed, second, strict=True):
             verdicts[n] = in_time
     return verdicts
+
+
+def _weight(drafts: Sequence[records.Draft]) -> int:
+    return len(drafts) + sum([draft.octets for draft in drafts]) // _HEAVY
+
+
+def _weight_of_replies(replies: Sequence[tuple[int, Message]]) -> int:
+    return len(replies) + sum([len(message.value or b"") for _, message in replies]) // _HEAVY

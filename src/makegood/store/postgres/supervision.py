@@ -37,7 +37,7 @@ select r.task, r.idx, r.attempt, r.complete_by, c.now - $1::float8 as until from
 ) r on true
 """  # noqa: S608 - our own text
 _LOCK = "select id, state from makegood.task where id = any ($1::bigint[]) order by id for no key update"
-# An excused silence counts as no failure, unless the process died.
+# An excused silence counts as no failure, unless the process died (and was not stopped in good order).
 JUDGE = """
 with gone as (
     delete from makegood.request r using unnest($1::bigint[], $2::int[], $3::int[]) as x (task, idx, attempt)
@@ -47,15 +47,17 @@ with gone as (
     returning r.task, r.idx, r.attempt, r.kind, r.excused, r.taken_by
 ),
 seen as (
-    select gone.*, coalesce((
-        select n.dead or n.alive_until <= extract(epoch from clock_timestamp())::float8 from makegood.node n where n.id = gone.taken_by
-    ), true) as died from gone
+    select gone.*, coalesce(n.died, true) as died, not gone.excused or coalesce(n.died and n.stopped_at is null, true) as counts
+    from gone left join lateral (
+        select n.dead or n.alive_until <= extract(epoch from clock_timestamp())::float8 as died, n.stopped_at
+        from makegood.node n where n.id = gone.taken_by
+    ) n on true
 ),
 failed as (
     update makegood.task t set failure_count = t.failure_count + g.n
-    from (select task, count(*) as n from seen where died or not excused group by task) g where t.id between g.task and g.task
+    from (select task, count(*) as n from seen where counts group by task) g where t.id between g.task and g.task
 )
-update makegood.step s set failure_count = s.failure_count + (seen.died or not seen.excused)::int, attempt = seen.attempt,
+update makegood.step s set failure_count = s.failure_count + seen.counts::int, attempt = seen.attempt,
     state = case when s.attempt < seen.attempt then 'running' else s.state end
 from seen where (s.task, s.idx) between (seen.task, seen.idx) and (seen.task, seen.idx)
 returning s.task, s.idx, seen.attempt, seen.kind, s.failure_count as failures, seen.died, seen.taken_by
@@ -265,7 +267,7 @@ async def expire_tasks(tx: Transaction, limit: int, floors: Floors) -> list[int]
     return past
 
 
-async def starved(tx: Transaction, after: float, limit: int, floors: Floors) -> list[int]:
+async def starved(tx: Transaction, after: float, limit: int, outage: float, floors: Floors) -> list[int]:
     """Find requests that no agent has taken for ``after`` seconds; raise an alert per action that nobody takes; watch others."""
     if not floors.affordable(WAIT):
         tx.idle = True
@@ -275,7 +277,7 @@ async def starved(tx: Transaction, after: float, limit: int, floors: Floors) -> 
         await tx.run(_STARVED_TOLD, *columns([tuple(row)[:3] for row in found], 3))
         starving = [(row["task"], row["name"], row["agent"], row["action"]) for row in found]
         await raise_(tx, rows.starved_alerts(starving, after, await living(tx)))
-    tx.idle = not await watch(tx, after, limit) and not found
+    tx.idle = not await watch(tx, after, limit, outage) and not found
     floors.swept(WAIT)
     return [row["task"] for row in found]
 

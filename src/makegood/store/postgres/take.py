@@ -9,9 +9,9 @@ for in an index of its own, which is nearly always empty.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-import msgspec
 from msgspec.structs import replace
 
+from makegood.codec import UNREADABLE
 from makegood.rates import Pace, pace
 from makegood.store import rows
 from makegood.store.ageing import Ageing, rank
@@ -69,7 +69,8 @@ _BEST = """found as (
         limit o.slots
     ) r
 """
-# Per offer the oldest of each priority, and of these the best by rank; what was locked in vain is free with the commit.
+# Per offer the oldest of each priority, and of these the best by rank, by age alone for a canary; what was locked in vain is free
+# with the commit.
 _AGED = """found as (
     select r.task, r.idx, r.attempt
     from me cross join unnest($5::text[], $6::text[], $7::int[]) with ordinality as o (agent, actions, slots, n) cross join lateral (
@@ -80,11 +81,17 @@ _AGED = """found as (
                 and r.action = any (string_to_array(o.actions, ',')) and not (r.isolate and me.schedules)
             order by r.sent_at limit o.slots for no key update skip locked
         ) r
-        order by r.sent_at - p.priority * $11::float8 limit o.slots
+        order by r.sent_at - p.priority * ($11::float8[])[o.n] limit o.slots
     ) r
 """
 TAKE = _TAKE.replace("@found", _BEST)
 TAKE_AGED = _TAKE.replace("@found", _AGED)
+TAKE_TRIAL = TAKE_AGED.replace(
+    "set taken_by = $4,", "set excused = r.agent = any ($12::text[]), taken_by = $4,"
+)
+
+_NO_AGEING = 1e10
+"""Seconds that count as one priority where waiting counts as none."""
 
 RATES = """
 select r.agent, r.next from makegood.rate r where r.agent = any ($1::text[]) order by r.agent for no key update
@@ -138,7 +145,7 @@ class Taking:
 
     async def _best(self, tx: Transaction, wanted: Sequence[Offer]) -> list[Row]:
         agents = [offer.agent for offer in wanted]
-        aged = any(self.ageing.due(agent, self.now) for agent in agents)
+        aged = any(offer.trial or self.ageing.due(offer.agent, self.now) for offer in wanted)
 
         async def look(bottom: bool) -> list[Row]:  # noqa: FBT001 - as ``looked`` calls it
             return await self._take(tx, wanted, aged=aged, bottom=bottom)
@@ -159,20 +166,22 @@ class Taking:
             for priority in PRIORITIES
         ]
         tx.sent = True
+        trials = [offer.agent for offer in wanted if offer.trial]
+        usual = _NO_AGEING if self.ageing.step is None else self.ageing.step
+        steps = {offer.agent: 0.0 if offer.trial else usual for offer in wanted}
         got = await tx.rows(
-            TAKE_AGED if aged else TAKE, tx.lane, tx.before, tx.number, self.node,
+            TAKE_TRIAL if trials else TAKE_AGED if aged else TAKE, tx.lane, tx.before, tx.number, self.node,
             [offer.agent for offer in wanted], [",".join(offer.actions) for offer in wanted], [offer.slots for offer in wanted],
-            begin, self.alone, PRIORITIES, *((self.ageing.step,) if aged else ()),
+            begin, self.alone, PRIORITIES, *((list(steps.values()),) if aged else ()), *((trials,) if trials else ()),
         )  # fmt: skip
         if not got[0]["lane"]:
             raise LaneGoneError
         found = [row for row in got if row["task"] is not None]
         tx.marked = bool(found)
-        step = self.ageing.step if aged else None
-        if step is None:
-            found.sort(key=lambda row: (-row["priority"], row["sent_at"]))
+        if aged:
+            found.sort(key=lambda row: rank(row["priority"], row["sent_at"], steps[row["agent"]]))
         else:
-            found.sort(key=lambda row: rank(row["priority"], row["sent_at"], step))
+            found.sort(key=lambda row: (-row["priority"], row["sent_at"]))
         return found
 
     async def _paced(self, tx: Transaction, wanted: Sequence[Offer]) -> Got:
@@ -228,6 +237,6 @@ def read(got: Got) -> tuple[Taken, list[tuple[int, str]]]:
         try:
             request = rows.read_request(row["body"], row["within"] + delay, row["waited"])
             requests.append(replace(request, delay=delay) if delay else request)
-        except msgspec.MsgspecError as fault:
+        except UNREADABLE as fault:
             unreadable.append((row["task"], f"a request of it cannot be read: {fault}"))
     return requests, unreadable

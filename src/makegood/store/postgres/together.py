@@ -13,16 +13,23 @@ O = TypeVar("O")  # noqa: E741 - answers out
 
 
 class Together(Generic[I, O]):
-    """Gives the items of concurrent calls to ``flush`` at once, at most about ``most``, one flush at a time.
+    """Gives the items of concurrent calls to ``flush`` at once, at most about ``most`` by weight, one flush at a time.
 
     ``flush`` returns one answer per item, in order. When it refuses a value the calls are made one by one, so that only
     the guilty one fails.
     """
 
-    def __init__(self, tasks: Tasks, flush: Callable[[Sequence[I]], Awaitable[list[O]]], most: int) -> None:
+    def __init__(
+        self,
+        tasks: Tasks,
+        flush: Callable[[Sequence[I]], Awaitable[list[O]]],
+        most: int,
+        weigh: Callable[[Sequence[I]], int] = len,
+    ) -> None:
         self._tasks = tasks
         self._flush = flush
         self._most = most
+        self._weigh = weigh
         self._calls: deque[tuple[Sequence[I], asyncio.Future[list[O]]]] = deque()
         self._busy = False
 
@@ -41,10 +48,10 @@ class Together(Generic[I, O]):
         try:
             while self._calls:
                 calls = [self._calls.popleft()]
-                count = len(calls[0][0])
-                while self._calls and count + len(self._calls[0][0]) <= self._most:
+                weight = self._weigh(calls[0][0])
+                while self._calls and (more := self._weigh(self._calls[0][0])) + weight <= self._most:
                     calls.append(self._calls.popleft())
-                    count += len(calls[-1][0])
+                    weight += more
                 await self._answer(calls)
         finally:
             self._busy = False

@@ -1,6 +1,7 @@
 """Transactions that do somebody else's work, each on a connection of its own.
 
-The engine's connections are set for the engine's statements (see ``link``); these are as the server's defaults have it. A
+The engine's connections are set for the engine's statements (see ``link``); these are as the server's defaults have it, the search
+path included, since the work names its own tables. What the store itself asks on them holds on any path (see ``joining``). A
 commit is never cancelled, since the driver would cancel it at the server too.
 """
 
@@ -26,6 +27,7 @@ _SETTINGS = (
     "enable_hashjoin",
     "enable_mergejoin",
     "jit",
+    "search_path",
 )
 _AS_USUAL = ";".join((*(f"reset {name}" for name in _SETTINGS), "set lock_timeout = '10s'"))
 _IDLE = ";set idle_in_transaction_session_timeout = '60s'"

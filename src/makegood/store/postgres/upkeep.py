@@ -12,6 +12,7 @@ from makegood.store import migrations
 from makegood.store.postgres.link import Connection, Dialer
 from makegood.store.postgres.transaction import Transaction
 from makegood.store.records import Figures, NodeInfo, NodeView, SchemaStatus
+from makegood.store.rows import node_info
 
 _STOPPED_SHOWN = 3600.0
 _MIGRATION_LOCK = 0x6D616B65676F6F64
@@ -52,7 +53,7 @@ from makegood.request where taken_by is null and kind <> 'timer' group by agent
 """
 _STANDING = "select kind, count(*) from makegood.alert where ended_at is null group by kind"
 _TABLES = """
-select c.relname from pg_class c join pg_namespace n on n.oid = c.relnamespace
+select c.relname, quote_ident(c.relname) from pg_class c join pg_namespace n on n.oid = c.relnamespace
 where n.nspname = 'makegood' and c.relkind in ('r', 'p') order by c.relname
 """
 _VERSION = "select max(version) from makegood.schema_version"
@@ -70,8 +71,6 @@ select count(*) from makegood.task t
 where t.state in ('processing', 'undoing') and t.locked_by is null
     and not exists (select 1 from makegood.request r where r.task = t.id)
 """
-
-_info = msgspec.json.Decoder(NodeInfo).decode
 
 
 async def register(tx: Transaction, info: NodeInfo) -> tuple[int, int]:
@@ -97,7 +96,7 @@ async def nodes(connection: Connection) -> list[NodeView]:
     waits = await depths(connection)
     found: list[NodeView] = []
     for number, data, started, remaining, stopped, dead in await connection.fetch(_NODES, _STOPPED_SHOWN):
-        info = _info(data)
+        info = node_info(data)
         waiting = {a.agent: waits.get(a.agent, 0) for a in info.agents}
         found.append(NodeView(number, info, started, remaining, stopped, dead, waiting))
     return found
@@ -129,8 +128,8 @@ async def schema(connection: Connection, where: str) -> SchemaStatus:
     """Return where the schema of a database stands, and its rows per table."""
     stands = await version(connection, where)
     counts: dict[str, int] = {}
-    for (table,) in await connection.fetch(_TABLES):
-        counts[table] = await connection.fetchval(f'select count(*) from makegood."{table}"')  # noqa: S608 - our own tables
+    for table, quoted_table in await connection.fetch(_TABLES):
+        counts[table] = await connection.fetchval(f"select count(*) from makegood.{quoted_table}")  # noqa: S608 - quoted by the server
     missing = [migration.name for migration in migrations.plan("postgres", stands)]
     return SchemaStatus("postgres", stands, migrations.needed("postgres"), missing, counts)
 

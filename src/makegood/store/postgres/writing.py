@@ -195,9 +195,10 @@ class Writing:
                 act.who,
                 act.why,
                 answer.verdict,
-                answer.reason,
+                answer.outcome,
                 answer.state,
                 answer.change,
+                act.db_user or None,
             )
             self.topics.add("answers")
 

@@ -5,8 +5,6 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-import msgspec
-
 from makegood.messages import UNTIL_SEEN, Act, Alert
 from makegood.store import rows
 from makegood.store.records import AlertView, AuditView, NodeInfo, Telling
@@ -37,7 +35,8 @@ update makegood_alert set acked_at = ?, acked_by = ?, acked_why = ? where id = ?
 """
 _SEEN = "update makegood_alert set standing = null, ended_at = ?, ended_why = 'acknowledged' where id = ?"
 _AUDIT = """
-insert into makegood_audit (act, task, kind, who, why, verdict, reason, state, at) values (?, ?, ?, ?, ?, 'applied', ?, ?, ?)
+insert into makegood_audit (act, task, kind, who, why, verdict, reason, state, change, at)
+values (?, ?, ?, ?, ?, 'applied', ?, ?, ?, ?)
 on conflict do nothing
 """
 _UNLOGGED = f"""
@@ -52,7 +51,7 @@ _HOLD = "update makegood_alert set tell_at = ? where id = ?"
 _TOLD = "update makegood_alert set told = max(told, ?), tell_at = null, tries = 0 where id = ?"
 _LATER = "update makegood_alert set tell_at = ?, tries = tries + 1 where id = ?"
 _AUDITED = """
-select act, task, kind, who, why, verdict, reason, state, at, change from makegood_audit
+select act, task, kind, who, why, verdict, reason, state, at, change, db_user from makegood_audit
 where (? is null or task = ?) and (? is null or at < ?) order by at desc, act limit ?
 """
 UNCLAIMED = """
@@ -60,12 +59,12 @@ select 1 from makegood_task
 where state = 'pending' and locked_by is null and priority in (0, 1, 2, 3, 4, 5, 6, 7, 8, 9) and ready_seq < ?2 * 1000000
 """
 WATCHED = f"""
-select standing from (
-    select standing from makegood_alert
-    where ended_at is null and standing is not null and kind in ('starved', 'no_scheduler', 'no_leader', 'circuit_open')
+select * from (
+    select standing, at, text from makegood_alert
+    where ended_at is null and standing is not null and kind in ('starved', 'no_scheduler', 'no_leader', 'circuit_open', 'outage')
     order by id limit ?1
 )
-union all select '{rows.UNCLAIMED}'
+union all select '{rows.UNCLAIMED}', 0, ''
 where exists ({UNCLAIMED})
 and not exists (select 1 from makegood_node where dead = 0 and stopped_at is null and alive_until > ?2 and roles like '%scheduler%')
 and not exists (select 1 from makegood_node where alive_until > ?2 and roles like '%scheduler%')
@@ -74,6 +73,8 @@ _STARVES = """
 select 1 from makegood_request
 where agent = ? and action = ? and isolate in (0, 1) and taken_by is null and kind <> 'timer' and starved = 1 limit 1
 """
+
+WAITS = "select task from makegood_request where agent = ? and taken_by is null and kind <> 'timer' limit ?"
 
 _LIVE = "select info from makegood_node where dead = 0 and stopped_at is null and alive_until > ?"
 
@@ -125,9 +126,9 @@ def acknowledge(tx: Transaction, ids: Sequence[int], act: Act) -> dict[int, Aler
     return {row[0]: AlertView(*row) for row in tx.among(_AMONG, ids)} if ids else {}
 
 
-def acted(tx: Transaction, audited: Sequence[rows.AuditRow]) -> None:
-    """Write into the audit what an operator did in this transaction."""
-    tx.many(_AUDIT, [(*row, tx.now) for row in audited])
+def acted(tx: Transaction, audited: Sequence[rows.AuditRow], change: bytes | None = None) -> None:
+    """Write into the audit what an operator did in this transaction, and what it replaced."""
+    tx.many(_AUDIT, [(*row, change, tx.now) for row in audited])
 
 
 def unlogged(tx: Transaction, limit: int) -> list[Telling]:
@@ -157,21 +158,36 @@ def audit(tx: Transaction, limit: int, task: int | None, before: float | None) -
     return [AuditView(row[0], row[1] or None, *row[2:]) for row in found]
 
 
-def watch(tx: Transaction, after: float, limit: int) -> None:
-    """Raise the alert that tasks have waited and no Scheduler has lived for ``after`` seconds. End those of actions whose requests
+def watch(tx: Transaction, after: float, limit: int, outage: float) -> None:
+    """Raise the alert that tasks have waited and no Scheduler has lived for ``after`` seconds, and the one that names the tasks that wait
+    for an agent whose circuit is open for ``outage`` seconds. End those of actions whose requests
     are taken again, of circuits that are closed, that no Scheduler lives and, since somebody leads, that nobody does.
     """
-    names = [name for (name,) in tx.rows(WATCHED, (limit, tx.now - after))]
+    names = {name: (at, text) for name, at, text in tx.rows(WATCHED, (limit, tx.now - after))}
     unclaimed = rows.UNCLAIMED in names
     still = {n for n in names if n.startswith("starved") and tx.rows(_STARVES, rows.starving_of(n))}
     if any(name.startswith("circuit_open") for name in names):
-        still |= {rows.cause("circuit_open", 0, agent) for agent in shut(tx)}
+        for agent in shut(tx):
+            opened = rows.cause("circuit_open", 0, agent)
+            still.add(opened)
+            if opened in names and names[opened][0] < tx.now - outage:
+                still.add(_outage(tx, agent, outage, names))
     if unclaimed:
         told = rows.unclaimed(after)
-        still |= {rows.UNCLAIMED, *(row[4] for row in told)}
+        still |= {rows.UNCLAIMED, *(row[4] or "" for row in told)}
         tx.many(RAISE, [raised(row, tx.now) for row in told if row[4] not in names])
     gone = [name for name in names if name not in still]
-    tx.many(_STANDING, [(tx.now, rows.GONE[name.partition(" ")[0]], name) for name in gone])
+    tx.many(_STANDING, [(tx.now, rows.gone(name), name) for name in gone])
+
+
+def _outage(tx: Transaction, agent: str, outage: float, names: Mapping[str, tuple[float, str]]) -> str:
+    """Raise the alert that an agent's service is out, or bring it up to date, if tasks wait; returns the name of its cause."""
+    waiting = [task for (task,) in tx.rows(WAITS, (agent, rows.COUNTED + 1))]
+    told = rows.outage_alert(agent, waiting, outage)
+    over = rows.cause("outage", 0, agent)
+    if waiting and not (over in names and names[over][1] == told[3]):
+        tx.run(RAISE, raised(told, tx.now))
+    return over
 
 
 def shut(tx: Transaction) -> set[str]:
@@ -181,7 +197,7 @@ def shut(tx: Transaction) -> set[str]:
 
 def living(tx: Transaction) -> list[NodeInfo]:
     """Return what the processes that live say of themselves."""
-    return [msgspec.json.decode(info, type=NodeInfo) for (info,) in tx.rows(_LIVE, (tx.now,))]
+    return [rows.node_info(info) for (info,) in tx.rows(_LIVE, (tx.now,))]
 
 
 def _any_unlogged(tx: Transaction) -> bool:

@@ -32,6 +32,7 @@ KINDS = {
 _MOST_PATH = 100  # sun_path holds 108 bytes on Linux, 104 elsewhere
 _NAME_ROOM = 24
 _QUEUE_FILE = Path("/proc/sys/net/unix/max_dgram_qlen")
+_HANDLES = Path("/proc/self/fd")
 _QUEUE = 8
 _MOST_RING = 4096
 _TRIES = 100
@@ -56,7 +57,20 @@ def folder_of(path: Path) -> Path:
     if len(os.fsencode(beside)) + 1 + _NAME_ROOM <= _MOST_PATH:
         return beside
     digest = hashlib.sha256(os.fsencode(real)).hexdigest()[:16]
-    return Path(tempfile.gettempdir()) / f"makegood-{os.getuid()}-{digest}"
+    return Path(tempfile.gettempdir()) / f"makegood-{user_of(path)}-{digest}"
+
+
+def user_of(path: Path) -> int:
+    """Return whose the folder is: this user's. Root gives it to the file's owner, whom a folder of root's would bar for as long as it
+    is there, also after root's process was killed.
+    """
+    me = os.geteuid()
+    if me != 0:
+        return me
+    try:
+        return path.stat().st_uid
+    except OSError:
+        return me
 
 
 @dataclass(slots=True, eq=False)
@@ -103,10 +117,15 @@ class Bell:
             self._stem, self._letters = f"{os.getpid()}-{number}", ""
             try:
                 self._folder.mkdir(mode=0o700, exist_ok=True)
-                self._examine()
+                user = user_of(self.path)
+                if user != os.geteuid():
+                    _give(self._folder, user)
+                self._examine(user)
                 if any(found.name.partition(".")[0] == self._stem for found in self._folder.iterdir()):
                     continue
                 self._listening.bind(str(self._folder / f"{self._stem}."))
+                if user != os.geteuid():
+                    _let_ring(self._folder / f"{self._stem}.")
                 return
             except FileNotFoundError:  # somebody has just removed the folder, which was empty
                 continue
@@ -115,10 +134,10 @@ class Bell:
                     raise
         raise OSError(errno.EADDRINUSE, "no free name for a socket", str(self._folder))
 
-    def _examine(self) -> None:
+    def _examine(self, user: int) -> None:
         """Refuse a folder that others may write to: they could take our rings, or send any."""
         found = self._folder.lstat()
-        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid != user or found.st_mode & 0o077:
             raise PermissionError(
                 errno.EPERM, "not a folder of this user alone (mode 0700)", str(self._folder)
             )
@@ -202,3 +221,30 @@ class Bell:
             with contextlib.suppress(OSError):
                 self._folder.rmdir()
         self._listening = self._sending = None
+
+
+def _give(folder: Path, user: int) -> None:
+    """Give a folder of root's with nothing but sockets in it to a user. What lies there was not made by root alone, who may write in the
+    folder above: so nothing is changed by its name, which could be another file's by then.
+    """
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        names = os.listdir(handle)  # noqa: PTH208 - of the folder that was opened, whatever has its name now
+        inside = (os.stat(name, dir_fd=handle, follow_symlinks=False) for name in names)
+        if os.fstat(handle).st_uid == 0 and all(stat.S_ISSOCK(found.st_mode) for found in inside):
+            os.fchown(handle, user, -1)
+    finally:
+        os.close(handle)
+
+
+def _let_ring(address: Path) -> None:
+    """Let the folder's owner send to a socket of root's; nobody else may enter the folder."""
+    if not _HANDLES.is_dir():  # not Linux: the owner's rings do not reach root, who polls
+        return
+    handle = os.open(address, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        found = os.fstat(handle)
+        if stat.S_ISSOCK(found.st_mode) and found.st_uid == 0:
+            (_HANDLES / str(handle)).chmod(0o666)
+    finally:
+        os.close(handle)

@@ -1,11 +1,12 @@
 """Claiming: which tasks a Scheduler gets. Nothing is written here: the lock goes with the task's first Decision."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from makegood.store.ageing import PRIORITIES, Ageing, rank
 from makegood.store.records import Claim, Loaded
 from makegood.store.sqlite.load import COLUMNS, Raw, read
-from makegood.store.sqlite.transaction import Row, Transaction
+from makegood.store.sqlite.transaction import Row, Transaction, are_numbers
 
 MOST_LOST = 3
 """A task that lost its Scheduler so many times in a row is claimed alone: it may be what kills them."""
@@ -29,6 +30,7 @@ where id in ({{marks}}) and locked_by is null and state in ('error', 'undone', '
 """  # noqa: S608 - our own columns
 _PRIORITY, _LOST = 8, 15
 _WITHIN, _COMPLETE_BY = 10, 11
+_NUMBERS = (7, _PRIORITY, 9, _WITHIN, _COMPLETE_BY, 14, _LOST)
 
 
 @dataclass(slots=True)
@@ -39,17 +41,19 @@ class Claimed:
     complete_by: dict[int, float] = field(default_factory=dict)
     unreadable: list[tuple[int, str]] = field(default_factory=list)
     more: bool = False
+    left: bool = False
 
 
 def find(tx: Transaction, claim: Claim, ageing: Ageing) -> Claimed:
     """Return the tasks that ``claim`` gets, with their epoch already raised."""
-    rest = {row[0]: row for row in tx.among(_AT_REST, claim.at_rest)}
+    found = Claimed()
+    rest = {row[0]: row for row in _sound(tx.among(_AT_REST, claim.at_rest), found)}
     pending = _pending(tx, claim.limit + 1, ageing)
-    taken = pending[: claim.limit]
+    taken = _sound(pending[: claim.limit], found)
     doubtful = next((n for n, row in enumerate(taken) if row[_LOST] >= MOST_LOST), None)
     if doubtful is not None:
         taken = taken[: 0 if rest and not doubtful else max(1, doubtful)]
-    found = Claimed(more=len(pending) > len(taken))
+    found.more = len(pending) > len(taken)
     raws: list[Raw] = []
     for row in (*rest.values(), *taken):
         timed = row[_COMPLETE_BY] is not None
@@ -57,9 +61,27 @@ def find(tx: Transaction, claim: Claim, ageing: Ageing) -> Claimed:
             found.complete_by[row[0]] = tx.now + row[_WITHIN]
             timed = True
         raws.append(Raw(row, row[9] + 1, timed))
-    got = read(tx, raws)
-    found.tasks, found.unreadable = got.tasks, got.unreadable
+    got = read(tx, raws, claim.room)
+    found.tasks = got.tasks
+    found.unreadable += got.unreadable
+    for task in got.left:
+        found.complete_by.pop(task, None)
+    found.left = bool(got.left)
+    found.more = found.more or found.left
     return found
+
+
+def _sound(rows: Sequence[Row], found: Claimed) -> list[Row]:
+    """Return the rows whose numbers are numbers; the others cannot be claimed."""
+    sound = [row for row in rows if are_numbers(*[row[n] for n in _NUMBERS])]
+    if len(sound) < len(rows):
+        here = {row[0] for row in sound}
+        found.unreadable += [
+            (row[0], "its row cannot be read: what is no number stands in a column of numbers")
+            for row in rows
+            if row[0] not in here
+        ]
+    return sound
 
 
 def _pending(tx: Transaction, limit: int, ageing: Ageing) -> list[Row]:
@@ -70,8 +92,13 @@ def _pending(tx: Transaction, limit: int, ageing: Ageing) -> list[Row]:
         found = tx.rows(PENDING, (limit,))
     else:
         known = tx.rows(PENDING_AGED, (limit,))
-        known.sort(key=lambda row: rank(row[_PRIORITY], row[-1], step * 1e6))
+
+        def aged(row: Row) -> float:
+            sound = are_numbers(row[_PRIORITY], row[-1])
+            return rank(row[_PRIORITY], row[-1], step * 1e6) if sound else 0.0  # it is put to error next
+
+        known.sort(key=aged)
         found = [row[:-1] for row in known[:limit]]
-        oldest = max((tx.now - row[-1] / 1e6 for row in known[:limit]), default=0.0)
+        oldest = max((tx.now - row[-1] / 1e6 for row in known[:limit] if are_numbers(row[-1])), default=0.0)
     ageing.found("pending", full=len(found) >= limit, oldest=oldest, now=tx.now)
     return found

@@ -5,12 +5,14 @@ when it is short are the losers looked for, and the rest is written without them
 bisection under savepoints; its task is put to error, since the same Decision would be refused for ever.
 """
 
+import logging
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from makegood.decision import Decision
 from makegood.errors import StoreError
+from makegood.ids import show
 from makegood.messages import Alert
 from makegood.store import rows
 from makegood.store.ageing import Ageing
@@ -18,10 +20,12 @@ from makegood.store.records import Batch, Committed
 from makegood.store.sqlite import alerts, claim, notices
 from makegood.store.sqlite.alike import UNUSED, Change, OvertakenError, tasks
 from makegood.store.sqlite.strides import Strides
-from makegood.store.sqlite.transaction import DATA_FAULTS, Transaction
+from makegood.store.sqlite.transaction import DATA_FAULTS, CarefullyError, Transaction, is_environment
 from makegood.store.sqlite.writing import EVENT, Writing
 from makegood.task import Held
 from makegood.texts import kept
+
+log = logging.getLogger("makegood.store")
 
 # The plus keeps SQLite from going through the index on holders, which is the longer way.
 _EPOCHS = "select id, epoch from makegood_task where +locked_by = ? and id in ({marks})"
@@ -30,7 +34,7 @@ _THERE = "select task, idx, attempt from makegood_request where kind <> 'timer' 
 _STATE = "select state, locked_by from makegood_task where id = ?"
 _TO_ERROR = """
 update makegood_task set state = 'error', goal = case goal when 'undo' then 'undo' else 'hold' end, cause = ?,
-    locked_by = null, epoch = epoch + 1, undo_by = null
+    locked_by = null, epoch = min(cast(epoch as integer), 9223372036854775806) + 1, undo_by = null
 where id = ?
 """
 _IN_FLIGHT = """
@@ -68,12 +72,15 @@ class _Commit:
         if batch.claim is not None:
             decisions = self._held(decisions)
             self.claims = claims = claim.find(tx, batch.claim, self.ageing)
-            done.more = claims.more
+            done.more, done.left = claims.more, claims.left
             for task, reason in claims.unreadable:
                 put_to_error(tx, batch.node, task, reason)
                 done.guilty.append((task, reason))
             if claims.tasks:
                 decided = self._decide(claims)
+            for task, reason in batch.unfit.items():
+                put_to_error(tx, batch.node, task, reason)
+                done.guilty.append((task, reason))
         self.claimed = frozenset(decided)
         stale = done.lost & self.claimed  # decided on before, under an older epoch, and now claimed anew
         done.lost -= stale
@@ -183,9 +190,10 @@ def put_to_error(
     Steps in flight are in doubt, for nobody will hear their replies. ``held``: only if ``node`` still has the lock.
     """
     reason = kept(reason)
-    (state, locked_by) = tx.rows(_STATE, (task,))[0]
-    if held and locked_by != node:
+    found = tx.rows(_STATE, (task,))
+    if not found or (held and found[0][1] != node):
         return
+    state = found[0][0]
     tx.run(_TO_ERROR, (reason, task))
     in_flight = [(name, was) for name, was in tx.rows(_IN_FLIGHT, (task,))]
     tx.run(_IN_DOUBT, (rows.DOUBT, task))
@@ -198,5 +206,11 @@ def put_to_error(
         alerts.RAISE, [alerts.raised(row, tx.now) for row in rows.alerts([Alert("guilty", task, "", reason)])]
     )
     tx.run(EVENT, (task, tx.now, node, rows.guilty_moves(state, reason, in_flight), ""))
-    notices.guilty(tx, task, reason)
     tx.topics.add("ended")
+    try:
+        with tx.savepoint():
+            notices.guilty(tx, task, reason)
+    except Exception as fault:
+        if isinstance(fault, CarefullyError) or is_environment(fault):
+            raise
+        log.warning("task %s is put to error, and its submitter is not told: %s", show(task), fault)

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from makegood.errors import ConfigError, StoreError, StoreUnavailableError
 from makegood.folders import EFFECTIVE, entered
-from makegood.glance import READ_ONLY, Glance, may_write, refusal
+from makegood.glance import READ_ONLY, Glance, denied, may_write, refusal
+from makegood.private import make
 
 Connect = Callable[[str], sqlite3.Connection]
 """Opens a connection to a ``file:`` URI in autocommit mode; tests hand in one that counts or fails."""
@@ -117,13 +118,18 @@ def opened(
     """
     there = path.exists()
     if there and not os.access(path, os.R_OK, effective_ids=EFFECTIVE):
-        raise StoreUnavailableError(f"{path}: {_CLOSED}")
+        raise StoreUnavailableError(f"{path}: {denied(path)}")
     if not there or may_write(path):
         if glance is not None:
             glance.forget()
         glance = None
     elif glance is None:
         raise StoreUnavailableError(f"{path}: {READ_ONLY}")
+    if create and not there:
+        try:
+            make(path)
+        except OSError as failure:
+            raise StoreUnavailableError(f"{path}: {_CLOSED} ({failure})") from failure
     connection = connect(uri_of(path, create=create) if glance is None else glance.uri())
     try:
         set_up(connection, path, busy=_BUSY_SECONDS, still=glance is not None and glance.still)
@@ -196,6 +202,22 @@ def fsync_folder(path: Path) -> None:
         os.fsync(folder)
     finally:
         os.close(folder)
+
+
+def is_garbled(failure: sqlite3.Error) -> bool:
+    """Return whether a column holds a text that is no UTF-8."""
+    return isinstance(failure, sqlite3.OperationalError) and str(failure).startswith(
+        "Could not decode to UTF-8"
+    )
+
+
+def legible(text: bytes) -> str:
+    r"""Return a text that may be no UTF-8 as what can be shown of it.
+
+    >>> print(legible(b"a\xff"))
+    a\xff
+    """
+    return text.decode(errors="backslashreplace")
 
 
 def is_busy(error: sqlite3.Error) -> bool:

@@ -1,18 +1,23 @@
 """What ``makegood doctor`` asks of a SQLite store: where the file lies, how durable it is, what nothing will move."""
 
 import contextlib
+import re
+import shlex
 import shutil
 import sqlite3
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from makegood.glance import Glance, glanced, journal_mode, log_of
+from makegood.private import exposed, name_of
 from makegood.store.records import Finding
+from makegood.store.soundness import broken, unknown_state
 from makegood.store.sqlite import upkeep
+from makegood.store.sqlite.bell import folder_of
 from makegood.store.sqlite.connection import (
     REMOTE,
     WAL_LIMIT,
@@ -23,7 +28,8 @@ from makegood.store.sqlite.connection import (
     translated,
     uri_of,
 )
-from makegood.store.sqlite.transaction import Action, Transaction
+from makegood.store.sqlite.load import COLUMNS, Raw, read
+from makegood.store.sqlite.transaction import Action, Row, Transaction
 
 T = TypeVar("T")
 
@@ -69,6 +75,22 @@ def placed(kind: str) -> Finding:
     )
 
 
+def private(path: Path) -> list[Finding]:
+    """Judge what other users may do with a file that is there, and whose the folder of its sockets is."""
+    found = [Finding("rights", "warning", what, remedy) for what, remedy in exposed(path)]
+    bell, owner = folder_of(path), path.stat().st_uid
+    with contextlib.suppress(FileNotFoundError):
+        held = bell.lstat()
+        if held.st_uid != owner or held.st_mode & 0o077:
+            what = f"{bell} belongs to {name_of(held.st_uid)}, mode {held.st_mode & 0o777:o}: processes of {name_of(owner)} see each other by polling only"
+            quoted = shlex.quote(str(bell))
+            remedy = (
+                f"as root: `chown {owner} {quoted} && chmod 700 {quoted}`, then start those processes again"
+            )
+            found.append(Finding("doorbell", "warning", what, remedy))
+    return found or [Finding("rights", "ok", f"only {name_of(owner)} may open the file")]
+
+
 def roomy(free: int) -> Finding:
     """Judge how many bytes are free where the store lies."""
     told = f"{free / 1024**2:,.0f} MiB free"
@@ -94,6 +116,7 @@ def look(path: Path, open_connection: Connect) -> list[Finding]:
         found.append(placed(filesystem(path.resolve(), MOUNTS.read_text(encoding="utf-8"))))
     if not path.exists():
         return found
+    found += private(path)
     found.append(roomy(shutil.disk_usage(path.parent).free))
     log = log_of(path)
     found.append(logged(log.stat().st_size if log.exists() else 0))
@@ -133,6 +156,24 @@ def orphans(tx: Transaction, limit: int) -> list[int]:
     return [task for (task,) in tx.rows(ORPHANS, (tx.now, limit))]
 
 
+UNFINISHED = f"""
+select {COLUMNS} from makegood_task where id > ? and coalesce(state, '') not in ('processed', 'undone') order by id limit ?
+"""  # noqa: S608 - our own columns
+
+
+def unread(tx: Transaction, after: int, limit: int) -> tuple[int | None, list[tuple[int, str]]]:
+    """Read unfinished tasks as a Scheduler does; see ``soundness.Read``."""
+    found = tx.rows(UNFINISHED, (after, limit))
+    wrong = [(row[0], why) for row in found if (why := unknown_state(row[4])) is not None]
+    wrong += read(tx, [Raw(row, row[9], row[11] is not None) for row in found]).unreadable
+    return found[-1][0] if len(found) == limit else None, wrong
+
+
+def asked(tx: Transaction, sql: str, values: Sequence[Any]) -> list[Row]:
+    """Execute a statement of ``soundness``."""
+    return tx.rows(re.sub(r"\{(\w+)\}", r"makegood_\1", sql), values)
+
+
 class ExaminingVerbs(ABC):
     """The verbs of an examination, for the store's object."""
 
@@ -155,6 +196,14 @@ class ExaminingVerbs(ABC):
     async def orphans(self, limit: int) -> list[int]:
         """Return tasks under way that nothing will move."""
         return await self._read(partial(orphans, limit=limit))
+
+    async def broken(self, limit: int) -> list[str]:
+        """Return which rows do not read, a sentence each."""
+        return await broken(
+            lambda sql, values: self._read(partial(asked, sql=sql, values=values)),
+            lambda after, most: self._read(partial(unread, after=after, limit=most)),
+            limit,
+        )
 
     async def touch(self) -> None:
         """Commit a small write."""

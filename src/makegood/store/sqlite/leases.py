@@ -1,7 +1,7 @@
 """Leases: a row per name that is never deleted, so that an epoch never comes again; and a row per term, for people."""
 
 from makegood.election.protocol import Grant, LeaseView, PastTerm
-from makegood.store.sqlite.transaction import Transaction
+from makegood.store.sqlite.transaction import Transaction, are_numbers
 from makegood.store.sqlite.upkeep import pass_by
 
 KEPT = 1000
@@ -11,10 +11,10 @@ _BEFORE = "select expires_at from makegood_lease where name = ?"
 _ACQUIRE = """
 insert into makegood_lease as l (name, holder, nonce, epoch, ttl, expires_at, taken_at) values (?, ?, ?, 1, ?, ?, ?)
 on conflict (name) do update set
-    epoch = case when l.nonce = excluded.nonce then l.epoch else l.epoch + 1 end,
+    epoch = case when l.nonce = excluded.nonce then cast(l.epoch as integer) else cast(l.epoch as integer) + 1 end,
     taken_at = case when l.nonce = excluded.nonce then l.taken_at else excluded.taken_at end,
     holder = excluded.holder, nonce = excluded.nonce, ttl = excluded.ttl, expires_at = excluded.expires_at
-where l.holder is null or l.expires_at <= excluded.taken_at or l.nonce = excluded.nonce
+where l.holder is null or cast(l.expires_at as real) <= excluded.taken_at or l.nonce = excluded.nonce
 returning epoch
 """
 _RAN_OUT = "update makegood_lease_term set ended_at = ? where name = ? and ended_at is null and epoch < ?"
@@ -47,7 +47,7 @@ def acquire(tx: Transaction, wanted: Grant) -> Grant | None:
         return None
     epoch: int = got[0][0]
     if before:
-        tx.run(_RAN_OUT, (min(before[0][0], tx.now), name, epoch))
+        tx.run(_RAN_OUT, (min(before[0][0], tx.now) if are_numbers(before[0][0]) else tx.now, name, epoch))
     tx.run(_BEGUN, (name, epoch, wanted.holder, tx.now))
     tx.run(_TRIM, (name, epoch - KEPT))
     return Grant(name, wanted.holder, wanted.nonce, epoch, wanted.ttl)
@@ -67,7 +67,8 @@ def release(tx: Transaction, grant: Grant) -> None:
 def read(tx: Transaction, name: str) -> LeaseView | None:
     """Return who holds a lease."""
     for holder, epoch, ttl, taken_at, expires_at in tx.rows(_READ, (name,)):
-        return LeaseView(name, holder, epoch, ttl, taken_at, expires_at - tx.now)
+        remaining = expires_at - tx.now if are_numbers(expires_at) else 0.0
+        return LeaseView(name, holder, epoch, ttl, taken_at, remaining)
     return None
 
 

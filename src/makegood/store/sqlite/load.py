@@ -1,31 +1,46 @@
 """Reading tasks as a Scheduler wants them: with steps, requests and messages."""
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-
-import msgspec
 
 from makegood.messages import Message
 from makegood.states import TaskState
 from makegood.store import rows
-from makegood.store.records import Loaded
-from makegood.store.sqlite.transaction import Row, Transaction
+from makegood.store.records import NO_LIMIT, Loaded
+from makegood.store.rows import INLINE, fitting
+from makegood.store.sqlite.transaction import Row, Transaction, are_values
 from makegood.task import Step, Task
 
-COLUMNS = """
+
+def _inline(column: str) -> str:
+    """Return a column as it is read first: of a large value its length."""
+    return f"case when length({column}) > {INLINE} then length({column}) else {column} end"
+
+
+COLUMNS = f"""
 id, app, workflow, key, state, goal, on_failure, submission, priority, epoch, within, complete_by, undo_within, cause,
-failure_count, lost, static, result, trace, told, notified
+failure_count, lost, {_inline("static")}, {_inline("result")}, trace, told, notified
 """
-_STEPS = """
+_ALL_STEPS = """
 select task, idx, spec, state, attempt, round, failure_count, asked, deaths, flags, result, late, error
 from makegood_step where task in ({marks}) order by task, idx
 """
+_STEPS = (
+    _ALL_STEPS.replace("spec", _inline("spec"))
+    .replace("result", _inline("result"))
+    .replace("late", _inline("late"))
+)
 _REQUESTS = "select task, idx, kind, complete_by from makegood_request where task in ({marks})"
-_INBOX = "select task, seq, body from makegood_inbox where task in ({marks}) order by seq"
+_ALL_INBOX = "select task, seq, body from makegood_inbox where task in ({marks}) order by seq"
+_INBOX = _ALL_INBOX.replace("body", _inline("body"))
+_STATIC = "select id, static, result from makegood_task where id in ({marks})"
 _HELD = f"select {COLUMNS} from makegood_task where locked_by = ? and id in ({{marks}})"  # noqa: S608 - our own columns
 
 
 _UNTOUCHED = ("waiting", 0, 1, 0, 0, 0, 0, None, None, None)
+_OF_TASK, _OF_STEP = (16, 17), (2, 10, 11)
+"""Where a row has values that may be large."""
 
 
 @dataclass(slots=True)
@@ -51,17 +66,22 @@ class Raw:
 
 @dataclass(slots=True)
 class Read:
-    """Tasks that could be read, and (task, reason) of those that could not."""
+    """Tasks that could be read, (task, reason) of those that could not, and tasks that were left out for want of room."""
 
     tasks: list[Loaded]
     unreadable: list[tuple[int, str]]
+    left: list[int]
 
 
-def _task(raw: Raw) -> Task:
+def _task(raw: Raw, given: tuple[bytes, bytes | None] | None) -> Task:
     (
         id_, app, workflow, key, state, goal, on_failure, submission, priority, _, within, _, undo_within, cause, failures,
         lost, static, result, trace, told, notified,
     ) = raw.row  # fmt: skip
+    if given is not None:
+        static, result = given
+    if not are_values(result):
+        raise ValueError("its result is no value")
     inputs, returns, reply = rows.read_static(static)
     return Task(
         id_, app, workflow, key, state, goal, on_failure, submission, priority, raw.epoch, within, raw.timed, undo_within,
@@ -73,6 +93,8 @@ def _step(tx: Transaction, row: Row, doing: object, waiting: bool) -> Step:  # n
     if doing is None and not waiting and row[3:] == _UNTOUCHED:
         return tx.plans.untouched(row[2])
     _, _, spec, state, attempt, round_, failures, asked, deaths, flags, result, late, error = row
+    if not are_values(result, late):
+        raise ValueError(f"a result of its step {row[1]} is no value")
     return Step(
         tx.plans.plan(spec), state, doing, waiting, attempt, round_, failures, asked, deaths,  # type: ignore[arg-type]
         bool(flags & rows.DOUBT), bool(flags & rows.FINAL), bool(flags & rows.STUCK), bool(flags & rows.AGAIN),
@@ -80,31 +102,83 @@ def _step(tx: Transaction, row: Row, doing: object, waiting: bool) -> Step:  # n
     )  # fmt: skip
 
 
-def read(tx: Transaction, found: Sequence[Raw]) -> Read:
-    """Return tasks with steps, requests and messages, in the order of ``found``; four statements for up to 512."""
+@dataclass(slots=True)
+class _Pieces:
+    """Rows by task. ``large``: of tasks with large values that were not read, how many bytes these have; ``static``: what is large of a
+    task's own row, read later.
+    """
+
+    steps: dict[int, list[Row]]
+    inbox: dict[int, list[tuple[int, bytes]]]
+    large: dict[int, int]
+    static: dict[int, tuple[bytes, bytes | None]]
+
+
+def _pieces(tx: Transaction, found: Sequence[Raw]) -> _Pieces:
+    """Return what there is of tasks, but for large values."""
     ids = [raw.id for raw in found]
-    doing: dict[tuple[int, int], str] = {}
-    due: dict[int, dict[int, float]] = {}
-    for task, idx, kind, complete_by in tx.among(_REQUESTS, ids):
-        if kind == "timer":
-            due.setdefault(task, {})[idx] = max(0.0, complete_by - tx.now)
-        else:
-            doing[task, idx] = kind
-    steps: dict[int, list[Row]] = {id_: [] for id_ in ids}
+    pieces = _Pieces({id_: [] for id_ in ids}, {}, {}, {})
+    steps, large = pieces.steps, defaultdict[int, int](int)
+    for raw in found:
+        if type(raw.row[16]) is int or type(raw.row[17]) is int:
+            large[raw.id] += _large(raw.row, _OF_TASK)
     for row in tx.among(_STEPS, ids):
         steps[row[0]].append(row)
-    inbox: dict[int, list[tuple[int, bytes]]] = {}
+        if type(row[2]) is int or type(row[10]) is int or type(row[11]) is int:
+            large[row[0]] += _large(row, _OF_STEP)
     for task, seq, body in tx.among(_INBOX, ids):
-        inbox.setdefault(task, []).append((seq, body))
-    done = Read([], [])
+        pieces.inbox.setdefault(task, []).append((seq, body))
+        if type(body) is int:
+            large[task] += body
+    pieces.large.update(large)
+    return pieces
+
+
+def _large(row: Row, places: Iterable[int]) -> int:
+    """Return the bytes of the values of a row that were not read."""
+    return sum(row[place] for place in places if type(row[place]) is int)
+
+
+def _complete(tx: Transaction, pieces: _Pieces, tasks: Sequence[int]) -> None:
+    """Read all of these tasks."""
+    for task in tasks:
+        pieces.steps[task], pieces.inbox[task] = [], []
+    for row in tx.among(_ALL_STEPS, tasks):
+        pieces.steps[row[0]].append(row)
+    for task, seq, body in tx.among(_ALL_INBOX, tasks):
+        pieces.inbox[task].append((seq, body))
+    pieces.static = {task: (static, result) for task, static, result in tx.among(_STATIC, tasks)}
+
+
+def read(tx: Transaction, found: Sequence[Raw], room: int = NO_LIMIT) -> Read:
+    """Return tasks with steps, requests and messages, in the order of ``found``; four statements for up to 512, and three for those
+    with large values. ``room``: bytes of large values that may be read; the first task is read whatever it has.
+    """
+    done = Read([], [], [])
+    pieces = _pieces(tx, found)
+    if pieces.large:
+        kept = fitting([raw.id for raw in found], pieces.large, room)
+        done.left, found = [raw.id for raw in found[kept:]], found[:kept]
+        _complete(tx, pieces, [raw.id for raw in found if raw.id in pieces.large])
+    doing: dict[tuple[int, int], str] = {}
+    due: dict[int, dict[int, float]] = {}
+    for task, idx, kind, complete_by in tx.among(_REQUESTS, [raw.id for raw in found]):
+        if kind == "timer":
+            due.setdefault(task, {})[idx] = complete_by
+        else:
+            doing[task, idx] = kind
     for raw in found:
         id_ = raw.id
-        timers = due.get(id_, {})
         try:
-            messages: list[Message] = [rows.read_message(body, seq) for seq, body in inbox.get(id_, ())]
-            parts = [_step(tx, row, doing.get((id_, row[1])), row[1] in timers) for row in steps[id_]]
-            done.tasks.append(Loaded(_task(raw), parts, messages, timers))
-        except (msgspec.MsgspecError, ValueError, TypeError) as fault:
+            timers = {idx: max(0.0, at - tx.now) for idx, at in due.get(id_, {}).items()}
+            messages: list[Message] = [
+                rows.read_message(body, seq) for seq, body in pieces.inbox.get(id_, ())
+            ]
+            parts = [_step(tx, row, doing.get((id_, row[1])), row[1] in timers) for row in pieces.steps[id_]]
+            done.tasks.append(
+                Loaded(_task(raw, pieces.static.get(id_)), rows.checked(parts, raw.row[5]), messages, timers)
+            )
+        except Exception as fault:  # noqa: BLE001 - nothing but this task's rows is at work here
             done.unreadable.append((id_, f"its rows cannot be read: {type(fault).__name__}: {fault}"))
     return done
 

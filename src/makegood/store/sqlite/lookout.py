@@ -1,7 +1,7 @@
-"""Looking out for tasks that were submitted in a transaction of the caller's.
+"""Looking out for tasks and messages that were written in a transaction of the caller's.
 
 SQLite tells nobody of a commit, and the caller's connection rings no bell. So the store that wrote into the transaction looks
-for one task of it: at once, then more and more rarely, for some seconds. After a commit that comes later, or none, the
+for one row of it: at once, then more and more rarely, for some seconds. After a commit that comes later, or none, the
 slow poll of whoever listens has to do.
 """
 
@@ -10,7 +10,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from makegood.errors import StoreError
 from makegood.store.sqlite.transaction import Action, Transaction
@@ -19,25 +19,29 @@ _log = logging.getLogger("makegood.store")
 
 _FIRST, _GROWTH, _LONGEST, _SPAN = 0.002, 1.2, 0.1, 10.0
 _MOST = 1000
-_THERE = "select id from makegood_task where id in ({marks})"
+_TASKS = "select id from makegood_task where id in ({marks})"
+_MESSAGE = "select queue, id from makegood_message where queue = ? and id = ?"
+
+Wanted: TypeAlias = int | tuple[str, str]
+"""A task by its id, a message by its queue and id."""
 
 
 class Read(Protocol):
     """Runs an action on the store's reading thread."""
 
-    def __call__(self, action: Action[set[int]]) -> Awaitable[set[int]]:
+    def __call__(self, action: Action[set[Wanted]]) -> Awaitable[set[Wanted]]:
         """Return what the action does."""
         ...
 
 
 @dataclass(slots=True, eq=False)
 class Lookout:
-    """Calls ``seen`` soon after a task is there. Belongs to one event loop; ``expect`` may be called in any thread."""
+    """Calls ``seen`` with what is there, soon after it is. Belongs to one event loop; ``expect`` may be called in any thread."""
 
     read: Read
-    seen: Callable[[], None]
+    seen: Callable[[set[Wanted]], None]
     _loop: asyncio.AbstractEventLoop | None = None
-    _wanted: dict[int, float] = field(default_factory=dict)
+    _wanted: dict[Wanted, float] = field(default_factory=dict)
     _pause: float = _FIRST
     _watch: asyncio.Task[None] | None = None
 
@@ -45,17 +49,17 @@ class Lookout:
         """Begin to belong to an event loop."""
         self._loop = loop
 
-    def expect(self, tasks: Sequence[int]) -> None:
-        """Look out for tasks of one transaction: one tells of all."""
-        if self._loop is not None and tasks:
-            self._loop.call_soon_threadsafe(self._expect, tasks[-1])
+    def expect(self, wanted: Wanted) -> None:
+        """Look out for a task or a message."""
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._expect, wanted)
 
-    def _expect(self, task: int) -> None:
+    def _expect(self, wanted: Wanted) -> None:
         if self._loop is None:  # closed meanwhile
             return
         while len(self._wanted) >= _MOST:
             del self._wanted[next(iter(self._wanted))]
-        self._wanted[task] = self._loop.time() + _SPAN
+        self._wanted[wanted] = self._loop.time() + _SPAN
         self._pause = _FIRST
         if self._watch is None or self._watch.done():
             self._watch = self._loop.create_task(self._look(self._loop), name="lookout")
@@ -65,15 +69,15 @@ class Lookout:
             await asyncio.sleep(self._pause)
             self._pause = min(self._pause * _GROWTH, _LONGEST)
             try:
-                found = await self.read(partial(_there, tasks=tuple(self._wanted)))
+                found = await self.read(partial(_there, wanted=tuple(self._wanted)))
             except StoreError as away:
                 _log.warning("looking for what was submitted in a caller's transaction: %s", away)
                 self._wanted.clear()
                 return
-            for task in [task for task, end in self._wanted.items() if task in found or end < loop.time()]:
-                del self._wanted[task]
+            for one in [one for one, end in self._wanted.items() if one in found or end < loop.time()]:
+                del self._wanted[one]
             if found:
-                self.seen()
+                self.seen(found)
 
     async def close(self) -> None:
         """Stop looking."""
@@ -85,5 +89,11 @@ class Lookout:
             self._watch = None
 
 
-def _there(tx: Transaction, tasks: Sequence[int]) -> set[int]:
-    return {task for (task,) in tx.among(_THERE, tasks)}
+def _there(tx: Transaction, wanted: Sequence[Wanted]) -> set[Wanted]:
+    found: set[Wanted] = {
+        task for (task,) in tx.among(_TASKS, [one for one in wanted if isinstance(one, int)])
+    }
+    for one in wanted:
+        if not isinstance(one, int):
+            found.update((queue, id_) for queue, id_ in tx.rows(_MESSAGE, one))
+    return found

@@ -1,7 +1,6 @@
 """Messages in queues: sent, given to receivers under a lease, acknowledged, given back, dead."""
 
 from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any, TypeVar
@@ -9,7 +8,18 @@ from typing import Any, TypeVar
 from makegood.errors import PayloadError
 from makegood.messages import Act
 from makegood.store import mail, rows
-from makegood.store.mail import Handed, MessageView, Outgoing, QueueView, Receipt, Returned, Sent
+from makegood.store.mail import (
+    Depths,
+    Handed,
+    MessageView,
+    Outgoing,
+    QueueView,
+    Receipt,
+    Returned,
+    Room,
+    Sent,
+)
+from makegood.store.records import NO_LIMIT
 from makegood.store.sqlite import alerts
 from makegood.store.sqlite.transacting import WorkFault, talked, transacted
 from makegood.store.sqlite.transaction import DATA_FAULTS, Action, Row, Transaction, blob
@@ -31,22 +41,36 @@ _OTHER = "select 1 from makegood_message where queue = ? and id = ? and state <>
 _LENGTH = (
     "select count(*) from (select 1 from makegood_message where queue = ? and state = 'waiting' limit ?)"
 )
+_UNEXPIRED = """
+select count(*), coalesce(sum(size), 0) from (
+    select length(body) as size from makegood_message
+    where queue = ? and state = 'waiting' and (expires_at is null or expires_at > ?) limit ?
+)
+"""
+_KNOWN = "select state <> 'done' and body <> ? from makegood_message where queue = ? and id = ?"
+_DEPTH = """
+select count(*), coalesce(sum(size), 0) from (
+    select length(body) as size from makegood_message where queue = ? and state = 'waiting' limit ?
+)
+"""
 _EXPIRED = "delete from makegood_message where queue = ? and state = 'waiting' and expires_at <= ?"
 
 # A message of a task waits while an earlier one of it is taken, or delayed: then that one becomes visible after it. And where that one
-# is visible again it goes first: whatever is behind it comes with all that is before it, or later.
+# is visible again it goes first: whatever is behind it comes with all that is before it, or later. Behind a dead one it waits until
+# that is replayed or dropped.
 FOUND = """
 with found as materialized (
-    select seq, tries, id, error, task, visible_at from makegood_message m
+    select seq, tries, error, task, visible_at from makegood_message m
     where queue = ?1 and state = 'waiting' and visible_at <= ?2 and (expires_at is null or expires_at > ?2)
         and (task is null or not exists (
             select 1 from makegood_message e
-            where e.task = m.task and e.queue = m.queue and e.seq < m.seq and e.state = 'waiting' and e.visible_at > m.visible_at
-                and (e.expires_at is null or e.expires_at > ?2)
+            where e.task = m.task and e.queue = m.queue and e.seq < m.seq and (e.state = 'dead' or (
+                e.state = 'waiting' and e.visible_at > m.visible_at and (e.expires_at is null or e.expires_at > ?2)
+            ))
         ))
     order by visible_at, seq limit ?3
 )
-select seq, tries, id, error from found
+select seq, tries, error, task from found
 where (task is null or not exists (
     select 1 from makegood_message e
     where e.task = found.task and e.queue = ?1 and e.seq < found.seq and e.state = 'waiting'
@@ -73,7 +97,7 @@ update makegood_message set taken_by = null, visible_at = ?, error = ?, tries = 
 _KILL = """
 update makegood_message set state = 'dead', taken_by = null, ended_at = ?, expires_at = null, error = ?
 where seq = ? and tries = ? and state = 'waiting' {ours}
-returning queue, id
+returning queue, id, task
 """
 _VIEW = f"""
 select {mail.COLUMNS}, state, visible_at - ?, taken_by, ended_at, expires_at from makegood_message
@@ -82,7 +106,8 @@ where state = ? and (? is null or queue = ?) order by {{order}} limit ?
 _QUEUES = """
 select queue, sum(visible_at <= ?1 and state = 'waiting'), sum(visible_at > ?1 and state = 'waiting' and taken_by is not null),
     sum(visible_at > ?1 and state = 'waiting' and taken_by is null), sum(state = 'dead'),
-    ?1 - min(case when visible_at <= ?1 and state = 'waiting' then visible_at end), max(tries > 0)
+    ?1 - min(case when visible_at <= ?1 and state = 'waiting' then visible_at end), max(tries > 0),
+    sum(case when state = 'waiting' then length(body) else 0 end)
 from makegood_message where state <> 'done' group by queue order by queue
 """
 _DEAD = "select seq, id, task from makegood_message where queue = ? and state = 'dead' order by seq"
@@ -97,6 +122,8 @@ _REPLAY = (
     "update makegood_message set state = 'waiting', tries = 0, visible_at = ?, ended_at = null where seq = ?"
 )
 _DROP = "delete from makegood_message where seq = ?"
+_BODY = "select body from makegood_message where seq = ?"
+_CORRECT = "update makegood_message set body = ? where seq = ?"
 _EXPIRE = """
 delete from makegood_message where seq in (
     select seq from makegood_message where expires_at <= ? and (state <> 'waiting' or taken_by is null or visible_at <= ?)
@@ -110,15 +137,22 @@ with recursive q (queue) as (
     union all
     select (select min(m.queue) from makegood_message m where m.state = 'waiting' and m.queue > q.queue) from q where q.queue is not null
 ),
-n (queue, waiting) as (
-    select queue, (select count(*) from (select 1 from makegood_message m where m.queue = q.queue and m.state = 'waiting' limit ?2)) from q
+n (queue, waiting, size) as (
+    select queue, (select count(*) from (select 1 from makegood_message m where m.queue = q.queue and m.state = 'waiting' limit ?3)),
+        (select coalesce(sum(length(m.body)), 0) from makegood_message m where m.queue = q.queue and m.state = 'waiting')
+    from q where q.queue is not null
 )
-select queue, waiting - ?1 from n where waiting > ?1
+select queue, max(waiting - ?1, 0), max(size - ?2, 0) from n where waiting > ?1 or (size > ?2 and waiting > 1)
 """
 _SHORTEN = """
 delete from makegood_message where seq in (
-    select seq from makegood_message
-    where queue = ? and state = 'waiting' and task is not null and (taken_by is null or visible_at <= ?) order by visible_at, seq limit ?
+    select seq from (
+        select seq, row_number() over oldest as place, sum(size) over oldest - size as before from (
+            select seq, visible_at, length(body) as size from makegood_message
+            where queue = ? and state = 'waiting' and task is not null and (taken_by is null or visible_at <= ?)
+            order by visible_at, seq limit ?
+        ) window oldest as (order by visible_at, seq rows unbounded preceding)
+    ) where place <= ? or before < ?
 )
 """
 
@@ -137,18 +171,20 @@ def write(tx: Transaction, messages: Sequence[Outgoing]) -> None:
     tx.topics.update(f"queue:{m.queue}" for m in messages)
 
 
-def send(tx: Transaction, asked: Sequence[tuple[Outgoing, int]]) -> list[Sent]:
-    """Send messages, each with the limit of its queue."""
+def send(tx: Transaction, asked: Sequence[tuple[Outgoing, Room]]) -> list[Sent]:
+    """Send messages, each with the limits of its queue."""
     try:
         answers = [_send(tx, m) for m, _ in asked]
     except DATA_FAULTS as fault:
         raise PayloadError(
             f"the database refuses a value of this message ({type(fault).__name__}: {fault}); nothing was sent"
         ) from fault
-    grown = {m.queue: most for (m, most), answer in zip(asked, answers, strict=True) if answer.created}
-    new = Counter(m.queue for (m, _), answer in zip(asked, answers, strict=True) if answer.created)
-    for queue, most in grown.items():
-        _check(tx, queue, most, new[queue])
+    grown: dict[str, tuple[Room, list[int]]] = {}
+    for (m, room), answer in zip(asked, answers, strict=True):
+        if answer.created:
+            grown.setdefault(m.queue, (room, []))[1].append(len(m.body))
+    for queue, (room, new) in grown.items():
+        _check(tx, queue, room, new)
         tx.topics.add(f"queue:{queue}")
     return answers
 
@@ -159,13 +195,21 @@ def _send(tx: Transaction, m: Outgoing) -> Sent:
     return Sent(m.id, created=False, conflict=bool(tx.rows(_OTHER, (m.queue, m.id, blob(m.body)))))
 
 
-def _check(tx: Transaction, queue: str, most: int, new: int) -> None:
-    """Raise ``QueueFullError`` when too many messages wait, with the ``new`` ones, once those that have expired are gone."""
-    if tx.rows(_LENGTH, (queue, most + 1))[0][0] <= most:
-        return
+def _check(tx: Transaction, queue: str, room: Room, new: Sequence[int]) -> None:
+    """Raise ``QueueFullError`` when too many messages wait, or bytes, with the ``new`` ones, once those that have expired are gone."""
+    if not room.depths.wants(queue, sum(new), room.most_bytes, tx.now):
+        if tx.rows(_LENGTH, (queue, room.most + 1))[0][0] <= room.most:
+            return
+    else:
+        count, size = tx.rows(_DEPTH, (queue, room.most + 1))[0]
+        room.depths.found(queue, count, size, tx.now)
+        if count <= room.most and (size <= room.most_bytes or count == 1):
+            return
     tx.run(_EXPIRED, (queue, tx.now))
-    if (waiting := tx.rows(_LENGTH, (queue, most + new + 1))[0][0]) > most:
-        raise mail.full(queue, most, waiting - new, new)
+    count, size = tx.rows(_DEPTH, (queue, room.most + len(new) + 1))[0]
+    before = count - len(new), size - sum(new)
+    if (full := mail.full(queue, room.most, room.most_bytes, before, new)) is not None:
+        raise full
 
 
 def _rest(tx: Transaction, queue: str) -> float | None:
@@ -182,10 +226,20 @@ def look(tx: Transaction, queue: str) -> Handed | None:
 def receive(tx: Transaction, queue: str, taker: str, limit: int, *, lease: float, threshold: int) -> Handed:
     """Give messages to a receiver."""
     found = tx.rows(FOUND, (queue, tx.now, limit))
-    worn = [row for row in found if row[1] >= threshold]
-    for seq, tries, _, error in worn:
-        _kill(tx, (seq, tries), mail.worn_out(tries, error), ours="")
-    given = [row[0] for row in found if row[1] < threshold]
+    given: list[int] = []
+    worn: list[tuple[Receipt, str]] = []
+    behind: set[int] = set()
+    for seq, tries, error, task in found:  # those of one task in their order
+        if task in behind:
+            continue
+        if tries < threshold:
+            given.append(seq)
+            continue
+        worn.append(((seq, tries), mail.worn_out(tries, error)))
+        if task is not None:
+            behind.add(task)
+    for receipt, error in worn:
+        _kill(tx, receipt, error, ours="")
     order = {seq: n for n, seq in enumerate(given)}
     until = tx.now + lease
     taken = {row[0]: mail.received(row) for row in tx.among(_TAKE, given, taker, until)} if given else {}
@@ -199,8 +253,8 @@ def _later(rest: float | None) -> float | None:
 
 
 def _kill(tx: Transaction, receipt: Receipt, error: str, *, ours: str = "and taken_by is not null") -> bool:
-    for queue, id_ in tx.rows(_KILL.format(ours=ours), (tx.now, error, *receipt)):
-        raised = rows.alerts([mail.dead_letter(queue, id_, error)])
+    for queue, id_, task in tx.rows(_KILL.format(ours=ours), (tx.now, error, *receipt)):
+        raised = rows.alerts([mail.dead_letter(queue, id_, error, task)])
         tx.many(alerts.RAISE, [alerts.raised(row, tx.now) for row in raised])
         return True
     return False
@@ -224,6 +278,27 @@ async def accept(caller: Caller, receipt: Receipt, now: float) -> bool:
     if await caller.ask(f"{_DONE} returning 1", *receipt):
         return True
     return bool(await caller.ask(f"{_REMEMBER} returning 1", now, now, *receipt))
+
+
+async def put(caller: Caller, message: Outgoing, room: Room, now: float) -> Sent:
+    """Send a message in somebody's transaction. What would be refused is found out first, since nothing here can be rolled back."""
+    mail.checked([message])
+    queue, size = message.queue, len(message.body)
+    known = (blob(message.body), queue, message.id)
+    if room.depths.wants(queue, size, room.most_bytes, now):
+        ((waiting, octets),) = await caller.ask(_DEPTH, queue, room.most)
+        room.depths.found(queue, waiting + 1, octets + size, now)
+    else:
+        ((waiting,),), octets = await caller.ask(_LENGTH, queue, room.most), 0
+    if room.full(queue, waiting, octets, size) and not await caller.ask(_KNOWN, *known):
+        ((waiting, octets),) = await caller.ask(_UNEXPIRED, queue, now, room.most + 1)
+        if (full := room.full(queue, waiting, octets, size)) is not None:
+            raise full
+    if await caller.ask(f"{SEND} returning 1", *sent(message, now)):
+        caller.topics.add(f"queue:{queue}")
+        return Sent(message.id, created=True)
+    ((conflict,),) = await caller.ask(_KNOWN, *known)
+    return Sent(message.id, created=False, conflict=bool(conflict))
 
 
 def give_back(tx: Transaction, returned: Sequence[Returned]) -> list[bool]:
@@ -252,7 +327,7 @@ def views(tx: Transaction, queue: str | None, limit: int, *, dead: bool) -> list
 
 def queues(tx: Transaction) -> list[QueueView]:
     """Return the queues in which messages wait or are dead."""
-    return [QueueView(*(*row[:-1], bool(row[-1]))) for row in tx.rows(_QUEUES, (tx.now,))]
+    return [QueueView(*(*row[:6], bool(row[6]), row[7])) for row in tx.rows(_QUEUES, (tx.now,))]
 
 
 def drop_waiting(tx: Transaction, queue: str, act: Act, ids: Sequence[str] | None) -> list[str]:
@@ -266,18 +341,25 @@ def drop_waiting(tx: Transaction, queue: str, act: Act, ids: Sequence[str] | Non
     return [id_ for _, id_, _ in found]
 
 
-def revive(tx: Transaction, queue: str, act: Act, ids: Sequence[str] | None, *, drop: bool) -> list[str]:
-    """Let dead letters be received again, or remove them; it is an operator's act."""
+def revive(
+    tx: Transaction, queue: str, act: Act, ids: Sequence[str] | None, *, drop: bool, body: bytes | None = None
+) -> list[str]:
+    """Let dead letters be received again, the one perhaps with another ``body``, or remove them; it is an operator's act."""
     found = tx.rows(_DEAD, (queue,)) if ids is None else tx.among(_DEAD_ONES, ids, queue) if ids else []
     found = list(dict.fromkeys(found))
     if drop:
         tx.many(_DROP, [(seq,) for seq, _, _ in found])
     else:
         tx.many(_REPLAY, [(tx.now, seq) for seq, _, _ in found])
-        tx.topics.add(f"queue:{queue}")
+    tx.topics.add(f"queue:{queue}")
+    change: bytes | None = None
+    if body is not None:
+        for seq, id_, _ in found:
+            change = mail.corrected(id_, tx.rows(_BODY, (seq,))[0][0], body)
+            tx.run(_CORRECT, (body, seq))
     why = "dropped" if drop else "replayed"
     alerts.ease(tx, [mail.dead_letter(queue, id_, "") for _, id_, _ in found], why)
-    alerts.acted(tx, mail.revived(act, queue, found, drop=drop))
+    alerts.acted(tx, mail.revived(act, queue, found, drop=drop, corrected=body is not None), change)
     return [id_ for _, id_, _ in found]
 
 
@@ -286,22 +368,28 @@ def expire(tx: Transaction, limit: int) -> int:
     return tx.run(_EXPIRE, (tx.now, tx.now, limit))
 
 
-def shorten(tx: Transaction, most: int, limit: int) -> int:
-    """Drop the oldest notices of queues that are too long."""
-    gone = {
-        queue: tx.run(_SHORTEN, (queue, tx.now, over))
-        for queue, over in tx.rows(_OVERFULL, (most, most + limit))
-    }
-    alerts.alert(tx, [mail.overfull(queue, most) for queue, dropped in gone.items() if dropped])
-    return sum(gone.values())
+def shorten(tx: Transaction, most: int, limit: int, most_bytes: int) -> int:
+    """Drop the oldest notices of queues that are too long, or have too many bytes."""
+    gone: dict[str, tuple[int, bool]] = {}
+    for queue, over, excess in tx.rows(_OVERFULL, (most, most_bytes, most + limit)):
+        gone[queue] = tx.run(_SHORTEN, (queue, tx.now, limit, over, excess)), over > 0
+    raised = [
+        mail.overfull(queue, most, most_bytes, count=count)
+        for queue, (dropped, count) in gone.items()
+        if dropped
+    ]
+    alerts.alert(tx, raised)
+    return sum(dropped for dropped, _ in gone.values())
 
 
-def _any_overfull(tx: Transaction, most: int) -> bool:
-    return bool(tx.rows(_OVERFULL, (most, most + 1)))
+def _any_overfull(tx: Transaction, most: int, most_bytes: int) -> bool:
+    return bool(tx.rows(_OVERFULL, (most, most_bytes, most + 1)))
 
 
 class MessageVerbs(ABC):
     """The verbs of the ``Messages`` slice, for the store's object."""
+
+    _depths: Depths
 
     @abstractmethod
     async def _write(self, action: Action[T]) -> T: ...
@@ -310,7 +398,9 @@ class MessageVerbs(ABC):
     async def _read(self, action: Action[T]) -> T: ...
 
     @abstractmethod
-    async def _together(self, action: Callable[..., list[T]], items: Sequence[Any]) -> list[T]: ...
+    async def _together(
+        self, action: Callable[..., list[T]], items: Sequence[Any], *, octets: int = 0
+    ) -> list[T]: ...
 
     @abstractmethod
     async def _verified(self, caller: Caller) -> float: ...
@@ -328,10 +418,18 @@ class MessageVerbs(ABC):
         """Acknowledge a message in a transaction."""
         return await accept(caller, receipt, await self._verified(caller))
 
-    async def send_messages(self, messages: Sequence[Outgoing], most: int) -> list[Sent]:
+    async def put(self, caller: Caller, message: Outgoing, most: int, most_bytes: int = NO_LIMIT) -> Sent:
+        """Send a message in a transaction."""
+        return await put(caller, message, Room(most, most_bytes, self._depths), await self._verified(caller))
+
+    async def send_messages(
+        self, messages: Sequence[Outgoing], most: int, most_bytes: int = NO_LIMIT
+    ) -> list[Sent]:
         """Put messages into their queues, together with what others send in this moment."""
         mail.checked(messages)
-        return await self._together(send, [(m, most) for m in messages])
+        room = Room(most, most_bytes, self._depths)
+        octets = sum([len(m.body) for m in messages])
+        return await self._together(send, [(m, room) for m in messages], octets=octets)
 
     async def receive_messages(
         self, queue: str, taker: str, limit: int, lease: float, threshold: int
@@ -364,9 +462,11 @@ class MessageVerbs(ABC):
         """Return the queues in which messages wait or are dead."""
         return await self._read(queues)
 
-    async def replay_messages(self, queue: str, act: Act, ids: Sequence[str] | None = None) -> list[str]:
+    async def replay_messages(
+        self, queue: str, act: Act, ids: Sequence[str] | None = None, *, body: bytes | None = None
+    ) -> list[str]:
         """Let dead letters be received again."""
-        return await self._write(partial(revive, queue=queue, act=act, ids=ids, drop=False))
+        return await self._write(partial(revive, queue=queue, act=act, ids=ids, drop=False, body=body))
 
     async def drop_messages(
         self, queue: str, act: Act, ids: Sequence[str] | None = None, *, waiting: bool = False
@@ -380,8 +480,8 @@ class MessageVerbs(ABC):
         """Remove what has expired."""
         return await self._write(partial(expire, limit=limit))
 
-    async def shorten_queues(self, most: int, limit: int) -> int:
-        """Drop the oldest notices of queues that are too long; where none is, nothing is written."""
-        if not await self._read(partial(_any_overfull, most=most)):
+    async def shorten_queues(self, most: int, limit: int, most_bytes: int = NO_LIMIT) -> int:
+        """Drop the oldest notices of queues that are too long, or have too many bytes; where none is, nothing is written."""
+        if not await self._read(partial(_any_overfull, most=most, most_bytes=most_bytes)):
             return 0
-        return await self._write(partial(shorten, most=most, limit=limit))
+        return await self._write(partial(shorten, most=most, limit=limit, most_bytes=most_bytes))

@@ -129,8 +129,8 @@ def take(tx: Transaction, node: int, room: Sequence[tuple[str, int]], lease: flo
         taken += tx.rows(_TAKE, (tx.now + lease, node, host, tx.now, most))
     found: list[Due] = []
     for task, sequence, url, tries in taken:
-        ((body,),) = tx.rows(_BODY, (task, sequence))
-        found.append(Due(task, sequence, url, tries, body))
+        body = tx.rows(_BODY, (task, sequence))
+        found.append(Due(task, sequence, url, tries, body[0][0] if body else b""))
     return found
 
 

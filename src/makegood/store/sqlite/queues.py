@@ -3,14 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import msgspec
-
+from makegood.codec import UNREADABLE
 from makegood.errors import TaskNotFoundError
 from makegood.ids import show
 from makegood.messages import Act, Answer, Message
 from makegood.store import rows
 from makegood.store.records import Inbox
-from makegood.store.sqlite.transaction import Row, Transaction
+from makegood.store.sqlite.transaction import Row, Transaction, are_values
 from makegood.store.sqlite.writing import ENDED, EVENT
 
 INBOX = """
@@ -20,7 +19,9 @@ order by i.seq limit ?
 """
 LEAVE = "insert into makegood_inbox (task, kind, at, body) values (?, ?, ?, ?)"
 _TASKS = "select id, state from makegood_task where id in ({marks})"
-_ANSWERS = "select act, kind, who, why, verdict, reason, state from makegood_audit where act in ({marks})"
+_ANSWERS = (
+    "select act, kind, who, why, verdict, reason, state, change from makegood_audit where act in ({marks})"
+)
 
 _IN_FLIGHT = """
 select task, idx, attempt, kind, taken_by, complete_by, answered from makegood_request
@@ -33,7 +34,7 @@ update makegood_request set complete_by = max(complete_by, ?)
 where task = ? and idx = ? and attempt = ? and kind <> 'timer' and taken_by = ? and answered = 0 and complete_by >= ?
 """
 _GIVE_BACK = """
-update makegood_request set taken_by = null, complete_by = null
+update makegood_request set taken_by = null, complete_by = null, excused = 0
 where task = ? and idx = ? and attempt = ? and kind <> 'timer' and taken_by = ? and answered = 0 and body is not null
 returning agent
 """
@@ -43,21 +44,27 @@ where task = ? and idx = ? and attempt = ? and kind <> 'timer' and taken_by = ? 
 """
 
 
-def inbox(tx: Transaction, node: int, limit: int) -> tuple[Inbox, dict[int, str]]:
+def inbox(tx: Transaction, node: int, limit: int, room: int) -> tuple[Inbox, dict[int, str]]:
     """Return messages for the tasks of ``node``, and unlocked tasks at rest that have some; and, by task, why a message of it
     cannot be read.
     """
     found = Inbox({}, [])
     unreadable: dict[int, str] = {}
-    for seq, task, body, locked_by in tx.rows(INBOX, (node, limit)):
+    read = met = 0
+    for seq, task, body, locked_by in tx.each(INBOX, (node, limit)):
+        if read >= room:
+            found.more = True
+            break
+        met, read = met + 1, read + (len(body) if are_values(body) else 0)
         if locked_by is None:
             if task not in found.at_rest:
                 found.at_rest.append(task)
             continue
         try:
             found.messages.setdefault(task, []).append(rows.read_message(body, seq))
-        except (msgspec.MsgspecError, ValueError) as fault:
+        except UNREADABLE as fault:
             unreadable[task] = f"a message to it cannot be read: {type(fault).__name__}: {fault}"
+    found.more = found.more or met == limit
     for task in unreadable:
         found.messages.pop(task, None)
     return found, unreadable
@@ -79,8 +86,8 @@ def post(tx: Transaction, posted: Sequence[tuple[int, Message]]) -> list[None]:
 def answers(tx: Transaction, acts: Sequence[str]) -> dict[str, Answer]:
     """Return what became of acts."""
     return {
-        act: Answer(Act(act, who, why), kind, verdict, reason, state)
-        for act, kind, who, why, verdict, reason, state in tx.among(_ANSWERS, acts)
+        act: Answer(Act(act, who, why), kind, *rest)
+        for act, kind, who, why, *rest in tx.among(_ANSWERS, acts)
     }
 
 
@@ -135,7 +142,7 @@ def _given(tx: Transaction, tasks: Sequence[int]) -> dict[tuple[int, int, int], 
     for task, body in tx.among(_BODIES, tasks):
         try:
             message = rows.read_message(body, 0)
-        except (msgspec.MsgspecError, ValueError):  # whoever looks into the inbox will find it
+        except UNREADABLE:  # whoever looks into the inbox will find it
             continue
         if message.idx >= 0 and message.kind not in ("late", "expired"):
             found[task, message.idx, message.attempt] = body

@@ -1,8 +1,13 @@
 """What people and handles read: tasks, their steps, their history."""
 
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
 from makegood.store import rows
 from makegood.store.records import EventView, Filter, StepView, TaskDetail, TaskView
-from makegood.store.sqlite.transaction import Row, Transaction
+from makegood.store.sqlite.transaction import Row, Transaction, are_numbers
 
 _COLUMNS = """
 id, app, workflow, key, state, goal, submission, priority, cause, failure_count, locked_by, epoch, correlation_id, created_at,
@@ -34,7 +39,22 @@ def find(tx: Transaction, wanted: Filter) -> list[TaskView]:
     """Return tasks that match, newest first."""
     where, values = _matching(tx, wanted)
     sql = f"select {_COLUMNS} from makegood_task where {where} order by id desc limit ?"  # noqa: S608 - our own clauses
-    return [TaskView(*row) for row in tx.rows(sql, (*values, wanted.limit))]
+    return [_view(row) for row in tx.rows(sql, (*values, wanted.limit))]
+
+
+def _view(row: Sequence[Any]) -> TaskView:
+    """Return a task as people see it; a moment that is not a number, which only SQL of somebody can have written, is left out."""
+    view = TaskView(*row)
+    return replace(
+        view,
+        created=_moment(view.created) or 0.0,
+        ended=_moment(view.ended),
+        complete_by=_moment(view.complete_by),
+    )
+
+
+def _moment(value: object) -> float | None:
+    return value if isinstance(value, int | float) else None
 
 
 def count(tx: Transaction, wanted: Filter) -> int:
@@ -86,6 +106,9 @@ def detail(tx: Transaction, task: int, *, asked: bool = False) -> TaskDetail | N
     for (
         idx, kind, name, agent, action, state, attempt, round_, failures, flags, spec, result, error,
     ) in tx.rows(_STEPS, (task,)):  # fmt: skip
+        if not are_numbers(flags):
+            unreadable.append(f"the row of step {name} does not read: its flags are no number")
+        known = flags if are_numbers(flags) else 0
         doing, taken_by, complete_by = requests.get(idx, (None, None, None))
         until = timers.get(idx) if complete_by is None else complete_by
         plan = rows.seen(
@@ -93,15 +116,15 @@ def detail(tx: Transaction, task: int, *, asked: bool = False) -> TaskDetail | N
         )
         steps.append(
             StepView(
-                idx, kind, name, agent, action, state, attempt, round_, failures, bool(flags & rows.DOUBT),
+                idx, kind, name, agent, action, state, attempt, round_, failures, bool(known & rows.DOUBT),
                 plan is None or (plan.policy is not None and plan.policy.undoable), result, error, doing, idx in timers, taken_by,
-                None if until is None else until - tx.now, plan, bool(flags & rows.STOOD),
+                until - tx.now if until is not None and are_numbers(until) else None, plan, bool(known & rows.STOOD),
             )
         )  # fmt: skip
-    inputs, _, reply = rows.seen(rows.read_static, static, rows.INPUTS, unreadable) or ((), None, None)
+    inputs, returns, reply = rows.seen(rows.read_static, static, rows.INPUTS, unreadable) or ((), None, None)
     to = None if reply is None else reply.to
     acts = rows.asked(tx.rows(_ASKED, (task,)), unreadable) if asked else ()
-    return TaskDetail(TaskView(*columns), steps, inputs, to, tuple(unreadable), acts)
+    return TaskDetail(_view(columns), steps, inputs, to, tuple(unreadable), acts, returns)
 
 
 def history(tx: Transaction, task: int, after: int) -> list[EventView]:

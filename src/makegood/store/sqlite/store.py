@@ -12,8 +12,10 @@ from makegood.clock import Clock, SystemClock
 from makegood.errors import StoreUnavailableError
 from makegood.glance import Glance, glanced, may_write
 from makegood.messages import Act, Answer, Message
+from makegood.sizes import KIB
 from makegood.store import migrations, records
 from makegood.store.ageing import Ageing
+from makegood.store.mail import Depths
 from makegood.store.sqlite import alike, leases, load, pruning, queues, reads, supervision, upkeep
 from makegood.store.sqlite.alerts import AlertVerbs
 from makegood.store.sqlite.bell import Bell, Heard, kind_of
@@ -29,7 +31,7 @@ from makegood.store.sqlite.connection import (
 )
 from makegood.store.sqlite.examining import ExaminingVerbs
 from makegood.store.sqlite.joining import join, verify
-from makegood.store.sqlite.lookout import Lookout
+from makegood.store.sqlite.lookout import Lookout, Wanted
 from makegood.store.sqlite.messages import MessageVerbs
 from makegood.store.sqlite.notices import NoticeVerbs
 from makegood.store.sqlite.place import FileNumber, Place, number_of
@@ -45,6 +47,7 @@ T = TypeVar("T")
 
 _POLL = 1.0
 _BUSY = 5.0
+_HEAVY = 64 * KIB  # bytes of a call that count as much as another call, when calls share a transaction
 _ABREAST = 64  # one is written; others are decided meanwhile and wait in line
 
 
@@ -74,6 +77,7 @@ class SQLiteStore(AlertVerbs, MessageVerbs, NoticeVerbs, ExaminingVerbs):
         self._clock = StoreClock(clock or SystemClock())
         self._poll = poll
         self._ageing = Ageing(ageing)  # the writer's
+        self._depths = Depths()  # the writer's
         self._connect = open_connection
         self._make_line = line
         self._make_bell = bell
@@ -227,9 +231,10 @@ class SQLiteStore(AlertVerbs, MessageVerbs, NoticeVerbs, ExaminingVerbs):
         return cast("T", await self._open(self._writer).ask(action, weight=weight, again=again))
 
     async def _together(
-        self, action: Callable[..., list[T]], items: Sequence[object], *, again: bool = False
+        self, action: Callable[..., list[T]], items: Sequence[object], *, octets: int = 0, again: bool = False
     ) -> list[T]:
-        return cast("list[T]", await self._open(self._writer).ask(action, items, again=again))
+        weight = len(items) + octets // _HEAVY
+        return cast("list[T]", await self._open(self._writer).ask(action, items, weight=weight, again=again))
 
     async def _read(self, action: Action[T]) -> T:
         return cast("T", await self._open(self._reader).ask(action))
@@ -282,17 +287,19 @@ class SQLiteStore(AlertVerbs, MessageVerbs, NoticeVerbs, ExaminingVerbs):
                 self._heard(None)
         self._plan_poll()
 
-    def _seen(self) -> None:
-        """Tell everybody of tasks that somebody else has committed, who does not ring."""
+    def _seen(self, found: set[Wanted]) -> None:
+        """Wake everybody for tasks and messages that were committed on a connection that rings no bell."""
+        topics = {"pending" if isinstance(one, int) else f"queue:{one[0]}" for one in found}
         if self._bell is not None:
-            self._bell.ring({"pending"})
-        self._announce({"pending"})
+            self._bell.ring(topics)
+        self._announce(topics)
 
     # Tasks
 
     async def submit(self, drafts: Sequence[records.Draft]) -> list[records.Submitted]:
         """Insert tasks with all their steps."""
-        return await self._together(submit, drafts, again=True)
+        octets = sum([draft.octets for draft in drafts])
+        return await self._together(submit, drafts, octets=octets, again=True)
 
     async def join(self, caller: Caller, drafts: Sequence[records.Draft]) -> list[records.Submitted]:
         """Insert tasks in a transaction of the caller's."""
@@ -302,9 +309,10 @@ class SQLiteStore(AlertVerbs, MessageVerbs, NoticeVerbs, ExaminingVerbs):
         await verify(caller, self._path, self.identity.store_id)
         return self._clock.now()
 
-    def joined(self, tasks: Sequence[int]) -> None:
-        """Look often for these tasks, for some seconds, and ring for them once they are committed."""
-        self._lookout.expect(tasks)
+    def joined(self, *written: Wanted) -> None:
+        """Look often for these tasks or messages, for some seconds, and ring for them once they are committed."""
+        for one in written:
+            self._lookout.expect(one)
 
     async def commit(self, batch: records.Batch) -> records.Committed:
         """Write Decisions, claim tasks, and write what ``decide`` makes of them."""
@@ -315,8 +323,12 @@ class SQLiteStore(AlertVerbs, MessageVerbs, NoticeVerbs, ExaminingVerbs):
         """Return tasks that ``node`` still holds."""
         found = await self._read(partial(load.load, node=node, tasks=tasks))
         for task, reason in found.unreadable:
-            await self._write(partial(put_to_error, node=node, task=task, reason=reason, held=True))
+            await self.put_to_error(node, task, reason)
         return found.tasks
+
+    async def put_to_error(self, node: int, task: int, reason: str) -> None:
+        """Put a task that ``node`` holds to error, whatever is in its rows."""
+        await self._write(partial(put_to_error, node=node, task=task, reason=reason, held=True))
 
     async def find(self, wanted: records.Filter) -> list[records.TaskView]:
         """Return tasks that match, newest first."""
@@ -336,11 +348,11 @@ class SQLiteStore(AlertVerbs, MessageVerbs, NoticeVerbs, ExaminingVerbs):
 
     # Queues
 
-    async def inbox(self, node: int, limit: int) -> records.Inbox:
+    async def inbox(self, node: int, limit: int, room: int = records.NO_LIMIT) -> records.Inbox:
         """Return messages for tasks that ``node`` holds, and tasks at rest that have some."""
-        found, unreadable = await self._read(partial(queues.inbox, node=node, limit=limit))
+        found, unreadable = await self._read(partial(queues.inbox, node=node, limit=limit, room=room))
         for task, reason in unreadable.items():
-            await self._write(partial(put_to_error, node=node, task=task, reason=reason, held=True))
+            await self.put_to_error(node, task, reason)
         return found
 
     async def post(self, task: int, message: Message) -> None:
@@ -359,7 +371,8 @@ class SQLiteStore(AlertVerbs, MessageVerbs, NoticeVerbs, ExaminingVerbs):
     async def answer(self, node: int, replies: Sequence[tuple[int, Message]]) -> list[bool]:
         """Leave replies in the tasks' inboxes; True for each that came in time."""
         given = [queues.Reply(node, task, message) for task, message in replies]
-        return await self._together(queues.answer, given, again=True)
+        octets = sum([len(message.value or b"") for _, message in replies])
+        return await self._together(queues.answer, given, octets=octets, again=True)
 
     async def extend(self, node: int, task: int, idx: int, attempt: int, seconds: float) -> bool:
         """Move an attempt's complete-by."""
@@ -391,9 +404,13 @@ class SQLiteStore(AlertVerbs, MessageVerbs, NoticeVerbs, ExaminingVerbs):
         """Tell tasks that their own complete-by has passed."""
         return await self._write(partial(supervision.expire_tasks, term=term, limit=limit))
 
-    async def starved(self, term: records.Grant, after: float, limit: int) -> list[int]:
+    async def starved(
+        self, term: records.Grant, after: float, limit: int, outage: float = 300.0
+    ) -> list[int]:
         """Raise one alert per request that no agent has taken."""
-        return await self._write(partial(supervision.starved, term=term, after=after, limit=limit))
+        return await self._write(
+            partial(supervision.starved, term=term, after=after, limit=limit, outage=outage)
+        )
 
     async def horizon(self, grace: float, most: float) -> float:
         """Return seconds until something may have to be judged."""

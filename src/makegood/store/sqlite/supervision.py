@@ -11,20 +11,22 @@ from makegood.store import rows
 from makegood.store.records import Grant, Judged
 from makegood.store.sqlite import alerts
 from makegood.store.sqlite.queues import LEAVE
-from makegood.store.sqlite.transaction import Row, Transaction
+from makegood.store.sqlite.transaction import Row, Transaction, are_numbers
 from makegood.store.sqlite.writing import EVENT, draw_ready
 
 _TERM = """
 select 1 from makegood_lease where name = ? and nonce = ? and epoch = ? and holder is not null and expires_at > ?
 """
 
+# An excused silence counts as no failure, unless the process died (and was not stopped in good order).
 OVERDUE = """
-select r.task, r.idx, r.attempt, r.kind, coalesce(n.dead or n.alive_until <= ?, 1), s.failure_count, r.excused, r.taken_by
+select r.task, r.idx, r.attempt, r.kind, coalesce(n.dead or n.alive_until <= ?1, 1), s.failure_count,
+    not r.excused or coalesce((n.dead or n.alive_until <= ?1) and n.stopped_at is null, 1), r.taken_by
 from makegood_request r
     cross join makegood_step s on s.task = r.task and s.idx = r.idx
     left join makegood_node n on n.id = r.taken_by
-where r.complete_by < ? and r.answered = 0 and r.kind <> 'timer'
-order by r.complete_by limit ?
+where r.complete_by < ?2 and r.answered = 0 and r.kind <> 'timer'
+order by r.complete_by limit ?3
 """
 _JUDGED = "delete from makegood_request where task = ? and idx = ? and attempt = ?"
 _STEP_FAILED = "update makegood_step set failure_count = failure_count + 1 where task = ? and idx = ?"
@@ -106,13 +108,16 @@ def fence(tx: Transaction, term: Grant) -> None:
 def judge(tx: Transaction, term: Grant, grace: float, limit: int) -> Judged:
     """Judge requests whose complete-by passed more than ``grace`` ago without an answer."""
     fence(tx, term)
-    found = tx.rows(OVERDUE, (tx.now, tx.now - grace, limit))
+    found = [
+        row if are_numbers(row[5]) else (*row[:5], 0, *row[6:])
+        for row in tx.rows(OVERDUE, (tx.now, tx.now - grace, limit))
+    ]
     keys: list[Row] = [row[:3] for row in found]
-    counted = [row[:2] for row in found if row[4] or not row[6]]  # what was excused, unless its process died
+    counted = [row[:2] for row in found if row[6]]
     tx.many(_JUDGED, keys)
     tx.many(_STEP_FAILED, counted)
     tx.many(_TASK_FAILED, [key[:1] for key in counted])
-    sums = [(*row[:3], row[5] + (1 if row[4] or not row[6] else 0)) for row in found]
+    sums = [(*row[:3], row[5] + row[6]) for row in found]
     messages: list[Row] = []
     for (task, idx, attempt, kind, died, *_, node), (*_, failures) in zip(found, sums, strict=True):
         expired = Message(
@@ -186,7 +191,7 @@ def expire_tasks(tx: Transaction, term: Grant, limit: int) -> list[int]:
     return [task for (task,) in past]
 
 
-def starved(tx: Transaction, term: Grant, after: float, limit: int) -> list[int]:
+def starved(tx: Transaction, term: Grant, after: float, limit: int, outage: float) -> list[int]:
     """Find requests that no agent has taken for ``after`` seconds; raise an alert per action that nobody takes; watch others."""
     fence(tx, term)
     found = tx.rows(STARVED, (tx.now - after, limit))
@@ -194,13 +199,14 @@ def starved(tx: Transaction, term: Grant, after: float, limit: int) -> list[int]
     living = alerts.living(tx) if found else ()
     starving = rows.starved_alerts([(row[0], *row[3:]) for row in found], after, living)
     tx.many(alerts.RAISE, [alerts.raised(row, tx.now) for row in starving])
-    alerts.watch(tx, after, limit)
+    alerts.watch(tx, after, limit, outage)
     return [row[0] for row in found]
 
 
 def horizon(tx: Transaction, grace: float, most: float) -> float:
     """Return seconds until something may have to be judged, between 0 and ``most``."""
-    times = [at + grace for (at,) in tx.rows(NEXT_REQUEST)]
+    times: list[float] = [at + grace for (at,) in tx.rows(NEXT_REQUEST) if are_numbers(at)]
     times += [at for (at,) in tx.rows(NEXT_TASK)]
     times += [at for (at,) in tx.rows(NEXT_NODE)]
+    times = [at for at in times if are_numbers(at)]
     return min(most, max(0.0, min(times, default=tx.now + most) - tx.now))

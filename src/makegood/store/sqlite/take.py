@@ -6,16 +6,16 @@ One look into the index of waiting requests per action; see ``ageing`` for looks
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import msgspec
 from msgspec.structs import replace
 
+from makegood.codec import UNREADABLE
 from makegood.messages import Request
 from makegood.rates import Pace, pace
 from makegood.store import rows
 from makegood.store.ageing import PRIORITIES, Ageing, rank
-from makegood.store.records import NodeInfo, Offer, Taken
+from makegood.store.records import Offer, Taken
 from makegood.store.sqlite.commit import put_to_error
-from makegood.store.sqlite.transaction import Row, Transaction
+from makegood.store.sqlite.transaction import Row, Transaction, are_numbers
 
 WAITING = """
 select task, idx, attempt, within, body, priority, sent_at from makegood_request
@@ -37,6 +37,7 @@ select 1 from makegood_request where agent = ? and taken_by is null and kind <> 
 """Whether to look at all: most of the time nothing waits for an agent, however many actions it has."""
 _PRIORITY, _SENT_AT = 5, 6
 _TAKE = "update makegood_request set taken_by = ?, complete_by = ? where task = ? and idx = ? and attempt = ?"
+_TAKE_TRIAL = "update makegood_request set excused = 1, taken_by = ?, complete_by = ? where task = ? and idx = ? and attempt = ?"
 _ROLES = "select roles from makegood_node where id = ? and dead = 0 and stopped_at is null"
 _LIVE = """
 select info from makegood_node where dead = 0 and stopped_at is null and alive_until > ? and id <> ?
@@ -73,7 +74,7 @@ class _Taking:
         paced = self._pace(offer)
         slots = offer.slots if paced is None else min(offer.slots, paced.most)
         waiting = self._waiting(replace(offer, slots=slots), isolated) if slots else []
-        given = self._give(waiting, paced)
+        given = self._give(waiting, paced, _TAKE_TRIAL if offer.trial else _TAKE)
         if paced is not None and (given or offer.spent):
             self.tx.run(_RATE_USED, (offer.agent, paced.after(given)))
         if paced is not None and slots < offer.slots and given == slots:
@@ -88,10 +89,7 @@ class _Taking:
             if not self._waiting(one, (1,)):
                 continue
             if elsewhere is None:
-                infos = [
-                    msgspec.json.decode(info, type=NodeInfo)
-                    for (info,) in self.tx.rows(_LIVE, (self.tx.now, self.node))
-                ]
+                infos = [rows.node_info(info) for (info,) in self.tx.rows(_LIVE, (self.tx.now, self.node))]
                 elsewhere = {agent.agent for info in infos for agent in info.agents}
             if offer.agent not in elsewhere and self.fill(one, isolated=(1,)):
                 return True
@@ -108,13 +106,18 @@ class _Taking:
         found: list[Row] = []
         if offer.slots < 1:
             return found
-        tx, ageing, step = self.tx, self.ageing, self.ageing.step
-        aged = step is not None and ageing.due(offer.agent, tx.now)
+        tx, ageing = self.tx, self.ageing
+        step = 0.0 if offer.trial else ageing.step  # a canary is drawn by age alone
+        aged = offer.trial or (step is not None and ageing.due(offer.agent, tx.now))
         actions = dict.fromkeys(offer.actions) if tx.rows(ANY, (offer.agent,)) else ()
         for action in actions:
             for isolate in isolated:
                 sql = WAITING_AGED if aged else WAITING
                 found += tx.rows(sql, (offer.agent, action, isolate, offer.slots))
+        for row in [row for row in found if not are_numbers(*row[1:4], *row[5:])]:
+            found.remove(row)
+            why = "a request of it cannot be read: what is no number stands in a column of numbers"
+            put_to_error(tx, None, row[0], why, seqs=())
         if aged and step is not None:
             found.sort(key=lambda row: rank(row[_PRIORITY], row[_SENT_AT], step))
         else:
@@ -124,16 +127,17 @@ class _Taking:
         ageing.found(offer.agent, full=len(found) >= offer.slots, oldest=oldest, now=tx.now)
         return best
 
-    def _give(self, waiting: Sequence[Row], paced: Pace | None) -> int:
+    def _give(self, waiting: Sequence[Row], paced: Pace | None, take: str) -> int:
         taken: list[Row] = []
         for task, idx, attempt, within, body, _, sent_at in waiting:
-            delay = 0.0 if paced is None else paced.delay(len(taken))
             try:
+                delay = 0.0 if paced is None else paced.delay(len(taken))
                 request: Request = rows.read_request(body, within + delay, self.tx.now - sent_at)
-            except (msgspec.MsgspecError, ValueError) as fault:
+                complete_by = self.tx.now + delay + within
+            except UNREADABLE as fault:
                 put_to_error(self.tx, None, task, f"a request of it cannot be read: {fault}", seqs=())
                 continue
             self.taken.append(replace(request, delay=delay) if delay else request)
-            taken.append((self.node, self.tx.now + delay + within, task, idx, attempt))
-        self.tx.many(_TAKE, taken)
+            taken.append((self.node, complete_by, task, idx, attempt))
+        self.tx.many(take, taken)
         return len(taken)

@@ -18,7 +18,8 @@ import sqlite3
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ from makegood.errors import StoreError, StoreUnavailableError
 from makegood.folders import unreachable
 from makegood.glance import TIMES, Glance, restless
 from makegood.store.rows import Interner
-from makegood.store.sqlite.connection import is_broken, is_busy, translated
+from makegood.store.sqlite.connection import is_broken, is_busy, is_garbled, legible, translated
 from makegood.store.sqlite.place import Place
 from makegood.store.sqlite.transaction import CarefullyError, Transaction, is_environment
 
@@ -123,7 +124,9 @@ class Line:
         if self._over or self._thread is None:
             raise StoreUnavailableError(f"{self.path}: the store is not open; `await store.open()` first")
         future: asyncio.Future[Any] = self.loop.create_future()
-        self._asked.append(Operation(action, future, items, weight if items is None else len(items), again))
+        self._asked.append(
+            Operation(action, future, items, weight if items is None else max(weight, len(items)), again)
+        )
         if len(self._asked) == 1:
             self.loop.call_soon(self._hand_over)
         return future
@@ -192,6 +195,25 @@ class Line:
             self.announce(topics)
 
     def _write(self, operations: list[Operation]) -> set[str]:
+        try:
+            return self._written(operations)
+        except sqlite3.Error as failure:
+            if not is_garbled(failure):
+                raise
+        with self._any_text():
+            return self._transaction(operations, careful=True)
+
+    @contextmanager
+    def _any_text(self) -> Iterator[None]:
+        """Read texts that are no UTF-8, which somebody's SQL has written, as what can be shown of them."""
+        connection = self._connect()
+        connection.text_factory = legible
+        try:
+            yield
+        finally:
+            connection.text_factory = str
+
+    def _written(self, operations: list[Operation]) -> set[str]:
         if all(operation.again for operation in operations):
             try:
                 return self._transaction(operations, careful=False)
@@ -284,6 +306,13 @@ class Line:
         operation.error = restless(self.path)
 
     def _read(self, operation: Operation) -> None:
+        self._read_once(operation)
+        cause = None if operation.error is None else operation.error.__cause__
+        if isinstance(cause, sqlite3.Error) and is_garbled(cause):
+            with self._any_text():
+                self._read_once(operation)
+
+    def _read_once(self, operation: Operation) -> None:
         operation.error = None
         try:
             connection = self._connect()
@@ -312,7 +341,8 @@ class Line:
                     if is_broken(failure):
                         self._drop()
                     raise
-                last = failure
+                # Its traceback would keep what is to be written in memory until the garbage collector comes.
+                last = failure.with_traceback(None)
             time.sleep(pause)
             pause = min(pause * 1.2, _LONGEST_PAUSE)
         raise last or sqlite3.OperationalError("database is locked")

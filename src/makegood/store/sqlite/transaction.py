@@ -39,6 +39,16 @@ class CarefullyError(Exception):
     """Something failed that a savepoint would have undone alone: the whole is done again, carefully."""
 
 
+def are_numbers(*values: object) -> bool:
+    """Return whether columns hold what they are for: SQLite keeps a text in a column of numbers, if somebody writes one there."""
+    return all(value is None or isinstance(value, int | float) for value in values)
+
+
+def are_values(*values: object) -> bool:
+    """Return whether columns hold bytes, or nothing: SQLite keeps a number in a column of values, if somebody writes one there."""
+    return all(value is None or isinstance(value, bytes) for value in values)
+
+
 def is_environment(fault: Exception) -> bool:
     """Whether the database itself is in trouble, and not what was asked of it."""
     return isinstance(fault, sqlite3.Error) and not isinstance(fault, DATA_FAULTS)
@@ -65,6 +75,10 @@ class Transaction:
     def rows(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
         """Execute one statement; returns all its rows."""
         return self.connection.execute(sql, values).fetchall()
+
+    def each(self, sql: str, values: Sequence[Any] = ()) -> Iterator[Row]:
+        """Execute one statement; gives its rows one by one, as they are read."""
+        return self.connection.execute(sql, values)
 
     def many(self, sql: str, values: Sequence[Row]) -> int:
         """Execute one statement for each tuple of ``values``; returns the rows changed in all."""

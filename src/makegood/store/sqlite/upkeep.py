@@ -10,8 +10,9 @@ from makegood.errors import SchemaMismatchError
 from makegood.glance import Glance, journal_mode
 from makegood.store import migrations
 from makegood.store.records import Figures, Identity, NodeInfo, NodeView, SchemaStatus
+from makegood.store.rows import node_info
 from makegood.store.sqlite.connection import is_busy
-from makegood.store.sqlite.transaction import Transaction
+from makegood.store.sqlite.transaction import Transaction, are_numbers
 
 _STOPPED_SHOWN = 3600.0
 
@@ -66,8 +67,6 @@ where type = 'table' and name not like 'makegood\\_%' escape '\\' and name not l
 """
 _VERSION = "select max(version) from makegood_schema_version"
 _APPLIED = "insert into makegood_schema_version (version, name, applied_at) values (?, ?, ?)"
-
-_info = msgspec.json.Decoder(NodeInfo).decode
 
 
 def agreed_clock(connection: sqlite3.Connection, clock: Clock, *, looking: bool) -> float:
@@ -159,10 +158,18 @@ def nodes(tx: Transaction) -> list[NodeView]:
     found: list[NodeView] = []
     waits = depths(tx)
     for number, data, started, until, stopped, dead in tx.rows(_NODES, (tx.now - _STOPPED_SHOWN,)):
-        info = _info(data)
+        info = node_info(data)
         waiting = {a.agent: waits.get(a.agent, 0) for a in info.agents}
         found.append(
-            NodeView(number, info, started, until - tx.now, stopped is not None, bool(dead), waiting)
+            NodeView(
+                number,
+                info,
+                started,
+                until - tx.now if are_numbers(until) else 0.0,
+                stopped is not None,
+                bool(dead),
+                waiting,
+            )
         )
     return found
 
@@ -178,7 +185,10 @@ def figures(tx: Transaction) -> Figures:
     for sql in UNENDED:
         for app, workflow, state, count in tx.rows(sql):
             tasks[app, workflow, state] = tasks.get((app, workflow, state), 0) + count
-    queues = {agent: (count, max(0.0, tx.now - oldest)) for agent, count, oldest in tx.rows(_QUEUES)}
+    queues = {
+        agent: (count, max(0.0, tx.now - oldest) if are_numbers(oldest) else 0.0)
+        for agent, count, oldest in tx.rows(_QUEUES)
+    }
     return Figures(tasks, queues, dict(tx.rows(STANDING)))
 
 

@@ -310,7 +310,7 @@ class Writing:
         self.eased += [alerts.eased(ending, now) for ending in rows.eased(decision)]
         self.alerts += [alerts.raised(row, now) for row in rows.decided(decision)]
         self.audits += [
-            (a.act.id, id_, a.kind, a.act.who, a.act.why, a.verdict, a.reason, a.state, a.change, now)
+            (a.act.id, id_, a.kind, a.act.who, a.act.why, a.verdict, a.outcome, a.state, a.change, now)
             for a in decision.answers
         ]
         self.rewritten += [(rows.spec(decision.steps[idx].plan), id_, idx) for idx in decision.rewritten]

@@ -1,5 +1,6 @@
 """I17: circuits, each of one agent in one process."""
 
+import math
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -11,35 +12,42 @@ from makegood.testing.history import Event
 HANDED: float = 5.0
 """Seconds that a Scheduler's commit may be under way: what it hands to an agent beside it, it promised before."""
 
+SLACK: float = 1.0
+"""Seconds by which the clocks of two processes may say differently what came first: an answer, or another call's failure."""
+
 Attempt = tuple[int, int, int]
 
 
 @dataclass(slots=True)
 class _Circuit:
     """``opened``: when it opened last; ``flying``: attempts that called and have not answered; ``canaries``: those of them that were
-    taken since it is half-open.
+    taken since it is half-open; ``tried``: all that ever were, and have not answered; ``heard``: when its service answered last.
     """
 
     event: Event
     opened: Event | None = None
     flying: dict[Attempt, Event] = field(default_factory=dict)
     canaries: set[Attempt] = field(default_factory=set)
+    tried: dict[Attempt, Event] = field(default_factory=dict)
+    heard: float = -math.inf
 
 
 class OpenMeansShut(Rule):
     """I17: while a circuit is open its process takes no request of that agent and calls nothing for one; half-open it calls for one
-    at a time. An attempt that was under way when the circuit opened, and fails afterwards, is not counted for its step.
+    at a time. These failures are not counted for their steps: a canary's; that of an attempt that was under way when the circuit opened; and
+    a repeated attempt's, if the service has answered nobody in that process since the step failed last.
     """
 
     name: ClassVar[str] = "I17"
-    kinds: ClassVar[frozenset[str]] = frozenset({"circuit", "call", "reply", "accepted", "counted"})
+    kinds: ClassVar[frozenset[str]] = frozenset({"circuit", "call", "reply", "accepted", "counted", "judged"})
 
     def __init__(self, report: Report) -> None:
         super().__init__(report)
         self._circuits: dict[tuple[str, str], _Circuit] = {}
-        self._excused: dict[Attempt, Event] = {}
+        self._excused: dict[Attempt, tuple[str, Event]] = {}
         self._counted: list[Event] = []
-        self._accepted: dict[tuple[float, str, int, int], Event] = {}
+        self._accepted: dict[tuple[float, str, int, int], tuple[str, Event]] = {}
+        self._failed: dict[tuple[int, int], Event] = {}
 
     def before(self, event: Event, world: World) -> None:
         """Follow the circuits, and look at each call that begins and each failure that counts."""
@@ -56,6 +64,8 @@ class OpenMeansShut(Rule):
                 self._accepted[event.at, event.node, event.task, event["idx"]] = self._excused[attempt]
         elif event.kind == "counted":
             self._counted.append(event)
+        elif event.kind == "judged":
+            self._failed[event.task, event["idx"]] = event
 
     def _became(self, event: Event) -> None:
         found = self._circuits.setdefault((event.node, event["agent"]), _Circuit(event))
@@ -93,6 +103,7 @@ class OpenMeansShut(Rule):
                 event,
             )
         circuit.canaries.add(attempt)
+        circuit.tried[attempt] = circuit.event
 
     def _of(self, node: str, agent: str) -> _Circuit | None:
         return next(
@@ -109,23 +120,34 @@ class OpenMeansShut(Rule):
         for (node, _), circuit in self._circuits.items():
             began = circuit.flying.pop(attempt, None) if node == event.node else None
             circuit.canaries.discard(attempt)
-            opened = circuit.opened
-            if began is None or opened is None or event["reply"] != "gave_up":
+            tried, opened = circuit.tried.pop(attempt, None), circuit.opened
+            if began is None:
                 continue
-            if began.at < opened.at - EPSILON and opened.at < event.at - EPSILON:
-                self._excused[attempt] = opened
+            if event["reply"] == "gave_up":
+                self._gave_up(attempt, event, circuit, began, tried)
+            elif event["reply"] != "later" and (opened is None or began.at >= opened.at):
+                circuit.heard = event.at
+
+    def _gave_up(
+        self, attempt: Attempt, event: Event, circuit: _Circuit, began: Event, tried: Event | None
+    ) -> None:
+        """Note that this failure is not to be counted, if it is not."""
+        opened, before = circuit.opened, self._failed.get(attempt[:2])
+        self._failed[attempt[:2]] = event
+        if tried is not None:
+            self._excused[attempt] = ("it was the canary", tried)
+        elif opened is not None and began.at < opened.at - EPSILON and opened.at < event.at - EPSILON:
+            self._excused[attempt] = ("it was under way when the circuit opened", opened)
+        elif before is not None and attempt[2] > 1 and circuit.heard < before.at - SLACK:
+            self._excused[attempt] = ("the service had answered nobody since the step failed last", before)
 
     def end(self, world: World) -> None:
         """Look whether one of the failures that count was excused."""
         for counted in self._counted:
-            opened = self._accepted.get((counted.at, counted.node, counted.task, counted["idx"]))
-            if opened is not None:
-                name = world.task(counted.task).name(counted["idx"])
-                self.wrong(
-                    f"a failure of {name} was counted {when(counted)}: it was under way when the circuit opened",
-                    opened,
-                    counted,
-                )
+            excused = self._accepted.get((counted.at, counted.node, counted.task, counted["idx"]))
+            if excused is not None:
+                name, (why, event) = world.task(counted.task).name(counted["idx"]), excused
+                self.wrong(f"a failure of {name} was counted {when(counted)}: {why}", event, counted)
 
 
 def _taken_since(asked: Asked, opened: Event) -> bool:

@@ -31,7 +31,7 @@ INVARIANTS: Mapping[str, str] = MappingProxyType(
         "I14": "retention removes nothing that has not ended, and no unsent notice",
         "I15": "no payload and no secret in log lines",
         "I16": "the state row is the fold of its history",
-        "I17": "while a circuit is open nothing begins, half-open one canary, and what failed meanwhile does not count",
+        "I17": "while a circuit is open nothing begins, half-open one canary; a service that answers nobody adds no failure to a step",
         "L1": "in the end every task is processed, undone or in error",
         "L2": "in the end what stands is what the record says",
         "L3": "each end is told at least once, by one distinct notice",

@@ -250,7 +250,7 @@ def listening(folder: Path, noted: Noted) -> Iterator[None]:
     Raises ``ListeningError`` where that cannot be.
     """
     ear = _Ear(library(), folder, noted)
-    true_fsync = os.fsync
+    true_fsync, true_open = os.fsync, os.open
     where = folder.resolve().stat()
 
     def fsync(handle: Any) -> None:
@@ -263,10 +263,17 @@ def listening(folder: Path, noted: Noted) -> Iterator[None]:
         true_fsync(handle)
         noted.synced("", begun)
 
+    def opened(path: Any, flags: int, *rest: Any, **more: Any) -> int:
+        handle = true_open(path, flags, *rest, **more)
+        if flags & os.O_CREAT and flags & os.O_EXCL and Path(path).parent.resolve() == folder.resolve():
+            noted.created(Path(path).name)
+        return handle
+
     ear.register()
     os.fsync = fsync  # type: ignore[assignment]  # a name that is used with numbers and files alike
+    os.open = opened
     try:
         yield
     finally:
-        os.fsync = true_fsync
+        os.fsync, os.open = true_fsync, true_open
         ear.unregister()

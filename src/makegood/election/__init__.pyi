@@ -1,0 +1,42 @@
+# Where each public name lives, for type checkers and editors: `__init__.py` loads it at its first use.
+
+from makegood.election.blocking import SyncElection, SyncTerm
+from makegood.election.election import Election
+from makegood.election.figures import Figures
+from makegood.election.opening import open_leases
+from makegood.election.preference.protocol import Preference, Seen
+from makegood.election.protocol import (
+    Fence,
+    FencingStore,
+    Grant,
+    LeaseStore,
+    LeaseView,
+    OpenLeases,
+    PastTerm,
+)
+from makegood.election.settings import Settings
+from makegood.election.term import Term
+from makegood.election.watching import TermView, View
+from makegood.errors import LeadershipLostError
+
+__all__ = [
+    "Election",
+    "Fence",
+    "FencingStore",
+    "Figures",
+    "Grant",
+    "LeadershipLostError",
+    "LeaseStore",
+    "LeaseView",
+    "OpenLeases",
+    "PastTerm",
+    "Preference",
+    "Seen",
+    "Settings",
+    "SyncElection",
+    "SyncTerm",
+    "Term",
+    "TermView",
+    "View",
+    "open_leases",
+]

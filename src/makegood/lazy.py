@@ -1,0 +1,35 @@
+"""Packages whose public names load at first use (PEP 562): importing a package costs what its user takes from it.
+
+A package that uses this has a stub, ``__init__.pyi``, beside its ``__init__.py``: type checkers and editors read the stub.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from importlib import import_module
+from typing import Any
+
+
+def names(
+    package: str, homes: Mapping[str, str], packages: Iterable[str] = ()
+) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
+    """Return ``__getattr__``, ``__dir__`` and ``__all__`` for ``package``.
+
+    ``homes``: module below the package (one that begins with "." is below ``makegood``): its names, separated by blanks. ``packages``:
+    packages below it that an attribute loads as well. A name that nobody knows raises ``AttributeError``, as in any module.
+    """
+    home = {name: module for module, listed in homes.items() for name in listed.split()}
+    loaded = frozenset(packages)
+
+    def getattr_(name: str) -> Any:
+        if name in loaded:
+            return import_module(f"{package}.{name}")
+        if (module := home.get(name)) is None:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        whole = f"makegood{module}" if module.startswith(".") else f"{package}.{module}"
+        value = getattr(import_module(whole), name)
+        setattr(import_module(package), name, value)  # the next use finds it without asking
+        return value
+
+    def dir_() -> list[str]:
+        return sorted({*vars(import_module(package)), *home})
+
+    return getattr_, dir_, list(home)

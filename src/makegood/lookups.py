@@ -1,0 +1,95 @@
+"""Look-ups of names in threads of their own: a name server that is silent holds up what asks for its names, and nothing else.
+
+A look-up cannot be stopped: the system's resolver may be busy for half a minute where no name server answers. So it does not belong
+in the event loop's threads, which everything else of the process uses. Each look-up has a thread while it lasts; names that share
+a lane share so many threads, and names that were found in time have others than those that were not (yet).
+"""
+
+import asyncio
+import contextlib
+import ipaddress
+import socket
+import threading
+from collections.abc import Callable
+from typing import Final
+
+from makegood.errors import DeliveryError
+
+SHARE: Final = 16
+"""Threads of a lane at most, for names that were found in time, and as many for the others."""
+
+MOST_KNOWN: Final = 10_000
+"""Names of which is remembered that they were found in time."""
+
+
+class Lookups:
+    """Looks up names. ``limit``: seconds for one. ``lane``: returns with whom a host shares its threads; default: all are one lane."""
+
+    def __init__(
+        self, *, limit: float, lane: Callable[[str], str] = lambda _: "", share: int = SHARE
+    ) -> None:
+        self._limit = limit
+        self._lane = lane
+        self._share = share
+        self._lanes: dict[tuple[str, bool], asyncio.Semaphore] = {}
+        self._known: dict[str, None] = {}
+        self._under_way: dict[tuple[str, int], asyncio.Future[list[str] | Exception]] = {}
+
+    async def resolve(self, host: str, port: int) -> list[str]:
+        """Return the addresses of a host, best first. Raises ``DeliveryError`` when it has none, or none is found in time."""
+        with contextlib.suppress(ValueError):
+            return [str(ipaddress.ip_address(host))]
+        known = host in self._known
+        self._known.pop(host, None)  # until it is found again
+        lane = self._lanes.setdefault((self._lane(host), known), asyncio.Semaphore(self._share))
+        try:
+            async with asyncio.timeout(self._limit):
+                found = await self._found(host, port, lane)
+        except TimeoutError:
+            raise DeliveryError(
+                f"{host} was not looked up within {self._limit:g} s: do its name servers answer?"
+            ) from None
+        except (OSError, ValueError) as fault:  # ValueError: a name that cannot be one
+            raise DeliveryError(f"{host} cannot be looked up: {fault}") from fault
+        self._known[host] = None
+        if len(self._known) > MOST_KNOWN:
+            del self._known[next(iter(self._known))]
+        return found
+
+    async def _found(self, host: str, port: int, lane: asyncio.Semaphore) -> list[str]:
+        if (host, port) not in self._under_way:
+            await lane.acquire()
+            if (host, port) in self._under_way:
+                lane.release()
+            else:
+                self._begin(host, port, lane)
+        found = await asyncio.shield(self._under_way[host, port])
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    def _begin(self, host: str, port: int, lane: asyncio.Semaphore) -> None:
+        """Look a name up in a thread, which gives its place in the lane back when it ends, whoever still waits then."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[list[str] | Exception] = loop.create_future()
+
+        def ended(found: list[str] | Exception) -> None:
+            lane.release()
+            del self._under_way[host, port]
+            future.set_result(found)  # a failure too: perhaps nobody waits for it any more
+
+        def look() -> None:
+            found: list[str] | Exception
+            try:
+                found = [str(at[0]) for *_, at in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
+            except Exception as raised:  # noqa: BLE001 - whatever it is belongs to the one who asked
+                found = raised
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(ended, found)
+
+        try:
+            threading.Thread(target=look, name=f"look up {host}", daemon=True).start()
+        except RuntimeError as none:  # the system gives no thread
+            lane.release()
+            raise OSError(str(none)) from none
+        self._under_way[host, port] = future

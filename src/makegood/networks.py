@@ -1,0 +1,76 @@
+"""Which internet addresses are public, by a list of our own: what counts must not depend on the version of Python.
+
+The lists are IANA's registries of special-purpose addresses, taken whole: also of what is "globally reachable" there (anycast of relays,
+AS112) nothing receives webhooks. Of IPv6 only 2000::/3 is given out at all.
+"""
+
+import ipaddress
+from typing import Final
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+_SPECIAL_V4: Final = tuple(
+    ipaddress.IPv4Network(network)
+    for network in (
+        "0.0.0.0/8",
+        "10.0.0.0/8",
+        "100.64.0.0/10",
+        "127.0.0.0/8",
+        "169.254.0.0/16",
+        "172.16.0.0/12",
+        "192.0.0.0/24",
+        "192.0.2.0/24",
+        "192.31.196.0/24",
+        "192.52.193.0/24",
+        "192.88.99.0/24",
+        "192.168.0.0/16",
+        "192.175.48.0/24",
+        "198.18.0.0/15",
+        "198.51.100.0/24",
+        "203.0.113.0/24",
+        "224.0.0.0/4",  # multicast
+        "240.0.0.0/4",
+    )
+)
+_GIVEN_OUT: Final = ipaddress.IPv6Network("2000::/3")
+_SPECIAL_V6: Final = tuple(
+    ipaddress.IPv6Network(network)
+    for network in (
+        "2001::/23",  # protocol assignments: Teredo, ORCHID, benchmarking, ...
+        "2001:db8::/32",
+        "2002::/16",  # 6to4: the packet goes to the IPv4 address within
+        "2620:4f:8000::/48",
+        "3fff::/20",
+    )
+)
+_NAT64: Final = ipaddress.IPv6Network("64:ff9b::/96")
+_ISATAP: Final = 0x5EFE
+_LOCAL_BIT: Final = 0x0200_0000
+_LOW: Final = 0xFFFF_FFFF
+
+
+def inner(address: Address) -> ipaddress.IPv4Address | None:
+    """Return the IPv4 address to which packets for an IPv6 address go, None when they go to that address itself.
+
+    >>> inner(ipaddress.ip_address("64:ff9b::808:808")), inner(ipaddress.ip_address("8.8.8.8"))
+    (IPv4Address('8.8.8.8'), None)
+    """
+    if isinstance(address, ipaddress.IPv4Address):
+        return None
+    return ipaddress.IPv4Address(int(address) & _LOW) if address in _NAT64 else address.ipv4_mapped
+
+
+def public(address: Address) -> bool:
+    """Return whether an address is one of the public internet. One that holds another is public when that one is.
+
+    >>> public(ipaddress.ip_address("93.184.215.14")), public(ipaddress.ip_address("64:ff9b::a00:1"))
+    (True, False)
+    """
+    address = inner(address) or address
+    if isinstance(address, ipaddress.IPv4Address):
+        return not any(address in network for network in _SPECIAL_V4)
+    if address not in _GIVEN_OUT or any(address in network for network in _SPECIAL_V6):
+        return False
+    tunnelled = (int(address) >> 32 & _LOW) & ~_LOCAL_BIT == _ISATAP
+    return not tunnelled or public(ipaddress.IPv4Address(int(address) & _LOW))

@@ -1,0 +1,128 @@
+"""Files that are somebody's alone: made so, and judged by who else may read or write them.
+
+A store's file holds payloads and errors, and any user who may open it can also stop everybody else by a lock. Settings and secrets decide
+which server gets a password. Rights that somebody gave to a file on purpose are never changed here: they are reported.
+"""
+
+import contextlib
+import grp
+import logging
+import os
+import pwd
+import shlex
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from makegood.errors import ConfigError
+
+log = logging.getLogger("makegood.private")
+
+MODE: Final = 0o600
+"""The rights of a file that makegood makes."""
+
+
+def make(path: Path) -> None:
+    """Make an empty file that only this user may read and write, where there is none; one that is there keeps its rights.
+
+    SQLite gives a log and its index the rights of the file itself. Raises ``OSError`` where no file can be made.
+    """
+    with contextlib.suppress(FileExistsError):
+        os.close(os.open(path.resolve(), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, MODE))
+
+
+def name_of(user: int) -> str:
+    """Return what a user is called."""
+    try:
+        return pwd.getpwuid(user).pw_name
+    except KeyError:  # such as in a container
+        return f"user {user}"
+
+
+def _own_group(found: os.stat_result) -> bool:
+    """Whether a file's group is its owner's alone, as many systems give each user one."""
+    try:
+        owner, group = pwd.getpwuid(found.st_uid), grp.getgrgid(found.st_gid)
+    except KeyError:
+        return False
+    return (owner.pw_gid, owner.pw_name) == (group.gr_gid, group.gr_name) and {*group.gr_mem} <= {
+        owner.pw_name
+    }
+
+
+def others(found: os.stat_result, rights: int = stat.S_IROTH | stat.S_IWOTH) -> str:
+    """Return who beside its owner may do with a file what ``rights`` of all others say; "" for nobody."""
+    if found.st_mode & rights:
+        return "every user"
+    if found.st_mode & (rights << 3) and not _own_group(found):
+        try:
+            return f"group {grp.getgrgid(found.st_gid).gr_name}"
+        except KeyError:
+            return f"group {found.st_gid}"
+    return ""
+
+
+def trusted(path: Path) -> None:
+    """Refuse a file that decides what this process does and that another user may have written. Raises ``ConfigError``, ``OSError``."""
+    found, quoted = path.stat(), shlex.quote(str(path))
+    me = os.geteuid()
+    if found.st_uid not in (0, me):
+        raise ConfigError(
+            f"{path} belongs to {name_of(found.st_uid)}, who could name any server in it: if you trust its text, take it over "
+            f"(`sudo chown {me} {quoted}`), otherwise run makegood in another folder"
+        )
+    if who := others(found, stat.S_IWOTH):
+        raise ConfigError(
+            f"{path} may be written by {who}, who could name any server in it: `chmod go-w {quoted}`, and read it before you go on"
+        )
+
+
+def secret_in(text: str, name: str) -> str:
+    """Return a secret: the text itself, or what is in FILE for ``@FILE``. ``name``: what it is, for messages.
+
+    Raises ``ConfigError`` for a file that cannot be read, that is empty, or that others may write. One that every user may read is
+    taken, with a warning: containers mount secrets so.
+    """
+    if not text.startswith("@"):
+        return text
+    file = Path(text[1:])
+    try:
+        found, secret = file.stat(), file.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as wrong:
+        why = wrong if isinstance(wrong, OSError) else "it is not UTF-8"  # the other error shows bytes of it
+        raise ConfigError(f"{name}: its file cannot be read: {why}") from None
+    if not secret:
+        raise ConfigError(f"{name}: its file {file} is empty")
+    quoted = shlex.quote(str(file))
+    if who := others(found, stat.S_IWOTH):
+        raise ConfigError(f"{name}: its file {file} may be written by {who}: `chmod 600 {quoted}`")
+    if found.st_mode & stat.S_IROTH:
+        log.warning("%s: every user of this machine may read %s: `chmod 600 %s`", name, file, quoted)
+    return secret
+
+
+def exposed(path: Path) -> Iterator[tuple[str, str]]:
+    """Yield what others may do with a store's file and the folder it lies in, each with what to do about it."""
+    real = path.resolve()
+    files = [file for file in (real, *(Path(f"{real}{end}") for end in ("-wal", "-shm"))) if file.exists()]
+    open_to = {file: others(file.stat()) for file in files}
+    if any(open_to.values()):
+        named = [file for file, who in open_to.items() if who]
+        who = next(filter(None, open_to.values()))
+        yield (
+            f"{who} may open {', '.join(file.name for file in named)}: read what is in the store, and stop all writing by a lock",
+            f"`chmod go= {shlex.join(map(str, named))}`, unless you share it with that group on purpose",
+        )
+    folder = real.parent.stat()
+    who = others(folder, stat.S_IWOTH)
+    if who and not folder.st_mode & stat.S_ISVTX:
+        yield (
+            f"{who} may write its folder {real.parent}, and so replace the file",
+            f"`chmod go-w {shlex.quote(str(real.parent))}`, unless you share it with that group on purpose",
+        )
+    elif folder.st_uid not in (0, real.stat().st_uid, os.geteuid()):
+        yield (
+            f"its folder {real.parent} belongs to {name_of(folder.st_uid)}, who may replace the file",
+            "move the file into a folder of its owner",
+        )

@@ -1,0 +1,187 @@
+"""URLs of stores, leases, outboxes and webhooks: read with care, and shown without their secrets.
+
+A password that is not percent-encoded moves parts of itself to other places of a URL: to the port, the database, the query. So
+``parts_of`` refuses every URL that can be read in two ways, before anybody shows a part of it; ``masked`` shows only what is known to
+be harmless; and ``scrubbed`` takes out of a driver's message what it repeats of the rest.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Final
+from urllib.parse import SplitResult, unquote, urlsplit
+
+from makegood.errors import ConfigError
+
+MASK: Final = "***"
+
+SERVERS: Final = frozenset(
+    {
+        "postgresql", "postgres", "azure-blob", "etcd", "etcd+https", "kubernetes", "nats", "tls", "redis", "rediss",
+        "zookeeper",
+    }
+)  # fmt: skip
+"""Schemes of the servers that makegood connects to."""
+
+ENCODE: Final = (
+    "percent-encode user and password (/ is %2F, ? is %3F, # is %23, @ is %40, : is %3A, & is %26, % is %25)"
+)
+"""What to do about a URL that cannot be read."""
+
+_SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]{0,30})://")
+_CONTROLS: Final = re.compile(r"[\x00-\x1f\x7f]")
+_HIGHEST_PORT: Final = 65_535
+_SHOWN: Final = frozenset(
+    {
+        "host", "port", "dbname", "database", "user", "sslmode", "sslrootcert", "sslcert", "target_session_attrs",
+        "application_name", "connect_timeout", "command_timeout", "replicas", "db", "username", "ssl_cert_reqs", "ssl_check_hostname",
+    }
+)  # fmt: skip
+"""Parameters whose values are no secrets."""
+_SECRET: Final = ("pass", "pwd", "token", "secret", "key", "sig", "cred", "auth")
+_TOKENS: Final = ("nats", "tls")
+"""Schemes whose user without a password is a token."""
+
+_LEAST: Final = 4
+"""Letters of a secret in a row that are still taken out of a message."""
+
+
+def scheme_of(url: str) -> str:
+    """Return a URL's scheme in small letters; "" for a text that does not begin with one.
+
+    >>> scheme_of("PostgreSQL://db/shop"), scheme_of("shop:hunter2@db/shop")
+    ('postgresql', '')
+    """
+    found = _SCHEME.match(url)
+    return found[1].lower() if found else ""
+
+
+def parts_of(url: str, what: str = "the store's URL") -> SplitResult:
+    """Return the parts of a server's URL. Raises ``ConfigError``, naming ``what``, for one that can be read in two ways; nothing of the
+    URL but its scheme is in that error.
+
+    >>> parts_of("postgresql://me:hun%2Fter2@db/shop").hostname
+    'db'
+    """
+    if not scheme_of(url):
+        raise ConfigError(f"{what} does not begin with a scheme, such as postgresql://user@host/database")
+    if _CONTROLS.search(url):
+        raise ConfigError(f"{what} contains a control character, such as a line break: {ENCODE}")
+    rest = url.partition("://")[2]
+    if any(server.count("@") > 1 for server in re.split("[/?#]", rest, maxsplit=1)[0].split(",")):
+        raise ConfigError(f"{what} has more than one @ before its database: {ENCODE}")
+    if "@" in re.split("[/?#]", rest, maxsplit=1)[-1] and re.search("[/?#]", rest):
+        raise ConfigError(f"{what} has an @ after its first /, ? or #: {ENCODE}")
+    try:
+        parts = urlsplit(url)
+    except ValueError:  # whose text may show the whole of it
+        raise ConfigError(f"{what} cannot be read: {ENCODE}") from None
+    if parts.fragment or rest.endswith("#"):
+        raise ConfigError(f"{what} has a part behind #, which no server takes: {ENCODE}")
+    if not all(map(_is_place, parts.netloc.rpartition("@")[2].split(","))):
+        raise ConfigError(
+            f"{what}: after the last colon of its host there must be a port, a number up to {_HIGHEST_PORT}. Is there an @ between "
+            f"password and host? Otherwise {ENCODE}"
+        )
+    if not all("=" in field for field in parts.query.split("&") if field):
+        raise ConfigError(
+            f"{what}: behind the ? there must be name=value, with & between two of them; {ENCODE}"
+        )
+    return parts
+
+
+def _is_place(place: str) -> bool:
+    """Whether a text is HOST, HOST:PORT, [ADDRESS] or [ADDRESS]:PORT, as far as a password could hide there."""
+    host, colon, port = ("", "", place) if place.endswith("]") else place.rpartition(":")
+    if colon and port and not (port.isascii() and port.isdecimal() and int(port) <= _HIGHEST_PORT):
+        return False
+    return ":" not in host or host.startswith("[")
+
+
+def masked(url: str) -> str:
+    """Return a URL as it may be shown: without passwords, tokens and parameters that may be secret; of a webhook only the server, and
+    of a URL that does not read or whose scheme is unknown only the scheme.
+
+    >>> masked("postgresql://me:secret@db/shop?sslmode=require&sslpassword=hunter2")
+    'postgresql://me:***@db/shop?sslmode=require&sslpassword=***'
+    >>> masked("https://hooks.example/T0/secret"), masked("mysql://me:secret@db/shop"), masked("me:secret@db/shop")
+    ('https://hooks.example', 'mysql://***', '***')
+    """
+    scheme = scheme_of(url)
+    if url.startswith("memory:"):
+        return "memory:"
+    if url.startswith("sqlite:///"):
+        found = re.search(r"\?\w+=", url)
+        return f"{url[: found.start()]}?{MASK}" if found else url
+    if scheme not in SERVERS and scheme not in ("http", "https"):
+        return f"{scheme}://{MASK}" if scheme else MASK
+    try:
+        parts = parts_of(url)
+    except ConfigError:
+        return f"{scheme}://{MASK}"
+    login, at, place = parts.netloc.rpartition("@")
+    if scheme not in SERVERS:
+        return f"{scheme}://{place}"
+    user, colon, _ = login.partition(":")
+    if colon:
+        login = f"{user}:{MASK}"
+    elif login and scheme in _TOKENS:
+        login = MASK
+    query = "&".join(shown for shown, _ in _fields(parts))
+    return f"{scheme}://{login}{at}{place}{parts.path}{'?' if query else ''}{query}"
+
+
+def _fields(parts: SplitResult) -> Iterator[tuple[str, str]]:
+    """Yield each parameter of a URL as it may be shown, and what of it may not.
+
+    One that is not known and follows a secret may be a part of it, name and all.
+    """
+    if not parts.query:
+        return
+    if parts.scheme == "azure-blob":  # it is a shared access signature
+        yield MASK, parts.query
+        return
+    after = False
+    for field in parts.query.split("&"):
+        name, _, value = field.partition("=")
+        known = unquote(name).lower()
+        if known in _SHOWN:
+            yield field, ""
+        elif after:
+            yield MASK, field
+        else:
+            yield f"{name}={MASK}", value
+        after = after or any(part in known for part in _SECRET)
+
+
+def scrubbed(text: str, url: str) -> str:
+    """Return what somebody else, such as a driver, says of a URL, without what it repeats of the URL's secrets.
+
+    >>> scrubbed("bad field: 'hunter2'", "postgresql://db/shop?password=x%26hunter2")
+    "bad field: '***'"
+    """
+    secrets = _secrets(url)
+    at, made = 0, ""
+    while at < len(text):
+        end = at
+        while end < len(text) and any(text[at : end + 1].casefold() in secret for secret in secrets):
+            end += 1
+        found = end - at >= _LEAST
+        made += MASK if found else text[at]
+        at = end if found else at + 1
+    return made
+
+
+def _secrets(url: str) -> list[str]:
+    """Return what ``masked`` leaves out of a URL: all behind the scheme where it cannot be read."""
+    try:
+        parts = parts_of(url)
+    except ConfigError:
+        found = [url.partition("://")[2] or url]
+    else:
+        login = parts.netloc.rpartition("@")[0]
+        user, colon, password = login.partition(":")
+        token = user if parts.scheme in _TOKENS and not colon else ""
+        found = [password, token, *(secret for _, secret in _fields(parts))]
+    return list(
+        dict.fromkeys(form.casefold() for secret in found for form in (secret, unquote(secret)) if form)
+    )

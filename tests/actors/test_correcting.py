@@ -1,0 +1,194 @@
+"""Corrected inputs on real stores: the whole task runs on them, or the resubmission is refused."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import makegood as mg
+from makegood.errors import ActRefusedError, ConfigError, PayloadError
+from makegood.node import Node
+from makegood.store import Store
+from makegood.sync import SyncNode
+from tests.actors.conftest import QUIET
+
+
+@dataclass
+class Order:
+    id: str
+    cents: int
+    card: str
+    gift: bool = False
+
+
+def shop() -> tuple[mg.App, Any, list[str]]:
+    """Return an app, its workflow, and the books of its one service."""
+    app, books = mg.App("part"), list[str]()
+    desk = app.agent("desk")
+
+    @desk.action(complete_within="20s")
+    def invoice(order: Order) -> str:
+        books.append(f"invoice {order.cents}")
+        return f"invoice over {order.cents}"
+
+    @invoice.undo
+    def withdraw(order: Order, *, result: str | None) -> None:
+        books.append(f"withdraw {order.cents}")
+
+    @desk.action(complete_within="20s")
+    def charge(order: str, cents: int, card: str) -> str:
+        if card == "expired":
+            raise mg.Permanent("the card has expired")
+        books.append(f"charge {cents}")
+        return f"charged {cents}"
+
+    @charge.undo
+    def refund(order: str, cents: int, *, result: str | None) -> None:
+        books.append(f"refund {cents}")
+
+    @desk.action(complete_within="20s", undo=mg.NOTHING)
+    def wrap(order: str) -> None: ...
+
+    @desk.action(complete_within="20s", undo=mg.NOTHING)
+    def total(order: Order, paid: str) -> str:
+        return f"ordered {order.cents}, {paid}"
+
+    @app.workflow(on_failure="hold")
+    def sell(order: Order) -> dict[str, str]:
+        invoice(order)
+        paid = charge(order.id, order.cents, order.card)
+        if order.gift:
+            wrap(order.id)
+        return {"total": total(order, paid), "note": f"{order.cents} cents"}
+
+    return app, sell, books
+
+
+async def changed(node: Node, task: str) -> dict[str, Any]:
+    """Return what the one correction of a task has changed, as the audit has it."""
+    (found,) = [entry.change for entry in await node.client.audit(task) if entry.change is not None]
+    change: dict[str, Any] = json.loads(found)
+    return change
+
+
+async def test_an_undone_task_runs_as_a_whole_on_corrected_inputs(store: Store) -> None:
+    """Arguments and parts of the result that the workflow function made of the inputs are planned again."""
+    app, sell, books = shop()
+    async with Node(app, store, roles=("scheduler", "agent"), options=QUIET) as node:
+        task = await node.client.submit(sell, Order("a", 100, "visa"))
+        assert (await task.result("30s"))["total"] == "ordered 100, charged 100"
+        await task.undo(why="wrong sum")
+        await task.wait("30s")
+        corrected = [Order("a", 250, "visa")]
+        with pytest.raises(
+            ActRefusedError, match=r"charge \(order, cents, card\), the result; name the code"
+        ):
+            await task.resubmit(inputs=corrected)
+        dry = await task.resubmit(inputs=corrected, workflow=sell, dry_run=True)
+        steps = json.loads(dry.change or b"")["steps"]
+        assert [one["step"] for one in steps] == ["invoice", "charge", "total"]
+        assert (steps[1]["was"]["cents"], steps[1]["now"]["cents"]) == (100, 250)
+        assert (await task.status()).task.state == "undone", "nothing is written before"
+        answer = await task.resubmit(inputs=corrected, workflow=sell, why="it was 250")
+        assert (answer.verdict, answer.change) == ("applied", dry.change)
+        assert await task.result("30s") == {"total": "ordered 250, charged 250", "note": "250 cents"}
+        assert books[-2:] == ["invoice 250", "charge 250"]
+        assert await changed(node, task.id) == json.loads(dry.change or b"")
+
+
+async def test_a_step_that_is_done_keeps_what_it_did_and_is_undone_with_that(store: Store) -> None:
+    app, sell, books = shop()
+    async with Node(app, store, roles=("scheduler", "agent"), options=QUIET) as node:
+        task = await node.client.submit(sell, Order("a", 100, "expired"))
+        await task.wait("30s")
+        answer = await task.resubmit(inputs=[{"id": "a", "cents": 250, "card": "visa"}], workflow=sell)
+        assert answer.outcome.endswith("with corrected inputs; invoice keeps what it did")
+        assert await task.result("30s") == {"total": "ordered 250, charged 250", "note": "250 cents"}
+        assert books == ["invoice 100", "charge 250"]
+        kept = (await changed(node, task.id))["kept"]
+        assert [(one["step"], one["was"]["order"]["cents"]) for one in kept] == [("invoice", 100)]
+        await task.undo()
+        await task.wait("30s")
+        assert books[2:] == ["refund 250", "withdraw 100"]
+        await task.resubmit()
+        await task.wait("30s")
+        assert books[4:] == ["invoice 250", "charge 250"], "what runs again runs on the corrected inputs"
+
+
+async def test_what_cannot_be_corrected_says_why(store: Store) -> None:
+    app, sell, _ = shop()
+    other = shop()[0]
+    other.workflows.clear()
+
+    @other.workflow()
+    def give(order: Order) -> None: ...
+
+    async with Node(app, store, roles=("scheduler", "agent"), options=QUIET) as node:
+        task = await node.client.submit(sell, Order("a", 100, "expired"))
+        await task.wait("30s")
+        with pytest.raises(
+            ActRefusedError,
+            match=r"step 3 would be wrap \(desk\.wrap\) instead of total \(desk\.total\); undo this",
+        ):
+            await task.resubmit(inputs=[Order("a", 100, "visa", gift=True)], workflow=sell)
+        with pytest.raises(ConfigError, match=r"is one of part\.sell, not of part\.give"):
+            await task.resubmit(inputs=[Order("a", 100, "visa")], workflow=give)
+        with pytest.raises(PayloadError, match="the input order does not fit Order"):
+            await task.resubmit(inputs=[{"id": 5}], workflow=sell)
+        with pytest.raises(PayloadError, match="takes 1 input, not 2"):
+            await task.resubmit(inputs=[Order("a", 1, "b"), 2], workflow=sell)
+        planned = sell.plan(Order("a", 250, "visa"))
+        with pytest.raises(ConfigError, match="pass workflow=sell as well"):
+            await task.resubmit(inputs=planned)
+        assert (await task.resubmit(inputs=planned, workflow=sell, dry_run=True)).verdict == "applied"
+        with pytest.raises(ConfigError, match=r"is a plan of part\.give, not of part\.sell"):
+            await task.resubmit(inputs=give.plan(Order("a", 1, "visa")), workflow=sell)
+        with pytest.raises(ConfigError, match="goes with inputs="):
+            await task.resubmit(workflow=sell)
+        assert [entry.verdict for entry in await node.client.audit(task.id)] == ["refused"]
+
+
+async def test_an_action_that_was_renamed_is_the_same(store: Store) -> None:
+    app, sell, _ = shop()
+    async with Node(app, store, roles=("scheduler", "agent"), options=QUIET) as node:
+        task = await node.client.submit(sell, Order("a", 100, "expired"))
+        await task.wait("30s")
+    new = mg.App("part")
+    desk = new.agent("desk")
+
+    @desk.action(complete_within="20s", undo=mg.NOTHING, formerly=("invoice",))
+    def bill(order: Order) -> str:
+        return ""
+
+    @desk.action(complete_within="20s", undo=mg.NOTHING)
+    def charge(order: str, cents: int, card: str) -> str:
+        return f"charged {cents}"
+
+    @desk.action(complete_within="20s", undo=mg.NOTHING)
+    def total(order: Order, paid: str) -> str:
+        return f"ordered {order.cents}, {paid}"
+
+    @new.workflow(on_failure="hold", formerly=("sell",))
+    def sells(order: Order) -> str:
+        bill(order)
+        return total(order, charge(order.id, order.cents, order.card))
+
+    async with Node(new, store, roles=("scheduler", "agent"), options=QUIET) as node:
+        again = node.client.task(task.id, str)
+        await again.resubmit(inputs=[Order("a", 250, "visa")], workflow=sells)
+        assert await again.result("30s") == "ordered 250, charged 250"
+
+
+def test_blocking_code_corrects_too(tmp_path: Path) -> None:
+    app, sell, _ = shop()
+    with SyncNode(
+        app, f"sqlite:///{tmp_path / 'shop.db'}", roles=("scheduler", "agent"), options=QUIET
+    ) as node:
+        task = node.client.submit(sell, Order("a", 100, "expired"))
+        task.wait("30s")
+        corrected = [Order("a", 250, "visa")]
+        assert task.resubmit(inputs=corrected, workflow=sell, dry_run=True).verdict == "applied"
+        task.resubmit(inputs=corrected, workflow=sell)
+        assert task.result("30s") == {"total": "ordered 250, charged 250", "note": "250 cents"}

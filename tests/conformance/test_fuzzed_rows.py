@@ -1,0 +1,204 @@
+"""Rows that nobody of makegood wrote, in every table, while all roles run: no role ends of one, and others' tasks are processed.
+
+What a database refuses by itself is fine. Left out are the rows of which there is one for the whole store (its identity, its clock,
+its schema version): without them there is no store.
+"""
+
+import asyncio
+import contextlib
+import random
+import sqlite3
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import makegood as mg
+from makegood.node import Node
+from makegood.options import Options
+from makegood.outbox import ddl
+from makegood.store.protocol import Store
+from makegood.store.sqlite import SQLiteStore
+from tests.conformance.worlds import World
+from tests.waiting import moment, until
+
+HARDY = Options(
+    heartbeat="200ms", life="20s", poll="100ms", drain="1s", tell="200ms", leaderless="1h", every="300ms", lease="3s",
+    starve="1s", grace="100ms", webhook_tries=2, sweep="1s",
+)  # fmt: skip
+TABLES = (
+    "task", "step", "request", "inbox", "event", "audit", "alert", "node", "lease", "lease_term", "message", "listener", "notice",
+    "rate",
+)  # fmt: skip
+DEEP = '{"a":' + "[" * 3000 + "]" * 3000 + "}"
+TEXTS = (
+    "",
+    "of a newer version",
+    "gopher://x",
+    "http://[",
+    "queue:",
+    DEEP,
+    "[]",
+    "null",
+    "pending",
+    "processing",
+    "\u202e",
+)
+BYTES = (
+    b"",
+    b"\xff\xfe",
+    b"null",
+    b"[]",
+    b'{"kind":"zzz"}',
+    b'{"kind":"done","idx":99,"attempt":1}',
+    DEEP.encode(),
+    b'{"id":7}',
+)
+NUMBERS = (0, -1, 1, 7, 2**31 - 1, 2**53, 2**63 - 1, -(2**63))
+FLOATS = ("0.0", "-1.0", "1e300", "-1e300")
+
+
+def _text(value: str) -> str:
+    return "'" + value.replace("'", "''") + "'"
+
+
+class Fuzzer:
+    """Writes broken rows; ``columns`` of each table with their types, as the database says."""
+
+    def __init__(self, world: World, columns: dict[str, list[tuple[str, str]]], rng: random.Random) -> None:
+        self.world = world
+        self.columns = columns
+        self.rng = rng
+        self.written = 0
+
+    def literal(self, kind: str) -> str:
+        """Return a value that fits the type of a column, hardly ever its meaning; on SQLite one of any type."""
+        choose = self.rng.choice
+        if self.world.dialect == "sqlite":
+            kind = choose((kind, kind, "text", "blob", "integer", "real", "null", "garbled"))
+            if kind == "garbled":
+                return "cast(x'ff61' as text)"
+        if kind == "null" or self.rng.random() < 0.1:
+            return "null"
+        if kind in ("blob", "bytea"):
+            data = choose(BYTES).hex()
+            return f"x'{data}'" if self.world.dialect == "sqlite" else f"'\\x{data}'::bytea"
+        if kind in ("real", "double precision"):
+            return choose((*FLOATS, "'NaN'::float8", "'Infinity'::float8") if kind != "real" else FLOATS)
+        if kind in ("integer", "bigint", "smallint"):
+            return str(choose(NUMBERS))
+        return choose(("true", "false")) if kind == "boolean" else _text(choose(TEXTS))
+
+    def statement(self, table: str) -> str:
+        """Return a statement that changes a row of a table, or adds one."""
+        name = f"makegood_{table}" if self.world.dialect == "sqlite" else f"makegood.{table}"
+        columns = self.columns[table]
+        if self.rng.random() < 0.4:
+            some = [c for c in columns if self.rng.random() < 0.9]
+            values = ", ".join(self.literal(kind) for _, kind in some)
+            return f"insert into {name} ({', '.join(c for c, _ in some)}) values ({values})"
+        key = columns[0][0]
+        column, kind = self.rng.choice(columns)
+        return (
+            f"update {name} set {column} = {self.literal(kind)} where {key} in "
+            f"(select {key} from {name} order by {key} desc limit 1 offset {self.rng.randrange(6)})"
+        )
+
+    async def write(self) -> None:
+        """Write one; what the database refuses is fine."""
+        sql = self.statement(self.rng.choice(TABLES))
+        with contextlib.suppress(Exception):
+            async with self.world.raw() as raw:
+                await raw.run(sql.replace("{", "{{").replace("}", "}}").replace("?", "!"))
+            self.written += 1
+
+
+async def columns_of(world: World) -> dict[str, list[tuple[str, str]]]:
+    found: dict[str, list[tuple[str, str]]] = {}
+    for table in TABLES:
+        if world.dialect == "sqlite":
+            rows: Sequence[Any] = await world.rows(
+                f"select name, lower(type) from pragma_table_info('makegood_{table}')"
+            )
+        else:
+            rows = await world.rows(
+                "select column_name::text, data_type::text from information_schema.columns "
+                f"where table_schema = 'makegood' and table_name = '{table}' order by ordinal_position"
+            )
+        found[table] = [(name, kind) for name, kind in rows]
+        assert found[table], table
+    return found
+
+
+@asynccontextmanager
+async def opened(world: World) -> AsyncIterator[Store]:
+    """A store whose clock goes by itself."""
+    store = SQLiteStore(world.path, poll=0.1) if world.dialect == "sqlite" else world.store()  # type: ignore[attr-defined]
+    await store.open(migrate=True)
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+def shop_of() -> tuple[mg.App, Any]:
+    shop = mg.App("shop")
+    desk = shop.agent("desk", concurrency=10, rate="1000/s", breaker=mg.Breaker(failures=1000))
+
+    @desk.action(complete_within="5s", undo=mg.NOTHING)
+    async def pack(order: Any) -> Any:
+        await moment()
+        return order
+
+    @shop.workflow(complete_within="10s")
+    def place(order: Any) -> Any:
+        return pack(pack(pack(order)))
+
+    @shop.inbox("orders")
+    def accept(order: Any, tx: mg.Transaction) -> mg.Plan[Any]:
+        return place.plan(order)
+
+    return shop, place
+
+
+@pytest.mark.timeout(400)  # its waits are long, for machines that do much else
+@pytest.mark.parametrize("seed", [1, 2, 3])
+async def test_no_role_ends_of_a_broken_row_and_innocent_tasks_are_processed(
+    world: World, tmp_path: Path, seed: int
+) -> None:
+    rng = random.Random(seed)
+    outbox = tmp_path / "app.db"
+    with contextlib.closing(sqlite3.connect(outbox)) as file:
+        file.executescript(ddl(f"sqlite:///{outbox}"))
+    shop, place = shop_of()
+    async with opened(world) as store:
+        fuzzer = Fuzzer(world, await columns_of(world), rng)
+        node = Node(shop, store, options=HARDY, rng=random.Random(seed), outbox=f"sqlite:///{outbox}")
+        async with node:
+            for n in range(60):
+                with contextlib.suppress(mg.MakegoodError, TypeError, ValueError):
+                    to = rng.choice(("queue:told", None))
+                    await node.client.submit(place, {"n": n}, reply_to=to, priority=rng.randrange(10))
+                    await node.client.send("orders", {"n": n})
+                for _ in range(5):
+                    await fuzzer.write()
+                await moment()
+                assert node.dead() == ""
+            assert fuzzer.written > 100
+
+            async def processed() -> bool:
+                """What was in the way is put aside by now, or soon."""
+                task = await node.client.submit(place, "innocent")
+                try:
+                    return bool(await task.result(timeout="15s") == "innocent")
+                except mg.MakegoodError:
+                    return False
+
+            await until(processed, "an innocent task to be processed", 90.0)
+            results = [await node.client.submit(place, n) for n in range(5)]
+            assert [await task.result(timeout="60s") for task in results] == [0, 1, 2, 3, 4]
+            assert node.dead() == ""
+            assert all(isinstance(said, str) for said in await store.broken(1000))
+            await asyncio.sleep(0)

@@ -1,0 +1,486 @@
+"""``makegood store grants``: a whole shop runs with a role for each process, and a leaked credential of one does no other's work."""
+
+import asyncio
+import base64
+import json
+import secrets
+import sqlite3
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+import pytest
+
+import makegood as mg
+from makegood import ids
+from makegood.errors import ConfigError, MakegoodError
+from makegood.messages import Act, Message
+from makegood.outbox import ddl
+from makegood.store import rows
+from makegood.store.grants import ROLES, script, wanted
+from tests.doors.conftest import Shop
+from tests.doors.kiosk import Order, buy
+from tests.waiting import moment
+
+asyncpg = pytest.importorskip("asyncpg", reason="postgres: asyncpg is not installed")
+
+PASSWORD = "only-here"
+QUICK = {
+    "MAKEGOOD_EVERY": "200ms",
+    "MAKEGOOD_HEARTBEAT": "200ms",
+    "MAKEGOOD_LIFE": "3s",
+    "MAKEGOOD_LEASE": "3s",
+    "MAKEGOOD_TELL": "300ms",
+    "MAKEGOOD_SWEEP": "500ms",
+    "MAKEGOOD_WEBHOOK_HOSTS": "hooks.invalid",
+    "MAKEGOOD_WEBHOOK_SECRET": "whsec_" + base64.b64encode(bytes(32)).decode(),
+    "MAKEGOOD_WEBHOOK_TRIES": "1",
+}
+AGENTS = ("--agent", "kiosk/stock", "--agent", "kiosk/till")
+
+
+class Guarded(Shop):
+    """A shop on PostgreSQL whose store belongs to an owner's role; ``as_`` gives the store's URL for another role."""
+
+    def __init__(self, folder: Path, url: str) -> None:
+        super().__init__(folder, url)
+        self.admin = url
+        self.prefix = f"mg{secrets.token_hex(4)}_"
+
+    def as_(self, kind: str) -> str:
+        """Return the URL for a role, or for a login that is a member of some."""
+        parts = urlsplit(self.admin)
+        where = parts.netloc.rpartition("@")[2]
+        return urlunsplit(parts._replace(netloc=f"{self.prefix}{kind}:{PASSWORD}@{where}"))
+
+    def sql(self, sql: str, kind: str | None = None, *values: Any) -> list[Any]:
+        """Run SQL as the superuser, or as a role."""
+
+        async def run() -> list[Any]:
+            connection = await asyncpg.connect(self.admin if kind is None else self.as_(kind))
+            try:
+                if values or sql.startswith("select") or sql.endswith("returning 1"):
+                    return [tuple(row) for row in await connection.fetch(sql, *values)]
+                await connection.execute(sql)
+                return []
+            finally:
+                await connection.close()
+
+        return asyncio.run(run())
+
+    def granted(self, *words: str) -> str:
+        """Apply what ``store grants`` prints, and let all of its roles log in."""
+        printed = self.done("store", "grants", "--prefix", self.prefix, *words, "--store", self.admin)
+        self.sql(printed)
+        for (name,) in self.sql(
+            "select rolname::text from pg_roles where starts_with(rolname::text, $1)", None, self.prefix
+        ):
+            self.sql(f"alter role \"{name}\" password '{PASSWORD}'")
+        return printed
+
+    def may(self, kind: str, *words: str, code: int = 0) -> str:
+        """Run a command as a role; returns its output."""
+        result = self.call(*words, "--store", self.as_(kind))
+        assert result.exit_code == code, (kind, words, result.output)
+        return result.output
+
+    def said(self, kind: str, *words: str, code: int = 0) -> Any:
+        """Run a command as a role; returns its JSON."""
+        result = self.call(*words, "--json", "--store", self.as_(kind))
+        assert result.exit_code == code, (kind, words, result.output)
+        return json.loads(result.stdout)
+
+    def login(self, name: str, kind: str) -> None:
+        """Make a login that is a member of a role."""
+        self.sql(
+            f'create role "{self.prefix}{name}" login password \'{PASSWORD}\' in role "{self.prefix}{kind}"'
+        )
+
+    def role(self, kind: str, *words: str) -> Any:
+        """Start a process of a role and wait until it serves."""
+        return self.serve(*words, MAKEGOOD_STORE=self.as_(kind), **QUICK)
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
+    """A database set up as the page says: the owner's role, the migration as the owner, all other roles; twice, as it can be repeated."""
+    from tests.conformance import postgres  # noqa: PLC0415 - asyncpg is an extra
+
+    with ExitStack() as stack:
+        try:
+            databases = stack.enter_context(postgres.databases())
+        except MakegoodError as reason:
+            pytest.skip(f"postgres: {reason}")
+        url = asyncio.run(databases.create())
+        made = Guarded(tmp_path_factory.mktemp("guarded"), url)
+        made.granted("--role", "owner")
+        made.may("owner", "store", "migrate")
+        made.granted(*AGENTS)
+        made.granted(*AGENTS)
+        yield made
+        made.close()
+        names = [
+            name
+            for (name,) in made.sql(
+                "select rolname::text from pg_roles where starts_with(rolname::text, $1)", None, made.prefix
+            )
+        ]
+        for name in names:
+            made.sql(f'drop owned by "{name}" cascade')
+        asyncio.run(databases.drop(url))
+        made.admin = databases.url
+        for name in names:
+            made.sql(f'drop role "{name}"')
+
+
+def submitted(shop: Guarded, id_: str, *words: str, card: str = "good", code: int = 0) -> Any:
+    """Submit an order as the submitter's role and wait for its end."""
+    order = json.dumps({"id": id_, "card": card})
+    words = ("kiosk:buy", order, *words, "--wait", "--timeout", "60s")
+    return shop.said("submitter", "task", "submit", *words, code=code)
+
+
+def test_a_storm_with_a_role_for_each_process_ends_right(guarded: Guarded) -> None:
+    """Orders, refusals with undo, a stuck undo, an application's transaction, an inbox and a relay, a kill -9 with take-over, notices,
+    dead letters, operators, another migration, a promotion: each done by the role whose work it is, and by no other.
+    """
+    shop = guarded
+    outbox = f"sqlite:///{shop.folder / 'out.db'}"
+    _put(outbox, "relayed")
+    supervisor = shop.role("supervisor", "supervisor")
+    first = shop.role("scheduler", "scheduler")
+    shop.role("agent_kiosk_stock", "agent", "kiosk:kiosk", "stock")
+    till = shop.role("agent_kiosk_till", "agent", "kiosk:kiosk", "till")
+    shop.role("inbox", "inbox", "kiosk:kiosk", "--from", outbox)
+    stuck = _ordered(shop)
+
+    first.kill()
+    till.kill()
+    shop.may("submitter", "task", "submit", "kiosk:buy", '{"id": "d"}', "--key", "d")
+    shop.role("scheduler", "scheduler")
+    shop.role("agent_kiosk_till", "agent", "kiosk:kiosk", "till")
+    _until(shop, "select 1 from makegood.task where key = 'd' and state = 'processed'")
+
+    _operated(shop, stuck)
+    # another migration adds a table: it can be read at once, and the grants are applied again under load
+    shop.sql("create table makegood.later (a integer)", "owner")
+    assert shop.sql("select count(*) from makegood.later", "reader") == [(0,)]
+    shop.granted(*AGENTS)
+    assert submitted(shop, "f")["result"] == "paid-100-for-hold-f"
+    shop.sql("drop table makegood.later", "owner")
+
+    supervisor.kill()
+    _promoted(shop)
+    shop.may("supervisor", "store", "prune", "--older", "0s")
+    assert shop.sql("select id from makegood.task where state <> 'error'") == []
+    assert shop.sql("select kind from makegood.alert where kind in ('poison', 'guilty')") == []
+    shop.close()
+
+
+def _ordered(shop: Guarded) -> str:
+    """Submit in all ways; returns the task whose undo is stuck."""
+    assert submitted(shop, "a", "--key", "a", "--reply-to", "queue:web")["result"] == "paid-100-for-hold-a"
+    assert submitted(shop, "b", card="declined", code=5)["state"] == "undone"
+    stuck: str = submitted(shop, "c", card="stuck", code=6)["id"]
+    assert "task.processed" in shop.may("submitter", "queue", "receive", "web", "--json")
+    assert submitted(shop, "w", "--reply-to", "https://hooks.invalid/x")["result"] == "paid-100-for-hold-w"
+    # in a transaction of the application's own, whose login is a member of the submitter's role
+    shop.login("web", "submitter")
+    shop.sql(f'create table shop_order (id text); grant insert on shop_order to "{shop.prefix}web"')
+    asyncio.run(_in_a_transaction(shop))
+    shop.may("submitter", "queue", "send", "orders", '{"id": "by-message"}')
+    shop.may("submitter", "queue", "send", "orders", '{"nothing": 1}')
+    for key in ("by-transaction", "by-message", "relayed"):
+        _until(shop, f"select 1 from makegood.task where key = '{key}' and state = 'processed'")
+    return stuck
+
+
+def _operated(shop: Guarded, stuck: str) -> None:
+    """Do what operators do, under a login of one person's own; and look as a reader."""
+    shop.login("anna", "operator")
+    settled = ("--step", "reserve", "--undone", "--who", "ceo@bank", "--reason", "by hand")
+    shop.may("anna", "task", "settle", stuck, *settled)
+    (act,) = [act for act in shop.said("reader", "audit") if act["kind"] == "settle"]
+    assert (act["who"], act["db_user"]) == ("ceo@bank", f"{shop.prefix}anna")
+    notes = [event["note"] or "" for event in shop.said("reader", "task", "history", stuck)]
+    assert any(f"database user {shop.prefix}anna" in note for note in notes)
+    assert shop.said("reader", "task", "show", stuck)["state"] == "undone"
+    (dead,) = _until(shop, "select id from makegood.message where state = 'dead'")
+    shop.may("anna", "queue", "replay", "orders", dead[0])
+    _until(shop, "select id from makegood.message where state = 'dead'")
+    shop.may("anna", "queue", "drop", "orders", dead[0])
+    (unheard,) = _until(shop, "select task from makegood.listener where dead")
+    shop.may("anna", "notices", "retry", ids.show(unheard[0]))
+    _until(shop, "select task from makegood.listener where dead")
+    shop.may("anna", "notices", "drop", ids.show(unheard[0]))
+    again = submitted(shop, "e", card="stuck", code=6)["id"]
+    shop.may("anna", "task", "undo", again, "--wait", "--timeout", "60s", code=6)
+    for alert in shop.said("anna", "alerts"):
+        shop.may("anna", "alerts", "--ack", str(alert["id"]))
+    for words in (
+        ("task", "list"),
+        ("agents",),
+        ("leader",),
+        ("queue", "list"),
+        ("store", "status"),
+        ("alerts",),
+    ):
+        shop.may("reader", *words)
+
+
+def _promoted(shop: Guarded) -> None:
+    """The server shows another history: a role with few rights says what it waits for, until a supervisor has come."""
+    shop.sql("update makegood.generation set timeline = '0000002A' returning 1")
+    looking = shop.start("task", "list", MAKEGOOD_STORE=shop.as_("reader"))
+    assert looking.stderr is not None
+    line = looking.stderr.readline()
+    assert "start a supervisor" in line, line
+    shop.role("supervisor", "supervisor")
+    out, err = looking.communicate(timeout=60)
+    assert looking.returncode == 0, err
+    assert "kiosk" in out
+    assert submitted(shop, "g")["result"] == "paid-100-for-hold-g"
+
+
+def _put(outbox: str, key: str) -> None:
+    file = sqlite3.connect(outbox.removeprefix("sqlite:///"))
+    file.executescript(ddl(outbox))
+    file.execute(
+        "insert into makegood_outbox (key, queue, payload) values (?, 'orders', ?)",
+        (key, json.dumps({"id": key})),
+    )
+    file.commit()
+    file.close()
+
+
+async def _in_a_transaction(shop: Guarded) -> None:
+    async with mg.Client(shop.as_("submitter")) as client:
+        connection = await asyncpg.connect(shop.as_("web"))
+        async with connection.transaction():
+            await connection.execute("insert into shop_order values ('by-transaction')")
+            await client.submit(
+                buy,
+                Order("by-transaction"),
+                key="by-transaction",
+                reply_to="queue:web",
+                connection=connection,
+            )
+        await connection.close()
+
+
+def _until(shop: Guarded, sql: str) -> list[Any]:
+    """Return what a statement finds, once it finds something."""
+
+    async def look() -> list[Any]:
+        connection = await asyncpg.connect(shop.admin)
+        try:
+            async with asyncio.timeout(60):
+                while not (found := await connection.fetch(sql)):
+                    await moment()
+                return [tuple(row) for row in found]
+        finally:
+            await connection.close()
+
+    return asyncio.run(look())
+
+
+CANCEL = rows.message(Message("cancel", act=Act("forged", "ceo@bank", "trust me")))
+LEAVE = "insert into makegood.inbox (task, kind, at, body{more}) values (1, $1, 0, $2{value})"
+LEFT = LEAVE.format(more="", value="")
+
+
+def _reply(idx: int, kind: Any = "done") -> bytes:
+    return rows.message(Message(kind, idx=idx, attempt=1, value=b"1"))
+
+
+@pytest.fixture
+def leaked(guarded: Guarded) -> Iterator[Guarded]:
+    """The same database with one task under way: its step 0 is the stock's, step 1 the till's, both have a request."""
+    guarded.sql(_ONE_TASK)
+    yield guarded
+    guarded.sql(
+        "delete from makegood.task where id = 1; delete from makegood.step where task = 1; delete from makegood.request;"
+        "delete from makegood.inbox; delete from makegood.rate; delete from makegood.audit where act = 'forged'"
+    )
+
+
+_ONE_TASK = """
+    insert into makegood.task (id, app, workflow, fingerprint, state, goal, on_failure, submission, priority, ready_seq, epoch, cause,
+        failure_count, lost, task_expired, created_at, static)
+    values (1, 'kiosk', 'buy', '', 'processing', 'forward', 'undo', 1, 5, 1, 1, '', 0, 0, false, 0, '{}');
+    insert into makegood.step (task, idx, kind, name, agent, action, state, attempt, round, failure_count, asked, deaths, flags, spec)
+    values (1, 0, 'action', 'reserve', 'stock', 'reserve', 'running', 1, 1, 0, 0, 0, 0, 'secret'),
+        (1, 1, 'action', 'charge', 'till', 'charge', 'running', 1, 1, 0, 0, 0, 0, 'secret');
+    insert into makegood.request (task, idx, attempt, kind, agent, action, priority, isolate, starved, sent_at, within, answered, body)
+    values (1, 0, 1, 'do', 'kiosk/stock', 'reserve', 5, false, false, 0, 60, false, 'order'),
+        (1, 1, 1, 'do', 'kiosk/till', 'charge', 5, false, false, 0, 60, false, '{"iban":"DE89"}');
+    insert into makegood.rate values ('kiosk/till', 0);
+"""
+STOCK = "agent_kiosk_stock"
+NOTHING = (
+    "select 1 from makegood.request where agent = 'kiosk/till'",
+    "select 1 from makegood.rate",
+    "update makegood.request set taken_by = 7 where agent = 'kiosk/till' returning 1",
+    "update makegood.node set stopped_at = 0 where roles not in (' agent ') returning 1",
+)
+"""What an agent's credential may ask, and finds nothing."""
+BARRED = [
+    (STOCK, "select spec from makegood.step"),
+    (STOCK, "select static from makegood.task"),
+    (STOCK, "select result from makegood.step"),
+    (STOCK, "select * from makegood.message"),
+    (STOCK, "select * from makegood.audit"),
+    (STOCK, "update makegood.request set body = '' returning 1"),
+    (STOCK, "update makegood.step set state = 'done' returning 1"),
+    (STOCK, "update makegood.task set state = 'undoing' returning 1"),
+    (STOCK, "update makegood.lease set holder = 'me' returning 1"),
+    (STOCK, "update makegood.generation set generation = 9 returning 1"),
+    (STOCK, "insert into makegood.event (task, at, moves, note) values (2, 0, '', 'forged') returning 1"),
+    (
+        STOCK,
+        "insert into makegood.node (name, roles, host, pid, started_at, alive_until, dead, info) values ('x', ' scheduler ', 'h', 1, 0, 0, false, '')",
+    ),
+    (STOCK, "insert into makegood.rate values ('kiosk/till', 9e12)"),
+    (STOCK, "delete from makegood.inbox"),
+    ("submitter", "update makegood.task set state = 'undoing' returning 1"),
+    ("submitter", "delete from makegood.task"),
+    (
+        "submitter",
+        "insert into makegood.audit (act, task, kind, who, why, verdict, reason, state, at) values ('a', 1, '', '', '', '', '', '', 0)",
+    ),
+    ("submitter", "update makegood.lease set holder = 'me' returning 1"),
+    ("inbox", "update makegood.task set state = 'undoing' returning 1"),
+    ("inbox", "select * from makegood.inbox"),
+    ("inbox", "update makegood.lease set holder = 'me' returning 1"),
+    ("scheduler", "update makegood.lease set holder = 'me' returning 1"),
+    ("scheduler", "delete from makegood.audit"),
+    ("scheduler", "delete from makegood.event"),
+    ("scheduler", "delete from makegood.task"),
+    ("supervisor", "insert into makegood.task select * from makegood.task"),
+    ("supervisor", "insert into makegood.request select * from makegood.request"),
+    ("operator", "update makegood.task set state = 'processed' returning 1"),
+    ("operator", "delete from makegood.audit"),
+    ("operator", "update makegood.audit set who = 'nobody' returning 1"),
+    ("operator", "delete from makegood.inbox"),
+    (
+        "operator",
+        "insert into makegood.audit (act, task, kind, who, why, verdict, reason, state, at, db_user) values ('a', 1, '', '', '', '', '', '', 0, 'anna')",
+    ),
+    ("reader", "update makegood.alert set acked_at = 0 returning 1"),
+    ("reader", "insert into makegood.writer values (1, 1, null, 0)"),
+    *(
+        (kind, "create table makegood.mine (a integer)")
+        for kind in ("scheduler", "operator", "reader", STOCK)
+    ),
+    *((kind, "drop table makegood.task") for kind in ("scheduler", "operator", "supervisor")),
+    *((kind, "alter table makegood.request disable row level security") for kind in (STOCK, "scheduler")),
+]
+
+
+@pytest.mark.parametrize(("kind", "sql"), BARRED)
+def test_a_leaked_credential_does_not_do_what_is_not_its_work(leaked: Guarded, kind: str, sql: str) -> None:
+    with pytest.raises(asyncpg.InsufficientPrivilegeError):
+        leaked.sql(sql, kind)
+
+
+@pytest.mark.parametrize(
+    "kind", [kind for kind in ROLES if kind not in ("owner", "agent", "operator")] + [STOCK]
+)
+@pytest.mark.parametrize("as_kind", ["cancel", "done", "expired"])
+def test_nobody_but_an_operator_leaves_an_operators_act(leaked: Guarded, kind: str, as_kind: str) -> None:
+    """Nor under the name of another message."""
+    with pytest.raises(asyncpg.InsufficientPrivilegeError):
+        leaked.sql(LEFT, kind, as_kind, CANCEL)
+
+
+def test_an_operator_leaves_acts_under_the_own_login_alone(leaked: Guarded) -> None:
+    for more, value in (("", ""), (", db_user", ", 'anna'")):
+        with pytest.raises(asyncpg.InsufficientPrivilegeError):
+            leaked.sql(LEAVE.format(more=more, value=value), "operator", "cancel", CANCEL)
+    with pytest.raises(asyncpg.InsufficientPrivilegeError):
+        leaked.sql(LEAVE.format(more=", db_user", value=", session_user"), "operator", "done", _reply(0))
+    leaked.sql(LEAVE.format(more=", db_user", value=", session_user"), "operator", "cancel", CANCEL)
+
+
+def test_an_agent_meets_its_own_requests_and_answers_them_alone(leaked: Guarded) -> None:
+    assert leaked.sql("select agent from makegood.request", STOCK) == [("kiosk/stock",)]
+    for sql in NOTHING:
+        assert leaked.sql(sql, STOCK) == []
+    twice = _reply(1).replace(b'{"kind":"done"', b'{"kind":"done","idx":0')  # the later one counts
+    for kind, body in (
+        ("done", _reply(1)),
+        ("late", _reply(1, "late")),
+        ("done", twice),
+        ("expired", _reply(0, "expired")),
+    ):
+        with pytest.raises(asyncpg.InsufficientPrivilegeError):
+            leaked.sql(LEFT, STOCK, kind, body)
+    leaked.sql(LEFT, STOCK, "done", _reply(0))
+    leaked.sql(LEFT, STOCK, "late", _reply(0, "late"))
+    zero = rows.message(Message("done", idx=0, attempt=1, value=b'"a\\u0000b"'))
+    leaked.sql(LEFT, STOCK, "done", zero)
+
+
+def test_row_level_security_costs_owner_and_scheduler_nothing(guarded: Guarded) -> None:
+    """The server plans their statements alike; an agent's are looked up by the same index, with its own agent as a filter."""
+    explain = "explain (costs off) update makegood.request set answered = true where (task, idx, attempt) = (1, 0, 1)"
+
+    def plan(kind: str) -> list[str]:
+        async def run() -> list[str]:
+            connection = await asyncpg.connect(guarded.as_(kind))
+            await connection.execute("set enable_seqscan = off; set enable_bitmapscan = off")
+            found = await connection.fetch(explain)
+            await connection.close()
+            return [row[0] for row in found]
+
+        return asyncio.run(run())
+
+    assert plan("owner") == plan("scheduler") == plan("supervisor")
+    agents = plan(STOCK)
+    assert agents[: len(plan("owner"))] == plan("owner")
+    assert agents[-1].strip() == "Filter: (agent = 'kiosk/stock'::text)"
+
+
+def test_a_role_that_lacks_a_right_is_told_so_and_who_grants_it(guarded: Guarded) -> None:
+    """The server is there: nobody asks whether PostgreSQL is running."""
+    guarded.sql(f"create role \"{guarded.prefix}nobody\" login password '{PASSWORD}'")
+    for kind, words in (
+        ("nobody", ("task", "list")),
+        ("reader", ("task", "submit", "kiosk:buy", '{"id": "x"}')),
+        ("submitter", ("store", "prune", "--older", "1d")),
+    ):
+        said = guarded.may(kind, *words, code=2)
+        assert "permission denied" in said
+        assert "`makegood store grants`" in said
+        assert f"user {guarded.prefix}{kind}" in said
+        assert "running" not in said
+
+
+def test_sqlite_has_no_roles(shop: Shop) -> None:
+    result = shop.call("store", "grants")
+    assert result.exit_code == 2
+    assert "rights on the file" in result.output
+
+
+def test_what_cannot_be_meant_is_refused() -> None:
+    for prefix, roles, agents, words in (
+        ("Bad Prefix", (), (), "--prefix"),
+        ("m_", (), ("till",), "APP/AGENT"),
+        ("m_", ("agent",), (), "--agent APP/AGENT"),
+        ("m_" * 30, (), (), "56 bytes"),
+        ("m_", (), ("a/b-c", "a/b_c"), "called m_agent_a_b_c"),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            script(prefix, roles, agents)
+    assert [name for name, _, _ in wanted("m_", ("agent",), ("a/b",))] == ["m_agent_a_b"]
+
+
+@pytest.mark.parametrize("kind", ["reader", "submitter"])
+def test_doctor_says_what_a_weak_role_may_not_examine_and_goes_on(guarded: Guarded, kind: str) -> None:
+    """It ended at the first table that the role may not read."""
+    found = guarded.said(kind, "doctor")["findings"]
+    assert [one["check"] for one in found if "this role may not" in one["what"]]
+    assert all(one["severity"] == "note" for one in found if "this role may not" in one["what"])
+    assert found[-1]["check"] == "generation"

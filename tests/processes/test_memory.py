@@ -1,0 +1,56 @@
+"""The memory of real Schedulers: bounded by ``max_task_memory``, whatever waits in the store, and after a kill -9 as well."""
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.processes import floor
+from tests.processes.world import Child, World
+
+MIB = 1 << 20
+LIMIT = 8 * MIB
+TASKS = 40
+BOUND = 2 * LIMIT + 48 * MIB
+"""What docs/operating/deploy.md reckons with: twice the limit, and the handling of values of a megabyte."""
+LARGE = {"nothing of the kind": ["x" * (MIB - 1000)]}
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+
+
+def peak(child: Child) -> int:
+    """Return the most memory that a process has had, in bytes."""
+    status = Path(f"/proc/{child.pid}/status").read_text(encoding="ascii")
+    (found,) = re.findall(r"^VmHWM:\s+(\d+) kB", status, re.MULTILINE)
+    return int(found) * 1024
+
+
+async def test_forty_large_tasks_do_not_fill_a_scheduler_nor_its_successor(world: World) -> None:
+    """40 MiB of inputs wait. A Scheduler with 8 MiB holds eight or nine of them; killed, it leaves them to another, which holds as many; and
+    all are processed. Without a limit each MiB of inputs took nearly four.
+    """
+    async with world:
+        for n in range(TASKS):
+            await world.submit(floor.fill, f"order-{n}", LARGE)
+
+        async def held(child: Child) -> bool:
+            nodes = await world.client.store.nodes()
+            return any(view.info.name == child.name and view.info.held >= 8 for view in nodes)
+
+        first = world.start("first", "scheduler", max_task_memory="8MiB")
+        await world.started(first)
+        base = peak(first)
+        await world.until(lambda: held(first), "it holds what it may", first, limit=60)
+        assert peak(first) < base + BOUND
+        first.kill()
+        second = world.start("second", "scheduler", "supervisor", max_task_memory="8MiB")
+        await world.until(lambda: held(second), "the second one holds as much", second, limit=60)
+        agent = world.start("agent", "agent")
+
+        async def over() -> bool:
+            found = await world.client.find()
+            return len(found) == TASKS and {view.state for view in found} == {"processed"}
+
+        await world.until(over, "all are processed", second, agent, limit=180)
+        assert peak(second) < base + BOUND, "requests and results of those under way come on top"
