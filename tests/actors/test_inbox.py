@@ -152,7 +152,7 @@ async def test_messages_become_tasks_with_what_the_function_wrote(
     assert sorted(results) == [f"hold of o-{n:02}" for n in range(1, 20)]  # the one without cents is no task
     assert await written(store) == [f"o-{n:02}" for n in range(20)]
     assert {task.correlation_id for task in tasks} == {"c-1"}
-    assert shop.seen[0] == Order("o-00", 0)
+    assert Order("o-00", 0) in shop.seen  # several are taken at once: any of them may be first
 
 
 async def test_ten_deliveries_of_a_message_make_one_task(
