@@ -83,11 +83,11 @@ compiled: .venv
 
 .PHONY: simulate
 simulate: .venv ## storms over the real engine on virtual time, a seed each (SEEDS=300 FROM=0); a failing one says how to replay it
-	@$(python) -m makegood.testing.seeds --seeds $(SEEDS) --from $(FROM) --processes $$(nproc)
+	@$(python) -m proofs.seeds --seeds $(SEEDS) --from $(FROM) --processes $$(nproc)
 
 .PHONY: simulate-election
 simulate-election: .venv ## candidates for a lease under faults on virtual time (ELECTION_SEEDS=10000 FROM=0)
-	@$(python) -m makegood.testing.elections --seeds $(ELECTION_SEEDS) --from $(FROM) --processes $$(nproc)
+	@$(python) -m proofs.elections --seeds $(ELECTION_SEEDS) --from $(FROM) --processes $$(nproc)
 
 .PHONY: bench-election
 bench-election: .venv ## fail-over by store and fault, real processes, beside a port of a sample (ARGS="--runs 30 --stores sqlite,redis")
@@ -97,11 +97,11 @@ bench-election: .venv ## fail-over by store and fault, real processes, beside a 
 
 .PHONY: everywhere
 everywhere: .venv ## one fault at every point of a calm run, one run for each (ARGS="--kind kill --workflow place_order")
-	@$(python) -m makegood.testing.everywhere --processes $$(nproc) $(ARGS)
+	@$(python) -m proofs.everywhere --processes $$(nproc) $(ARGS)
 
 .PHONY: crash
 crash: .venv ## the power goes at every sync of the SQLite file: all that the disk may hold then (RECORDINGS=12 FROM=0)
-	@$(python) -m makegood.testing.powercut --seeds $(RECORDINGS) --from $(FROM) --processes $$(nproc) $(ARGS)
+	@$(python) -m proofs.powercut --seeds $(RECORDINGS) --from $(FROM) --processes $$(nproc) $(ARGS)
 
 .PHONY: check
 check: .venv lint ## the quick round before a commit: form, types, layers, tidiness, the fast tests

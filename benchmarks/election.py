@@ -34,11 +34,11 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from makegood.durations import seconds
+from makegood.base.durations import seconds
 from makegood.errors import MakegoodError
-from makegood.testing.election_groups import FAULTS, Fault, Group, Run, bound
-from makegood.testing.postgres import PrivateServer
-from makegood.testing.servers import LeaseServer
+from makegood.testing.servers.postgres import PrivateServer
+from proofs.election_groups import FAULTS, Fault, Group, Run, bound
+from proofs.servers import LeaseServer
 
 STORES = ("sqlite", "postgresql", "redis", "nats", "etcd", "azurite", "zookeeper")
 SHORTEST = {"azurite": 15.0, "etcd": 2.0}

@@ -18,7 +18,7 @@ from benchmarks.driving import Cell, text_of
 from benchmarks.environments import ROOT, MissingError, interpreter
 from benchmarks.plan import Entry, Row, Sizes
 from makegood.errors import ConfigError
-from makegood.testing.postgres import PrivateServer, programs
+from makegood.testing.servers.postgres import PrivateServer, programs
 
 _SETTINGS = {"shared_buffers": "128MB", "max_connections": "1000", "max_wal_size": "1GB"}
 _STATEMENTS = "pg_stat_statements"

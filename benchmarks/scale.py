@@ -29,7 +29,7 @@ from benchmarks.fleet import SHAPES, FleetError, Plan, measured
 from benchmarks.observed import commit_seconds, commits_abreast, flush_seconds
 from benchmarks.predictions import report
 from makegood.errors import ConfigError
-from makegood.testing.postgres import PrivateServer
+from makegood.testing.servers.postgres import PrivateServer
 
 _SETTINGS = {
     "shared_buffers": "128MB",

@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 
 import makegood as mg
-from makegood.cli import looping
+from makegood.cli import event_loop
 
 app = mg.App("bench")
 desk, pool = app.agent("desk", concurrency=2000), app.agent("pool", concurrency=50)
@@ -133,7 +133,7 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         store = options.store or f"sqlite:///{Path(folder) / 'bench.db'}"
-        run = asyncio.run if options.loop == "asyncio" else looping.run
+        run = asyncio.run if options.loop == "asyncio" else event_loop.run
         before = asyncio.run(yardstick())
         figures = run(
             measure(store, options.flight, options.seconds, keys=options.keys, threads=options.threads)

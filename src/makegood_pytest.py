@@ -49,7 +49,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if all(config.getoption(name) is None for name in _OPTIONS):
         return
     from makegood import ConfigError  # noqa: PLC0415 - whoever uses none of the options does not import it
-    from makegood.testing.crashing import settings_of  # noqa: PLC0415 - as above
+    from makegood.testing.kit.crashing import settings_of  # noqa: PLC0415 - as above
 
     try:
         settings_of(config)
@@ -75,7 +75,7 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     idle = sorted(action for action, ran in config.stash.get(UNDOS, {}).items() if not ran)
     if idle and all(config.getoption(name) is None for name in _OPTIONS):
         terminalreporter.section("makegood: not proved")
-        from makegood.testing.users_limits import never_undone  # noqa: PLC0415 - as above
+        from makegood.testing.kit.limits import never_undone  # noqa: PLC0415 - as above
 
         for line in never_undone(idle):
             terminalreporter.write_line(line)

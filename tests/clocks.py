@@ -1,6 +1,6 @@
 """Clocks that tests move: one that stands still until it is told to go on, and one that goes by itself and may be let ahead."""
 
-from makegood.clock import SystemClock
+from makegood.base.clock import SystemClock
 
 
 class HandClock:

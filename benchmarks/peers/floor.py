@@ -15,12 +15,12 @@ import asyncpg
 
 from benchmarks import driving
 from benchmarks.peers.template import Template, template
-from makegood.store.postgres import link
-from makegood.store.postgres import statement as pg
+from makegood.store.postgres import commit_statement as pg
+from makegood.store.postgres import connection as link
 from makegood.store.postgres import submit as pg_submit
-from makegood.store.sqlite import alike
+from makegood.store.sqlite import bulk_change
+from makegood.store.sqlite import decision_rows as lite
 from makegood.store.sqlite import submit as lite_submit
-from makegood.store.sqlite import writing as lite
 
 _AGENT, _ACTION = "bench/desk", "step"
 _PRAGMAS = ("synchronous = full", "cache_size = -32768", "wal_autocheckpoint = 4000", "temp_store = memory")
@@ -86,7 +86,7 @@ class SQLiteLane:
         )
         for pragma in _PRAGMAS:
             self._connection.execute(f"pragma {pragma}")
-        alike.install(self._connection, lite.CHANGES)
+        bulk_change.install(self._connection, lite.CHANGES)
         self._model = model
 
     async def close(self) -> None:
@@ -110,45 +110,45 @@ class SQLiteLane:
         ready = run.execute(lite.READY, (len(ids), round(now * 1e6))).fetchall()[0][0]
         same = task["fingerprint"] + task["static"]
         first, values = ready - len(ids) + 1, [b"%09d%b" % (n, same) for n in range(len(ids))]
-        for given, data in alike.spans(ids, values):
+        for given, data in bulk_change.spans(ids, values):
             run.execute(lite_submit.alike_statement(()), (given, data, first, *shared))
-        there = alike.tasks(ids)
-        steps: list[alike.Change] = [
+        there = bulk_change.tasks(ids)
+        steps: list[bulk_change.Change] = [
             (
-                "step", there, alike.UNUSED, s["idx"], s["kind"], s["name"], s["agent"], s["action"],
+                "step", there, bulk_change.UNUSED, s["idx"], s["kind"], s["name"], s["agent"], s["action"],
                 "waiting" if n else "running", 0 if n else 1, s["spec"],
             )
             for n, s in enumerate(model.steps)
         ]  # fmt: skip
-        alike.write(run, [*steps, *self._dispatched(there, 0, now)])
+        bulk_change.write(run, [*steps, *self._dispatched(there, 0, now)])
         run.execute("commit")
 
-    def _dispatched(self, there: str, idx: int, now: float) -> list[alike.Change]:
+    def _dispatched(self, there: str, idx: int, now: float) -> list[bulk_change.Change]:
         node = self._model.node
         return [
-            ("handed", there, alike.UNUSED, idx, 1, _AGENT, _ACTION, 0, now, node, 300.0),
-            ("moved", there, alike.UNUSED, now, node, self._model.moves[idx]),
+            ("handed", there, bulk_change.UNUSED, idx, 1, _AGENT, _ACTION, 0, now, node, 300.0),
+            ("moved", there, bulk_change.UNUSED, now, node, self._model.moves[idx]),
         ]
 
     def _commit(self, ids: list[int], idx: int) -> None:
         model, now, run = self._model, time.time(), self._connection
-        last, there = idx + 1 == len(model.steps), alike.tasks(ids)
-        changes: list[alike.Change] = [
-            ("held", there, alike.UNUSED, model.node, 1, len(ids)),
-            ("consumed", there, alike.UNUSED, idx, 1, len(ids)),
+        last, there = idx + 1 == len(model.steps), bulk_change.tasks(ids)
+        changes: list[bulk_change.Change] = [
+            ("held", there, bulk_change.UNUSED, model.node, 1, len(ids)),
+            ("consumed", there, bulk_change.UNUSED, idx, 1, len(ids)),
         ]
         if last:
             changes.append(("rested", there))
-            for given, data in alike.spans(ids, [model.task["result"]] * len(ids)):
+            for given, data in bulk_change.spans(ids, [model.task["result"]] * len(ids)):
                 changes.append(("processed", given, data, now, 0))
-            changes.append(("moved", there, alike.UNUSED, now, model.node, model.moves[idx + 1]))
+            changes.append(("moved", there, bulk_change.UNUSED, now, model.node, model.moves[idx + 1]))
         else:
-            changes.append(("sent", there, alike.UNUSED, idx + 1, 1))
+            changes.append(("sent", there, bulk_change.UNUSED, idx + 1, 1))
             changes += self._dispatched(there, idx + 1, now)
-        for given, data in alike.spans(ids, [model.steps[idx]["result"]] * len(ids)):
+        for given, data in bulk_change.spans(ids, [model.steps[idx]["result"]] * len(ids)):
             changes.append(("done", given, data, idx, 1))
         run.execute("begin immediate")
-        alike.write(run, changes)
+        bulk_change.write(run, changes)
         run.execute("commit")
 
 

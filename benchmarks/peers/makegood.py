@@ -13,7 +13,7 @@ import asyncpg
 
 import makegood as mg
 from benchmarks import driving
-from makegood.cli import looping
+from makegood.cli import event_loop
 
 _LIFE, _BEAT = 2.0, 0.2
 _EVER = 3600.0
@@ -250,6 +250,6 @@ async def scheduler(cell: driving.Cell) -> None:
 if __name__ == "__main__":
     if len(sys.argv) > 2:
         the_cell = driving.given()
-        looping.run({"agent": agents, "scheduler": scheduler}[sys.argv[2]](the_cell))
+        event_loop.run({"agent": agents, "scheduler": scheduler}[sys.argv[2]](the_cell))
         os._exit(0)
-    driving.main(Makegood, looping.run)
+    driving.main(Makegood, event_loop.run)

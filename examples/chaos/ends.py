@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from examples.orders.customers import ending
 from makegood import Client, StoreUnavailableError
-from makegood.store.records import Filter
+from makegood.store.views import Filter
 
 from .customers import Ledger, Placed
 from .stores import UnderFire

@@ -19,8 +19,9 @@ from urllib.parse import urlsplit
 
 from examples.orders.auditor import AuditError, read_books
 from examples.orders.shop import Order
-from makegood import ActRefusedError, Client, StoreUnavailableError, WaitExpiredError, ids
-from makegood.store.records import StepView, TaskDetail
+from makegood import ActRefusedError, Client, StoreUnavailableError, WaitExpiredError
+from makegood.base import ids
+from makegood.store.views import StepView, TaskDetail
 
 from .customers import Ledger, Placed
 from .kinds import Kind

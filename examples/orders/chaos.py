@@ -13,7 +13,7 @@ from typing import Final
 
 from makegood import Client
 from makegood.errors import StoreUnavailableError
-from makegood.store.records import Filter
+from makegood.store.views import Filter
 
 from .processes import Place, ProcessError, State, Wall
 from .world import Services

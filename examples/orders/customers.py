@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from makegood import Client, StoreUnavailableError, TaskHandle, TaskInError, TaskUndone
-from makegood.store.records import Filter
+from makegood.store.views import Filter
 
 from .auditor import Told
 from .shop import Order, place_order

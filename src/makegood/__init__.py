@@ -19,38 +19,42 @@ and forgotten, whatever crashes. The Scheduler-Agent-Supervisor pattern on one S
         return charge(order)
 """
 
-from makegood.lazy import names
+from makegood.base.lazy import names
 
 __getattr__, __dir__, __all__ = names(
     __name__,
     {
-        "blocking": "SyncQueue",
-        "breaker": "Breaker",
-        "call": "Call current_call",
-        "client": "Client",
-        "declaration": "NOT_HAPPENED NOTHING Happened NotHappened",
-        "errors": "ActRefusedError AlertNotFoundError ClosedError CompleteByPassed ConfigError DefinitionError "
-        "DeliveryError DuplicateNameError FencedOffError IllegalTransitionError KeyConflict Later "
-        "MakegoodError PayloadError Permanent PromiseError QueueFullError Refused SchemaMismatchError "
-        "StaleWriteError StoreError StoreUnavailableError SubmissionError TaskInError TaskNotFoundError "
-        "TaskOutcome TaskUndone TransactionError UnknownActionError Verdict WaitExpiredError",
-        "handle": "TaskHandle",
-        "node": "Node",
+        "client.client": "Client",
+        "client.handle": "TaskHandle",
+        "client.operators": "Acted",
+        "client.queues": "Queue",
+        "client.submit_many": "Submissions SyncSubmissions",
+        "client.sync": "SyncClient SyncTaskHandle",
+        "client.sync_operators": "SyncQueue",
+        "declare.call": "Call current_call",
+        "declare.inbox": "Inbox",
+        "declare.outcomes": "Happened NOTHING NOT_HAPPENED NotHappened",
+        "errors": "ActRefusedError AlertNotFoundError ClosedError CompleteByPassed ConfigError "
+        "DefinitionError DeliveryError DuplicateNameError FencedOffError IllegalTransitionError "
+        "KeyConflict Later MakegoodError PayloadError Permanent PromiseError QueueFullError "
+        "Refused SchemaMismatchError StaleWriteError StoreError StoreUnavailableError "
+        "SubmissionError TaskInError TaskNotFoundError TaskOutcome TaskUndone TransactionError "
+        "UnknownActionError Verdict WaitExpiredError",
+        "model.breaker": "Breaker",
+        "model.messages": "Act Answer",
+        "model.plan": "Plan",
+        "model.policy": "NEVER Recover Retry",
+        "model.queue_message": "QueueMessage",
+        "node.node": "Node",
+        "node.sync": "SyncNode",
         "options": "Options",
-        "policy": "NEVER Recover Retry",
-        "queued": "QueueMessage",
-        "queues": "Queue",
-        "receiving": "Inbox",
-        "messages": "Act Answer",
-        "operators": "Acted",
-        "store.mail": "MessageView QueueView Sent",
-        "store.notices": "ListenerView",
-        "store.records": "AlertView Asked AuditView EventView Filter StepView TaskDetail TaskView",
-        "submitting": "Submissions SyncSubmissions",
-        "sync": "SyncClient SyncNode SyncTaskHandle",
-        "task": "Plan",
+        "store.notice_records": "ListenerView",
+        "store.queue_records": "MessageView QueueView Sent",
+        "store.views": "AlertView Asked AuditView EventView Filter StepView TaskDetail TaskView",
         "transactions": "Transaction",
-        "workflow": "App all_of any_of branches each not_ parallel when",
+        "workflow.app": "App",
+        "workflow.promise": "all_of any_of not_",
+        "workflow.verbs": "branches each parallel when",
     },
     packages=("election", "errors", "telemetry", "testing"),
 )

@@ -1,10 +1,15 @@
 # Where each public name lives, for type checkers and editors: `__init__.py` loads it at its first use.
 
-from makegood.blocking import SyncQueue
-from makegood.breaker import Breaker
-from makegood.call import Call, current_call
-from makegood.client import Client
-from makegood.declaration import NOT_HAPPENED, NOTHING, Happened, NotHappened
+from makegood.client.client import Client
+from makegood.client.handle import TaskHandle
+from makegood.client.operators import Acted
+from makegood.client.queues import Queue
+from makegood.client.submit_many import Submissions, SyncSubmissions
+from makegood.client.sync import SyncClient, SyncTaskHandle
+from makegood.client.sync_operators import SyncQueue
+from makegood.declare.call import Call, current_call
+from makegood.declare.inbox import Inbox
+from makegood.declare.outcomes import NOT_HAPPENED, NOTHING, Happened, NotHappened
 from makegood.errors import (
     ActRefusedError,
     AlertNotFoundError,
@@ -38,18 +43,17 @@ from makegood.errors import (
     Verdict,
     WaitExpiredError,
 )
-from makegood.handle import TaskHandle
-from makegood.messages import Act, Answer
-from makegood.node import Node
-from makegood.operators import Acted
+from makegood.model.breaker import Breaker
+from makegood.model.messages import Act, Answer
+from makegood.model.plan import Plan
+from makegood.model.policy import NEVER, Recover, Retry
+from makegood.model.queue_message import QueueMessage
+from makegood.node.node import Node
+from makegood.node.sync import SyncNode
 from makegood.options import Options
-from makegood.policy import NEVER, Recover, Retry
-from makegood.queued import QueueMessage
-from makegood.queues import Queue
-from makegood.receiving import Inbox
-from makegood.store.mail import MessageView, QueueView, Sent
-from makegood.store.notices import ListenerView
-from makegood.store.records import (
+from makegood.store.notice_records import ListenerView
+from makegood.store.queue_records import MessageView, QueueView, Sent
+from makegood.store.views import (
     AlertView,
     Asked,
     AuditView,
@@ -59,11 +63,10 @@ from makegood.store.records import (
     TaskDetail,
     TaskView,
 )
-from makegood.submitting import Submissions, SyncSubmissions
-from makegood.sync import SyncClient, SyncNode, SyncTaskHandle
-from makegood.task import Plan
 from makegood.transactions import Transaction
-from makegood.workflow import App, all_of, any_of, branches, each, not_, parallel, when
+from makegood.workflow.app import App
+from makegood.workflow.promise import all_of, any_of, not_
+from makegood.workflow.verbs import branches, each, parallel, when
 
 __all__ = [
     "NEVER",

@@ -2,19 +2,17 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final, Literal, get_args
+from typing import Final, get_args
 
-from makegood.durations import Duration, seconds
+from makegood.base.durations import Duration, seconds
+from makegood.base.host_lists import entry
+from makegood.base.sizes import Size, size
+from makegood.base.webhook_signature import address, key_of
 from makegood.errors import ConfigError
-from makegood.hosts import entry
-from makegood.signing import address, key_of
-from makegood.sizes import Size, size
+from makegood.model.notices import Cause
 
 DEFAULT_URL = "sqlite:///makegood.db"
 """The store of a process that names none: a file in its current folder."""
-
-Cause = Literal["text", "name", "none"]
-"""How much of the cause of a task's failure a webhook's receiver gets."""
 
 _CAUSES: Final = get_args(Cause)
 

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 import pytest
 
 import makegood as mg
-from makegood.node import Node
+from makegood.node.node import Node
 from makegood.options import Options
 from makegood.store.protocol import Store
-from makegood.store.records import Draft, Filter, Submitted
+from makegood.store.records import Draft, Submitted
+from makegood.store.views import Filter
 from tests.actors.benchapp import chain_app
 from tests.actors.conftest import QUIET
 
@@ -99,7 +100,7 @@ async def test_of_several_submitted_at_once_only_the_one_that_is_refused_fails(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They share one call of the store: a text that is no Unicode must not cost the others their place."""
-    monkeypatch.setattr("makegood.submitting.refuse_unstorable", lambda *_, **__: None)  # left to the store
+    monkeypatch.setattr("makegood.base.text.refuse_unstorable", lambda *_, **__: None)  # left to the store
     app, chain = chain_app(1)
     async with Node(app, store, roles=BOTH, options=QUIET) as node:
         await (await node.client.submit(chain, "warm")).result(timeout="20s")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import makegood as mg
-from makegood.node import Node
+from makegood.node.node import Node
 from makegood.options import Options
 from makegood.store.protocol import Store
 from tests.actors.benchapp import Service

@@ -55,7 +55,7 @@ async def test_a_plain_function_that_runs_past_its_complete_by_is_named_once_whi
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Nothing can stop it. Whoever sees that all slots are taken must be able to find out by what."""
-    monkeypatch.setattr("makegood.agent._PATIENCE", 0.01)
+    monkeypatch.setattr("makegood.agent.agents._PATIENCE", 0.01)
     channel, block = Waiting(), threading.Event()
     async with running(channel, lambda: block.wait(20)) as agents:
         channel.waiting = [replace(request(1), within=0.02), replace(request(2), within=20.0)]
@@ -74,7 +74,7 @@ async def test_a_plain_function_that_runs_past_its_complete_by_is_named_once_whi
 async def test_a_function_that_does_not_heed_its_cancellation_is_named_a_while_later(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("makegood.agent._PATIENCE", 0.01)
+    monkeypatch.setattr("makegood.agent.agents._PATIENCE", 0.01)
     channel, heard, leave = Waiting(), asyncio.Event(), asyncio.Event()
 
     async def stubborn() -> None:
@@ -99,7 +99,7 @@ async def test_a_function_that_returns_shortly_after_its_complete_by_is_not_name
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever it waited for has timed out, a moment late: that is no call that hangs."""
-    monkeypatch.setattr("makegood.agent._PATIENCE", 3600.0)
+    monkeypatch.setattr("makegood.agent.agents._PATIENCE", 3600.0)
     channel, block, rung = Waiting(), threading.Event(), [0]
     async with running(channel, lambda: block.wait(20)) as agents:
         halt = agents._halt

@@ -2,13 +2,13 @@
 
 import random
 
-from makegood.breaker import Breaker, Circuit, Outcome
-from makegood.circuits import Circuits
+from makegood.agent.circuit_alerts import Circuits
+from makegood.agent.slots import Slots
+from makegood.base.ids import show
 from makegood.errors import StoreUnavailableError
-from makegood.ids import show
-from makegood.slots import Slots
+from makegood.model.breaker import Breaker, Circuit, Outcome
 from makegood.store.protocol import Store
-from makegood.store.records import NodeInfo
+from makegood.store.views import NodeInfo
 from tests.clocks import HandClock
 from tests.conformance.builders import info, running, term
 from tests.conformance.worlds import World

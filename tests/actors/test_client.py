@@ -15,12 +15,13 @@ from typing import Any, Literal
 import pytest
 
 import makegood as mg
-from makegood.client import Client
-from makegood.handle import TaskHandle
-from makegood.node import Node
+from makegood.client.client import Client
+from makegood.client.handle import TaskHandle
+from makegood.client.sync import SyncClient, SyncTaskHandle
+from makegood.node.node import Node
+from makegood.node.sync import SyncNode
 from makegood.store.protocol import Store
-from makegood.store.records import Filter, TaskDetail, TaskView
-from makegood.sync import SyncClient, SyncNode, SyncTaskHandle
+from makegood.store.views import Filter, TaskDetail, TaskView
 from tests.actors.benchapp import chain_app
 from tests.actors.conftest import QUIET
 from tests.conformance.worlds import World, eventually

@@ -9,9 +9,9 @@ import pytest
 
 import makegood as mg
 from makegood.errors import ActRefusedError, ConfigError, PayloadError
-from makegood.node import Node
+from makegood.node.node import Node
+from makegood.node.sync import SyncNode
 from makegood.store import Store
-from makegood.sync import SyncNode
 from tests.actors.conftest import QUIET
 
 

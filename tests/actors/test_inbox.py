@@ -10,14 +10,14 @@ from typing import Any, cast
 import pytest
 
 import makegood as mg
-from makegood.clock import SystemClock
-from makegood.inbox import Inboxes
-from makegood.messages import Act
-from makegood.node import Node
+from makegood.base.clock import SystemClock
+from makegood.messaging.inbox import Inboxes
+from makegood.model.messages import Act
+from makegood.node.node import Node
 from makegood.options import Options
-from makegood.store.mail import Outgoing
 from makegood.store.protocol import Store
-from makegood.store.records import Filter
+from makegood.store.queue_records import Outgoing
+from makegood.store.views import Filter
 from makegood.transactions import Caller
 from tests.actors.conftest import QUIET
 from tests.conformance.worlds import World

@@ -8,11 +8,11 @@ import pytest
 
 import makegood as mg
 from makegood.errors import StoreUnavailableError
-from makegood.janitor import WINDOW, Janitor
-from makegood.node import Node
+from makegood.node.node import Node
 from makegood.options import Options
 from makegood.store.protocol import Store
 from makegood.store.records import Pruned
+from makegood.supervisor.janitor import WINDOW, Janitor
 from tests.actors.benchapp import chain_app
 from tests.conformance.worlds import World
 from tests.waiting import until

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 import makegood as mg
-from makegood.handle import TaskHandle
-from makegood.node import Node
+from makegood.agent.slots import Slots
+from makegood.client.handle import TaskHandle
+from makegood.node.node import Node
 from makegood.options import Options
-from makegood.slots import Slots
 from makegood.store.protocol import Store
 from makegood.store.sqlite import SQLiteStore
 from tests.actors.conftest import QUIET

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 import makegood as mg
-from makegood.handle import TaskHandle
-from makegood.node import Node
+from makegood.base.sizes import KIB, MIB
+from makegood.client.handle import TaskHandle
+from makegood.node.node import Node
 from makegood.options import Options
-from makegood.sizes import KIB, MIB
+from makegood.scheduler.task_memory import STEP, TASK
 from makegood.store.protocol import Store
-from makegood.weights import STEP, TASK
 from tests.actors.conftest import QUIET
 from tests.conformance.worlds import eventually
 

@@ -9,10 +9,11 @@ import pytest
 import makegood as mg
 from makegood.channels import StoreChannel
 from makegood.errors import SchemaMismatchError
-from makegood.node import Node
+from makegood.node.node import Node
 from makegood.options import Options
 from makegood.store.protocol import Store
-from makegood.store.records import NodeInfo, Offer
+from makegood.store.records import Offer
+from makegood.store.views import NodeInfo
 from tests.actors.benchapp import chain_app
 from tests.actors.conftest import QUIET
 from tests.clocks import HandClock

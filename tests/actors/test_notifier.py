@@ -13,14 +13,15 @@ import msgspec
 import pytest
 
 import makegood as mg
-from makegood.clock import SystemClock
+from makegood.base.clock import SystemClock
+from makegood.base.name_lookups import SHARE
 from makegood.errors import ConfigError, DeliveryError
-from makegood.lookups import SHARE
-from makegood.messages import Act
-from makegood.node import Node
-from makegood.notifier import ABANDONED, ON_PROBATION, PER_ENTRY, Notifier, Patience
+from makegood.messaging.hosts import Hosts, RefusedTargetError
+from makegood.messaging.notifier import ABANDONED, ON_PROBATION, PER_ENTRY, Notifier, Patience
+from makegood.messaging.poster import HTTPPoster
+from makegood.model.messages import Act
+from makegood.node.node import Node
 from makegood.options import Options
-from makegood.posting import Hosts, HTTPPoster, RefusedTargetError
 from makegood.store.protocol import Store
 from tests.actors.benchapp import chain_app
 from tests.actors.receiver import listening
@@ -217,7 +218,7 @@ async def test_new_hosts_of_many_entries_leave_room_for_proven_ones(store: Store
 
 
 def test_of_a_million_hosts_only_some_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("makegood.notifier.MOST_KNOWN", 10)
+    monkeypatch.setattr("makegood.messaging.notifier.MOST_KNOWN", 10)
     sends = Notifier(None, Receivers(), HOSTS, clock=SystemClock(), rng=random.Random(1))  # type: ignore[arg-type]  # no store is needed
     for n in range(100):
         sends._answered(f"h{n}.example", taken=True)

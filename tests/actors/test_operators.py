@@ -8,13 +8,13 @@ import msgspec
 import pytest
 
 import makegood as mg
-from makegood.blocking import BlockingOperators
-from makegood.messages import Act, Alert, Message
-from makegood.node import Node
-from makegood.operators import AT_ONCE, Acted, Operators
+from makegood.client.operators import AT_ONCE, Acted, Operators
+from makegood.client.sync_operators import BlockingOperators
+from makegood.model.messages import Act, Alert, Message
+from makegood.node.node import Node
 from makegood.store.protocol import Store
-from makegood.store.records import Filter
-from makegood.workflow import Workflow
+from makegood.store.views import Filter
+from makegood.workflow.workflow import Workflow
 from tests.actors.conftest import QUIET
 from tests.conformance.builders import draft
 from tests.conformance.worlds import World

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import makegood as mg
-from makegood.handle import TaskHandle
-from makegood.node import Node
+from makegood.client.handle import TaskHandle
+from makegood.node.node import Node
 from makegood.options import Options
 from makegood.store.sqlite import SQLiteStore
 from tests.conformance.worlds import SQLiteWorld, World, eventually

@@ -19,16 +19,17 @@ import trustme
 from cloudevents.core.formats.json import JSONFormat
 from cloudevents.core.v1.event import CloudEvent
 
-from makegood import notices
-from makegood.clock import SystemClock
+from makegood.base.clock import SystemClock
+from makegood.base.host_lists import Secrets
+from makegood.base.name_lookups import Lookups
+from makegood.base.webhook_signature import signature
 from makegood.errors import ConfigError, DeliveryError
-from makegood.hosts import Secrets
-from makegood.lookups import Lookups
-from makegood.notices import Notice
-from makegood.posting import Hosts, HTTPPoster, RefusedTargetError
-from makegood.signing import signature
-from makegood.task import Reply
-from makegood.webhook import Webhook
+from makegood.messaging.alert_webhook import Webhook
+from makegood.messaging.hosts import Hosts, RefusedTargetError
+from makegood.messaging.poster import HTTPPoster
+from makegood.model import notices
+from makegood.model.notices import Notice
+from makegood.model.task import Reply
 from tests.waiting import moment
 
 SECRETS = ("whsec_bmV3IHNlY3JldG5ldyBzZWNyZXRuZXcg", "whsec_b2xkIHNlY3JldG9sZCBzZWNyZXRvbGQg")

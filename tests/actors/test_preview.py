@@ -7,12 +7,12 @@ import msgspec
 import pytest
 
 import makegood as mg
-from makegood.cli.preview import Preview, listed, what_happens
-from makegood.node import Node
-from makegood.policy import Policy
+from makegood.cli.undo_preview import Preview, listed, what_happens
+from makegood.model.plan import StepPlan
+from makegood.model.policy import Policy
+from makegood.node.node import Node
 from makegood.store.protocol import Store
-from makegood.store.records import StepView, TaskDetail, TaskView
-from makegood.task import StepPlan
+from makegood.store.views import StepView, TaskDetail, TaskView
 from tests.actors.conftest import QUIET
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import makegood as mg
-from makegood.queues import Queue
+from makegood.client.queues import Queue
 from makegood.store.protocol import Store
 from makegood.store.sqlite import SQLiteStore
 from tests.conformance.worlds import World, eventually

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 import makegood as mg
-from makegood.node import Node
-from makegood.outbox import Outbox, Taking, ddl, open_outbox
-from makegood.relay import Relay
+from makegood.messaging.outbox import Outbox, Taking, ddl, open_outbox
+from makegood.messaging.relay import Relay
+from makegood.node.node import Node
 from makegood.store.protocol import Store
 from tests.actors.conftest import QUIET
 from tests.conformance.worlds import World

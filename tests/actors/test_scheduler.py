@@ -7,10 +7,11 @@ from dataclasses import replace
 import pytest
 
 import makegood as mg
-from makegood import saga, turns
-from makegood.client import Client
-from makegood.node import Node
-from makegood.scheduler import Scheduler
+from makegood import saga
+from makegood.client.client import Client
+from makegood.node.node import Node
+from makegood.scheduler import turn as turns
+from makegood.scheduler.scheduler import Scheduler
 from makegood.store.protocol import Store
 from makegood.store.records import NO_LIMIT, Batch, Committed, Inbox, Loaded
 from tests.actors.benchapp import chain_app

@@ -15,10 +15,10 @@ import pytest
 import makegood as mg
 from makegood.errors import StoreUnavailableError
 from makegood.options import Options
-from makegood.store.records import Filter
 from makegood.store.sqlite import SQLiteStore
 from makegood.store.sqlite.connection import connect
-from makegood.workflow import Workflow
+from makegood.store.views import Filter
+from makegood.workflow.workflow import Workflow
 from tests.replicas.disks import enlarge, small_disk, stuff
 
 BRISK = Options(poll=0.1, tell=None, leaderless=None)

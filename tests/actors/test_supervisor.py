@@ -6,14 +6,14 @@ import random
 import pytest
 
 import makegood as mg
-from makegood.clock import SystemClock
+from makegood.base.clock import SystemClock
 from makegood.election import Term
 from makegood.election.settings import settings
 from makegood.errors import FencedOffError
-from makegood.node import Node
+from makegood.node.node import Node
 from makegood.options import Options
 from makegood.store.protocol import Store
-from makegood.supervisor import LEASE, Pass, Supervisor
+from makegood.supervisor.supervisor import LEASE, Pass, Supervisor
 from tests.actors.conftest import QUIET
 from tests.conformance.worlds import World
 from tests.waiting import moment

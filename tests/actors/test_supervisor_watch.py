@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 
 from makegood.election import Term
+from makegood.election.protocol import Grant
 from makegood.election.settings import settings
 from makegood.errors import FencedOffError, StoreUnavailableError
 from makegood.options import Options
-from makegood.store.records import Grant, Judged
-from makegood.supervisor import LEASE, Supervisor
+from makegood.store.records import Judged
+from makegood.supervisor.supervisor import LEASE, Supervisor
 from tests.clocks import HandClock
 
 EVERY = 0.01

@@ -10,18 +10,19 @@ from typing import get_args
 import pytest
 
 import makegood as mg
-from makegood.clock import SystemClock
-from makegood.messages import Act, Alert, AlertKind
-from makegood.node import Node
+from makegood.base.clock import SystemClock
+from makegood.base.webhook_signature import verified
+from makegood.messaging.alert_webhook import Webhook
+from makegood.messaging.alerts import AT_ONCE, Teller
+from makegood.messaging.leader_watch import LeaderWatch
+from makegood.model.messages import Act, Alert, AlertKind
+from makegood.node.node import Node
 from makegood.options import Options
-from makegood.signing import verified
-from makegood.store.mail import Outgoing, Returned
-from makegood.store.notices import Sending
+from makegood.store.notice_records import Sending
 from makegood.store.protocol import Store
-from makegood.store.records import AgentInfo, AlertView
-from makegood.supervisor import LEASE, Supervisor
-from makegood.telling import AT_ONCE, LeaderWatch, Teller
-from makegood.webhook import Webhook
+from makegood.store.queue_records import Outgoing, Returned
+from makegood.store.views import AgentInfo, AlertView
+from makegood.supervisor.supervisor import LEASE, Supervisor
 from tests.actors.conftest import QUIET
 from tests.actors.receiver import listening
 from tests.actors.test_supervisor import CALM, supervisor, term_of

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 import makegood as mg
-from makegood.node import Node
+from makegood.node.node import Node
 from makegood.store.protocol import Store
-from makegood.store.records import Filter
+from makegood.store.views import Filter
 from tests.actors.benchapp import Service, chain_app
 from tests.actors.conftest import QUIET
 from tests.conformance.worlds import World

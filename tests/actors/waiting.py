@@ -5,12 +5,12 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from random import Random
 
-from makegood.agent import Agents
-from makegood.clock import Clock, SystemClock
-from makegood.messages import Message, Request
-from makegood.slots import Slots
+from makegood.agent.agents import Agents
+from makegood.agent.slots import Slots
+from makegood.base.clock import Clock, SystemClock
+from makegood.model.messages import Message, Request
 from makegood.store.records import Identity, Offer, Taken
-from makegood.workflow import App
+from makegood.workflow.app import App
 from tests.conformance.worlds import eventually
 
 BANK = "shop/bank"

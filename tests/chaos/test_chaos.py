@@ -26,7 +26,7 @@ from examples.chaos.kinds import kinds_of
 from examples.chaos.server import listening, tell
 from examples.orders.world import ROOT
 from makegood import MakegoodError
-from makegood.testing.postgres import programs
+from makegood.testing.servers.postgres import programs
 from tests.example.test_demo import descendants
 
 pytestmark = pytest.mark.timeout(400)

@@ -10,24 +10,17 @@ from typing import Any, cast
 
 from msgspec.structs import replace
 
-from makegood.decision import Decision, OpenDecision
-from makegood.messages import Message, Request
-from makegood.policy import Policy
-from makegood.states import TaskState
+from makegood.election.protocol import Grant
+from makegood.model.decision import Decision, OpenDecision
+from makegood.model.messages import Message, Request
+from makegood.model.plan import StepPlan, Template
+from makegood.model.policy import Policy
+from makegood.model.shape import Held
+from makegood.model.states import TaskState
+from makegood.model.task import Doing, Step, Task
 from makegood.store.protocol import Store
-from makegood.store.records import (
-    NO_LIMIT,
-    AgentInfo,
-    Batch,
-    Claim,
-    Committed,
-    Draft,
-    Grant,
-    Loaded,
-    NodeInfo,
-    Offer,
-)
-from makegood.task import Doing, Held, Step, StepPlan, Task, Template
+from makegood.store.records import NO_LIMIT, Batch, Claim, Committed, Draft, Loaded, Offer
+from makegood.store.views import AgentInfo, NodeInfo
 
 ARGS = b'{"order":{"id":"o-1","cents":1299}}'
 VALUE = b'{"ok":true}'

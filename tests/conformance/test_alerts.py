@@ -5,10 +5,10 @@ import asyncio
 import pytest
 from msgspec.structs import replace
 
-from makegood.decision import OpenDecision
-from makegood.messages import Act, Alert, AlertKind, Answer
+from makegood.model.decision import OpenDecision
+from makegood.model.messages import Act, Alert, AlertKind, Answer
 from makegood.store.protocol import Store
-from makegood.store.records import AgentInfo, AlertView
+from makegood.store.views import AgentInfo, AlertView
 from tests.conformance.builders import (
     PAYMENTS,
     agent,

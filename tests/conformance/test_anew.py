@@ -5,10 +5,10 @@ import asyncio
 import pytest
 
 from makegood.errors import FencedOffError
-from makegood.messages import Act
-from makegood.store.mail import Outgoing
+from makegood.model.messages import Act
 from makegood.store.protocol import Store
-from makegood.store.records import Filter
+from makegood.store.queue_records import Outgoing
+from makegood.store.views import Filter
 from tests.conformance.builders import agent, done, hand, info, offer, reply, running, term, to_state
 
 ACT = Act("act-1", "ann", "restored the backup of Monday")

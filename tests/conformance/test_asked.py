@@ -2,7 +2,7 @@
 
 import pytest
 
-from makegood.messages import Act, Message
+from makegood.model.messages import Act, Message
 from makegood.store import Store
 from tests.conformance.builders import running
 from tests.conformance.worlds import World

@@ -4,9 +4,10 @@ import asyncio
 
 from msgspec.structs import replace
 
-from makegood.decision import OpenDecision
+from makegood.model.decision import OpenDecision
 from makegood.store.protocol import Store
-from makegood.store.records import Filter, Submitted, TaskView
+from makegood.store.records import Submitted
+from makegood.store.views import Filter, TaskView
 from tests.conformance.builders import Hand, Memory, begin, draft, hand, term, to_state
 from tests.conformance.worlds import World
 

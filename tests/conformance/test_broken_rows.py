@@ -9,9 +9,9 @@ import msgspec
 import pytest
 
 import makegood as mg
-from makegood.codec import NESTING_LIMIT
-from makegood.node import Node
+from makegood.node.node import Node
 from makegood.options import Options
+from makegood.payload.codec import NESTING_LIMIT
 from makegood.store.protocol import Store
 from makegood.store.records import Batch, Committed, Loaded
 from tests.conformance.builders import draft, running

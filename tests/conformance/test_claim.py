@@ -6,11 +6,12 @@ from collections.abc import Sequence
 import pytest
 from msgspec.structs import replace
 
-from makegood.decision import Decision
-from makegood.messages import Act, Message
+from makegood.model.decision import Decision
+from makegood.model.messages import Act, Message
+from makegood.model.shape import Held
 from makegood.store.protocol import Store
-from makegood.store.records import Batch, Claim, Filter, Loaded, TaskView
-from makegood.task import Held
+from makegood.store.records import Batch, Claim, Loaded
+from makegood.store.views import Filter, TaskView
 from tests.conformance.builders import (
     Memory,
     agent,

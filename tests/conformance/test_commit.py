@@ -5,10 +5,12 @@ import asyncio
 import pytest
 from msgspec.structs import replace
 
-from makegood.decision import Decision
-from makegood.messages import Act, Alert, Answer, Message
+from makegood.election.protocol import Grant
+from makegood.model.decision import Decision
+from makegood.model.messages import Act, Alert, Answer, Message
 from makegood.store.protocol import Store
-from makegood.store.records import Batch, Filter, Grant, TaskDetail
+from makegood.store.records import Batch
+from makegood.store.views import Filter, TaskDetail
 from tests.conformance.builders import (
     UNENCODABLE,
     Hand,

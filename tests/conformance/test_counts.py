@@ -2,9 +2,9 @@
 
 import asyncio
 
-from makegood.messages import Message
+from makegood.model.messages import Message
 from makegood.store.protocol import Store
-from makegood.store.records import Filter
+from makegood.store.views import Filter
 from tests.conformance.builders import (
     Hand,
     agent,

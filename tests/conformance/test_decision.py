@@ -5,10 +5,10 @@ import asyncio
 import pytest
 from msgspec.structs import replace
 
-from makegood.decision import Decision
-from makegood.messages import Act, Alert, Answer, Message
+from makegood.model.decision import Decision
+from makegood.model.messages import Act, Alert, Answer, Message
 from makegood.store.protocol import Store
-from makegood.store.records import TaskDetail
+from makegood.store.views import TaskDetail
 from tests.conformance.builders import (
     Memory,
     agent,

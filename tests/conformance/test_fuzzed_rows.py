@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 import makegood as mg
-from makegood.node import Node
+from makegood.messaging.outbox import ddl
+from makegood.node.node import Node
 from makegood.options import Options
-from makegood.outbox import ddl
 from makegood.store.protocol import Store
 from makegood.store.sqlite import SQLiteStore
 from tests.conformance.worlds import World

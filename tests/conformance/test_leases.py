@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
+from makegood.election.protocol import Grant
 from makegood.store.protocol import Store
-from makegood.store.records import Grant
 from tests.conformance.worlds import World
 
 

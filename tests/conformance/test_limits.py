@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from makegood.rates import AHEAD
+from makegood.model.rates import AHEAD
 from makegood.store.protocol import Store
 from makegood.store.records import Offer
 from tests.conformance.builders import PAYMENTS, agent, draft, hand, info, offer, running, steps, term

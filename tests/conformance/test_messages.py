@@ -8,10 +8,10 @@ import pytest
 from msgspec.structs import replace
 
 from makegood.errors import PayloadError, QueueFullError
-from makegood.messages import Act
-from makegood.queued import QueueMessage
-from makegood.store.mail import Outgoing, Receipt, Returned
+from makegood.model.messages import Act
+from makegood.model.queue_message import QueueMessage
 from makegood.store.protocol import Store
+from makegood.store.queue_records import Outgoing, Receipt, Returned
 from tests.conformance.builders import UNENCODABLE
 from tests.conformance.worlds import World
 

@@ -8,10 +8,11 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from makegood import ids, notices
-from makegood.decision import OpenDecision
-from makegood.messages import Act
-from makegood.store.notices import Due, Sending
+from makegood.base import ids
+from makegood.model import notices
+from makegood.model.decision import OpenDecision
+from makegood.model.messages import Act
+from makegood.store.notice_records import Due, Sending
 from makegood.store.protocol import Store
 from tests.conformance.builders import (
     UNENCODABLE,

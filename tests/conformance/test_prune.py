@@ -1,8 +1,8 @@
 """Removing what ended long ago: with all about it, in windows, and never what is not settled."""
 
-from makegood.messages import Act, Alert, Message
+from makegood.model.messages import Act, Alert, Message
 from makegood.store.protocol import Store
-from makegood.store.records import Filter
+from makegood.store.views import Filter
 from tests.conformance.builders import Hand, done, draft, hand, running, to_state
 from tests.conformance.worlds import World
 

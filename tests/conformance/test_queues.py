@@ -5,11 +5,11 @@ import asyncio
 import pytest
 from msgspec.structs import replace
 
-from makegood.decision import Decision
 from makegood.errors import TaskNotFoundError
-from makegood.messages import Act, Answer, Message
+from makegood.model.decision import Decision
+from makegood.model.messages import Act, Answer, Message
 from makegood.store.protocol import Store
-from makegood.store.records import AgentInfo, Filter
+from makegood.store.views import AgentInfo, Filter
 from tests.conformance.builders import (
     PAYMENTS,
     VALUE,

@@ -4,9 +4,10 @@ import asyncio
 import random
 from collections import Counter
 
+from makegood.election.protocol import Grant
 from makegood.errors import FencedOffError
 from makegood.store.protocol import Store
-from makegood.store.records import Filter, Grant
+from makegood.store.views import Filter
 from makegood.testing.checker import Operation, linearizable
 from tests.conformance.builders import Hand, draft, hand, term, to_state
 from tests.conformance.worlds import World

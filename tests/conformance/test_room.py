@@ -3,11 +3,11 @@
 import pytest
 from msgspec.structs import replace
 
-from makegood.messages import Act, Message
+from makegood.model.messages import Act, Message
+from makegood.model.plan import StepPlan, Template
 from makegood.store.protocol import Store
 from makegood.store.records import Batch, Claim, Loaded
 from makegood.store.rows import INLINE
-from makegood.task import StepPlan, Template
 from tests.conformance.builders import (
     Hand,
     agent,

@@ -7,7 +7,7 @@ import pytest
 from makegood.errors import SchemaMismatchError
 from makegood.store import migrations
 from makegood.store.protocol import Store
-from makegood.store.records import Filter
+from makegood.store.views import Filter
 from tests.conformance.builders import draft, running
 from tests.conformance.worlds import World
 

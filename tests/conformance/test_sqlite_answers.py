@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from makegood.errors import StoreError, StoreUnavailableError
-from makegood.store.records import Filter
-from makegood.store.sqlite import threads
+from makegood.store.sqlite import store_threads
 from makegood.store.sqlite.connection import connect
+from makegood.store.views import Filter
 from tests.conformance.builders import draft
 from tests.conformance.worlds import opened
 
@@ -97,7 +97,7 @@ async def test_the_numbers_of_two_processes_are_their_own(tmp_path: Path) -> Non
 async def test_the_store_looks_until_the_disk_is_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(threads, "_LOOK_PAUSE", 0.0)
+    monkeypatch.setattr(store_threads, "_LOOK_PAUSE", 0.0)
     answers = Answers()
     async with opened(tmp_path, answers.connect) as store:
         answers.next, answers.broken = "after", 5
@@ -108,7 +108,7 @@ async def test_the_store_looks_until_the_disk_is_back(
 async def test_when_nobody_can_tell_the_store_says_so_and_does_not_say_that_nothing_was_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(threads, "_LOOK_PAUSE", 0.0)
+    monkeypatch.setattr(store_threads, "_LOOK_PAUSE", 0.0)
     answers = Answers()
     async with opened(tmp_path, answers.connect) as store:
         answers.next, answers.broken = "after", 10_000

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from makegood.store.sqlite import SQLiteStore
-from makegood.store.sqlite.bell import Bell, folder_of, kind_of
+from makegood.store.sqlite.doorbell import Bell, folder_of, kind_of
 from tests.conformance.builders import draft
 from tests.conformance.worlds import SQLiteWorld, eventually
 

@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 from makegood.errors import StoreError, StoreUnavailableError
-from makegood.messages import Message
-from makegood.store.records import Batch, Claim, Filter
-from makegood.store.sqlite import threads
+from makegood.model.messages import Message
+from makegood.store.records import Batch, Claim
+from makegood.store.sqlite import store_threads
 from makegood.store.sqlite.connection import connect
+from makegood.store.views import Filter
 from tests.conformance.builders import agent, begin, draft, hand, offer, reply, running
 from tests.conformance.worlds import SQLiteWorld, opened, still_waits
 
@@ -89,7 +90,7 @@ async def test_a_file_that_another_process_is_just_making_is_asked_for_again(
 async def test_a_lock_that_never_gets_free_is_an_outage(
     tmp_path: Path, faults: Faults, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(threads, "_BUSY_TRIES", 5)
+    monkeypatch.setattr(store_threads, "_BUSY_TRIES", 5)
     async with opened(tmp_path, faults.connect) as store:
         faults.arm("begin immediate", BUSY, times=5)
         with pytest.raises(StoreUnavailableError, match="lock"):

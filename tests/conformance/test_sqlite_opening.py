@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from makegood.errors import ConfigError, SchemaMismatchError, StoreUnavailableError
-from makegood.outbox.sqlite import SQLiteOutbox
+from makegood.messaging.outbox.sqlite import SQLiteOutbox
 from makegood.store import open_store
-from makegood.store.records import Filter
 from makegood.store.sqlite import SQLiteStore
 from makegood.store.sqlite import store as facade
 from makegood.store.sqlite.connection import connect, examine, filesystem
+from makegood.store.views import Filter
 from tests.barred import barred
 from tests.conformance.builders import draft, running
 from tests.conformance.worlds import SQLiteWorld

@@ -12,9 +12,9 @@ import pytest
 import makegood as mg
 from makegood.errors import StoreUnavailableError
 from makegood.options import Options
-from makegood.store.records import Filter
 from makegood.store.sqlite import SQLiteStore
-from makegood.store.sqlite.place import Place, number_of
+from makegood.store.sqlite.file_identity import Place, number_of
+from makegood.store.views import Filter
 from tests.conformance.builders import draft
 
 GONE = "was removed, moved or replaced while this process had it open"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from makegood.store.migrations import migrations
-from makegood.store.sqlite import alerts, claim, commit, load, queues, submit, supervision, take, upkeep
+from makegood.store.sqlite import alerts, claim, commit, load, requests, submit, supervision, take, upkeep
 
 STATEMENTS = {
     "claim": (claim.PENDING, "makegood_task_claim"),
@@ -76,7 +76,7 @@ def test_the_plan_goes_by_an_index(database: sqlite3.Connection, name: str) -> N
 
 def test_the_inbox_is_read_in_the_order_in_which_it_came(database: sqlite3.Connection) -> None:
     """It holds only what waits; sorting it, or looking at each held task, would cost more."""
-    plan = [row[3] for row in database.execute(f"explain query plan {queues.INBOX}", (1, 1))]
+    plan = [row[3] for row in database.execute(f"explain query plan {requests.INBOX}", (1, 1))]
     assert plan[0] == "SCAN i"
     assert "SEARCH t USING INTEGER PRIMARY KEY" in plan[1]
     assert not any("TEMP B-TREE" in step for step in plan)

@@ -7,12 +7,15 @@ import pytest
 from msgspec.structs import replace
 
 from makegood import saga
-from makegood.decision import Decision
-from makegood.messages import Message
-from makegood.saga.birth import Beginnings
+from makegood.model.decision import Decision
+from makegood.model.messages import Message
+from makegood.model.plan import StepPlan, Template
+from makegood.model.shape import Held
+from makegood.model.task import Task
+from makegood.saga.first_decision import Beginnings
 from makegood.store.protocol import Store
-from makegood.store.records import Batch, Committed, Draft, Filter
-from makegood.task import Held, StepPlan, Task, Template
+from makegood.store.records import Batch, Committed, Draft
+from makegood.store.views import Filter
 from tests.conformance.builders import PAYMENTS, agent, draft, offer, reply, scheduler, steps, term
 from tests.conformance.worlds import World
 

@@ -4,10 +4,11 @@ import asyncio
 
 import pytest
 
-from makegood.decision import Decision
-from makegood.messages import Message
+from makegood.election.protocol import Grant
+from makegood.model.decision import Decision
+from makegood.model.messages import Message
 from makegood.store.protocol import Store
-from makegood.store.records import Filter, Grant, NodeInfo, TaskView
+from makegood.store.views import Filter, NodeInfo, TaskView
 from tests.conformance.builders import (
     Hand,
     Memory,

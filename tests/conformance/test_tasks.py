@@ -7,12 +7,14 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from makegood.decision import Decision, OpenDecision
 from makegood.errors import PayloadError
-from makegood.messages import Message
+from makegood.model.decision import Decision, OpenDecision
+from makegood.model.messages import Message
+from makegood.model.plan import Template
+from makegood.model.task import Step
 from makegood.store.protocol import Store
-from makegood.store.records import Filter, Submitted
-from makegood.task import Step, Template
+from makegood.store.records import Submitted
+from makegood.store.views import Filter
 from tests.conformance.builders import (
     UNENCODABLE,
     Memory,

@@ -6,9 +6,10 @@ from collections.abc import Awaitable, Callable
 import pytest
 from msgspec.structs import replace
 
+from makegood.election.protocol import Grant
 from makegood.errors import FencedOffError
 from makegood.store.protocol import Store
-from makegood.store.records import Filter, Grant, StepView
+from makegood.store.views import Filter, StepView
 from tests.conformance.builders import agent, offer, running, term, to_state
 from tests.conformance.worlds import World, still_waits
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from makegood.errors import TransactionError
-from makegood.store.mail import Outgoing
 from makegood.store.protocol import Store
+from makegood.store.queue_records import Outgoing
 from makegood.transactions import Caller, Transaction
 from tests.conformance.builders import draft, scheduler
 from tests.conformance.worlds import World

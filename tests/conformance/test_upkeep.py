@@ -5,9 +5,9 @@ import asyncio
 import pytest
 
 from makegood.errors import StoreUnavailableError
-from makegood.messages import Act, Alert, Answer, Message
+from makegood.model.messages import Act, Alert, Answer, Message
 from makegood.store.protocol import Store
-from makegood.store.records import AgentInfo, Figures, Filter
+from makegood.store.views import AgentInfo, Figures, Filter
 from tests.conformance.builders import (
     PAYMENTS,
     agent,

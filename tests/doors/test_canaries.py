@@ -21,7 +21,7 @@ from makegood.cli import main
 from makegood.cli.settings import load
 from makegood.election import open_leases
 from makegood.errors import MakegoodError
-from makegood.outbox import open_outbox
+from makegood.messaging.outbox import open_outbox
 from tests.doors.conftest import HERE
 
 LETTERS = "QXZJVKWY"

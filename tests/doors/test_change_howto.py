@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 import makegood as mg
-from makegood.declaration import Agent
-from makegood.store.records import TaskView
-from makegood.workflow import Workflow
+from makegood.declare.action import Agent
+from makegood.store.views import TaskView
+from makegood.workflow.workflow import Workflow
 from tests.doors.conftest import Shop
 from tests.doors.test_operate_howto import loaded, typed
 

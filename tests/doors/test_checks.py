@@ -2,11 +2,11 @@
 
 import re
 
-from makegood.cli.checks import needed
-from makegood.policy import Policy
-from makegood.states import StepState
-from makegood.store.records import StepView
-from makegood.task import StepPlan
+from makegood.cli.commands.check import needed
+from makegood.model.plan import StepPlan
+from makegood.model.policy import Policy
+from makegood.model.states import StepState
+from makegood.store.views import StepView
 from tests.doors.conftest import Shop
 
 RENAMED = """

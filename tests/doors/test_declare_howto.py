@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 import makegood as mg
-from makegood.call import Call
-from makegood.clock import SystemClock
-from makegood.messages import Request
-from makegood.task import Doing
+from makegood.base.clock import SystemClock
+from makegood.declare.call import Call
+from makegood.model.messages import Request
+from makegood.model.task import Doing
 from tests.doors.test_operate_howto import loaded
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs/how-to/declare-your-service.md").read_text("utf-8")

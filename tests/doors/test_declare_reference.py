@@ -17,10 +17,13 @@ import pydantic
 import pytest
 
 import makegood as mg
-from makegood import agent, options, terms, workflow
+from makegood import options
+from makegood.agent import agents
 from makegood.cli.settings import KNOWN
-from makegood.codec import decode, decoder, encode
-from makegood.submitting import plan_of
+from makegood.client.submission import plan_of
+from makegood.declare import terms
+from makegood.payload.codec import decode, decoder, encode
+from makegood.workflow import app as app_
 from tests.doors.test_operate_howto import loaded
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -61,9 +64,9 @@ def rows(heading: str) -> dict[str, str]:
 
 def test_the_options_and_their_defaults_are_those_of_the_code() -> None:
     """Each parameter has its row, each row its parameter."""
-    app = {n: p.default for n, p in inspect.signature(workflow.App).parameters.items() if n != "name"}
+    app = {n: p.default for n, p in inspect.signature(app_.App).parameters.items() if n != "name"}
     assert {n: int(text) for n, text in rows("mg.App").items()} == app
-    of_agent = inspect.signature(workflow.App.agent).parameters
+    of_agent = inspect.signature(app_.App.agent).parameters
     assert {n: str(of_agent[n].default) for n in list(of_agent)[2:]} == rows("app.agent")
     assert set(rows("@agent.action")) == set(inspect.signature(terms.Declared).parameters)
     for made in (mg.Retry(), mg.Recover(), mg.Breaker()):
@@ -84,7 +87,7 @@ def test_every_attribute_of_a_call_is_listed() -> None:
         for name in re.findall(r"`(\w+)[`(]", line.split("|")[1])
     }
     assert told == {name for name in vars(mg.Call) if not name.startswith("_")} - {"traced"}
-    assert agent.EXTEND_MOST == 10
+    assert agents.EXTEND_MOST == 10
 
 
 def test_options_are_the_settings() -> None:

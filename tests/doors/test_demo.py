@@ -6,7 +6,7 @@ from types import ModuleType
 
 import pytest
 
-from makegood.cli.demo import examples
+from makegood.cli.commands.demo import examples
 from tests.doors.conftest import Shop
 
 
@@ -49,5 +49,7 @@ def test_options_are_handed_on_and_the_exit_code_comes_back(
 
 def test_an_installation_without_examples_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One sentence instead of an import error."""
-    monkeypatch.setattr("makegood.cli.demo.files", lambda _: tmp_path / "lib" / "site-packages" / "makegood")
+    monkeypatch.setattr(
+        "makegood.cli.commands.demo.files", lambda _: tmp_path / "lib" / "site-packages" / "makegood"
+    )
     assert Shop(tmp_path).call("demo").exit_code == 2

@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from makegood.cli import diagnosis
-from makegood.store.mail import QueueView
-from makegood.store.postgres import examining as postgres
-from makegood.store.records import Figures, LeaseView, SchemaStatus
-from makegood.store.sqlite import examining as sqlite
+from makegood.cli import findings
+from makegood.election.protocol import LeaseView
+from makegood.store.postgres import doctor as postgres
+from makegood.store.queue_records import QueueView
+from makegood.store.sqlite import doctor as sqlite
+from makegood.store.views import Figures, SchemaStatus
 from tests.doors.conftest import Shop
 
 
@@ -156,19 +157,19 @@ def test_postgresql_is_judged_by_its_settings() -> None:
 
 def test_clock_leader_and_latency_are_judged_at_both_sides() -> None:
     """The skew counts only beyond what the round trip leaves open; a lease that is over is nobody's."""
-    skews = [diagnosis.clock(skew, 0.01).severity for skew in (0.0, -0.9, 1.2, -90.0)]
+    skews = [findings.clock(skew, 0.01).severity for skew in (0.0, -0.9, 1.2, -90.0)]
     assert skews == ["ok", "ok", "warning", "warning"]
-    assert "behind" in diagnosis.clock(-90.0, 0.01).what
-    times = [diagnosis.latency("commit", [t] * 3 + [9.0], 0.1, "mend it").severity for t in (0.01, 0.2)]
+    assert "behind" in findings.clock(-90.0, 0.01).what
+    times = [findings.latency("commit", [t] * 3 + [9.0], 0.1, "mend it").severity for t in (0.01, 0.2)]
     assert times == ["ok", "warning"]
     over = LeaseView("makegood/supervisor", "ann", 3, 15.0, 0.0, -1.0)
-    assert "the lease of ann, term 3, is over" in diagnosis.leading(over, 1).what
-    assert [diagnosis.orphaned([], 9, scheduled=True).severity,
-            diagnosis.orphaned([1], 9, scheduled=False).severity,
-            diagnosis.orphaned([1], 9, scheduled=True).severity] == ["ok", "warning", "error"]  # fmt: skip
-    assert "9 or more tasks" in diagnosis.orphaned(range(1, 10), 9, scheduled=True).what
+    assert "the lease of ann, term 3, is over" in findings.leading(over, 1).what
+    assert [findings.orphaned([], 9, scheduled=True).severity,
+            findings.orphaned([1], 9, scheduled=False).severity,
+            findings.orphaned([1], 9, scheduled=True).severity] == ["ok", "warning", "error"]  # fmt: skip
+    assert "9 or more tasks" in findings.orphaned(range(1, 10), 9, scheduled=True).what
     nothing = Figures({}, {}, {})
-    assert [one.severity for one in diagnosis.processes([], [], nothing)] == ["note"]
+    assert [one.severity for one in findings.processes([], [], nothing)] == ["note"]
 
 
 def test_what_another_program_did_to_the_file_is_found(shop: Shop) -> None:
@@ -205,18 +206,18 @@ def test_the_dead_and_what_operators_must_see_are_told(shop: Shop) -> None:
 def test_a_queue_that_nobody_reads_is_told() -> None:
     """Its name may be misspelt, or its reader gone; one that somebody has a message of, or that is new, is fine."""
     misspelt = QueueView("jbos", 3, 0, 0, 0, 61.0, read=False)
-    (said,) = diagnosis.unread(
+    (said,) = findings.unread(
         [misspelt, QueueView("jobs", 9, 1, 0, 0, 99.0), QueueView("a", 1, 0, 0, 0, 1.0)]
     )
     assert (said.check, said.severity) == ("queues", "note")
     assert "3 messages in queue jbos" in said.what
     assert "none was ever given out" in said.what
     assert "makegood queue drop --all --waiting jbos" in said.remedy
-    (gone,) = diagnosis.unread([QueueView("jobs", 1, 0, 0, 0, 99.0)])
+    (gone,) = findings.unread([QueueView("jobs", 1, 0, 0, 0, 99.0)])
     assert "ever" not in gone.what
-    assert [one.severity for one in diagnosis.unread([])] == ["ok"]
+    assert [one.severity for one in findings.unread([])] == ["ok"]
 
 
 def test_a_store_of_a_newer_version_wants_the_newer_program() -> None:
-    newer = diagnosis.schema(SchemaStatus("sqlite", 9, 8, []))
+    newer = findings.schema(SchemaStatus("sqlite", 9, 8, []))
     assert (newer.severity, newer.remedy) == ("error", "install the newer makegood here as well")

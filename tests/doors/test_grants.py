@@ -14,10 +14,10 @@ from urllib.parse import urlsplit, urlunsplit
 import pytest
 
 import makegood as mg
-from makegood import ids
+from makegood.base import ids
 from makegood.errors import ConfigError, MakegoodError
-from makegood.messages import Act, Message
-from makegood.outbox import ddl
+from makegood.messaging.outbox import ddl
+from makegood.model.messages import Act, Message
 from makegood.store import rows
 from makegood.store.grants import ROLES, script, wanted
 from tests.doors.conftest import Shop

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from makegood.cli import looping
+from makegood.cli import event_loop
 
 
 async def name_of_loop() -> str:
@@ -17,7 +17,7 @@ async def name_of_loop() -> str:
 def test_uvloop_is_taken_where_it_is_installed() -> None:
     """The tests' environment has it, on every platform that there is one for."""
     pytest.importorskip("uvloop")
-    assert looping.run(name_of_loop()) == "uvloop"
+    assert event_loop.run(name_of_loop()) == "uvloop"
 
 
 def test_a_busy_loop_lets_other_threads_have_the_interpreter_soon(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -26,14 +26,14 @@ def test_a_busy_loop_lets_other_threads_have_the_interpreter_soon(monkeypatch: p
     monkeypatch.setattr(sys, "setswitchinterval", said.append)
     for before, after in ((0.005, 0.0002), (0.0001, 0.0001)):
         monkeypatch.setattr(sys, "getswitchinterval", lambda before=before: before)
-        looping.run(name_of_loop())
+        event_loop.run(name_of_loop())
         assert said.pop() == after
 
 
 def test_without_uvloop_it_is_asyncios_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing else changes."""
     monkeypatch.setitem(sys.modules, "uvloop", None)
-    assert looping.run(name_of_loop()) == "asyncio"
+    assert event_loop.run(name_of_loop()) == "asyncio"
 
 
 def test_what_fails_inside_has_nothing_to_do_with_uvloop(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,7 +44,7 @@ def test_what_fails_inside_has_nothing_to_do_with_uvloop(monkeypatch: pytest.Mon
 
     monkeypatch.setitem(sys.modules, "uvloop", None)
     with pytest.raises(KeyError) as caught:
-        looping.run(fails())
+        event_loop.run(fails())
     assert caught.value.__context__ is None
 
 

@@ -16,17 +16,23 @@ from typing import get_args
 
 import pytest
 
-from makegood import agent, ids, lookups, notices, notifier, queues, signing, submitting, webhook, workflow
-from makegood.durations import seconds
+from makegood.agent import agents
+from makegood.base import ids, name_lookups, webhook_signature
+from makegood.base.durations import seconds
+from makegood.client import queues, submission
 from makegood.election.preference import tcp
 from makegood.errors import DefinitionError
-from makegood.messages import AlertKind
+from makegood.messaging import alert_webhook, notifier
+from makegood.model import notices
+from makegood.model.messages import AlertKind
 from makegood.options import Options
 from makegood.saga.rules import MOST_DEATHS
-from makegood.store.notices import KEPT
-from makegood.store.postgres import claim, link
+from makegood.store.notice_records import KEPT
+from makegood.store.postgres import claim
+from makegood.store.postgres import connection as link
 from makegood.store.sqlite import alerts, connection
-from makegood.telemetry import serving
+from makegood.telemetry import http_server
+from makegood.workflow import app, verbs
 from tests.doors.conftest import BARE, Shop
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -241,7 +247,7 @@ def test_a_sqlite_store_is_backed_up_and_restored(orders: Shop) -> None:
 def test_a_postgresql_store_is_backed_up_and_restored(orders: Shop) -> None:
     """With PostgreSQL's own tools: a dump that is read into the same server bears no other history, so it has to be said."""
     pytest.importorskip("asyncpg", reason="postgres: asyncpg is not installed")
-    from makegood.testing.postgres import PrivateServer  # noqa: PLC0415 - asyncpg is an extra
+    from makegood.testing.servers.postgres import PrivateServer  # noqa: PLC0415 - asyncpg is an extra
 
     if shutil.which("pg_dump") is None:
         pytest.skip("pg_dump is not installed")
@@ -276,12 +282,12 @@ def test_every_alert_has_its_remedy() -> None:
 def test_the_numbers_are_those_of_the_code() -> None:
     """Each row of the table of limits, against the constant that it stands for."""
     options = Options()
-    of_app = inspect.signature(workflow.App).parameters
+    of_app = inspect.signature(app.App).parameters
     expected = [
         ("an input, argument or result", of_app["payload_limit"].default),
         ("steps of a task", of_app["step_limit"].default),
-        ("items of one", (workflow.each.__kwdefaults__ or {})["limit"]),
-        ("a key of a task", submitting.MOST_KEY),
+        ("items of one", (verbs.each.__kwdefaults__ or {})["limit"]),
+        ("a key of a task", submission.MOST_KEY),
         ("a correlation id", notices.MOST_TEXT),
         ("messages that wait in a queue", options.queue_limit),
         ("bytes of the messages", options.size("queue_bytes")),
@@ -290,16 +296,16 @@ def test_the_numbers_are_those_of_the_code() -> None:
         ("tasks that a Scheduler holds", options.hold),
         ("bytes of the tasks", options.size("max_task_memory")),
         ("tasks that it claims", options.claim),
-        ("an attempt's complete-by", agent.EXTEND_MOST),
+        ("an attempt's complete-by", agents.EXTEND_MOST),
         ("processes that an attempt may kill", MOST_DEATHS),
         ("Schedulers in a row", claim.MOST_LOST),
         ("posts of a notice", options.webhook_tries),
         ("one post of a notice", options.number("webhook_timeout")),
-        ("one post of an alert", signing.TIMEOUT),
+        ("one post of an alert", webhook_signature.TIMEOUT),
         ("notices that a process posts", notifier.AT_ONCE),
-        ("names that a process looks up", lookups.SHARE),
-        ("the head of a receiver's answer", webhook.MOST_HEAD),
-        ("connections to the port", serving.MOST_AT_ONCE),
+        ("names that a process looks up", name_lookups.SHARE),
+        ("the head of a receiver's answer", alert_webhook.MOST_HEAD),
+        ("connections to the port", http_server.MOST_AT_ONCE),
         ("connections to a member", tcp.MOST_CONNECTIONS),
         ("an alert is sent", alerts.TOLD_WITHIN),
         ("ended tasks are kept for", seconds(options.keep or 0)),

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from makegood.cli import pretty
-from makegood.cli.output import Output, aligned, date_time, masked, moment, plain, recent, shown
+from makegood.cli.render import rich_output
+from makegood.cli.render.output import Output, aligned, date_time, masked, moment, plain, recent, shown
 
 HEADS = ("id", "state", "n")
 ROWS = [("a1", "undone", "3"), ("b22", "error", "12")]
@@ -198,7 +198,7 @@ def test_styled_lines_are_coloured_for_people_only(monkeypatch: pytest.MonkeyPat
 def test_a_live_drawing_leaves_its_last_state_standing(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was drawn last is what remains."""
     terminal = on_terminal(monkeypatch)
-    with pretty.Live(colored=False) as live:
+    with rich_output.Live(colored=False) as live:
         live.show([[("first", "")]])
         live.show([[("second", "")], [("line", "")]])
         assert live.height > 1

@@ -6,12 +6,12 @@ import sqlite3
 
 import pytest
 
-from makegood import ids
+from makegood.base import ids
 from makegood.cli.context import Cli
-from makegood.cli.remedies import MOST, ending, lines, remedies, shape, trouble
-from makegood.policy import Policy
-from makegood.store.records import TaskDetail
-from makegood.task import StepPlan
+from makegood.cli.next_commands import MOST, ending, lines, remedies, shape, trouble
+from makegood.model.plan import StepPlan
+from makegood.model.policy import Policy
+from makegood.store.views import TaskDetail
 from tests.doors.conftest import Shop
 from tests.doors.test_acts import submit
 from tests.doors.test_watch import detail, step

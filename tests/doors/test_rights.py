@@ -17,13 +17,13 @@ from pathlib import Path
 
 import pytest
 
+from makegood.base.private_files import secret_in
 from makegood.cli.settings import load
 from makegood.election import open_leases
 from makegood.errors import ConfigError
-from makegood.outbox import open_outbox
-from makegood.private import secret_in
+from makegood.messaging.outbox import open_outbox
 from makegood.store import store_url
-from makegood.store.sqlite.bell import Bell, folder_of
+from makegood.store.sqlite.doorbell import Bell, folder_of
 from tests.doors.conftest import HERE, Shop
 from tests.users import OWNER, VISITOR, common_folder, run_as
 from tests.waiting import until
@@ -195,7 +195,7 @@ def test_a_killed_command_of_root_leaves_the_bell_to_the_service(folder: Path) -
         assert {file.stat().st_uid for file in beside} == {OWNER}
         assert len(beside) == 4
         code = (
-            "import sys; from pathlib import Path; from makegood.store.sqlite.bell import Bell\n"
+            "import sys; from pathlib import Path; from makegood.store.sqlite.doorbell import Bell\n"
             "bell = Bell(Path('makegood.db'), print); assert bell.open() is not None\n"
             "import os; [bell._sending.sendto(b'queue:none', f'{bell._folder}/{n}') for n in os.listdir(bell._folder)]"
         )
@@ -205,7 +205,7 @@ def test_a_killed_command_of_root_leaves_the_bell_to_the_service(folder: Path) -
         received.send_signal(signal.SIGKILL)
         received.wait()
     assert (bell.stat().st_uid, mode(bell)) == (OWNER, 0o700)
-    code = "from pathlib import Path; from makegood.store.sqlite.bell import Bell; assert Bell(Path('makegood.db'), print).open() is not None"
+    code = "from pathlib import Path; from makegood.store.sqlite.doorbell import Bell; assert Bell(Path('makegood.db'), print).open() is not None"
     heard = run_as(OWNER, folder, "-c", code)
     assert heard.returncode == 0, heard.stderr
     assert "no doorbell" not in heard.stderr

@@ -10,8 +10,8 @@ import pytest
 
 import makegood as mg
 from makegood.cli.context import Cli
-from makegood.cli.watching import set_up_logs
-from makegood.supervisor import LEASE
+from makegood.cli.logs_and_telemetry import set_up_logs
+from makegood.supervisor.supervisor import LEASE
 from tests.doors.conftest import Shop
 
 QUICK = {"MAKEGOOD_HEARTBEAT": "100ms", "MAKEGOOD_LIFE": "1s", "MAKEGOOD_LEASE": "1s"}

@@ -1,9 +1,9 @@
 """What runs, who leads, what an operator must see."""
 
-from makegood.cli import shapes
-from makegood.cli.attended import state_of
-from makegood.cli.seeing import agent_rows
-from makegood.store.records import AgentInfo, NodeInfo, NodeView
+from makegood.cli.commands.agents import agent_rows
+from makegood.cli.no_scheduler import state_of
+from makegood.cli.render import as_json
+from makegood.store.views import AgentInfo, NodeInfo, NodeView
 from tests.doors.conftest import Shop
 
 
@@ -37,7 +37,7 @@ def test_an_agent_is_a_row_per_process_and_a_queue_nobody_takes_is_one_too() -> 
 
 def test_json_says_what_the_circuit_is_and_when_it_lets_a_call_through() -> None:
     till = AgentInfo("shop/till", 5, 2, 40, 1, 0.25, 0.975, "open", 12.4, 0, 20.0)
-    (shape,) = shapes.node(node(1, till), "alive")["agents"]
+    (shape,) = as_json.node(node(1, till), "alive")["agents"]
     wanted = {
         "success": 0.975,
         "circuit": "open",
@@ -47,7 +47,7 @@ def test_json_says_what_the_circuit_is_and_when_it_lets_a_call_through() -> None
         "failure_rate": 0.025,
     }
     assert shape.items() >= wanted.items()
-    (shape,) = shapes.node(node(1, AgentInfo("shop/till", 5)), "alive")["agents"]
+    (shape,) = as_json.node(node(1, AgentInfo("shop/till", 5)), "alive")["agents"]
     assert shape.items() >= {"success": None, "circuit": None, "reset": None, "most": 5, "rate": None}.items()
 
 

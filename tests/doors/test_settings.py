@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from makegood.base.durations import seconds
+from makegood.base.sizes import size
 from makegood.cli import exits
 from makegood.cli.settings import KNOWN, load
-from makegood.durations import seconds
 from makegood.election.command import UNKEPT
 from makegood.errors import ConfigError
 from makegood.options import DEFAULT_URL, Options
-from makegood.sizes import size
 from makegood.store import open_store
 
 

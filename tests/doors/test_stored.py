@@ -7,13 +7,14 @@ from typing import Any
 import pytest
 
 import makegood as mg
-from makegood.cli.checks import STANDING
-from makegood.cli.stored import Fault, Stored
-from makegood.declaration import Action
-from makegood.states import StepState
-from makegood.store.records import StepView, TaskDetail, TaskView
-from makegood.task import Doing, Plan
-from makegood.workflow import Workflow
+from makegood.cli.commands.check import STANDING
+from makegood.cli.stored_arguments import Fault, Stored
+from makegood.declare.action import Action
+from makegood.model.plan import Plan
+from makegood.model.states import StepState
+from makegood.model.task import Doing
+from makegood.store.views import StepView, TaskDetail, TaskView
+from makegood.workflow.workflow import Workflow
 
 VIEW = TaskView(1, "shop", "run", None, "processing", "forward", 1, 0, "", 0, None, 0, None, 0.0, None, None)
 

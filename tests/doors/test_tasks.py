@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from makegood import ids
+from makegood.base import ids
 from tests.doors.conftest import BARE, Shop
 
 ORDER = '{"id": "o-1", "cents": 250}'

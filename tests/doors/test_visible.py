@@ -7,7 +7,7 @@ import unicodedata
 
 import pytest
 
-from makegood.cli.output import Output
+from makegood.cli.render.output import Output
 from tests.doors.conftest import BARE, Shop
 from tests.doors.kiosk import RUDE
 from tests.doors.test_output import on_terminal

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from makegood.base.sqlite_readonly import Glance
 from makegood.errors import StoreUnavailableError
-from makegood.glance import Glance
-from makegood.store.records import Filter
 from makegood.store.sqlite import SQLiteStore
+from makegood.store.views import Filter
 from tests.doors.conftest import HERE
 from tests.users import OWNER, VISITOR, common_folder, run_as
 
@@ -226,7 +226,7 @@ async def test_a_look_into_a_folder_that_is_barred_meanwhile_says_so(folder: Pat
 
 HAS_IT = """
 import fcntl, os, sys
-from makegood.glance import _READERS
+from makegood.base.sqlite_readonly import _READERS
 
 file = os.open('makegood.db', os.O_RDWR)
 fcntl.fcntl(file, fcntl.F_OFD_SETLK, fcntl.F_WRLCK.to_bytes(2, sys.byteorder) + _READERS[2:])
@@ -268,7 +268,7 @@ open('over', 'w').close()
 LOOKS_ON = """
 import asyncio, os, pathlib
 from makegood.store import open_store
-from makegood.store.records import Filter
+from makegood.store.views import Filter
 
 async def look():
     looks = 0

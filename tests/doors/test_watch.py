@@ -1,12 +1,12 @@
 """The ladder and the preview of an undo: pure functions from records to text."""
 
-from makegood.cli.output import plain
-from makegood.cli.preview import listed, what_happens
-from makegood.cli.watch import Rung, event_lines, fold, in_order, ladder
-from makegood.policy import Policy
-from makegood.states import StepState
-from makegood.store.records import EventView, StepView, TaskDetail, TaskView
-from makegood.task import StepPlan
+from makegood.cli.render.ladder import Rung, event_lines, fold, in_order, ladder
+from makegood.cli.render.output import plain
+from makegood.cli.undo_preview import listed, what_happens
+from makegood.model.plan import StepPlan
+from makegood.model.policy import Policy
+from makegood.model.states import StepState
+from makegood.store.views import EventView, StepView, TaskDetail, TaskView
 
 POLICY = Policy(within=10.0)
 

@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 import pytest
 
 from makegood.errors import MakegoodError
-from makegood.testing.servers import LeaseServer, ServerKind
+from proofs.servers import LeaseServer, ServerKind
 from tests.conformance.postgres import Databases, databases
 
 

@@ -8,13 +8,13 @@ from functools import partial
 from typing import Any
 from unittest.mock import patch
 
-from makegood.clock import Clock
+from makegood.base.clock import Clock
 from makegood.election import Election, Grant, Term
 from makegood.election.settings import Settings
 from makegood.election.stores.memory import MemoryLeases
 from makegood.errors import StoreError
-from makegood.testing.clocks import SimulatedClock
-from makegood.testing.election_world import Candidate, ElectionWorld
+from makegood.testing.simulator.clocks import SimulatedClock
+from proofs.election_world import Candidate, ElectionWorld
 
 # -- of the election -----------------------------------------------------------------------------------------------------
 

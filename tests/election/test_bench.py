@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from makegood.testing.election_groups import Run
+from proofs.election_groups import Run
 
 SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks/election.py"
 

@@ -16,7 +16,7 @@ import sqlalchemy
 from sqlalchemy import orm
 from sqlalchemy.ext import asyncio as sqlasync
 
-from makegood.clock import SystemClock
+from makegood.base.clock import SystemClock
 from makegood.election import Grant, LeadershipLostError, OpenLeases, Term, open_leases
 from makegood.election.settings import settings
 from makegood.errors import ConfigError

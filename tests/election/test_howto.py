@@ -18,10 +18,10 @@ from typing import Any
 import asyncpg
 import pytest
 
-from makegood.cli.leading import run
+from makegood.cli.commands.leader import run
 from makegood.election import Election, LeadershipLostError, Term, open_leases
 from makegood.election.stores.memory import MemoryLeases
-from makegood.testing.servers import LeaseServer, ServerKind
+from proofs.servers import LeaseServer, ServerKind
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 ELECT = (DOCS / "how-to/elect-a-leader.md").read_text(encoding="utf-8")

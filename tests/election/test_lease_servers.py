@@ -15,10 +15,10 @@ from redis.asyncio import Redis
 
 from makegood.election import Election, Grant, View, open_leases
 from makegood.election.stores import azure, zookeeper
+from makegood.election.stores.calls import RemoteLeases
 from makegood.election.stores.http import Http
-from makegood.election.stores.remote import RemoteLeases
 from makegood.errors import ConfigError, StoreUnavailableError
-from makegood.testing.servers import LeaseServer, ServerKind
+from proofs.servers import LeaseServer, ServerKind
 
 Servers = Callable[[ServerKind], LeaseServer]
 

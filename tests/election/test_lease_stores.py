@@ -13,11 +13,11 @@ import pytest
 
 import makegood
 from makegood.election import OpenLeases, open_leases
-from makegood.election.opening import KINDS
+from makegood.election.open import KINDS
 from makegood.election.stores import azure, etcd, kubernetes, memory, nats, postgres, redis, sqlite, zookeeper
 from makegood.errors import ConfigError
 from makegood.testing.leases import LEASE_STORE_CASES, LeaseCase, LeaseWorld
-from makegood.testing.servers import LeaseServer, ServerKind
+from proofs.servers import LeaseServer, ServerKind
 from tests.election.server_worlds import AzureWorld, EtcdWorld, ObservedWorld, RedisWorld, ServerWorld
 from tests.election.worlds import MemoryWorld, PostgresWorld, SQLiteWorld
 

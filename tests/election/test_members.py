@@ -255,7 +255,7 @@ async def test_bad_frames_are_refused_and_good_ones_go_on(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caplog.set_level(logging.WARNING, "makegood.election")
-    monkeypatch.setattr("makegood.sparing.PAUSE", 0.0)  # each is logged
+    monkeypatch.setattr("makegood.base.sparse_log.PAUSE", 0.0)  # each is logged
     with places("a", "b") as where:
         a = TcpTransport("a", where)
         await a.open()

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from makegood.clock import Clock
+from makegood.base.clock import Clock
 from makegood.election import Grant, OpenLeases
-from makegood.election.stores.observed import KEPT, ObservedLeases, Record
-from makegood.election.stores.remote import Sent
+from makegood.election.stores.calls import Sent
+from makegood.election.stores.compare_and_set import KEPT, ObservedLeases, Record
 from makegood.errors import ConfigError, MakegoodError, StoreUnavailableError
 from makegood.testing.leases import LEASE_STORE_CASES, LeaseCase, LeaseWorld
 from tests.clocks import AheadClock

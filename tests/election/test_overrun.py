@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from makegood.clock import SystemClock
+from makegood.base.clock import SystemClock
 from makegood.election.watchdog import EXIT_CODE, Watchdog
 from tests.election.virtual import Leases, election, forever, virtual, wait
 

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from makegood.clock import SystemClock
+from makegood.base.clock import SystemClock
 from makegood.election import Election, open_leases
 from makegood.election.command import UNKEPT
-from makegood.election.keeper import now
-from makegood.testing.election_groups import FAULTS, Fault, Group, Run, bound
-from makegood.testing.halting import halt
-from makegood.testing.servers import LeaseServer, ServerKind
+from makegood.election.process_group import now
+from proofs.election_groups import FAULTS, Fault, Group, Run, bound
+from proofs.halting import halt
+from proofs.servers import LeaseServer, ServerKind
 
 TTL = 1.2
 LATENCY = 2.0

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import makegood.election
-from makegood.cli.leading import leader, run
+from makegood.cli.commands.leader import leader, run
 from makegood.election import Election, SyncElection, SyncTerm, Term, open_leases, preference
 from makegood.election.command import UNKEPT
 from makegood.election.preference import Bully, LowestId, Ring, TcpTransport

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from makegood.errors import ConfigError
-from makegood.testing import servers
-from makegood.testing.servers import LeaseServer, ServerKind
+from proofs import servers
+from proofs.servers import LeaseServer, ServerKind
 
 OWNER = """
 import sys
-from makegood.testing.servers import LeaseServer
+from proofs.servers import LeaseServer
 server = LeaseServer("redis").__enter__()
 print(server.port, server._folder, flush=True)
 sys.stdin.read()

@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
-from makegood.testing.election_world import ElectionWorld
-from makegood.testing.elections import Tally, several, told
 from makegood.testing.leases import LEASE_STORE_CASES
+from proofs.election_world import ElectionWorld
+from proofs.elections import Tally, several, told
 from tests.election.mutants import CLOCKS, ELECTIONS, STORES
 from tests.election.worlds import MemoryWorld
 
@@ -95,7 +95,7 @@ def test_a_run_in_which_something_never_happened_says_so() -> None:
 
 def test_the_command_reports_and_fails_by_its_exit_code() -> None:
     ran = subprocess.run(
-        [sys.executable, "-m", "makegood.testing.elections", "--seeds", "3", "--from", "5"],
+        [sys.executable, "-m", "proofs.elections", "--seeds", "3", "--from", "5"],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert ran.returncode == 0, ran.stderr

@@ -9,8 +9,8 @@ from typing import Any, ParamSpec
 from makegood.election import Election, Grant
 from makegood.election.stores.memory import MemoryLeases
 from makegood.errors import StoreUnavailableError
-from makegood.testing.clocks import SimulatedClock
-from makegood.testing.loop import Loop
+from makegood.testing.simulator.clocks import SimulatedClock
+from makegood.testing.simulator.loop import Loop
 
 P = ParamSpec("P")
 

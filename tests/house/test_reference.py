@@ -8,11 +8,11 @@ from typing import Any, get_type_hints
 import pytest
 
 import makegood as mg
-from makegood.cli import shapes
-from makegood.queued import QueueMessage
-from makegood.store.mail import MessageView, QueueView
-from makegood.store.notices import ListenerView
-from makegood.store.records import (
+from makegood.cli.render import as_json
+from makegood.model.queue_message import QueueMessage
+from makegood.store.notice_records import ListenerView
+from makegood.store.queue_records import MessageView, QueueView
+from makegood.store.views import (
     AgentInfo,
     AlertView,
     AuditView,
@@ -125,17 +125,17 @@ def test_every_field_of_a_record_is_explained(title: str, expected: set[str]) ->
 
 MESSAGE = QueueMessage(seq=1, queue="web", id="a", body=b"1")
 JSON: list[tuple[str, dict[str, Any]]] = [
-    ("TaskView", shapes.task(TaskView(1, "a", "w", None, "pending", "forward", 1, 0, "", 0, None, 0, None, 0.0, None, None))),
-    ("StepView", shapes.step(StepView(0, "action", "s", "a", "a", "done", 1, 1, 0, False, True))),
-    ("EventView", shapes.event(EventView(1, 1, 0.0, None, []))),
-    ("AlertView", shapes.alert(AlertView(1, "held", 1, "", "", 0.0))),
-    ("AuditView", shapes.audit(AuditView("", 1, "", "", "", "", "", "", 0.0))),
-    ("QueueView", shapes.queue(QueueView("q", 0, 0, 0, 0, None))),
-    ("QueueMessage", shapes.message(MESSAGE)),
-    ("QueueMessage", shapes.mail(MessageView(MESSAGE, "waiting", 0.0, None, None, None))),
-    ("ListenerView", shapes.listener(ListenerView(1, "https://a.example/x", 0, 1, 0, False, 0.0, ""))),
-    ("Processes", shapes.node(NodeView(1, NodeInfo("n", (), "h", 1, 5.0, (AgentInfo("a/b", 1),)), 0.0, 1.0, False, False), "alive")),
-    ("Leaders", shapes.lease(None, "s")),
+    ("TaskView", as_json.task(TaskView(1, "a", "w", None, "pending", "forward", 1, 0, "", 0, None, 0, None, 0.0, None, None))),
+    ("StepView", as_json.step(StepView(0, "action", "s", "a", "a", "done", 1, 1, 0, False, True))),
+    ("EventView", as_json.event(EventView(1, 1, 0.0, None, []))),
+    ("AlertView", as_json.alert(AlertView(1, "held", 1, "", "", 0.0))),
+    ("AuditView", as_json.audit(AuditView("", 1, "", "", "", "", "", "", 0.0))),
+    ("QueueView", as_json.queue(QueueView("q", 0, 0, 0, 0, None))),
+    ("QueueMessage", as_json.message(MESSAGE)),
+    ("QueueMessage", as_json.mail(MessageView(MESSAGE, "waiting", 0.0, None, None, None))),
+    ("ListenerView", as_json.listener(ListenerView(1, "https://a.example/x", 0, 1, 0, False, 0.0, ""))),
+    ("Processes", as_json.node(NodeView(1, NodeInfo("n", (), "h", 1, 5.0, (AgentInfo("a/b", 1),)), 0.0, 1.0, False, False), "alive")),
+    ("Leaders", as_json.lease(None, "s")),
 ]  # fmt: skip
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from makegood.errors import ConfigError
 from makegood.store.postgres import PostgresStore
-from makegood.testing.postgres import PrivateServer
+from makegood.testing.servers.postgres import PrivateServer
 from tests.conformance.conftest import pytest_pyfunc_call, runner
 from tests.postgres.proxy import Proxy
 

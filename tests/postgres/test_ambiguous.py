@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from makegood.errors import StoreError, StoreUnavailableError
-from makegood.messages import Act, Alert, Message
+from makegood.model.messages import Act, Alert, Message
 from makegood.store.postgres import PostgresStore
-from makegood.testing.postgres import PrivateServer
+from makegood.testing.servers.postgres import PrivateServer
 from tests.conformance.builders import (
     VALUE,
     Hand,

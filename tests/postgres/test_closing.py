@@ -14,9 +14,9 @@ import pytest
 
 from makegood.errors import StoreUnavailableError
 from makegood.store.postgres import PostgresStore
-from makegood.store.postgres.link import Connection
+from makegood.store.postgres.connection import Connection
 from makegood.testing import Forwarder
-from makegood.testing.postgres import PrivateServer
+from makegood.testing.servers.postgres import PrivateServer
 
 
 @dataclass

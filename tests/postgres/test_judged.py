@@ -8,7 +8,7 @@ import asyncpg
 import pytest
 from msgspec.structs import replace
 
-from makegood.decision import OpenDecision
+from makegood.model.decision import OpenDecision
 from makegood.store.postgres import PostgresStore
 from tests.conformance.builders import Hand, done, draft, running, unchanged
 from tests.waiting import until

@@ -9,11 +9,11 @@ import asyncpg
 import pytest
 
 from makegood.errors import ConfigError, MakegoodError, StoreUnavailableError
-from makegood.messages import Message
+from makegood.model.messages import Message
 from makegood.store import open_store
 from makegood.store.postgres import PostgresStore
-from makegood.store.records import Filter
-from makegood.testing.postgres import PrivateServer
+from makegood.store.views import Filter
+from makegood.testing.servers.postgres import PrivateServer
 from tests.conformance.builders import agent, begin, draft, hand, info, offer, running, term
 from tests.postgres.proxy import Proxy
 from tests.waiting import moment, until

@@ -11,21 +11,21 @@ from typing import Any
 import asyncpg
 import pytest
 
-from makegood.messages import Alert
+from makegood.model.messages import Alert
 from makegood.store.postgres import (
     PostgresStore,
     alerts,
     claim,
+    commit_statement,
     load,
-    messages,
     notices,
-    queues,
-    statement,
+    requests,
     submit,
     supervision,
     take,
 )
-from makegood.testing.postgres import PrivateServer
+from makegood.store.postgres import queues as messages
+from makegood.testing.servers.postgres import PrivateServer
 from tests.conformance.builders import (
     Hand,
     agent,
@@ -43,8 +43,8 @@ def nodes(plan: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 STATEMENTS = {
-    "commit": statement.statement(tuple(statement.PARTS), looks=False),
-    "commit that looks": statement.statement(tuple(statement.PARTS), looks=True),
+    "commit": commit_statement.statement(tuple(commit_statement.PARTS), looks=False),
+    "commit that looks": commit_statement.statement(tuple(commit_statement.PARTS), looks=True),
     "submit, few shapes": submit.statement((True, True, True), by_shape=True, begun=True),
     "submit, many shapes": submit.statement((True, True, True), by_shape=False, begun=True),
     "submit, telling": submit.statement((True, True, True), by_shape=True, begun=True, told=True),
@@ -54,18 +54,18 @@ STATEMENTS = {
     "claim at rest": claim._AT_REST,
     "read": load._PARTS,
     "load": load._HELD,
-    "inbox": queues.INBOX,
-    "answer": queues._ANSWER,
-    "given": queues._GIVEN,
-    "late": queues._LATE,
-    "give back": queues._GIVE_BACK,
+    "inbox": requests.INBOX,
+    "answer": requests._ANSWER,
+    "given": requests._GIVEN,
+    "late": requests._LATE,
+    "give back": requests._GIVE_BACK,
     "take": take.TAKE,
     "take by age": take.TAKE_AGED,
     "take a canary": take.TAKE_TRIAL,
     "rates": take.RATES,
     "rates used": take._USED,
     "delayed": take._DELAYED,
-    "excuse": queues._EXCUSE,
+    "excuse": requests._EXCUSE,
     "living": alerts.LIVING,
     "overdue": supervision.OVERDUE,
     "judge": supervision.JUDGE,
@@ -164,7 +164,7 @@ def scanned(plan: list[dict[str, Any]]) -> set[str]:
 LOOKS: dict[str, tuple[str, tuple[Any, ...], set[str]]] = {
     "claim": (claim.PENDING, (claim.PRIORITIES, [-1] * 10, 100), {"task by task_claim"}),
     "claim by age": (claim.PENDING_AGED, (claim.PRIORITIES, [-1] * 10, 100, 6e7), {"task by task_claim"}),
-    "inbox": (queues.INBOX, (1, -1, 100, 1 << 40), {"inbox by inbox_pkey", "task by task_pkey"}),
+    "inbox": (requests.INBOX, (1, -1, 100, 1 << 40), {"inbox by inbox_pkey", "task by task_pkey"}),
     "judge": (supervision.OVERDUE, (-1000.0, 100, -1.0), {"request by request_judge"}),
     "holders": (supervision.HOLDERS, (), {"task by task_held", "node by node_pkey"}),
     "held by": (supervision.HELD_BY, ([1], 100), {"task by task_held"}),
@@ -262,7 +262,7 @@ async def test_ended_tasks_cost_a_look_nothing(store: PostgresStore, db: Any, lo
             "claim by age": (claim.PENDING_AGED, (claim.PRIORITIES, floors, 10, 6e7)),
             "judge": (supervision.OVERDUE, (-1000.0, 100, begun)),
             "horizon": (supervision.HORIZON, (0.0, 1000.0, begun, due)),
-            "inbox": (queues.INBOX, (1, -1, 100, 1 << 40)),
+            "inbox": (requests.INBOX, (1, -1, 100, 1 << 40)),
             "holders": (supervision.HOLDERS, ()),
         }[look]
         pages = 0

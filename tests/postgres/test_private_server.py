@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from makegood.errors import ConfigError, StoreUnavailableError
-from makegood.testing import postgres
-from makegood.testing.postgres import PrivateServer, programs
+from makegood.testing.servers import postgres
+from makegood.testing.servers.postgres import PrivateServer, programs
 
 
 def test_it_lives_dies_and_leaves_nothing() -> None:
@@ -99,7 +99,14 @@ def test_a_server_that_cannot_start_says_why_and_leaves_nothing(tmp_path: Path) 
 @pytest.mark.parametrize("told", [signal.SIGTERM, signal.SIGINT])
 def test_the_command_serves_until_it_is_told_to_stop(tmp_path: Path, told: signal.Signals) -> None:
     ready = tmp_path / "ready"
-    command = [sys.executable, "-m", "makegood.testing.postgres", "--serve", "--ready-file", str(ready)]
+    command = [
+        sys.executable,
+        "-m",
+        "makegood.testing.servers.postgres",
+        "--serve",
+        "--ready-file",
+        str(ready),
+    ]
     with subprocess.Popen(
         command, stderr=subprocess.PIPE, env={**os.environ, "PYTHONWARNINGS": "ignore"}
     ) as served:

@@ -12,12 +12,12 @@ import pytest
 import makegood as mg
 from makegood.election import open_leases
 from makegood.election.protocol import Fence
-from makegood.node import Node
+from makegood.messaging.outbox import ddl, open_outbox
+from makegood.node.node import Node
 from makegood.options import Options
-from makegood.outbox import ddl, open_outbox
 from makegood.store.postgres import PostgresStore
-from makegood.store.records import TaskView
-from makegood.testing.postgres import PrivateServer
+from makegood.store.views import TaskView
+from makegood.testing.servers.postgres import PrivateServer
 from tests.postgres.traps import FIRST, USUAL, lay
 from tests.waiting import moment
 

@@ -10,17 +10,17 @@ from typing import Any
 import asyncpg
 import pytest
 
-from makegood.client import Client
+from makegood.client.client import Client
 from makegood.errors import FencedOffError
-from makegood.messages import Alert
-from makegood.node import Node
-from makegood.store.mail import Outgoing
+from makegood.model.messages import Alert
+from makegood.model.plan import StepPlan, Template
+from makegood.node.node import Node
 from makegood.store.postgres import (
     PostgresStore,
     supervision,
 )
 from makegood.store.postgres.store import _WRITERS
-from makegood.task import StepPlan, Template
+from makegood.store.queue_records import Outgoing
 from tests.conformance.builders import (
     Hand,
     agent,

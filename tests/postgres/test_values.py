@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from makegood.errors import PayloadError
-from makegood.messages import Alert, Message
+from makegood.model.messages import Alert, Message
 from makegood.store.postgres import PostgresStore
 from tests.conformance.builders import agent, begin, done, draft, hand, offer, running, to_state, unchanged
 

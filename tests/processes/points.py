@@ -20,11 +20,12 @@ from typing import Any, Literal, TypeVar, get_args
 
 import msgspec
 
+from makegood.election.protocol import Grant
 from makegood.errors import FencedOffError
-from makegood.messages import Message, Request
+from makegood.model.messages import Message, Request
 from makegood.store import Store
-from makegood.store.mail import Handed, Outgoing, Receipt, Sent
-from makegood.store.records import NO_LIMIT, Batch, Committed, Grant, Inbox, Judged, Offer, Taken
+from makegood.store.queue_records import Handed, Outgoing, Receipt, Sent
+from makegood.store.records import NO_LIMIT, Batch, Committed, Inbox, Judged, Offer, Taken
 from makegood.transactions import Caller
 
 T = TypeVar("T")

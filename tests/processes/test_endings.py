@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from makegood.cli.looping import GRACE
+from makegood.cli.event_loop import GRACE
 from tests.processes.world import World
 
 DRAIN = 0.5

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from makegood.outbox import ddl
-from makegood.store.mail import Outgoing
-from makegood.store.records import Filter
+from makegood.messaging.outbox import ddl
+from makegood.store.queue_records import Outgoing
+from makegood.store.views import Filter
 from makegood.transactions import Caller
 from tests.processes.conftest import another_database
 from tests.processes.world import World

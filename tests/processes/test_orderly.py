@@ -5,8 +5,8 @@ import signal
 from typing import Any
 
 from makegood import TaskHandle
-from makegood.stopping import SAME
-from makegood.store.records import TaskView
+from makegood.node.signals import SAME
+from makegood.store.views import TaskView
 from tests.processes import floor
 from tests.processes.test_agents import ALL_DONE_AT_ONCE, ALL_STAND
 from tests.processes.world import World

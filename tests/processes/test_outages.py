@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from makegood import TaskHandle
-from makegood.testing.postgres import PrivateServer
+from makegood.testing.servers.postgres import PrivateServer
 from tests.processes import floor
 from tests.processes.child import UNUSABLE
 from tests.processes.world import World

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from makegood.testing.halting import halt, locked
+from proofs.halting import halt, locked
 from tests.processes.world import World
 
 
@@ -45,7 +45,7 @@ async def test_a_process_outside_of_a_transaction_is_stopped_once(folder: Path) 
 
 
 async def test_a_lock_that_nobody_gives_up_is_told(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("makegood.testing.halting._PATIENCE", 0.3)
+    monkeypatch.setattr("proofs.halting._PATIENCE", 0.3)
     world = World(folder, f"sqlite:///{folder}/store.db")
     locker = world.launch("locker", ["tests.processes.locker", str(folder / "store.db")])
     await world.until(lambda: "locked" in locker.log(), "it holds the lock", locker)

@@ -17,9 +17,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar, Self
 
-from makegood import Client, TaskHandle, ids
-from makegood.store.records import EventView, TaskView
-from makegood.testing import halting
+from makegood import Client, TaskHandle
+from makegood.base import ids
+from makegood.store.views import EventView, TaskView
+from proofs import halting
 from tests.processes import books, floor, tables
 from tests.processes.nursery import Forked, Nursery
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from makegood.testing.replicas import ReplicaPair, missing
+from proofs.replicas import ReplicaPair, missing
 
 
 @pytest.fixture

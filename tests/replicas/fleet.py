@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import Iterable
 
 import makegood as mg
+from makegood.client.handle import AT_REST
 from makegood.errors import StoreUnavailableError
-from makegood.handle import AT_REST
 from makegood.options import Options
-from makegood.store.records import Filter, TaskView
+from makegood.store.views import Filter, TaskView
 from tests.replicas.service import STEPS, Order, Service, Shop
 from tests.waiting import until
 

@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack
 import pytest
 
 import makegood as mg
-from makegood.testing.replicas import ReplicaPair
+from proofs.replicas import ReplicaPair
 from tests.replicas.fleet import BRISK, Load, ended
 from tests.replicas.service import Order, Service, shop
 from tests.waiting import until

@@ -10,8 +10,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 import makegood as mg
-from makegood.call import Token
-from makegood.workflow import Workflow
+from makegood.declare.call import Token
+from makegood.workflow.workflow import Workflow
 
 BRIEF = mg.Recover(threshold=5, wait="100ms", extended="200ms")
 ONCE = mg.Retry(tries=1)

@@ -11,7 +11,7 @@ import pytest
 
 import makegood as mg
 from makegood.errors import ConfigError, StoreUnavailableError
-from makegood.testing.postgres import PrivateServer
+from makegood.testing.servers.postgres import PrivateServer
 from tests.replicas.disks import enlarge, small_disk
 from tests.replicas.fleet import BRISK, Load, balanced, ended, gather, tasks
 from tests.replicas.service import Order, Service, shop

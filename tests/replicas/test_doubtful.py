@@ -8,7 +8,7 @@ import pytest
 
 import makegood as mg
 from makegood.store.postgres import PostgresStore
-from makegood.testing.replicas import ReplicaPair
+from proofs.replicas import ReplicaPair
 from tests.conformance.builders import draft
 from tests.replicas.fleet import BRISK, Load, balanced, ended, gather
 from tests.replicas.service import Service, shop

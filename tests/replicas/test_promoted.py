@@ -9,7 +9,7 @@ import pytest
 import makegood as mg
 from makegood.errors import StoreUnavailableError
 from makegood.store.postgres import PostgresStore
-from makegood.testing.replicas import ReplicaPair
+from proofs.replicas import ReplicaPair
 from tests.replicas.fleet import BRISK, Load, balanced, ended, gather
 from tests.replicas.service import Order, Service, shop
 from tests.waiting import until

@@ -8,9 +8,9 @@ import asyncpg
 import pytest
 
 from makegood.errors import ConfigError, FencedOffError
-from makegood.store.postgres import PostgresStore, promotion
-from makegood.store.records import Filter
-from makegood.testing.postgres import PrivateServer
+from makegood.store.postgres import PostgresStore, generation
+from makegood.store.views import Filter
+from makegood.testing.servers.postgres import PrivateServer
 from tests.conformance.builders import agent, begin, done, draft, hand, info, offer, reply, running, term
 
 
@@ -138,6 +138,6 @@ async def test_many_who_find_out_at_once_begin_anew_once(url: str) -> None:
     assert [alert.kind for alert in await stores[0].alerts()] == ["generation"]
     connection = await asyncpg.connect(url)
     async with connection.transaction():
-        assert not await promotion.begin_anew(connection, ("somebody", "else's"), ("x", "y"))
+        assert not await generation.begin_anew(connection, ("somebody", "else's"), ("x", "y"))
     await connection.close()
     await asyncio.gather(*(store.close() for store in stores))

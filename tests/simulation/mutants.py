@@ -16,10 +16,10 @@ from pathlib import Path
 
 import pytest
 
-from makegood.testing.ground import Grounds, empty_store
-from makegood.testing.storm import ONCE, SERVICES_OF_STORM, orders, storm_app
-from makegood.testing.world import Outcome, World
-from makegood.workflow import App
+from makegood.testing.simulator.storm import ONCE, SERVICES_OF_STORM, orders, storm_app
+from makegood.testing.simulator.world import Outcome, World
+from makegood.testing.simulator.world_files import Grounds, empty_store
+from makegood.workflow.app import App
 from tests.simulation import (
     mutants_around,
     mutants_asked,

@@ -9,17 +9,18 @@ from typing import Any
 import pytest
 from msgspec.structs import replace as changed
 
-from makegood.agent import Agents
-from makegood.breaker import Circuit
-from makegood.inbox import Inboxes
-from makegood.notices import ENDS, Notice
-from makegood.queued import QueueMessage
-from makegood.receiving import Inbox
-from makegood.slots import Slots
-from makegood.store.mail import Outgoing, Sent
-from makegood.store.sqlite import SQLiteStore, messages, notices, pruning
+from makegood.agent.agents import Agents
+from makegood.agent.slots import Slots
+from makegood.declare.inbox import Inbox
+from makegood.messaging.inbox import Inboxes
+from makegood.model.breaker import Circuit
+from makegood.model.notices import ENDS, Notice
+from makegood.model.queue_message import QueueMessage
+from makegood.store.queue_records import Outgoing, Sent
+from makegood.store.sqlite import SQLiteStore, notices, pruning
+from makegood.store.sqlite import queues as messages
 from makegood.store.sqlite.transaction import Transaction as Writing
-from makegood.testing.around import RECEIVING, Around
+from makegood.testing.simulator.peers import RECEIVING, Around
 from makegood.transactions import Caller, Transaction
 from tests.simulation.mutants_making import mutant
 from tests.simulation.mutants_weather import APART, WEATHER

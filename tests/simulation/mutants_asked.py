@@ -5,12 +5,13 @@ from typing import Any
 
 import pytest
 
-from makegood.messages import Message
+from makegood.agent.attempt import Trying
+from makegood.model.attempt import Running
+from makegood.model.messages import Message
+from makegood.model.task import Step
 from makegood.saga import forward, rules
-from makegood.scheduler import Scheduler
-from makegood.task import Step
-from makegood.testing.services import Service
-from makegood.trying import Running, Trying
+from makegood.scheduler.scheduler import Scheduler
+from makegood.testing.simulator.services import Service
 from tests.simulation.mutants_making import mutant
 from tests.simulation.mutants_rules import also_lawful
 from tests.simulation.mutants_weather import APART, QUICK, WEATHER, resubmitting, wavering

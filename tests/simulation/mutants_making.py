@@ -6,9 +6,9 @@ from types import ModuleType
 
 import pytest
 
-from makegood.testing.services import Kind
-from makegood.testing.swarm import Swarm
-from makegood.testing.world import Outcome
+from makegood.testing.simulator.services import Kind
+from makegood.testing.simulator.swarm import Swarm
+from makegood.testing.simulator.world import Outcome
 from tests.simulation.mutants_weather import Twist
 
 Patch = Callable[[pytest.MonkeyPatch], None]

@@ -5,15 +5,15 @@ from typing import Any
 
 import pytest
 
-from makegood import trying
-from makegood.messages import Alert, Message
-from makegood.saga import acts, deciding, replies, rules, undo
-from makegood.saga.work import Work
-from makegood.store.sqlite import queues, supervision, writing
-from makegood.task import Step
-from makegood.testing.members import Member
-from makegood.testing.operating import Operator
-from makegood.testing.services import Service
+from makegood.agent import attempt
+from makegood.model.messages import Alert, Message
+from makegood.model.task import Step
+from makegood.saga import acts, decisions, replies, rules, undo
+from makegood.saga.decision_builder import Work
+from makegood.store.sqlite import decision_rows, requests, supervision
+from makegood.testing.simulator.members import Member
+from makegood.testing.simulator.operator import Operator
+from makegood.testing.simulator.services import Service
 from tests.simulation.mutants_making import mutant
 from tests.simulation.mutants_weather import (
     APART,
@@ -37,7 +37,7 @@ from tests.simulation.mutants_weather import (
 def withdraw_cas(m: pytest.MonkeyPatch) -> None:
     """A request is withdrawn although an agent has taken it."""
     untaken = "select task, idx, attempt from makegood_request where task in ({marks}) and kind <> 'timer'"
-    m.setattr(writing, "_UNTAKEN", untaken)
+    m.setattr(decision_rows, "_UNTAKEN", untaken)
 
 
 @mutant(replace(UNDOING, tasks=10, pace=2.0, services={"service refuses": 0.3}), "place_order")
@@ -66,7 +66,7 @@ def rest_in_flight(m: pytest.MonkeyPatch) -> None:
         else:
             w.move_task("undone", "mutant")
 
-    m.setattr(deciding, "rest_when_undone", early)
+    m.setattr(decisions, "rest_when_undone", early)
 
 
 @mutant(
@@ -118,7 +118,9 @@ def reset_token(m: pytest.MonkeyPatch) -> None:
 )
 def late_reply(m: pytest.MonkeyPatch) -> None:
     """The store does not look whether a reply came by its complete-by."""
-    m.setattr(queues, "_IN_FLIGHT", queues._IN_FLIGHT.replace("taken_by, complete_by,", "taken_by, 9e18,"))
+    m.setattr(
+        requests, "_IN_FLIGHT", requests._IN_FLIGHT.replace("taken_by, complete_by,", "taken_by, 9e18,")
+    )
 
 
 @mutant(
@@ -144,12 +146,12 @@ def supervisor_fences(m: pytest.MonkeyPatch) -> None:
 )
 def agent_hides_its_tries(m: pytest.MonkeyPatch) -> None:
     """An agent does not say that an earlier try of the same attempt is unanswered."""
-    true = trying._message
+    true = attempt._message
 
     def certain(request: Any, kind: str, **said: Any) -> Message:
         return true(request, kind, **{**said, "unclear": False})
 
-    m.setattr(trying, "_message", certain)
+    m.setattr(attempt, "_message", certain)
 
 
 @mutant(

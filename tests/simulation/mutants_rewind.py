@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from makegood.call import Call, Token
-from makegood.testing.services import Service
+from makegood.declare.call import Call, Token
+from makegood.testing.simulator.services import Service
 from tests.simulation.mutants_making import mutant
 from tests.simulation.mutants_weather import WEATHER
 from tests.simulation.rewinding import goes_back

@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace as changed
 
-from makegood import ids, states
-from makegood.call import Call, Token
-from makegood.saga import replies, rules, undo, work
-from makegood.saga.work import Work
+from makegood.base import ids
+from makegood.declare.call import Call, Token
+from makegood.model import states
+from makegood.saga import decision_builder, replies, rules, undo
+from makegood.saga.decision_builder import Work
 from tests.simulation.mutants_making import mutant
 from tests.simulation.mutants_weather import (
     BAD_SERVICES,
@@ -29,7 +30,7 @@ def also_lawful(m: pytest.MonkeyPatch, before: str, after: str) -> None:
     """Open the rules' own table of moves, so that not it but the checker and the books find the mutant."""
     table: Any = {state: {**following} for state, following in states.STEP_MOVES.items()}
     table[before][after] = "mutant"
-    m.setattr(work, "STEP_MOVES", table)
+    m.setattr(decision_builder, "STEP_MOVES", table)
 
 
 # -- keys and tokens ---------------------------------------------------------------------------------------------------

@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from makegood import births, client, scheduler
-from makegood.saga import birth, rules
+from makegood.client import client
+from makegood.saga import first_decision, rules
+from makegood.scheduler import eager_submission, scheduler
 from makegood.store import rows
-from makegood.store.sqlite import SQLiteStore, commit, queues, supervision, threads, writing
-from makegood.testing.clocks import SimulatedClock
+from makegood.store.sqlite import SQLiteStore, commit, decision_rows, requests, store_threads, supervision
+from makegood.testing.simulator.clocks import SimulatedClock
 from tests.simulation.mutants_making import mutant
 from tests.simulation.mutants_weather import (
     APART,
@@ -38,9 +39,11 @@ def store_fence(m: pytest.MonkeyPatch) -> None:
     def taken(tx: Any, replies: Any) -> list[Any]:
         return [(r.task, r.message.kind, tx.now, rows.message(r.message)) for r in replies]
 
-    m.setattr(queues, "_late", taken)
+    m.setattr(requests, "_late", taken)
     m.setattr(rules, "current", lambda step, message: step.doing == message.doing)
-    m.setitem(writing.CHANGES, "consumed", writing.CHANGES["consumed"].replace("attempt = ?4", "?4"))
+    m.setitem(
+        decision_rows.CHANGES, "consumed", decision_rows.CHANGES["consumed"].replace("attempt = ?4", "?4")
+    )
 
 
 @mutant(
@@ -110,7 +113,7 @@ class _Remembering:
 @mutant(replace(WEATHER, layout=APART, points={"kill": 0.03}), "place_order")
 def half_a_batch(m: pytest.MonkeyPatch) -> None:
     """A batch is two transactions: the states of the steps first, their requests and the history after them."""
-    true = writing.Writing.write
+    true = decision_rows.Writing.write
 
     def halved(w: Any, first: Any = ()) -> None:
         rest = [change for change in first if change[0] in ("handed", "moved")]
@@ -145,7 +148,7 @@ def half_a_batch(m: pytest.MonkeyPatch) -> None:
             setattr(w, name, type(getattr(w, name))())
         true(w, rest)
 
-    m.setattr(writing.Writing, "write", halved)
+    m.setattr(decision_rows.Writing, "write", halved)
 
 
 @mutant(replace(WEATHER, layout=APART, points={"kill": 0.03}), "place_order")
@@ -169,7 +172,7 @@ def _throw_away(tx: Any, *, read: Sequence[tuple[int, int]]) -> None:
 @mutant(replace(WEATHER, points={"ambiguous committed": 0.05}))
 def retried_without_looking(m: pytest.MonkeyPatch) -> None:
     """A commit whose answer was lost is taken for undone, and not looked up."""
-    m.setattr(threads.Line, "_stands", lambda _line, _failure: False)
+    m.setattr(store_threads.Line, "_stands", lambda _line, _failure: False)
 
 
 # -- time --------------------------------------------------------------------------------------------------------------------
@@ -201,11 +204,11 @@ def born_held_not_adopted(m: pytest.MonkeyPatch) -> None:
         true(self, near, draft, answered, answer)
 
     m.setattr(client.Client, "_answered", forgets)
-    m.setattr(birth, "begun", lambda _held: None)  # what has begun is found again by its first reply
+    m.setattr(first_decision, "begun", lambda _held: None)  # what has begun is found again by its first reply
 
 
 @mutant(replace(WEATHER, tasks=12, points={}, driven={"outage": 1.0}, pace=1.0), "place_order")
 def slots_of_lost_decisions(m: pytest.MonkeyPatch) -> None:
     """A slot that was set aside for a request is not given back when the Decision is not written."""
     m.setattr(scheduler, "give_back", lambda _agents, _unused: None)
-    m.setattr(births, "give_back", lambda _agents, _unused: None)
+    m.setattr(eager_submission, "give_back", lambda _agents, _unused: None)

@@ -8,14 +8,14 @@ from dataclasses import replace
 from typing import Any
 
 from makegood.errors import Permanent, StoreUnavailableError
+from makegood.model.states import TaskState
 from makegood.options import Options
-from makegood.states import TaskState
-from makegood.store.records import Filter
-from makegood.testing.faults import Faults
-from makegood.testing.services import Kind, Service
-from makegood.testing.storm import SERVICES_OF_STORM
-from makegood.testing.swarm import Swarm
-from makegood.testing.world import Outcome, World
+from makegood.store.views import Filter
+from makegood.testing.simulator.faults import Faults
+from makegood.testing.simulator.services import Kind, Service
+from makegood.testing.simulator.storm import SERVICES_OF_STORM
+from makegood.testing.simulator.swarm import Swarm
+from makegood.testing.simulator.world import Outcome, World
 
 Twist = Callable[[World], None]
 """Gives a world, the mutant's and its twin's, something more to bear."""

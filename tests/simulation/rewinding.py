@@ -15,13 +15,13 @@ from contextlib import closing, suppress
 from typing import Any
 
 from makegood.errors import StoreUnavailableError
-from makegood.messages import Act
-from makegood.store.records import Filter
+from makegood.model.messages import Act
 from makegood.store.rows import Interner
-from makegood.store.sqlite.restoring import begin_anew
+from makegood.store.sqlite.generation import begin_anew
 from makegood.store.sqlite.transaction import Transaction
-from makegood.testing.recorder import Recorder
-from makegood.testing.world import World
+from makegood.store.views import Filter
+from makegood.testing.simulator.recorder import Recorder
+from makegood.testing.simulator.world import World
 from tests.simulation.mutants_weather import sluggish
 
 _KEPT = frozenset({"effect", "fault"})

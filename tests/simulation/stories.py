@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from makegood.policy import Policy
-from makegood.states import StepState, TaskState
-from makegood.store.records import EventView, StepView, TaskDetail, TaskView
-from makegood.supervisor import LEASE
-from makegood.task import StepPlan
+from makegood.model.plan import StepPlan
+from makegood.model.policy import Policy
+from makegood.model.states import StepState, TaskState
+from makegood.store.views import EventView, StepView, TaskDetail, TaskView
+from makegood.supervisor.supervisor import LEASE
 from makegood.testing.checker import Final
 from makegood.testing.history import Event, History
 

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from makegood.testing import around
-from makegood.testing.around import ACCEPTING, RECEIVING, SENDING, Around
-from makegood.testing.seeds import Storms
-from makegood.testing.swarm import LAYOUTS, calm, draw
-from makegood.testing.world import Outcome
+from makegood.testing.simulator import peers
+from makegood.testing.simulator.peers import ACCEPTING, RECEIVING, SENDING, Around
+from makegood.testing.simulator.swarm import LAYOUTS, calm, draw
+from makegood.testing.simulator.world import Outcome
+from proofs.seeds import Storms
 
 
 @pytest.fixture(scope="module")
@@ -158,7 +158,7 @@ def test_the_processes_of_an_agent_keep_its_rate_together(storms: Storms) -> Non
 
 
 def test_one_world_of_five_has_something_around_it_and_nothing_is_drawn_in_the_others(storms: Storms) -> None:
-    drawn = [around.draw(seed) for seed in range(1000)]
+    drawn = [peers.draw(seed) for seed in range(1000)]
     assert 150 < sum(found is not None for found in drawn) < 250
     seed = drawn.index(None)
     world = storms.world(seed)

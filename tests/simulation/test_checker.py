@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from makegood.supervisor import LEASE
+from makegood.supervisor.supervisor import LEASE
 from makegood.testing.checker import INVARIANTS, RULES, Final, check
 from makegood.testing.checker.report import PARTS
 from makegood.testing.history import Event, History

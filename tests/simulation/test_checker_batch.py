@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 from rich.console import Console
 
-from makegood.supervisor import LEASE
+from makegood.supervisor.supervisor import LEASE
 from makegood.testing.checker import Batch, check, timeline
 from makegood.testing.checker.batch import WANTED, occurrences
 from makegood.testing.history import Event, History

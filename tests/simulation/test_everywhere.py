@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 from click.testing import CliRunner
 
-from makegood.testing import everywhere
-from makegood.testing.everywhere import KINDS, LAYOUTS_TRIED, WORKFLOWS, Blow, Everywhere, several
-from makegood.testing.world import Outcome
+from makegood.testing.simulator.world import Outcome
+from proofs import everywhere
+from proofs.everywhere import KINDS, LAYOUTS_TRIED, WORKFLOWS, Blow, Everywhere, several
 
 PART = 60
 """So many blows are struck here, spread evenly over all that there are."""
@@ -99,4 +99,4 @@ def test_the_command_counts_tells_and_says_how_to_replay(monkeypatch: pytest.Mon
     told = CliRunner().invoke(everywhere.main, asked)
     assert told.exit_code == 1
     assert "falsified" in told.stdout
-    assert told.stdout.count("again: python -m makegood.testing.everywhere --workflow place_order") == 6
+    assert told.stdout.count("again: python -m proofs.everywhere --workflow place_order") == 6

@@ -7,10 +7,10 @@ from contextlib import closing
 from pathlib import Path
 
 from makegood.store.sqlite.connection import uri_of
-from makegood.testing.ground import Ground, Grounds, empty_store
-from makegood.testing.recorder import Recorder
-from makegood.testing.seeds import Storms
-from makegood.testing.swarm import calm, kills
+from makegood.testing.simulator.recorder import Recorder
+from makegood.testing.simulator.swarm import calm, kills
+from makegood.testing.simulator.world_files import Ground, Grounds, empty_store
+from proofs.seeds import Storms
 
 TEMPLATE = empty_store()
 

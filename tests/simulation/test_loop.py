@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from makegood.testing.loop import DeadlockError, Loop, Process, current_process
+from makegood.testing.simulator.loop import DeadlockError, Loop, Process, current_process
 
 
 @pytest.fixture

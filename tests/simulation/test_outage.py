@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from makegood.breaker import Circuit
+from makegood.model.breaker import Circuit
 from makegood.options import Options
 from makegood.testing import World
-from makegood.testing.swarm import Swarm
-from makegood.testing.users_proof import Played, Proof
+from makegood.testing.kit.proof import Played, Proof
+from makegood.testing.simulator.swarm import Swarm
 from tests.doors.test_operate_howto import loaded
 
 PAGE = Path(__file__).resolve().parents[2] / "docs/how-to/spare-your-services.md"

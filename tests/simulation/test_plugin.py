@@ -12,7 +12,8 @@ import pytest
 
 from makegood import testing
 from makegood.errors import ConfigError
-from makegood.testing import crash_everywhere, crashing
+from makegood.testing import crash_everywhere
+from makegood.testing.kit import crashing
 from tests.simulation.test_plugin_told import ALONE
 
 pytest_plugins = ["pytester"]

@@ -13,7 +13,7 @@ import pytest
 
 import makegood as mg
 from makegood.testing import FakeService, World, crash_everywhere, simulate
-from makegood.testing.users_proof import Proof, UnprovedError
+from makegood.testing.kit.proof import Proof, UnprovedError
 
 PAGE = Path(__file__).resolve().parents[2] / "docs/concepts/guarantees.md"
 ALL: Final = ("kill", "duplicate", "late", "fails")

@@ -19,10 +19,10 @@ import pytest
 
 import makegood as mg
 from makegood.testing import World, crash_everywhere
-from makegood.testing.interrupting import give_in, held_back
-from makegood.testing.loop import Loop
-from makegood.testing.users_proof import Proof, UnprovedError
-from makegood.testing.users_stage import Script, app_of
+from makegood.testing.kit.proof import Proof, UnprovedError
+from makegood.testing.kit.stage import Script, app_of
+from makegood.testing.simulator.ctrl_c import give_in, held_back
+from makegood.testing.simulator.loop import Loop
 from tests.simulation import shop_for_plugin as shop
 from tests.simulation.test_plugin_told import ALONE, order, run
 

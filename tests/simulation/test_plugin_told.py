@@ -12,9 +12,11 @@ from typing import Any
 import pytest
 
 import makegood as mg
-from makegood.testing import World, crash_everywhere, crashing, simulate, users_limits, users_progress
-from makegood.testing.users_progress import Progress
-from makegood.testing.users_proof import Proof, UnprovedError
+from makegood.testing import World, crash_everywhere, simulate
+from makegood.testing.kit import crashing, limits
+from makegood.testing.kit import progress as users_progress
+from makegood.testing.kit.progress import Progress
+from makegood.testing.kit.proof import Proof, UnprovedError
 from tests.clocks import HandClock
 from tests.simulation import shop_for_plugin as shop
 
@@ -124,7 +126,7 @@ def test_a_proof_of_many_hours_is_not_begun_and_says_why(pytester: pytest.Pytest
 
 def test_a_long_proof_of_a_large_workflow_is_told_without_a_culprit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where no step was asked again and again, it is the size."""
-    monkeypatch.setattr(users_limits, "MOST_STEPS", 1000)
+    monkeypatch.setattr(limits, "MOST_STEPS", 1000)
 
     @crash_everywhere
     async def test_order(world: World) -> None:
@@ -245,7 +247,7 @@ def test_a_service_that_need_not_be_called_is_let() -> None:
 
 
 def test_a_service_named_like_nothing_else_is_told_without_a_question() -> None:
-    told = users_limits.never_called("test_x", ["post"], {"bank"}, {"stock"}, "there is no task")
+    told = limits.never_called("test_x", ["post"], {"bank"}, {"stock"}, "there is no task")
     assert "- service 'post' was never called\n" in told
 
 

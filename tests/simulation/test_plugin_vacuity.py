@@ -3,9 +3,10 @@
 import pytest
 
 import makegood as mg
-from makegood.testing import World, crash_everywhere, simulate, users_limits
-from makegood.testing.users_progress import Progress
-from makegood.testing.users_proof import Proof, UnprovedError
+from makegood.testing import World, crash_everywhere, simulate
+from makegood.testing.kit import limits
+from makegood.testing.kit.progress import Progress
+from makegood.testing.kit.proof import Proof, UnprovedError
 from tests.simulation import shop_for_plugin as shop
 from tests.simulation.test_plugin_told import order, run
 
@@ -193,8 +194,8 @@ def test_until_says_how_the_tasks_are_when_it_was_in_vain() -> None:
 def test_real_time_in_a_calm_world_is_told_to_who_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever sleeps for real does so in every world."""
     said: list[str] = []
-    monkeypatch.setattr(users_limits, "_SLOW", -1.0)
-    monkeypatch.setattr(users_limits, "_SECOND", 10_000_000_000)
+    monkeypatch.setattr(limits, "_SLOW", -1.0)
+    monkeypatch.setattr(limits, "_SECOND", 10_000_000_000)
 
     async def script(stage: object) -> None:
         world = World(stage)  # type: ignore[arg-type]

@@ -7,8 +7,8 @@ import pytest
 
 import makegood as mg
 from makegood.testing import FakeService, World, crash_everywhere
-from makegood.testing.users_proof import APART, Proof, UnprovedError
-from makegood.testing.users_stage import Stage
+from makegood.testing.kit.proof import APART, Proof, UnprovedError
+from makegood.testing.kit.stage import Stage
 from tests.simulation import shop_for_plugin as shop
 
 
@@ -184,7 +184,7 @@ def test_an_undo_that_the_fake_refuses_leaves_it_standing() -> None:
 
 def test_a_test_that_never_ends_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
     """After two days, which are two hours here."""
-    monkeypatch.setattr("makegood.testing.users_stage.DAY", 3600.0)
+    monkeypatch.setattr("makegood.testing.kit.stage.DAY", 3600.0)
 
     async def script(world: World) -> None:
         services(world)

@@ -15,14 +15,14 @@ import pytest
 from click.testing import CliRunner
 
 from makegood.store.sqlite.connection import set_up
-from makegood.store.sqlite.threads import Line, Operation
-from makegood.testing.ground import empty_store
-from makegood.testing.powercut import cutting
-from makegood.testing.powercut.__main__ import main
-from makegood.testing.powercut.cutting import BIRTH, Cut, Thoroughness
-from makegood.testing.powercut.disk import PAGE, STYLES, Tape, image, points
-from makegood.testing.powercut.listening import ListeningError, library, listening
-from makegood.testing.powercut.recording import Moment, RecordedLine, RecordedWorld, ResumedWorld
+from makegood.store.sqlite.store_threads import Line, Operation
+from makegood.testing.simulator.world_files import empty_store
+from proofs.powercut import cutting
+from proofs.powercut.__main__ import main
+from proofs.powercut.cutting import BIRTH, Cut, Thoroughness
+from proofs.powercut.disk import PAGE, STYLES, Tape, image, points
+from proofs.powercut.listening import ListeningError, library, listening
+from proofs.powercut.recording import Moment, RecordedLine, RecordedWorld, ResumedWorld
 
 SEED = 0
 
@@ -123,7 +123,7 @@ def test_a_store_that_skips_what_the_log_holds_is_found_out(
         return {name: data for name, data in made.items() if name in without}
 
     monkeypatch.setattr(cutting, "record", lambda *_: world)
-    monkeypatch.setattr("makegood.testing.powercut.disk.image", drop_log)
+    monkeypatch.setattr("proofs.powercut.disk.image", drop_log)
     tally = Cut(SEED, Thoroughness(every=20, each=1, resume=0, enough=3)).run()
     assert {failure.findings[0].partition(":")[0] for failure in tally.failed} <= {"lost"}
     assert len(tally.failed) == 3
@@ -222,7 +222,7 @@ class Telling:
 def test_a_sqlite_that_cannot_be_heard_is_said_so_and_nothing_passes(
     monkeypatch: pytest.MonkeyPatch, found: type, told: str
 ) -> None:
-    monkeypatch.setattr("makegood.testing.powercut.listening.ctypes.CDLL", found)
+    monkeypatch.setattr("proofs.powercut.listening.ctypes.CDLL", found)
     with pytest.raises(ListeningError, match=told):
         library()
     result = CliRunner().invoke(main, ["--birth"])

@@ -10,10 +10,10 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from makegood.testing.faults import Blow
-from makegood.testing.seeds import Storms, main
-from makegood.testing.shrinking import minimal, shrunk, violated
-from makegood.testing.world import World
+from makegood.testing.simulator.faults import Blow
+from makegood.testing.simulator.world import World
+from proofs.seeds import Storms, main
+from proofs.shrinking import minimal, shrunk, violated
 from tests.simulation.mutants import MUTANTS, Worlds, killers, seeds
 
 
@@ -96,7 +96,7 @@ def test_the_command_tells_what_a_seed_needs(monkeypatch: pytest.MonkeyPatch) ->
     sound = run(main, ["--seed", "1", "--shrink"])
     assert (sound.exit_code, sound.output) == (0, "seed 1 finds nothing wrong\n")
     MUTANTS["undo_known_only"].patch(monkeypatch)
-    monkeypatch.setattr("makegood.testing.seeds.shrunk", partial(shrunk, most=8))
+    monkeypatch.setattr("proofs.shrinking.shrunk", partial(shrunk, most=8))
     seed = next(str(n) for n in range(60) if Storms("sequence").run(n).findings)
     arguments = ["--seed", seed, "--workflow", "sequence", "--shrink"]
     failed = run(main, [*arguments, "--json"])

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from makegood.store.sqlite.connection import connect, uri_of
-from makegood.testing import files as world_files
-from makegood.testing.faults import Point
-from makegood.testing.files import Files
-from makegood.testing.seeds import Storms, several
-from makegood.testing.swarm import LAYOUTS, Swarm, calm, kills
+from makegood.testing.simulator import files as world_files
+from makegood.testing.simulator.faults import Point
+from makegood.testing.simulator.files import Files
+from makegood.testing.simulator.swarm import LAYOUTS, Swarm, calm, kills
+from proofs.seeds import Storms, several
 
 SEEDS = Path(__file__).with_name("seeds.txt")
 ORDER = "place_order"
@@ -97,7 +97,7 @@ def test_the_same_seed_gives_the_same_history_twice(storms: Storms) -> None:
 
 DIGESTS = """
 import logging
-from makegood.testing.seeds import Storms
+from proofs.seeds import Storms
 logging.disable(logging.CRITICAL)
 storms = Storms()
 print([storms.run(seed).history.digest() for seed in (0, 3, 11, 215)])

@@ -9,12 +9,12 @@ import asyncpg
 import pytest
 
 import makegood as mg
-from makegood.node import Node
+from makegood.node.node import Node
 from makegood.store import open_store
 from makegood.store.sqlite import SQLiteStore
-from makegood.store.sqlite.lookout import Lookout, Wanted
+from makegood.store.sqlite.joined_watch import Lookout, Wanted
 from makegood.store.sqlite.transaction import Action
-from makegood.testing.loop import Loop
+from makegood.testing.simulator.loop import Loop
 from tests.actors.benchapp import chain_app
 from tests.actors.conftest import QUIET
 from tests.submission.doors import SQLiteWorld, World

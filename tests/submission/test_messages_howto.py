@@ -25,8 +25,8 @@ import standardwebhooks
 from sqlalchemy.ext.asyncio import create_async_engine
 
 import makegood as mg
-from makegood.store.records import Filter
-from makegood.testing.postgres import PrivateServer
+from makegood.store.views import Filter
+from makegood.testing.servers.postgres import PrivateServer
 from tests.doors.conftest import Shop
 from tests.submission.doors import migrated
 from tests.submission.servers import ask, serving

@@ -11,7 +11,7 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 import makegood as mg
-from makegood.queued import QueueMessage
+from makegood.model.queue_message import QueueMessage
 from makegood.store.postgres import PostgresStore
 from makegood.store.sqlite import SQLiteStore
 from tests.submission.doors import ORDER, Door, Player, PostgresWorld, SQLiteWorld, World

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 import makegood as mg
-from makegood.store.records import Draft, Filter, Submitted
-from makegood.submitting import insert
+from makegood.client.submission import insert
+from makegood.store.records import Draft, Submitted
+from makegood.store.views import Filter
 from tests.actors.benchapp import chain_app
 from tests.submission.doors import World
 

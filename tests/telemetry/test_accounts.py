@@ -5,12 +5,12 @@ import threading
 from typing import Any
 
 import makegood as mg
-from makegood.clock import SystemClock
+from makegood.base.clock import SystemClock
 from makegood.store.protocol import Store
 from makegood.store.records import Committed
-from makegood.telemetry.accounts import Accounts
 from makegood.telemetry.catalogue import DECISIONS, FENCED, UNDOS
-from makegood.telemetry.tally import Tally
+from makegood.telemetry.counters import Tally
+from makegood.telemetry.task_metrics import Accounts
 from tests.conformance.worlds import World
 from tests.telemetry.conftest import page, watched
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from makegood.observing import Watch
 from makegood.store.protocol import Store
-from makegood.telemetry.accounts import Accounts
+from makegood.telemetry.hooks import Watch
+from makegood.telemetry.task_metrics import Accounts
 from tests.telemetry.conftest import page, watched
 from tests.telemetry.test_accounts import Bank, shop
 

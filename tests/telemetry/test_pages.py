@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from makegood.cli.settings import load
-from makegood.messages import AlertKind
+from makegood.model.messages import AlertKind
 from makegood.telemetry.catalogue import METRICS
 from tests.telemetry.conftest import Numbers
 

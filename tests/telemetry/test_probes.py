@@ -13,15 +13,15 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as strictly_read
 
 import makegood as mg
-from makegood.addresses import host_and_port
+from makegood.base.host_port import host_and_port
 from makegood.errors import StoreUnavailableError
-from makegood.node import Node
+from makegood.node.node import Node
 from makegood.options import Options
 from makegood.store.protocol import Store
 from makegood.telemetry import Telemetry
 from makegood.telemetry.catalogue import METRICS
-from makegood.telemetry.exposition import Gauges, prometheus
-from makegood.telemetry.serving import MOST_AT_ONCE, MOST_HEAD, Answer, Page, Server
+from makegood.telemetry.http_server import MOST_AT_ONCE, MOST_HEAD, Answer, Page, Server
+from makegood.telemetry.prometheus import Gauges, prometheus
 from tests.conformance.worlds import eventually
 from tests.flooding import flooding, opened
 from tests.telemetry.conftest import QUICK, Numbers, asked, watched
@@ -213,7 +213,7 @@ async def test_what_is_no_request_for_a_page_gets_an_answer_too() -> None:
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let nothing end because this machine is slow."""
-    monkeypatch.setattr("makegood.telemetry.serving.PATIENCE", 60.0)
+    monkeypatch.setattr("makegood.telemetry.http_server.PATIENCE", 60.0)
 
 
 @asynccontextmanager

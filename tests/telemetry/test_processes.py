@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from makegood.telemetry.serving import MOST_AT_ONCE
+from makegood.telemetry.http_server import MOST_AT_ONCE
 from tests.doors.conftest import Shop
 from tests.flooding import flooding
 from tests.telemetry.conftest import Numbers

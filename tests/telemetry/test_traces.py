@@ -13,8 +13,8 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 import makegood as mg
-from makegood.clock import SystemClock
-from makegood.node import Node
+from makegood.base.clock import SystemClock
+from makegood.node.node import Node
 from makegood.store.protocol import Store
 from makegood.telemetry import Telemetry
 from makegood.telemetry.sdk import TaskIds

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from makegood import ids
+from makegood.base import ids
 from makegood.telemetry.traces import made_of
 from tests.doors.conftest import Shop
 

@@ -5,10 +5,12 @@ from typing import Any
 from msgspec.structs import asdict
 
 from makegood import saga
-from makegood.decision import Decision
-from makegood.messages import Act, Message, Request
-from makegood.policy import Policy
-from makegood.task import Held, Ref, Step, StepPlan, Task, Template
+from makegood.model.decision import Decision
+from makegood.model.messages import Act, Message, Request
+from makegood.model.plan import Ref, StepPlan, Template
+from makegood.model.policy import Policy
+from makegood.model.shape import Held
+from makegood.model.task import Step, Task
 
 ADA = Act("act-1", "ada", "wrong address")
 

@@ -6,11 +6,12 @@ import random
 from collections.abc import Sequence
 
 from makegood import saga
-from makegood.decision import Decision
-from makegood.messages import Request
+from makegood.model.decision import Decision
+from makegood.model.messages import Request
+from makegood.model.shape import Held
+from makegood.model.states import check_step, check_task
+from makegood.model.task import Step
 from makegood.saga.rules import AT_REST, SETTLED
-from makegood.states import check_step, check_task
-from makegood.task import Held, Step
 from tests.unit.saga_rows import Record, Rows
 from tests.unit.saga_service import Service
 

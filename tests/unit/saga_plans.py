@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 import msgspec
 
-from makegood.policy import Policy
-from makegood.task import Condition, Ref, StepPlan, Template, inside
+from makegood.model.plan import Condition, Ref, StepPlan, Template, inside
+from makegood.model.policy import Policy
 
 Place = tuple[int, int]
 """A step while a plan is drawn: how deep the body that holds it lies (0: the plan itself), and its position there."""

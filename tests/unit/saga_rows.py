@@ -12,9 +12,11 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from makegood import saga
-from makegood.decision import Decision
-from makegood.messages import Message, Request
-from makegood.task import Held, Ref, Step, Task, Template
+from makegood.model.decision import Decision
+from makegood.model.messages import Message, Request
+from makegood.model.plan import Ref, Template
+from makegood.model.shape import Held
+from makegood.model.task import Step, Task
 from tests.unit.saga_plans import ITEMS, Planner
 
 MOST_DECISIONS = 4000

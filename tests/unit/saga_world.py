@@ -12,9 +12,9 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from makegood.messages import Act, Message, Request
+from makegood.model.messages import Act, Message, Request
+from makegood.model.task import Step, standing
 from makegood.saga.rules import AT_REST
-from makegood.task import Step, standing
 from tests.unit.saga_checks import Checked
 from tests.unit.saga_plans import ITEMS
 from tests.unit.saga_rows import Record

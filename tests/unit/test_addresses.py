@@ -2,7 +2,7 @@
 
 import pytest
 
-from makegood.addresses import remote_hosts, tls_mode, with_tls
+from makegood.base.host_port import remote_hosts, tls_mode, with_tls
 from makegood.errors import ConfigError
 
 REMOTE = "postgresql://me:pw@db.internal:5433/shop"

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from makegood.alarm import Alarm
-from makegood.testing.clocks import SimulatedClock
-from makegood.testing.loop import Loop
+from makegood.base.deadline_timer import Alarm
+from makegood.testing.simulator.clocks import SimulatedClock
+from makegood.testing.simulator.loop import Loop
 
 
 class Waiting:

@@ -9,7 +9,7 @@ from types import ModuleType
 
 import pytest
 
-from makegood.background import Loop
+from makegood.base.loop_thread import Loop
 from makegood.errors import ConfigError, MakegoodError
 
 

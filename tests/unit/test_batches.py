@@ -1,15 +1,16 @@
 """What is kept in memory or written together is bounded in bytes wherever it is bounded in number."""
 
-from makegood import agent, client
-from makegood.handle import Rested
-from makegood.messages import Message
-from makegood.sizes import KIB, MIB
+from makegood.agent import agents
+from makegood.base.sizes import KIB, MIB
+from makegood.client import client
+from makegood.client.handle import Rested
+from makegood.model.messages import Message
+from makegood.model.plan import StepPlan, Template
 from makegood.store import rows
-from makegood.store.mail import Depths
 from makegood.store.postgres import store as postgres
-from makegood.store.records import StepView, TaskView
+from makegood.store.queue_records import Depths
 from makegood.store.rows import Interner
-from makegood.task import StepPlan, Template
+from makegood.store.views import StepView, TaskView
 from tests.conformance.builders import draft
 
 
@@ -19,11 +20,11 @@ def replies(*sizes: int, node: int = 1) -> list[tuple[int, int, Message]]:
 
 
 def test_replies_are_sent_together_up_to_4_mib_and_one_at_least() -> None:
-    assert len(agent._batch(replies(*[10] * 2000))) == 1000
-    assert [task for _, task, _ in agent._batch(replies(3 * MIB, MIB, 10))] == [0, 1]
-    assert [task for _, task, _ in agent._batch(replies(9 * MIB, 10))] == [0]
+    assert len(agents._batch(replies(*[10] * 2000))) == 1000
+    assert [task for _, task, _ in agents._batch(replies(3 * MIB, MIB, 10))] == [0, 1]
+    assert [task for _, task, _ in agents._batch(replies(9 * MIB, 10))] == [0]
     mixed = [*replies(10), *replies(10, node=2), *replies(10)]
-    assert [node for node, _, _ in agent._batch(mixed)] == [1, 1]
+    assert [node for node, _, _ in agents._batch(mixed)] == [1, 1]
 
 
 def test_large_submissions_and_replies_weigh_as_many_small_ones() -> None:

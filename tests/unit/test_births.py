@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from makegood.births import Births
-from makegood.clock import SystemClock
-from makegood.messages import Request
+from makegood.base.clock import SystemClock
+from makegood.model.messages import Request
+from makegood.model.plan import StepPlan, Template
+from makegood.scheduler.eager_submission import Births
 from makegood.store.records import Draft
-from makegood.task import StepPlan, Template
 from tests.unit.saga_case import action
 
 

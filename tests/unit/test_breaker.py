@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from makegood.breaker import UNCOUNTED, Breaker, Circuit, Outcome
 from makegood.errors import ConfigError
+from makegood.model.breaker import UNCOUNTED, Breaker, Circuit, Outcome
 
 
 def circuit(failures: int = 3, size: int = 8, reset: float = 30.0) -> Circuit:

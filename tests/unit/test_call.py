@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from makegood import ids
-from makegood.call import Call, Token, current_call, enter
-from makegood.clock import Clock
+from makegood.base import ids
+from makegood.base.clock import Clock
+from makegood.declare.call import Call, Token, current_call, enter
 from makegood.errors import CompleteByPassed, ConfigError, DefinitionError
-from makegood.messages import Request
+from makegood.model.messages import Request
 from tests.clocks import HandClock
 
 TASK = 7_000_000_000

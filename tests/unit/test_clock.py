@@ -1,6 +1,6 @@
 """The machine's clocks behave as the deadlines need it."""
 
-from makegood.clock import SystemClock
+from makegood.base.clock import SystemClock
 
 
 def test_the_clock_for_deadlines_only_rises_and_the_boot_is_named() -> None:

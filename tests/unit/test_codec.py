@@ -16,8 +16,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from makegood import codec
+from makegood.base import sizes
 from makegood.errors import DefinitionError, PayloadError
+from makegood.payload import codec
 from tests.unit.test_inside import accepting
 
 
@@ -150,7 +151,7 @@ def test_a_payload_over_the_limit_names_size_limit_and_remedy() -> None:
         codec.encode("x" * 99, limit=100, what="the result of charge")
     assert (caught.value.size, caught.value.limit) == (101, 100)
     with pytest.raises(PayloadError, match="1,048,576"):
-        codec.encode("x" * codec.PAYLOAD_LIMIT)
+        codec.encode("x" * sizes.PAYLOAD_LIMIT)
 
 
 @pytest.mark.parametrize(

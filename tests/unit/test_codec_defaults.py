@@ -7,8 +7,8 @@ import attrs
 import msgspec
 import pytest
 
-from makegood.codec import decode, decoder, encode
-from makegood.defaults import completer
+from makegood.payload.codec import decode, decoder, encode
+from makegood.payload.missing_defaults import completer
 
 
 @dataclass

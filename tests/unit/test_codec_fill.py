@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from makegood.codec import elements, fill, walk
 from makegood.errors import MissingValueError
-from makegood.task import Ref, Template
+from makegood.model.plan import Ref, Template
+from makegood.payload.splice import elements, fill, walk
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=5),

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from makegood.collecting import RARER, Collecting
+from makegood.node.gc_tuning import RARER, Collecting
 
 
 @pytest.fixture(autouse=True)

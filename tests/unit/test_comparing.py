@@ -10,10 +10,12 @@ from typing import Annotated, Any, Literal, TypedDict
 
 import pytest
 
-from makegood.answers import NOTHING
+from makegood.declare.outcomes import NOTHING
 from makegood.errors import PromiseError
-from makegood.members import variously_written
-from makegood.workflow import App, all_of, not_, when
+from makegood.workflow.annotation_paths import variously_written
+from makegood.workflow.app import App
+from makegood.workflow.promise import all_of, not_
+from makegood.workflow.verbs import when
 
 
 @dataclass

@@ -3,9 +3,9 @@
 import asyncio
 from typing import cast
 
-from makegood.connections import Connections
-from makegood.hosts import entry
-from makegood.sparing import PAUSE, Sparing
+from makegood.base.accepted_connections import Connections
+from makegood.base.host_lists import entry
+from makegood.base.sparse_log import PAUSE, Sparing
 
 
 class Wire:

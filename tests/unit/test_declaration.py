@@ -8,12 +8,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from makegood.answers import NOT_HAPPENED, NOTHING, Happened, NotHappened
-from makegood.declaration import Action, Agent, AsyncAction, Shared
+from makegood.declare.action import Action, Agent, AsyncAction, Shared
+from makegood.declare.outcomes import NOT_HAPPENED, NOTHING, Happened, NotHappened
+from makegood.declare.terms import Declared
 from makegood.errors import ConfigError, DefinitionError, DuplicateNameError
-from makegood.messages import Request
-from makegood.policy import NEVER, Policy, Recover, Retry
-from makegood.terms import Declared
+from makegood.model.messages import Request
+from makegood.model.policy import NEVER, Policy, Recover, Retry
 
 
 @dataclass

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from makegood.durations import Duration, retry_after, seconds, shown
+from makegood.base.durations import Duration, retry_after, seconds, shown
 from makegood.errors import ConfigError
 
 

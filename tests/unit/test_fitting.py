@@ -9,13 +9,13 @@ from typing import Annotated, Any, NewType, Protocol, TypedDict, runtime_checkab
 import pydantic
 import pytest
 
-from makegood.answers import NOT_HAPPENED, NOTHING, Happened, NotHappened
-from makegood.codec import decode
-from makegood.declaration import Action, Agent, Shared
+from makegood.declare.action import Action, Agent, Shared
+from makegood.declare.outcomes import NOT_HAPPENED, NOTHING, Happened, NotHappened
 from makegood.errors import DefinitionError, DuplicateNameError, PayloadError
-from makegood.messages import Request
-from makegood.parameters import members, takes
-from makegood.workflow import App
+from makegood.model.messages import Request
+from makegood.payload.annotations import members, takes
+from makegood.payload.codec import decode
+from makegood.workflow.app import App
 
 
 @dataclass

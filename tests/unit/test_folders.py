@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from makegood.election.opening import open_leases
+from makegood.base.file_paths import entered, file_of
+from makegood.election.open import open_leases
 from makegood.errors import ConfigError
-from makegood.folders import entered, file_of
-from makegood.outbox import open_outbox
+from makegood.messaging.outbox import open_outbox
 from makegood.store import open_store
 from tests.barred import barred
 

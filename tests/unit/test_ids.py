@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from makegood import ids
+from makegood.base import ids
 from makegood.errors import DefinitionError, TaskNotFoundError
 from tests.clocks import HandClock
 

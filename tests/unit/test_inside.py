@@ -14,12 +14,14 @@ import msgspec
 import pydantic
 import pytest
 
-from makegood.answers import NOTHING
-from makegood.codec import check_fits, decode, encode
-from makegood.declaration import Action, Agent
+from makegood.declare.action import Action, Agent
+from makegood.declare.outcomes import NOTHING
 from makegood.errors import DefinitionError, PayloadError
-from makegood.parameters import certain, takes
-from makegood.workflow import App, Workflow, when
+from makegood.payload.annotations import certain, takes
+from makegood.payload.codec import check_fits, decode, encode
+from makegood.workflow.app import App
+from makegood.workflow.verbs import when
+from makegood.workflow.workflow import Workflow
 
 
 @dataclass

@@ -9,9 +9,9 @@ from typing import Annotated, Any, Literal, NamedTuple, TypedDict
 import pydantic
 import pytest
 
-from makegood.codec import decode, encode
 from makegood.errors import DefinitionError, PayloadError
-from makegood.keeping import doubt, refuse_hidden
+from makegood.payload.codec import decode, encode
+from makegood.payload.pydantic_models import doubt, refuse_hidden
 from tests.unit.test_inside import accepting, returning
 
 

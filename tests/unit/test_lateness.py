@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from makegood.lateness import Lateness
+from makegood.node.loop_lag import Lateness
 
 
 def test_a_sleep_that_lasted_too_long_is_said_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:

@@ -5,7 +5,7 @@ from types import ModuleType
 
 import pytest
 
-from makegood.lazy import names
+from makegood.base.lazy import names
 
 
 def test_name_is_loaded_once_and_kept(monkeypatch: pytest.MonkeyPatch) -> None:

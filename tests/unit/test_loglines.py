@@ -8,10 +8,10 @@ from typing import Any, Literal
 
 import pytest
 
-from makegood.call import enter
-from makegood.codec import decode
+from makegood.declare.call import enter
 from makegood.errors import PayloadError
-from makegood.loglines import CallFields, JsonLines, TextLines, fields
+from makegood.payload.codec import decode
+from makegood.telemetry.log_lines import CallFields, JsonLines, TextLines, fields
 from tests.unit.test_call import Attempt
 
 

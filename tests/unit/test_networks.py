@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from makegood.networks import inner, public
+from makegood.base.public_networks import inner, public
 
 INSIDE = [
     "127.0.0.1", "127.1.2.3", "0.0.0.0", "0.1.2.3", "10.0.0.1",  # noqa: S104 - nothing is bound to it

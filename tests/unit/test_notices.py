@@ -4,11 +4,12 @@ import json
 
 import pytest
 
-from makegood import notices, saga
+from makegood import saga
 from makegood.errors import ConfigError
-from makegood.messages import Alert, Message
-from makegood.notices import Notice
-from makegood.task import Reply
+from makegood.model import notices
+from makegood.model.messages import Alert, Message
+from makegood.model.notices import Notice
+from makegood.model.task import Reply
 from tests.unit.saga_case import ADA, Case, action
 
 HOOK = Reply("https://shop.example/hook", "cart-7")

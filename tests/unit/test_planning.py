@@ -11,12 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from makegood.answers import NOTHING
+from makegood.declare.outcomes import NOTHING
 from makegood.errors import DefinitionError, MakegoodError, PayloadError, PromiseError
-from makegood.following import Called, Together
-from makegood.promise import promised
-from makegood.task import Plan
-from makegood.workflow import App, Workflow, parallel, when
+from makegood.model.plan import Plan
+from makegood.workflow.app import App
+from makegood.workflow.plan_cache import Called, Together
+from makegood.workflow.promise import promised
+from makegood.workflow.verbs import parallel, when
+from makegood.workflow.workflow import Workflow
 
 Line = tuple[str, int, int]
 """What a program does: which call, and which of the values so far are its arguments."""

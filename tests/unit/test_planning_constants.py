@@ -6,11 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from makegood.answers import NOTHING
+from makegood.declare.outcomes import NOTHING
 from makegood.errors import PayloadError
-from makegood.recording import Recording
-from makegood.task import Plan
-from makegood.workflow import App, Workflow
+from makegood.model.plan import Plan
+from makegood.workflow.app import App
+from makegood.workflow.recorder import Recording
+from makegood.workflow.workflow import Workflow
 
 CARRIER = "parcel service"
 WORDS: list[Any] = ["express", 1, True, None, 2.5, 300]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from makegood.policy import Then, verdict
+from makegood.model.policy import Then, verdict
 
 
 @pytest.mark.parametrize("then", ["undo", "hold"])

@@ -9,14 +9,14 @@ from asyncpg import exceptions as pg
 from hypothesis import given
 from hypothesis import strategies as st
 
+from makegood.base.postgres_errors import refused
 from makegood.errors import ConfigError, PayloadError, SchemaMismatchError, StoreUnavailableError
-from makegood.reaching import refused
-from makegood.store.postgres.faults import cause, is_data, is_lost, translated
-from makegood.store.postgres.floors import Floors
-from makegood.store.postgres.lanes import Pauses, Tasks
-from makegood.store.postgres.link import Address
-from makegood.store.postgres.statement import PARTS, joined, numbers, parameters, place, statement
-from makegood.store.postgres.together import Together
+from makegood.store.postgres.batcher import Together
+from makegood.store.postgres.commit_statement import PARTS, joined, numbers, parameters, place, statement
+from makegood.store.postgres.connection import Address
+from makegood.store.postgres.errors import cause, is_data, is_lost, translated
+from makegood.store.postgres.scan_floors import Floors
+from makegood.store.postgres.writers import Pauses, Tasks
 from tests.clocks import HandClock
 
 SERVER = "PostgreSQL at db:5432, database x, user me"

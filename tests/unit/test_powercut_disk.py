@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from makegood.testing.powercut.disk import SECTOR, STYLES, Point, Tape, image, images, points
+from proofs.powercut.disk import SECTOR, STYLES, Point, Tape, image, images, points
 
 
 def last(tape: Tape) -> Point:

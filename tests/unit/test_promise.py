@@ -19,9 +19,9 @@ import msgspec
 import pydantic
 import pytest
 
-from makegood import members
 from makegood.errors import PromiseError
-from makegood.promise import (
+from makegood.workflow import annotation_paths
+from makegood.workflow.promise import (
     Condition,
     Origin,
     Promise,
@@ -202,7 +202,7 @@ def test_what_leads_nowhere_is_refused_at_once(
     ],
 )  # fmt: skip
 def test_elements_of_lists(annotation: Any, element: Any) -> None:
-    assert members.elements(annotation) == element
+    assert annotation_paths.elements(annotation) == element
 
 
 # -- what cannot be done -----------------------------------------------------------------------------------------------------

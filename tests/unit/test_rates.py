@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 
 from makegood.errors import ConfigError
-from makegood.rates import pace, per_second
+from makegood.model.rates import pace, per_second
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ import pytest
 
 pytest.importorskip("asyncpg", reason="postgres: asyncpg is not installed")
 
-from makegood.election.opening import open_leases
+from makegood.election.open import open_leases
 from makegood.errors import StoreUnavailableError
-from makegood.outbox import open_outbox
+from makegood.messaging.outbox import open_outbox
 from makegood.store import open_store
 
 

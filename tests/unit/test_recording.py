@@ -8,17 +8,20 @@ from typing import Any
 
 import pytest
 
-from makegood.answers import NOTHING
-from makegood.drafts import Draft, step_plan
+from makegood.declare.outcomes import NOTHING
 from makegood.errors import (
     DefinitionError,
     PayloadError,
     PromiseError,
 )
-from makegood.policy import Policy
-from makegood.task import Condition, Ref, StepPlan, Template
-from makegood.templates import PLAN_PAYLOADS
-from makegood.workflow import App, Workflow, all_of, any_of, branches, each, not_, parallel, when
+from makegood.model.plan import Condition, Ref, StepPlan, Template
+from makegood.model.policy import Policy
+from makegood.payload.splice import PLAN_PAYLOADS
+from makegood.workflow.app import App
+from makegood.workflow.promise import all_of, any_of, not_
+from makegood.workflow.step_drafts import Draft, step_plan
+from makegood.workflow.verbs import branches, each, parallel, when
+from makegood.workflow.workflow import Workflow
 
 shop = App("shop")
 desk = shop.agent("desk")

@@ -8,11 +8,11 @@ import pytest
 from msgspec.structs import replace
 
 import makegood as mg
+from makegood.client.replanning import held, replanned, tried
 from makegood.errors import ConfigError, DefinitionError, PayloadError, StoreError
-from makegood.messages import Message
-from makegood.replanning import held, replanned, tried
+from makegood.model.messages import Message
 from makegood.saga import Replanned
-from makegood.store.records import StepView, TaskDetail, TaskView
+from makegood.store.views import StepView, TaskDetail, TaskView
 
 
 def shop(name: str = "charge", **renamed: Any) -> Any:

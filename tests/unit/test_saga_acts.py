@@ -3,8 +3,9 @@
 import pytest
 
 from makegood import saga
-from makegood.messages import Message
-from makegood.task import Condition, StepPlan, standing
+from makegood.model.messages import Message
+from makegood.model.plan import Condition, StepPlan
+from makegood.model.task import standing
 from tests.unit.saga_case import Case, action, failing, template
 
 

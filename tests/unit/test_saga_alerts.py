@@ -1,6 +1,6 @@
 """Alerts in the rules: one for a cause, and which of them end with a change."""
 
-from makegood.messages import Message
+from makegood.model.messages import Message
 from tests.unit.saga_case import Case, action, failing
 
 

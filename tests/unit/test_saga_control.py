@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from makegood import saga
-from makegood.messages import Message
+from makegood.model.messages import Message
+from makegood.model.plan import Condition, Ref, StepPlan, Template, inside
 from makegood.saga import control
-from makegood.saga.work import Work
-from makegood.task import Condition, Ref, StepPlan, Template, inside
+from makegood.saga.decision_builder import Work
 from tests.unit.saga_case import Case, action, result_of, template
 
 THEN, OTHERWISE = ((1, True),), ((1, False),)

@@ -5,9 +5,9 @@ import json
 import msgspec
 import pytest
 
-from makegood.messages import Message
-from makegood.saga.correcting import Replanned, merged
-from makegood.task import Condition, Ref, StepPlan, Template
+from makegood.model.messages import Message
+from makegood.model.plan import Condition, Ref, StepPlan, Template
+from makegood.saga.corrected_inputs import Replanned, merged
 from tests.unit.saga_case import ADA, Case, action, failing, result_of, template
 
 INPUT = Ref("input", 0)

@@ -4,8 +4,8 @@ import pytest
 
 from makegood import saga
 from makegood.errors import IllegalTransitionError
-from makegood.messages import Act, Alert, Message
-from makegood.saga import deciding
+from makegood.model.messages import Act, Alert, Message
+from makegood.saga import decisions
 from tests.unit.saga_case import ADA, Case, action, failing
 
 
@@ -251,7 +251,7 @@ def test_put_to_error_uses_up_every_message_and_takes_it_for_silence() -> None:
     """The same messages never come again; what they were about is in doubt, the task drains to error."""
     case = Case(action(0), action(1), action(2, 0))
     messages = [case.reply(0, "done", seq=3), Message("cancel", act=ADA, seq=4), Message("late", 9, seq=5)]
-    decision = deciding.put_to_error(case.held, messages, GUILTY)
+    decision = decisions.put_to_error(case.held, messages, GUILTY)
     saga.apply(case.held, decision)
     assert decision.seqs == [3, 4, 5]
     assert decision.consumed == [(0, 1)]

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from makegood.messages import Message
-from makegood.task import Ref
+from makegood.model.messages import Message
+from makegood.model.plan import Ref
 from tests.unit.saga_case import Case, action, result_of, template
 
 ONE = action(0)

@@ -4,12 +4,14 @@ import pytest
 from msgspec.structs import replace
 
 from makegood import saga
-from makegood.messages import Message
-from makegood.policy import Policy
+from makegood.model.messages import Message
+from makegood.model.plan import StepPlan
+from makegood.model.policy import Policy
+from makegood.model.shape import Held
+from makegood.model.states import Goal, TaskState
+from makegood.model.task import Step, Task
 from makegood.saga import rules
 from makegood.saga.held import predecessors
-from makegood.states import Goal, TaskState
-from makegood.task import Held, Step, StepPlan, Task
 from tests.unit.saga_case import Case, action
 
 TASK = Task(7, "shop", "order", state="processing")

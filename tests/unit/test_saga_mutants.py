@@ -11,13 +11,15 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from makegood import saga, states
-from makegood.decision import Decision
+from makegood import saga
 from makegood.errors import MakegoodError
-from makegood.messages import Message
-from makegood.saga import acts, control, deciding, forward, replies, rules, straight, undo, work
-from makegood.saga.work import Work
-from makegood.task import Held, Step, Stride
+from makegood.model import states
+from makegood.model.decision import Decision
+from makegood.model.messages import Message
+from makegood.model.shape import Held, Stride
+from makegood.model.task import Step
+from makegood.saga import acts, control, decision_builder, decisions, fast_path, forward, replies, rules, undo
+from makegood.saga.decision_builder import Work
 from tests.unit.saga_rows import Record
 from tests.unit.saga_world import World
 from tests.unit.test_saga_world import SEEDS as SEEDS_OF_ALL
@@ -49,7 +51,7 @@ def also_lawful(m: pytest.MonkeyPatch, before: str, after: str) -> None:
     """Open the table of moves, so that not the table but the services' books find the mutant."""
     table: Any = {state: {**following} for state, following in states.STEP_MOVES.items()}
     table[before][after] = "mutant"
-    m.setattr(work, "STEP_MOVES", table)
+    m.setattr(decision_builder, "STEP_MOVES", table)
     m.setattr(states, "STEP_MOVES", table)
 
 
@@ -167,7 +169,7 @@ def threshold_ignored(m: pytest.MonkeyPatch) -> None:
 
 def strides_taken_as(m: pytest.MonkeyPatch, seen: Callable[[Held], Held]) -> None:
     """Let the straight road see a task otherwise than it is, where it goes by what is known from others."""
-    true = straight._taken
+    true = fast_path._taken
 
     def blind(held: Held, message: Message, stride: Stride) -> Decision | None:
         decision = true(seen(held), message, stride)
@@ -175,7 +177,7 @@ def strides_taken_as(m: pytest.MonkeyPatch, seen: Callable[[Held], Held]) -> Non
             decision.before = held.task
         return decision
 
-    m.setattr(straight, "_taken", blind)
+    m.setattr(fast_path, "_taken", blind)
 
 
 @mutant
@@ -329,7 +331,7 @@ def withdrawn_means_silent_probe(m: pytest.MonkeyPatch) -> None:
 @mutant
 def claims_forget_what_waits(m: pytest.MonkeyPatch) -> None:
     """A Scheduler that takes over looks at nothing but its messages."""
-    m.setattr(deciding, "look_at_all", lambda _work: None)
+    m.setattr(decisions, "look_at_all", lambda _work: None)
 
 
 # -- promises of others ------------------------------------------------------------------------------------------------

@@ -6,15 +6,17 @@ from typing import Any
 import pytest
 
 from makegood import saga
-from makegood.answers import NOTHING
-from makegood.decision import Decision
-from makegood.messages import Message
-from makegood.saga import deciding
-from makegood.saga.birth import Beginnings, begun
-from makegood.saga.deciding import folded
-from makegood.saga.straight import straight
-from makegood.task import Held, Step, Task
-from makegood.workflow import App, each, when
+from makegood.declare.outcomes import NOTHING
+from makegood.model.decision import Decision
+from makegood.model.messages import Message
+from makegood.model.shape import Held
+from makegood.model.task import Step, Task
+from makegood.saga import decisions
+from makegood.saga.decisions import folded
+from makegood.saga.fast_path import straight
+from makegood.saga.first_decision import Beginnings, begun
+from makegood.workflow.app import App
+from makegood.workflow.verbs import each, when
 from tests.unit.saga_case import Case, action, changes, result_of, template
 from tests.unit.saga_rows import Record
 from tests.unit.saga_world import World
@@ -68,7 +70,7 @@ def test_arguments_that_cannot_be_put_together_are_left_to_the_long_way() -> Non
 def test_decide_takes_the_straight_road(monkeypatch: pytest.MonkeyPatch) -> None:
     """Or nothing of this file would matter."""
     case = Case(action(0), action(1, 0))
-    monkeypatch.setattr(deciding, "folded", lambda *_: pytest.fail("the long way"))
+    monkeypatch.setattr(decisions, "folded", lambda *_: pytest.fail("the long way"))
     assert case.say(Message("done", 0, "do", 1, b"1")).requests[0].idx == 1
 
 

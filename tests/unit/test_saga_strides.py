@@ -8,11 +8,13 @@ import pytest
 from msgspec.structs import replace
 
 from makegood import saga
-from makegood.decision import Decision
-from makegood.messages import Message
-from makegood.saga.birth import Beginnings
-from makegood.saga.deciding import folded
-from makegood.task import Held, Ref, Step, StepPlan, Task, Template
+from makegood.model.decision import Decision
+from makegood.model.messages import Message
+from makegood.model.plan import Ref, StepPlan, Template
+from makegood.model.shape import Held
+from makegood.model.task import Step, Task
+from makegood.saga.decisions import folded
+from makegood.saga.first_decision import Beginnings
 from tests.unit.saga_case import action, changes, result_of, template
 
 INPUT = Ref("input", 0)

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from makegood import saga
-from makegood.messages import Message
+from makegood.model.messages import Message
 from tests.unit.saga_case import Case, action, failing, result_of, template
 
 

@@ -4,9 +4,9 @@ import pytest
 from msgspec.structs import replace
 
 from makegood.errors import IllegalTransitionError, MissingValueError
-from makegood.messages import Message
-from makegood.saga.work import Work
-from makegood.task import Ref, StepPlan, Template
+from makegood.model.messages import Message
+from makegood.model.plan import Ref, StepPlan, Template
+from makegood.saga.decision_builder import Work
 from tests.unit.saga_case import Case, action, failing, result_of, template
 
 

@@ -9,10 +9,11 @@ import msgspec
 import pytest
 
 from makegood import saga
-from makegood.declaration import NOTHING
-from makegood.messages import Message, Request
-from makegood.task import Step, Task
-from makegood.workflow import App, each, parallel, when
+from makegood.declare.outcomes import NOTHING
+from makegood.model.messages import Message, Request
+from makegood.model.task import Step, Task
+from makegood.workflow.app import App
+from makegood.workflow.verbs import each, parallel, when
 
 shop = App("shop")
 bank = shop.agent("bank")

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from makegood.states import CONTROL_MOVES, STEP_MOVES, TASK_MOVES, Moves
+from makegood.model.states import CONTROL_MOVES, STEP_MOVES, TASK_MOVES, Moves
 from tests.unit.saga_rows import Record
 from tests.unit.saga_world import World
 

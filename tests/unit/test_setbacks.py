@@ -5,9 +5,9 @@ import random
 
 import pytest
 
+from makegood.actor.setbacks import IN_A_ROW, LONGEST_PAUSE, Setbacks
 from makegood.errors import ConfigError, StoreUnavailableError
-from makegood.messages import Alert
-from makegood.setbacks import IN_A_ROW, LONGEST_PAUSE, Setbacks
+from makegood.model.messages import Alert
 
 
 class Alerts:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from makegood.signing import signature, verified
+from makegood.base.webhook_signature import signature, verified
 
 SECRET = f"whsec_{base64.b64encode(b'secret' * 4).decode()}"
 BODY = b'{"n":1}'

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from makegood.base.sizes import shown, size
 from makegood.errors import ConfigError
-from makegood.sizes import shown, size
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,9 @@ from typing import cast
 
 import pytest
 
-from makegood.messages import Message, MessageKind
-from makegood.slots import Slots
-from makegood.trying import Running
+from makegood.agent.slots import Slots
+from makegood.model.attempt import Running
+from makegood.model.messages import Message, MessageKind
 
 
 class Attempt:

@@ -10,8 +10,8 @@ import msgspec
 import pydantic
 import pytest
 
-from makegood import codec
-from makegood.sorting import holds_sets, sorted_as, without_sets
+from makegood.payload import codec
+from makegood.payload.set_order import holds_sets, sorted_as, without_sets
 
 
 class Size(enum.Enum):

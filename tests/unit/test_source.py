@@ -11,12 +11,15 @@ from typing import Any
 
 import pytest
 
-from makegood import workflow as mg
-from makegood.answers import NOTHING
-from makegood.declaration import Agent, Shared
+from makegood.workflow import verbs
+
+pass
+from makegood.declare.action import Agent, Shared
+from makegood.declare.outcomes import NOTHING
 from makegood.errors import DefinitionError, PromiseError
-from makegood.source import check_source
-from makegood.workflow import App, branches, each, parallel, when
+from makegood.workflow.app import App
+from makegood.workflow.misuse import check_source
+from makegood.workflow.verbs import branches, each, parallel, when
 
 agent = Agent("a", Shared("shop"))
 
@@ -141,8 +144,8 @@ def gathered(order: Order) -> None:
 
 
 def by_module(order: Order) -> None:
-    found = mg.when(reserve(order) != "x", then=lambda: ship(order))
-    mg.each(parts(order), lambda _: found is None)  # wrong
+    found = verbs.when(reserve(order) != "x", then=lambda: ship(order))
+    verbs.each(parts(order), lambda _: found is None)  # wrong
 
 
 def chained(order: Order) -> None:
@@ -158,7 +161,7 @@ WRONG = [
 
 
 def check(fn: Callable[..., Any]) -> None:
-    check_source(fn, mg._MAKERS, f"shop.{fn.__name__}")
+    check_source(fn, verbs._MAKERS, f"shop.{fn.__name__}")
 
 
 @pytest.mark.parametrize("fn", WRONG, ids=lambda fn: fn.__name__)

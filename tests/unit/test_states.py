@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from makegood.errors import IllegalTransitionError
-from makegood.states import CONTROL_MOVES, STEP_MOVES, TASK_MOVES, Moves, check_step, check_task
+from makegood.model.states import CONTROL_MOVES, STEP_MOVES, TASK_MOVES, Moves, check_step, check_task
 
 PAGE = Path(__file__).resolve().parents[2] / "docs/concepts/lifecycle.md"
 ARROW = re.compile(r"^\s*(\w+) --> (\w+): (.+)$")

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
+from makegood.base.text import MOST_ERROR, hostname, is_storable, kept, refuse_unstorable, said, words
 from makegood.errors import ConfigError, Permanent
-from makegood.texts import MOST_ERROR, hostname, is_storable, kept, refuse_unstorable, said, words
 
 
 class Mute(Exception):  # noqa: N818 - what it is

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from makegood.threads import DaemonThreads
+from makegood.base.daemon_threads import DaemonThreads
 
 
 async def answers(threads: DaemonThreads, *calls: Callable[[], Any]) -> list[Any]:
@@ -215,7 +215,7 @@ def test_a_call_that_never_returns_does_not_keep_the_interpreter() -> None:
     """The standard library's pool would wait for it when the interpreter ends."""
     program = """
 import asyncio, threading
-from makegood.threads import DaemonThreads
+from makegood.base.daemon_threads import DaemonThreads
 entered = threading.Event()
 async def leave():
     asyncio.get_running_loop().run_in_executor(DaemonThreads(1, "some"), lambda: (entered.set(), threading.Event().wait()))

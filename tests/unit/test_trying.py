@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 
 import makegood as mg
-from makegood.clock import SystemClock
-from makegood.declaration import Action
-from makegood.messages import Message, Request
-from makegood.threads import DaemonThreads
-from makegood.trying import Running, Trying
+from makegood.agent.attempt import Trying
+from makegood.base.clock import SystemClock
+from makegood.base.daemon_threads import DaemonThreads
+from makegood.declare.action import Action
+from makegood.model.attempt import Running
+from makegood.model.messages import Message, Request
 
 desk = mg.App("shop").agent("desk")
 tries: list[str] = []

@@ -2,10 +2,11 @@
 
 import pytest
 
-from makegood.messages import Message
+from makegood.model.messages import Message
+from makegood.model.task import Step, Task
+from makegood.scheduler.review import Review
+from makegood.scheduler.turn import LOST_MOST, guilty, restored
 from makegood.store.records import Loaded
-from makegood.task import Step, Task
-from makegood.turns import LOST_MOST, Review, guilty, restored
 from tests.unit.saga_case import Case, action
 
 

@@ -2,11 +2,11 @@
 
 import pytest
 
-from makegood.decision import Decision
-from makegood.messages import Request
+from makegood.model.decision import Decision
+from makegood.model.messages import Request
+from makegood.model.task import Task
+from makegood.scheduler.turn import Turn
 from makegood.store.records import Batch
-from makegood.task import Task
-from makegood.turns import Turn
 
 TASK = Task(7, "shop", "order")
 

@@ -9,7 +9,7 @@ import pydantic
 import pytest
 
 from makegood.errors import DefinitionError
-from makegood.unread import refuse_unread
+from makegood.payload.unsupported_types import refuse_unread
 from tests.unit.test_inside import returning
 
 

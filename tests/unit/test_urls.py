@@ -2,9 +2,9 @@
 
 import pytest
 
-from makegood.election.opening import KINDS
+from makegood.base.urls import SERVERS, masked, parts_of, scheme_of, scrubbed
+from makegood.election.open import KINDS
 from makegood.errors import ConfigError
-from makegood.urls import SERVERS, masked, parts_of, scheme_of, scrubbed
 
 
 def test_every_server_that_leases_are_kept_on_is_known() -> None:

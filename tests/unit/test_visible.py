@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from makegood.visible import command, visible, visible_json
+from makegood.base.terminal_text import command, visible, visible_json
 
 UNSEEN = ("Cc", "Cf", "Zl", "Zp", "Zs")
 

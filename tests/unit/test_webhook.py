@@ -8,11 +8,11 @@ from typing import Any, ClassVar
 
 import pytest
 
-from makegood.clock import SystemClock
+from makegood.base.clock import SystemClock
+from makegood.base.webhook_signature import address, key_of, signature, verified
 from makegood.errors import ConfigError, DeliveryError
+from makegood.messaging.alert_webhook import Webhook
 from makegood.options import Options
-from makegood.signing import address, key_of, signature, verified
-from makegood.webhook import Webhook
 
 NEW, OLD, OTHER = (f"whsec_{base64.b64encode(name * 8).decode()}" for name in (b"new", b"old", b"who"))
 

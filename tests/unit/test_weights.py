@@ -3,10 +3,11 @@
 from msgspec.structs import replace
 
 from makegood import saga
-from makegood.messages import Message
-from makegood.sizes import KIB, MIB
-from makegood.task import Step, StepPlan, Task, Template
-from makegood.weights import STEP, TASK, Weights, weigh, weigh_added
+from makegood.base.sizes import KIB, MIB
+from makegood.model.messages import Message
+from makegood.model.plan import StepPlan, Template
+from makegood.model.task import Step, Task
+from makegood.scheduler.task_memory import STEP, TASK, Weights, weigh, weigh_added
 
 PLANS = tuple(StepPlan(n, name=f"s{n}", args=Template(("x" * 10, "y" * 5))) for n in range(3))
 SMALL = Task(1, "shop", "sell", inputs=(b"12345", b"67"))

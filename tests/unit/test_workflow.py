@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from makegood.answers import NOTHING, Happened, NotHappened
+from makegood.declare.outcomes import NOTHING, Happened, NotHappened
 from makegood.errors import (
     DefinitionError,
     DuplicateNameError,
@@ -21,9 +21,11 @@ from makegood.errors import (
     PromiseError,
     UnknownActionError,
 )
-from makegood.policy import Policy
-from makegood.task import Ref, StepPlan, Template
-from makegood.workflow import App, Workflow, branches, each, parallel, when
+from makegood.model.plan import Ref, StepPlan, Template
+from makegood.model.policy import Policy
+from makegood.workflow.app import App
+from makegood.workflow.verbs import branches, each, parallel, when
+from makegood.workflow.workflow import Workflow
 
 shop = App("shop")
 desk = shop.agent("desk")

@@ -7,7 +7,7 @@ repeat or reorder messages: complete-by finds what is lost, the attempt refuses 
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from makegood.messages import Message
+from makegood.model.messages import Message
 from makegood.store.records import Offer, Taken
 
 

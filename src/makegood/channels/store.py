@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from makegood.messages import Message
+from makegood.model.messages import Message
 from makegood.store.protocol import Queues
 from makegood.store.records import Offer, Taken
 

@@ -18,63 +18,63 @@ import click
 
 from makegood.cli import exits
 from makegood.cli.context import Cli, common
-from makegood.cli.output import masked
+from makegood.cli.render.output import masked
 from makegood.errors import MakegoodError
 
 Place = tuple[str, str]
 """Where a command is, "module:attribute" in this package, and what it does, for the list in ``--help``."""
 
 PROCESSES: Mapping[str, Place] = {
-    "run": ("roles:run", "Run every role of APP in one process."),
-    "scheduler": ("roles:scheduler", "Run a Scheduler: it puts steps in order and records them."),
-    "agent": ("roles:agent", "Run the named agents of APP: they call the remote services."),
-    "supervisor": ("roles:supervisor", "Run a Supervisor: many may run, one leads."),
-    "inbox": ("roles:inbox", "Run the submission process of APP: messages become tasks."),
-    "demo": ("demo:demo", "Run the order example: real processes, killed on the way."),
+    "run": ("commands.run:run", "Run every role of APP in one process."),
+    "scheduler": ("commands.run:scheduler", "Run a Scheduler: it puts steps in order and records them."),
+    "agent": ("commands.run:agent", "Run the named agents of APP: they call the remote services."),
+    "supervisor": ("commands.run:supervisor", "Run a Supervisor: many may run, one leads."),
+    "inbox": ("commands.run:inbox", "Run the submission process of APP: messages become tasks."),
+    "demo": ("commands.demo:demo", "Run the order example: real processes, killed on the way."),
 }
 TASKS: Mapping[str, Place] = {
-    "submit": ("tasks:submit", "Submit a task of WORKFLOW with the INPUTs."),
-    "list": ("tasks:list_", "List tasks, newest first."),
-    "show": ("tasks:show", "Show a task with its steps."),
-    "watch": ("tasks:watch", "Follow a task live; exit with its outcome."),
-    "history": ("tasks:history", "Show what moved when."),
-    "cancel": ("acts:cancel", "Stop tasks and undo what they did."),
-    "undo": ("acts:undo", "Undo tasks in error, or processed ones."),
-    "resubmit": ("acts:resubmit", "Start tasks in error, or undone ones, again."),
-    "settle": ("acts:settle", "State how a step of a task in error really ended."),
+    "submit": ("commands.task:submit", "Submit a task of WORKFLOW with the INPUTs."),
+    "list": ("commands.task:list_", "List tasks, newest first."),
+    "show": ("commands.task:show", "Show a task with its steps."),
+    "watch": ("commands.task:watch", "Follow a task live; exit with its outcome."),
+    "history": ("commands.task:history", "Show what moved when."),
+    "cancel": ("commands.acts:cancel", "Stop tasks and undo what they did."),
+    "undo": ("commands.acts:undo", "Undo tasks in error, or processed ones."),
+    "resubmit": ("commands.acts:resubmit", "Start tasks in error, or undone ones, again."),
+    "settle": ("commands.acts:settle", "State how a step of a task in error really ended."),
 }
 QUEUES: Mapping[str, Place] = {
-    "list": ("queues:list_", "List queues, their messages, or dead letters."),
-    "send": ("queues:send", "Put a message into a queue."),
-    "receive": ("queues:receive", "Receive the messages of a queue."),
-    "ack": ("queues:ack", "Acknowledge what was received with --no-ack."),
-    "replay": ("queues:replay", "Let dead letters be received again."),
-    "drop": ("queues:drop", "Remove dead letters for good."),
+    "list": ("commands.queue:list_", "List queues, their messages, or dead letters."),
+    "send": ("commands.queue:send", "Put a message into a queue."),
+    "receive": ("commands.queue:receive", "Receive the messages of a queue."),
+    "ack": ("commands.queue:ack", "Acknowledge what was received with --no-ack."),
+    "replay": ("commands.queue:replay", "Let dead letters be received again."),
+    "drop": ("commands.queue:drop", "Remove dead letters for good."),
 }
 NOTICES: Mapping[str, Place] = {
-    "list": ("queues:notices_list", "List webhooks that are still to be told."),
-    "retry": ("queues:notices_retry", "Send again what was given up."),
-    "drop": ("queues:notices_drop", "Drop what was given up."),
+    "list": ("commands.queue:notices_list", "List webhooks that are still to be told."),
+    "retry": ("commands.queue:notices_retry", "Send again what was given up."),
+    "drop": ("commands.queue:notices_drop", "Drop what was given up."),
 }
 STORE: Mapping[str, Place] = {
-    "migrate": ("store:migrate", "Bring the store's schema up to date."),
-    "grants": ("store:grants", "Print SQL for a PostgreSQL role of its own per kind of process."),
-    "status": ("store:status", "Show schema version, missing migrations and row counts."),
-    "check": ("store:check", "Verify integrity and durability."),
-    "prune": ("store:prune", "Remove tasks that ended long ago."),
-    "restored": ("restored:restored", "Say that the store was restored from a backup."),
+    "migrate": ("commands.store:migrate", "Bring the store's schema up to date."),
+    "grants": ("commands.store:grants", "Print SQL for a PostgreSQL role of its own per kind of process."),
+    "status": ("commands.store:status", "Show schema version, missing migrations and row counts."),
+    "check": ("commands.store:check", "Verify integrity and durability."),
+    "prune": ("commands.store:prune", "Remove tasks that ended long ago."),
+    "restored": ("commands.restored:restored", "Say that the store was restored from a backup."),
 }
 ELECTION: Mapping[str, Place] = {
-    "run": ("leading:run", "Run COMMAND only while leading the election NAME."),
+    "run": ("commands.leader:run", "Run COMMAND only while leading the election NAME."),
 }
 OPERATING: Mapping[str, Place] = {
-    "check": ("checks:check", "Check what APP declares, and that waiting steps can run on it."),
-    "agents": ("seeing:agents", "Show the processes that run, and their agents."),
-    "leader": ("leading:leader", "Show who leads, and who led."),
+    "check": ("commands.check:check", "Check what APP declares, and that waiting steps can run on it."),
+    "agents": ("commands.agents:agents", "Show the processes that run, and their agents."),
+    "leader": ("commands.leader:leader", "Show who leads, and who led."),
     "election": ("app:election", "Run a command only while leading."),
-    "alerts": ("alerts:alerts", "Show what an operator must see; acknowledge it."),
-    "audit": ("alerts:audit", "Show what operators did."),
-    "doctor": ("doctor:doctor", "Examine store, clocks, leases, processes and settings."),
+    "alerts": ("commands.alerts:alerts", "Show what an operator must see; acknowledge it."),
+    "audit": ("commands.alerts:audit", "Show what operators did."),
+    "doctor": ("commands.doctor:doctor", "Examine store, clocks, leases, processes and settings."),
     "task": ("app:task", "Submit, follow and operate tasks."),
     "queue": ("app:queue", "Send and receive messages; dead letters."),
     "notices": ("app:notices", "Webhooks that are still to be told."),

@@ -11,11 +11,11 @@ from typing import Any, TypeVar
 
 import click
 
-from makegood.cli.output import Output
+from makegood.base.durations import seconds
+from makegood.base.terminal_text import visible
+from makegood.cli.render.output import Output
 from makegood.cli.settings import KNOWN, Settings, duration, load
-from makegood.durations import seconds
 from makegood.errors import ConfigError
-from makegood.visible import visible
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

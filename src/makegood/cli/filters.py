@@ -8,13 +8,13 @@ from typing import Any, TypeVar
 
 import click
 
+from makegood.base.durations import seconds
 from makegood.cli.context import Seconds
 from makegood.cli.settings import duration
-from makegood.client import Client
-from makegood.durations import seconds
+from makegood.client.client import Client
 from makegood.errors import ConfigError
-from makegood.states import TaskState
-from makegood.store.records import Filter
+from makegood.model.states import TaskState
+from makegood.store.views import Filter
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

@@ -16,13 +16,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 
-from makegood.addresses import host_and_port, with_tls
-from makegood.durations import AS_TEXT, Duration, seconds
+from makegood.base.durations import AS_TEXT, Duration, seconds
+from makegood.base.host_port import host_and_port, with_tls
+from makegood.base.private_files import secret_in, trusted
+from makegood.base.sizes import Size, size
+from makegood.base.webhook_signature import address
 from makegood.errors import ConfigError
 from makegood.options import DEFAULT_URL, Options
-from makegood.private import secret_in, trusted
-from makegood.signing import address
-from makegood.sizes import Size, size
 
 PREFIX = "MAKEGOOD_"
 _OF_A_SERVICE = re.compile(r"(^|_)(service_host|service_port(_\w+)?|port(_\d+_(tcp|udp|sctp)(_\w+)?)?)$")

@@ -13,20 +13,20 @@ at nearly the same rate) and an ``epoch`` that rises for ever, by which the reso
                 await make_reports(term.epoch)
 """
 
-from makegood.lazy import names
+from makegood.base.lazy import names
 
 __getattr__, __dir__, __all__ = names(
     __name__,
     {
-        "blocking": "SyncElection SyncTerm",
+        ".errors": "LeadershipLostError",
+        "counters": "Figures",
         "election": "Election",
-        "figures": "Figures",
-        "opening": "open_leases",
+        "open": "open_leases",
         "preference.protocol": "Preference Seen",
         "protocol": "Fence FencingStore Grant LeaseStore LeaseView OpenLeases PastTerm",
         "settings": "Settings",
+        "sync": "SyncElection SyncTerm",
         "term": "Term",
-        "watching": "TermView View",
-        ".errors": "LeadershipLostError",
+        "views": "TermView View",
     },
 )

@@ -1,9 +1,8 @@
 # Where each public name lives, for type checkers and editors: `__init__.py` loads it at its first use.
 
-from makegood.election.blocking import SyncElection, SyncTerm
+from makegood.election.counters import Figures
 from makegood.election.election import Election
-from makegood.election.figures import Figures
-from makegood.election.opening import open_leases
+from makegood.election.open import open_leases
 from makegood.election.preference.protocol import Preference, Seen
 from makegood.election.protocol import (
     Fence,
@@ -15,8 +14,9 @@ from makegood.election.protocol import (
     PastTerm,
 )
 from makegood.election.settings import Settings
+from makegood.election.sync import SyncElection, SyncTerm
 from makegood.election.term import Term
-from makegood.election.watching import TermView, View
+from makegood.election.views import TermView, View
 from makegood.errors import LeadershipLostError
 
 __all__ = [

@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
-from makegood.clock import Clock
-from makegood.election import keeper
+from makegood.base.clock import Clock
+from makegood.election import process_group
 from makegood.election.term import Term
 
 UNKEPT = 70
@@ -90,12 +90,12 @@ class _Kept:
         cls, command: list[str], grace: float, deadline: float, environ: Mapping[str, str], clock: Clock
     ) -> Self:
         """Start the keeper, which starts the command."""
-        keeper.adopt()  # should it be killed, what is below it comes to us
-        before = frozenset(keeper.below(os.getpid()))
+        process_group.adopt()  # should it be killed, what is below it comes to us
+        before = frozenset(process_group.below(os.getpid()))
         (read, write), (said, report) = os.pipe(), os.pipe()
         os.set_blocking(write, False)
         os.set_blocking(said, False)
-        words = [sys.executable, "-I", "-S", str(Path(keeper.__file__)), str(read), str(report), str(grace), str(deadline)]  # fmt: skip
+        words = [sys.executable, "-I", "-S", str(Path(process_group.__file__)), str(read), str(report), str(grace), str(deadline)]  # fmt: skip
         try:
             process = await asyncio.create_subprocess_exec(
                 *words, *command, pass_fds=[read, report], start_new_session=True, env=environ
@@ -154,7 +154,9 @@ class _Kept:
         while none < 2:  # one look may miss a process that is born during it
             left = self._left()
             none = 0 if left else none + 1
-            barred = [p for p in left if (first or number == signal.SIGKILL) and not keeper.sent(p, number)]
+            barred = [
+                p for p in left if (first or number == signal.SIGKILL) and not process_group.sent(p, number)
+            ]
             if left and barred == left:
                 sys.stderr.write(f"makegood: the command's processes may not be ended: {barred}\n")
                 return
@@ -163,12 +165,12 @@ class _Kept:
             first = False
             await asyncio.sleep(_SHORT / 4)
         if not self._before:
-            keeper.bury(0)
+            process_group.bury(0)
 
     def _left(self) -> list[int]:
         """Return what is left of the command: processes, or, where their parents cannot be told, its group."""
-        if keeper.LINUX:
-            return [process for process in keeper.below(os.getpid()) if process not in self._before]
+        if process_group.LINUX:
+            return [process for process in process_group.below(os.getpid()) if process not in self._before]
         group = self._said.split(b"\n")[0]
         if group.isdigit() and int(group) > 1:
             with contextlib.suppress(ProcessLookupError, PermissionError):

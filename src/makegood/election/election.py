@@ -16,17 +16,17 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import aclosing
 from typing import Any
 
-from makegood.clock import Clock, SystemClock
-from makegood.durations import Duration, seconds
-from makegood.election.blocking import SyncElection
-from makegood.election.figures import Figures
+from makegood.base.clock import Clock, SystemClock
+from makegood.base.durations import Duration, seconds
+from makegood.base.text import hostname, refuse_unstorable
+from makegood.election.counters import Figures
 from makegood.election.preference.protocol import MOST_TURNS, TURN, Preference, Seen
 from makegood.election.protocol import Grant, LeaseStore
 from makegood.election.settings import Health, Overrun, checked, settings
+from makegood.election.sync import SyncElection
 from makegood.election.term import Term
-from makegood.election.watching import TermView, View, with_gaps
+from makegood.election.views import TermView, View, with_gaps
 from makegood.errors import ConfigError, StoreError
-from makegood.texts import hostname, refuse_unstorable
 
 log = logging.getLogger("makegood.election")
 

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from makegood.durations import Duration, seconds
+from makegood.base.durations import Duration, seconds
 from makegood.errors import ConfigError
 
 Health = Callable[[], bool | Awaitable[bool]]

@@ -16,8 +16,8 @@ from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar
 
-from makegood.clock import Clock
-from makegood.election.figures import Figures
+from makegood.base.clock import Clock
+from makegood.election.counters import Figures
 from makegood.election.guard import guarded
 from makegood.election.protocol import Grant, LeaseStore
 from makegood.election.settings import Settings

@@ -9,7 +9,7 @@ import sys
 import threading
 from collections.abc import Callable
 
-from makegood.clock import Clock
+from makegood.base.clock import Clock
 
 EXIT_CODE = 70
 """With which the process ends (EX_SOFTWARE)."""

@@ -18,11 +18,11 @@ left it. Requests are made last, when it is known in which direction the task go
 """
 
 from makegood.saga.acts import lawful, tried
-from makegood.saga.birth import Beginnings
-from makegood.saga.correcting import Replanned
-from makegood.saga.deciding import decide, progressed, put_to_error
+from makegood.saga.corrected_inputs import Replanned
+from makegood.saga.decisions import decide, progressed, put_to_error
+from makegood.saga.fast_path import Shapes
+from makegood.saga.first_decision import Beginnings
 from makegood.saga.held import apply, hold, repair
-from makegood.saga.straight import Shapes
 
 __all__ = [
     "Beginnings",

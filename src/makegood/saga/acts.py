@@ -5,13 +5,14 @@ from typing import Literal
 from msgspec import json
 from msgspec.structs import replace
 
-from makegood.messages import Act, Answer, Message
+from makegood.model.messages import Act, Answer, Message
+from makegood.model.shape import Held
+from makegood.model.task import Step, Task
 from makegood.saga import rules
-from makegood.saga.correcting import correct, next_round, said
+from makegood.saga.corrected_inputs import correct, next_round, said
+from makegood.saga.decision_builder import NULL, Work
 from makegood.saga.forward import finish
 from makegood.saga.undo import begin_undo
-from makegood.saga.work import NULL, Work
-from makegood.task import Held, Step, Task
 
 Said = tuple[Literal["applied", "noop", "refused"], str]
 """What became of an act, and why."""

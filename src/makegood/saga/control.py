@@ -11,12 +11,14 @@ from collections.abc import Sequence
 import msgspec
 from msgspec.structs import replace
 
-from makegood import codec
+from makegood.base import sizes
 from makegood.errors import MissingValueError
+from makegood.model.plan import Condition, Ref, StepPlan, Template, inside, place
+from makegood.model.task import Step
+from makegood.payload import codec, splice
 from makegood.saga import rules
+from makegood.saga.decision_builder import NULL, Work
 from makegood.saga.held import predecessors
-from makegood.saga.work import NULL, Work
-from makegood.task import Condition, Ref, Step, StepPlan, Template, inside, place
 
 TRUE, FALSE = b"true", b"false"
 
@@ -43,7 +45,7 @@ def decide(work: Work, step: Step) -> bytes:
     return _each(work, step) if plan.kind == "each" else _gather(work, plan)
 
 
-def holds(work: Work, condition: Condition, limit: int = codec.PAYLOAD_LIMIT) -> bool:
+def holds(work: Work, condition: Condition, limit: int = sizes.PAYLOAD_LIMIT) -> bool:
     """Return whether a condition holds; raises ``MissingValueError``. ``limit``: of one payload, in bytes."""
     if condition.op == "all":
         return all(holds(work, part, limit) for part in condition.parts)
@@ -85,7 +87,7 @@ def items_of(work: Work, each: int) -> list[list[int]]:
 def _each(work: Work, step: Step) -> bytes:
     plan = step.plan
     found = NULL if plan.args is None else work.fill(plan.args, plan.payload_limit)
-    wanted = len(codec.elements(found))
+    wanted = len(splice.elements(found))
     if wanted > plan.limit:
         raise MissingValueError(
             f"the list has {wanted} items, the limit is {plan.limit}: raise mg.each(limit=...)"
@@ -199,7 +201,7 @@ class Copier:
 
 def _gather(work: Work, plan: StepPlan) -> bytes:
     """Return the list of the items' values."""
-    found = codec.elements(work.step(plan.of).result or NULL)
+    found = splice.elements(work.step(plan.of).result or NULL)
     if not plan.sides:
         return b"[" + b",".join(NULL for _ in found) + b"]"
     items = items_of(work, plan.of)
@@ -215,7 +217,7 @@ def _gather(work: Work, plan: StepPlan) -> bytes:
                 return work.step(rows[place(ref.index)[0]]).result or NULL
             return work.lookup(ref)
 
-        values += b",", codec.fill(plan.sides[0], lookup, limit=plan.payload_limit)
-        if (size := size + len(values[-1])) > plan.payload_limit * codec.PLAN_PAYLOADS:
+        values += b",", splice.fill(plan.sides[0], lookup, limit=plan.payload_limit)
+        if (size := size + len(values[-1])) > plan.payload_limit * splice.PLAN_PAYLOADS:
             break  # there is no need to make them all
-    return codec.joined([b"[", *values[1:], b"]"], plan.payload_limit)
+    return splice.joined([b"[", *values[1:], b"]"], plan.payload_limit)

@@ -6,13 +6,13 @@ hand has been folded in (``dispatch``): a cancel in the same batch then finds no
 
 from msgspec.structs import replace
 
-from makegood.codec import PAYLOAD_LIMIT
+from makegood.base.sizes import PAYLOAD_LIMIT
 from makegood.errors import MissingValueError
-from makegood.messages import Alert
+from makegood.model.messages import Alert
+from makegood.model.task import Doing, Step
 from makegood.saga import control, rules
+from makegood.saga.decision_builder import NULL, Work
 from makegood.saga.undo import begin_undo, clear
-from makegood.saga.work import NULL, Work
-from makegood.task import Doing, Step
 
 
 def look_at_all(work: Work) -> None:

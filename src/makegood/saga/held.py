@@ -4,10 +4,12 @@ from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
-from makegood.decision import Decision
-from makegood.messages import Message
+from makegood.model.decision import Decision
+from makegood.model.messages import Message
+from makegood.model.plan import StepPlan
+from makegood.model.shape import Held
+from makegood.model.task import Doing, Step, Task
 from makegood.saga import rules
-from makegood.task import Doing, Held, Step, StepPlan, Task
 
 
 def predecessors(plan: StepPlan) -> Sequence[int]:

@@ -9,13 +9,13 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from makegood.errors import IllegalTransitionError
-from makegood.messages import Message
+from makegood.model.messages import Message
+from makegood.model.states import StepState
+from makegood.model.task import Step
 from makegood.saga import rules
+from makegood.saga.decision_builder import NULL, Work
 from makegood.saga.forward import turn
 from makegood.saga.undo import undo_failed
-from makegood.saga.work import NULL, Work
-from makegood.states import StepState
-from makegood.task import Step
 
 REPLIES = frozenset({"done", "permanent", "refused", "later", "gave_up", "happened", "not_happened"})
 """Answers of agents: each uses up its request row."""

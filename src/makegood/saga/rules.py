@@ -7,9 +7,10 @@ find out (``tests/unit/test_saga_mutants.py``). Other modules therefore call the
 
 from collections.abc import Iterable
 
-from makegood.messages import Message
-from makegood.policy import Choice, Policy, verdict
-from makegood.task import Doing, Step, StepPlan, Task
+from makegood.model.messages import Message
+from makegood.model.plan import StepPlan
+from makegood.model.policy import Choice, Policy, verdict
+from makegood.model.task import Doing, Step, Task
 
 PASSED = frozenset({"done", "skipped"})
 """Followers may go on."""

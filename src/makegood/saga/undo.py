@@ -10,11 +10,11 @@ from typing import Any
 from msgspec.structs import replace
 
 from makegood.errors import MissingValueError
-from makegood.messages import Alert, AlertKind
+from makegood.model.messages import Alert, AlertKind
+from makegood.model.task import STANDING, Doing, Step, standing
 from makegood.saga import rules
+from makegood.saga.decision_builder import Work
 from makegood.saga.held import predecessors
-from makegood.saga.work import Work
-from makegood.task import STANDING, Doing, Step, standing
 
 _PUT_TO_ERROR = frozenset({"poison", "guilty"})
 """Alerts that say by themselves that the task is in error."""

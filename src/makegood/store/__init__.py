@@ -6,13 +6,13 @@
 import os
 from importlib import import_module
 
-from makegood.clock import Clock, SystemClock
+from makegood.base.clock import Clock, SystemClock
+from makegood.base.file_paths import file_of
+from makegood.base.private_files import secret_in
+from makegood.base.urls import SERVERS, parts_of, scheme_of
 from makegood.errors import ConfigError
-from makegood.folders import file_of
 from makegood.options import DEFAULT_URL
-from makegood.private import secret_in
 from makegood.store.protocol import Store
-from makegood.urls import SERVERS, parts_of, scheme_of
 
 __all__ = ["Store", "open_store", "store_given", "store_url"]
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final, get_args
 
 from makegood.errors import ConfigError
-from makegood.messages import ACTS, Outcome
+from makegood.model.messages import ACTS, Outcome
 from makegood.store.migrations import needed
 
 ROLES: Final = ("owner", "scheduler", "supervisor", "inbox", "agent", "submitter", "operator", "reader")

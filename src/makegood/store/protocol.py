@@ -9,43 +9,35 @@ from the store.
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
-from makegood.messages import Act, Alert, Answer, Message
-from makegood.store.mail import (
-    Handed,
-    MessageView,
-    Outgoing,
-    QueueView,
-    Receipt,
-    Returned,
-    Sent,
-)
-from makegood.store.notices import Due, HostDue, ListenerView, Sending
+from makegood.election.protocol import Grant, LeaseView, PastTerm
+from makegood.model.messages import Act, Alert, Answer, Message
+from makegood.store.notice_records import Due, HostDue, ListenerView, Sending
+from makegood.store.queue_records import Handed, MessageView, Outgoing, QueueView, Receipt, Returned, Sent
 from makegood.store.records import (
     NO_LIMIT,
-    AlertView,
     Anew,
-    AuditView,
     Batch,
     Committed,
     Draft,
+    Identity,
+    Inbox,
+    Judged,
+    Loaded,
+    Offer,
+    Pruned,
+    Submitted,
+    Taken,
+)
+from makegood.store.views import (
+    AlertView,
+    AuditView,
     EventView,
     Figures,
     Filter,
     Finding,
-    Grant,
-    Identity,
-    Inbox,
-    Judged,
-    LeaseView,
-    Loaded,
     NodeInfo,
     NodeView,
-    Offer,
-    PastTerm,
-    Pruned,
     SchemaStatus,
-    Submitted,
-    Taken,
     TaskDetail,
     TaskView,
     Telling,

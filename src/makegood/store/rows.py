@@ -7,21 +7,22 @@ interner decodes each only once and shares the record. The yes/no fields of a st
 import math
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from functools import lru_cache
 from typing import Any, TypeVar, get_args
 
 import msgspec
 
-from makegood.breaker import SHUT
-from makegood.codec import UNREADABLE
-from makegood.decision import Decision, Move
-from makegood.durations import shown
-from makegood.ids import show
-from makegood.messages import ACTS, Act, Alert, Answer, Message, Request
-from makegood.sizes import MIB
-from makegood.states import CONTROL_MOVES, STEP_MOVES, Goal
-from makegood.store.records import AgentInfo, Anew, Asked, EventView, NodeInfo
-from makegood.task import Reply, Step, StepPlan, Template
+from makegood.base.durations import shown
+from makegood.base.ids import show
+from makegood.base.sizes import MIB
+from makegood.model.breaker import SHUT
+from makegood.model.decision import Decision, Move
+from makegood.model.messages import ACTS, Act, Alert, Answer, Message, Request
+from makegood.model.plan import StepPlan, Template
+from makegood.model.states import CONTROL_MOVES, STEP_MOVES, Goal
+from makegood.model.task import Reply, Step
+from makegood.payload.codec import UNREADABLE
+from makegood.store.records import Anew
+from makegood.store.views import AgentInfo, Asked, EventView, NodeInfo
 
 T = TypeVar("T")
 
@@ -417,12 +418,6 @@ def unclaimed(after: float) -> list[AlertRow]:
     """Return the alert that tasks have waited and no Scheduler has lived for ``after`` seconds."""
     text = f"no scheduler has run for {after:g} s, and tasks wait for one: start `makegood scheduler`"
     return alerts([Alert("no_scheduler", text=text)])
-
-
-@lru_cache(maxsize=1000)  # asked several times for each step, and looked up by it: the same text, hashed once
-def address(app: str, agent: str) -> str:
-    """Return an agent's address, under which its requests wait: agents of two apps may share a name."""
-    return f"{app}/{agent}"
 
 
 def freed(state: str) -> tuple[bytes, str]:

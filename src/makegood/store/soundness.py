@@ -9,11 +9,12 @@ from typing import Any, Final
 
 import msgspec
 
-from makegood import ids, notices
-from makegood.codec import UNREADABLE
+from makegood.base import ids
 from makegood.errors import ConfigError
-from makegood.messages import AlertKind
-from makegood.states import TASK_MOVES
+from makegood.model import notices
+from makegood.model.messages import AlertKind
+from makegood.model.states import TASK_MOVES
+from makegood.payload.codec import UNREADABLE
 from makegood.store import rows
 
 PAGE: Final = 500

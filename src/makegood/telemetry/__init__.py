@@ -4,6 +4,6 @@ A process that runs roles is watched when it is given a ``Telemetry``; the roles
 prometheus-client (the extra ``prometheus``), traces opentelemetry-api (``otel``; ``otlp`` brings an SDK too); probes need nothing.
 """
 
-from makegood.telemetry.watcher import Telemetry
+from makegood.telemetry.telemetry import Telemetry
 
 __all__ = ["Telemetry"]

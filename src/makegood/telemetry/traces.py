@@ -24,18 +24,19 @@ from typing import Any, Final, NamedTuple
 
 from msgspec.structs import replace
 
-from makegood import ids
-from makegood.call import current_call, enter
-from makegood.clock import Clock
-from makegood.decision import Decision
-from makegood.declaration import Action
+from makegood.base import ids
+from makegood.base.clock import Clock
+from makegood.declare.action import Action
+from makegood.declare.call import current_call, enter
 from makegood.errors import ConfigError
-from makegood.messages import Message, Request
-from makegood.observing import Answering
+from makegood.model.attempt import Running
+from makegood.model.decision import Decision
+from makegood.model.messages import Message, Request
+from makegood.model.shape import Held
+from makegood.model.task import Task
 from makegood.store.records import Committed, Draft
-from makegood.task import Held, Task
-from makegood.telemetry.accounts import AT_REST, ended, outcome
-from makegood.trying import Running
+from makegood.telemetry.hooks import Answering
+from makegood.telemetry.task_metrics import AT_REST, ended, outcome
 
 _REMEMBERED: Final = 10_000
 _VERSION: Final = "00"

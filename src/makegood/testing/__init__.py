@@ -10,12 +10,12 @@
 Nothing here runs in production. How it is used: docs/how-to/prove-your-workflow.md.
 """
 
-from makegood.testing.crashing import crash_everywhere, simulate
-from makegood.testing.forwarder import Forwarder
+from makegood.testing.kit.crashing import crash_everywhere, simulate
+from makegood.testing.kit.proof import UnprovedError
+from makegood.testing.kit.services import FakeService
+from makegood.testing.kit.world import Operator, Role, Task, World
 from makegood.testing.leases import LEASE_STORE_CASES, ImpossibleHereError, LeaseCase, LeaseWorld
-from makegood.testing.users import Operator, Role, Task, World
-from makegood.testing.users_proof import UnprovedError
-from makegood.testing.users_services import FakeService
+from makegood.testing.servers.forwarder import Forwarder
 
 __all__ = [
     "LEASE_STORE_CASES",

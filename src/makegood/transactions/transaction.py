@@ -5,7 +5,7 @@ from collections.abc import Coroutine, Sequence
 from typing import Any
 
 from makegood.errors import TransactionError
-from makegood.queued import QueueMessage
+from makegood.model.queue_message import QueueMessage
 from makegood.transactions.caller import Caller, Row, at_once
 
 _ENDING = frozenset(

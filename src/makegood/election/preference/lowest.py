@@ -14,8 +14,8 @@ believe. Measured on five members with a cut of 2 to 30 s about once a minute: m
 import random
 from collections.abc import Sequence
 
-from makegood.clock import Clock
-from makegood.durations import Duration
+from makegood.base.clock import Clock
+from makegood.base.durations import Duration
 from makegood.election.preference.member import Member
 from makegood.election.preference.rules import NEVER, Rules, Timing, timing
 from makegood.election.preference.transport import Letter, Message, Order, Transport, natural

@@ -14,7 +14,7 @@ import random
 from collections.abc import AsyncGenerator, Sequence
 from typing import Protocol
 
-from makegood.clock import Clock, SystemClock
+from makegood.base.clock import Clock, SystemClock
 from makegood.election.preference.protocol import Seen
 from makegood.election.preference.rules import Rules, Timing
 from makegood.election.preference.transport import Letter, Order, Transport

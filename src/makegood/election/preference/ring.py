@@ -24,8 +24,8 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from makegood.clock import Clock
-from makegood.durations import Duration
+from makegood.base.clock import Clock
+from makegood.base.durations import Duration
 from makegood.election.preference.member import Member
 from makegood.election.preference.rules import NEVER, Announced, Timing, timing
 from makegood.election.preference.transport import Letter, Message, Order, Transport, natural

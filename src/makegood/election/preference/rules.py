@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from makegood.durations import Duration, seconds
+from makegood.base.durations import Duration, seconds
 from makegood.election.preference.transport import Letter, Message, Order
 from makegood.errors import ConfigError
 

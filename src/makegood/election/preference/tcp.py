@@ -20,11 +20,11 @@ import socket
 from collections.abc import Mapping, Sequence
 from typing import Any, cast, get_args
 
-from makegood.connections import AT_A_TIME, Connections, queue_more
-from makegood.durations import Duration, seconds
+from makegood.base.accepted_connections import AT_A_TIME, Connections, queue_more
+from makegood.base.durations import Duration, seconds
+from makegood.base.sparse_log import Sparing
 from makegood.election.preference.transport import Kind, Letter, Message
 from makegood.errors import ConfigError
-from makegood.sparing import Sparing
 
 log = logging.getLogger("makegood.election")
 

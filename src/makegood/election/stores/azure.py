@@ -34,13 +34,13 @@ from azure.core.exceptions import (
 from azure.storage.blob import BlobProperties
 from azure.storage.blob.aio import BlobClient, BlobLeaseClient, ContainerClient
 
-from makegood.clock import Clock
-from makegood.durations import Duration, seconds
+from makegood.base.clock import Clock
+from makegood.base.durations import Duration, seconds
+from makegood.base.urls import masked
 from makegood.election.protocol import Grant, LeaseView, PastTerm
-from makegood.election.stores.observed import KEPT, Record, closed
-from makegood.election.stores.remote import RemoteLeases, Sent
+from makegood.election.stores.calls import RemoteLeases, Sent
+from makegood.election.stores.compare_and_set import KEPT, Record, closed
 from makegood.errors import ConfigError, MakegoodError
-from makegood.urls import masked
 
 SHORTEST, LONGEST = 15, 60
 """Seconds that a lease may last."""

@@ -14,14 +14,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from makegood.clock import Clock
-from makegood.durations import Duration
+from makegood.base.clock import Clock
+from makegood.base.durations import Duration
+from makegood.base.urls import masked
 from makegood.election.protocol import Grant, LeaseView, PastTerm
+from makegood.election.stores.calls import RemoteLeases
+from makegood.election.stores.compare_and_set import KEPT, Record, closed
 from makegood.election.stores.http import FAULTS, Http
-from makegood.election.stores.observed import KEPT, Record, closed
-from makegood.election.stores.remote import RemoteLeases
 from makegood.errors import ConfigError, MakegoodError
-from makegood.urls import masked
 
 PREFIX = "makegood/election"
 

@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from makegood.clock import Clock
-from makegood.durations import Duration
+from makegood.base.clock import Clock
+from makegood.base.durations import Duration
+from makegood.base.urls import masked
+from makegood.election.stores.compare_and_set import ObservedLeases, Record, Version
 from makegood.election.stores.http import FAULTS, Http
-from makegood.election.stores.observed import ObservedLeases, Record, Version
 from makegood.errors import ConfigError, MakegoodError
-from makegood.urls import masked
 
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 ANNOTATION = "makegood/lease"

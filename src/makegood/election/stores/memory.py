@@ -5,9 +5,9 @@ The object *is* the place: candidates must share it. Two calls of ``open_leases(
 
 from dataclasses import dataclass, field
 
-from makegood.clock import Clock, SystemClock
+from makegood.base.clock import Clock, SystemClock
 from makegood.election.protocol import Grant, LeaseView, PastTerm
-from makegood.election.stores.closing import Closing, lasting
+from makegood.election.stores.base import Closing, lasting
 
 KEPT = 1000
 """Terms remembered per lease."""

@@ -18,11 +18,11 @@ from nats.aio.client import Client as NATS  # noqa: N814 - its own name for it
 from nats.js import api
 from nats.js import errors as refused
 
-from makegood.clock import Clock
-from makegood.durations import Duration
-from makegood.election.stores.observed import ObservedLeases, Record, Version
+from makegood.base.clock import Clock
+from makegood.base.durations import Duration
+from makegood.base.urls import ENCODE, masked
+from makegood.election.stores.compare_and_set import ObservedLeases, Record, Version
 from makegood.errors import ConfigError, MakegoodError
-from makegood.urls import ENCODE, masked
 
 BUCKET = "makegood_election"
 

@@ -18,14 +18,14 @@ import asyncpg
 from asyncpg import exceptions as pg
 from asyncpg.connect_utils import SessionAttribute
 
-from makegood.clock import Clock
-from makegood.durations import Duration, seconds
+from makegood.base.clock import Clock
+from makegood.base.durations import Duration, seconds
+from makegood.base.postgres_errors import OWN_PATH, refused, server_of
+from makegood.base.text import session_name
 from makegood.election.protocol import Fence, Grant, LeaseView, PastTerm
-from makegood.election.stores.closing import Closing, lasting
-from makegood.election.stores.statements import statements
+from makegood.election.stores.base import Closing, lasting
+from makegood.election.stores.postgres_sql import statements
 from makegood.errors import ConfigError, StoreUnavailableError
-from makegood.reaching import OWN_PATH, refused, server_of
-from makegood.texts import session_name
 
 T = TypeVar("T")
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"

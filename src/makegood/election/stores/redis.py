@@ -17,12 +17,12 @@ from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-from makegood.clock import Clock
-from makegood.durations import Duration
+from makegood.base.clock import Clock
+from makegood.base.durations import Duration
+from makegood.base.urls import masked, parts_of, scrubbed
 from makegood.election.protocol import Grant, LeaseView, PastTerm
-from makegood.election.stores.remote import RemoteLeases
+from makegood.election.stores.calls import RemoteLeases
 from makegood.errors import ConfigError, MakegoodError
-from makegood.urls import masked, parts_of, scrubbed
 
 log = logging.getLogger("makegood.election")
 

@@ -16,15 +16,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
-from makegood.clock import Clock, SystemClock
-from makegood.durations import Duration, seconds
+from makegood.base.clock import Clock, SystemClock
+from makegood.base.daemon_threads import DaemonThreads
+from makegood.base.durations import Duration, seconds
+from makegood.base.file_paths import entered, file_of, unreachable
+from makegood.base.private_files import make as make_file
+from makegood.base.sqlite_readonly import Glance, denied, glanced, may_write, refusal
 from makegood.election.protocol import Fence, Grant, LeaseView, PastTerm
-from makegood.election.stores.closing import Closing, lasting
+from makegood.election.stores.base import Closing, lasting
 from makegood.errors import ConfigError, StoreUnavailableError
-from makegood.folders import entered, file_of, unreachable
-from makegood.glance import Glance, denied, glanced, may_write, refusal
-from makegood.private import make as make_file
-from makegood.threads import DaemonThreads
 
 T = TypeVar("T")
 

@@ -17,12 +17,12 @@ from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.retry import KazooRetry
 from kazoo.security import make_digest_acl
 
-from makegood.clock import Clock
-from makegood.durations import Duration
-from makegood.election.stores.observed import ObservedLeases, Record, Version
+from makegood.base.clock import Clock
+from makegood.base.daemon_threads import DaemonThreads
+from makegood.base.durations import Duration
+from makegood.base.urls import masked
+from makegood.election.stores.compare_and_set import ObservedLeases, Record, Version
 from makegood.errors import ConfigError, MakegoodError
-from makegood.threads import DaemonThreads
-from makegood.urls import masked
 
 FOLDER = "/makegood/election"
 

@@ -5,12 +5,12 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 
-from makegood.messages import UNTIL_SEEN, Act, Alert
+from makegood.model.messages import UNTIL_SEEN, Act, Alert
 from makegood.store import rows
-from makegood.store.postgres.link import Connection
+from makegood.store.postgres.connection import Connection
+from makegood.store.postgres.decision_rows import columns
 from makegood.store.postgres.transaction import Row, Transaction, Work
-from makegood.store.postgres.writing import columns
-from makegood.store.records import AlertView, AuditView, NodeInfo, Telling
+from makegood.store.views import AlertView, AuditView, NodeInfo, Telling
 
 T = TypeVar("T")
 

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from makegood.store.ageing import Ageing
-from makegood.store.postgres.floors import Floors
 from makegood.store.postgres.load import COLUMNS, Raw, read
+from makegood.store.postgres.scan_floors import Floors
 from makegood.store.postgres.transaction import Row, Transaction
+from makegood.store.priority_ageing import Ageing
 from makegood.store.records import Claim, Loaded
 
 MOST_LOST = 3

@@ -10,21 +10,21 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from makegood.decision import Decision
+from makegood.base.ids import show
+from makegood.base.text import kept
 from makegood.errors import StoreError
-from makegood.ids import show
-from makegood.messages import Alert
+from makegood.model.decision import Decision
+from makegood.model.messages import Alert
+from makegood.model.shape import Held
 from makegood.store import rows
-from makegood.store.ageing import Ageing
 from makegood.store.postgres import claim, notices
 from makegood.store.postgres.alerts import raise_
-from makegood.store.postgres.faults import MISSING, is_data, is_lost
-from makegood.store.postgres.floors import Floors
+from makegood.store.postgres.decision_rows import Writing
+from makegood.store.postgres.errors import MISSING, is_data, is_lost
+from makegood.store.postgres.scan_floors import Floors
 from makegood.store.postgres.transaction import Transaction, within
-from makegood.store.postgres.writing import Writing
+from makegood.store.priority_ageing import Ageing
 from makegood.store.records import Batch, Committed
-from makegood.task import Held
-from makegood.texts import kept
 
 log = logging.getLogger("makegood.store")
 

@@ -7,8 +7,8 @@ then the answer is no, as if the lease were held, which it is.
 from asyncpg import exceptions as pg
 
 from makegood.election.protocol import Grant, LeaseView, PastTerm
-from makegood.election.stores.statements import statements
-from makegood.store.postgres.link import Connection
+from makegood.election.stores.postgres_sql import statements
+from makegood.store.postgres.connection import Connection
 
 _SQL = statements("makegood.lease", "makegood.lease_term")
 

@@ -5,13 +5,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from makegood.messages import Message
+from makegood.model.messages import Message
+from makegood.model.task import Step, Task
 from makegood.store import rows
-from makegood.store.postgres.link import Connection
+from makegood.store.postgres.connection import Connection
 from makegood.store.postgres.transaction import Row
 from makegood.store.records import NO_LIMIT, Loaded
 from makegood.store.rows import INLINE, Interner, fitting
-from makegood.task import Step, Task
 
 _ALL: Final = (1 << 31) - 1
 """Bytes that no value has."""

@@ -5,10 +5,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TypeVar
 
-from makegood import notices
-from makegood.messages import Act, Alert
-from makegood.notices import Notice
-from makegood.store.notices import (
+from makegood.model import notices
+from makegood.model.messages import Act, Alert
+from makegood.model.notices import Notice
+from makegood.store.notice_records import (
     Due,
     HostDue,
     ListenerView,
@@ -20,10 +20,10 @@ from makegood.store.notices import (
     revived,
 )
 from makegood.store.postgres import alerts
-from makegood.store.postgres.link import Connection
-from makegood.store.postgres.statement import AS_QUEUED, HEARD, IN_ORDER, INTO_LISTENER, INTO_NOTICE
+from makegood.store.postgres.commit_statement import AS_QUEUED, HEARD, IN_ORDER, INTO_LISTENER, INTO_NOTICE
+from makegood.store.postgres.connection import Connection
+from makegood.store.postgres.decision_rows import columns
 from makegood.store.postgres.transaction import Transaction, Work
-from makegood.store.postgres.writing import columns
 
 T = TypeVar("T")
 

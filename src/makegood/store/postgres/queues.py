@@ -1,238 +1,637 @@
-"""Requests to agents and messages to tasks."""
+"""Messages in queues: sent, given to receivers under a lease, acknowledged, given back, dead."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import base64
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Final, TypeVar
 
-from makegood.codec import UNREADABLE
-from makegood.errors import TaskNotFoundError
-from makegood.ids import show
-from makegood.messages import Act, Answer, Message
-from makegood.store import rows
-from makegood.store.postgres.floors import Floors
-from makegood.store.postgres.link import Connection
-from makegood.store.postgres.transaction import LaneGoneError, Row, Transaction
-from makegood.store.postgres.writing import ENDED, columns
-from makegood.store.records import Inbox
+import msgspec
 
-INBOX = """
-select seq, task, body, locked_by, db_user from (
-    select seq, task, body, locked_by, db_user,
-        sum(octet_length(body)) over (order by seq rows unbounded preceding) - octet_length(body) as before
-    from (
-        select i.seq, i.task, i.body, t.locked_by, i.db_user from makegood.inbox i cross join lateral (
-            select t.locked_by from makegood.task t
-            where t.id = i.task and (t.locked_by is not distinct from $1 or (t.locked_by is null and t.state <> 'pending')) offset 0
-        ) t
-        where i.seq > $2 order by i.seq limit $3
-    ) i
-) i
-where before < $4 order by seq
-"""
-LEAVE = """
-insert into makegood.inbox (task, kind, at, body)
-select x.task, x.kind, extract(epoch from clock_timestamp())::float8, x.body
-from unnest($1::bigint[], $2::text[], $3::bytea[]) as x (task, kind, body)
-"""
-_ACT = """
-insert into makegood.inbox (task, kind, at, body, db_user)
-values ($1, $2, extract(epoch from clock_timestamp())::float8, $3, session_user)
-"""
-_THERE = "select 1 from makegood.task where id = $1"
-_ANSWERS = "select act, kind, who, why, verdict, reason, state, change from makegood.audit where act = any ($1::text[])"
-
-_ANSWER = """
-with lane as (select 1 from makegood.writer where id = $1 and number = $2 for update),
-at as materialized (select extract(epoch from clock_timestamp())::float8 as now from lane),
-hit as (
-    update makegood.request r set answered = true
-    from at cross join unnest($6::bigint[], $7::int[], $8::int[], $9::text[], $10::text[], $11::bytea[])
-        with ordinality as x (task, idx, attempt, doing, kind, body, n)
-    where (r.task, r.idx, r.attempt) between (x.task, x.idx, x.attempt) and (x.task, x.idx, x.attempt) and r.kind = x.doing and r.taken_by = $5
-        and not r.answered and r.complete_by >= extract(epoch from clock_timestamp())::float8
-    returning x.n, x.task, x.kind, x.body
-),
-put as (
-    insert into makegood.inbox (task, kind, at, body) select hit.task, hit.kind, at.now, hit.body from at cross join hit order by hit.n
-),
-mark as (
-    update makegood.writer w set number = $3, at = at.now,
-        outcome = case when (select count(*) from hit) < cardinality($6::bigint[]) then array(select n from hit) end
-    from at where w.id = $1
-    returning (select count(pg_notify('makegood', topic)) from unnest($4::text[]) topic where exists (select 1 from hit))
+from makegood.base.clock import Clock
+from makegood.errors import PayloadError, TransactionError
+from makegood.model.messages import Act
+from makegood.store import queue_records, rows
+from makegood.store.postgres import alerts
+from makegood.store.postgres.commit_statement import CAT, EQ, EXACT_NOW, INTO_MESSAGE, PLUS
+from makegood.store.postgres.connection import Connection
+from makegood.store.postgres.decision_rows import columns
+from makegood.store.postgres.errors import is_data
+from makegood.store.postgres.transaction import Row, Transaction, Work
+from makegood.store.queue_records import (
+    Depths,
+    Handed,
+    MessageView,
+    Outgoing,
+    QueueView,
+    Receipt,
+    Returned,
+    Room,
+    Sent,
 )
-select array(select n from hit) as hits, (select count(*) from mark) as marked
-"""
-_LATE = """
-insert into makegood.event (task, at, node, moves, note)
-select x.task, extract(epoch from clock_timestamp())::float8, $2, $3, x.note
-from unnest($1::bigint[], $4::text[]) as x (task, note)
-where (select t.id from makegood.task t where t.id = x.task) is not null
-"""
-_STATES = "select id, state from makegood.task where id = any ($1::bigint[])"
-_GIVEN = """
-select x.n from unnest($2::bigint[], $3::int[], $4::int[], $5::bytea[]) with ordinality as x (task, idx, attempt, body, n)
-    join makegood.request r on (r.task, r.idx, r.attempt) between (x.task, x.idx, x.attempt) and (x.task, x.idx, x.attempt)
-where r.answered and r.taken_by = $1 and exists (select 1 from makegood.inbox i where i.task between x.task and x.task and i.body = x.body)
-"""
+from makegood.store.records import NO_LIMIT
+from makegood.transactions import Caller
 
-_EXTEND = """
-update makegood.request set complete_by = greatest(complete_by, extract(epoch from clock_timestamp())::float8 + $5)
-where task = $2 and idx = $3 and attempt = $4 and kind <> 'timer' and taken_by = $1 and not answered
-    and complete_by >= extract(epoch from clock_timestamp())::float8
-returning 1
+T = TypeVar("T")
+
+_WIDTH = len(queue_records.COLUMNS.split(", "))
+
+_NOW = "extract(epoch from clock_timestamp())::float8"
+_AT = f"with at as materialized (select {_NOW} as now)"
+
+_SEND = f"""
+{_AT}
+{INTO_MESSAGE}
+select x.queue, x.id, x.body, x.kind, x.correlation_id, x.reply_to, x.task, x.sequence, x.headers, at.now, at.now + x.delay,
+    at.now + x.expires, x.remember
+from at cross join unnest($1::text[], $2::text[], $3::bytea[], $4::text[], $5::text[], $6::text[], $7::bigint[], $8::int[],
+    $9::bytea[], $10::float8[], $11::float8[], $12::float8[]) with ordinality
+    as x (queue, id, body, kind, correlation_id, reply_to, task, sequence, headers, delay, expires, remember, n)
+order by x.n
+on conflict do nothing
+returning queue, id
+"""  # noqa: S608 - our own text
+_OTHERS = """
+select x.n from unnest($1::int[], $2::text[], $3::text[], $4::bytea[]) as x (n, queue, id, body)
+join makegood.message m on (m.queue, m.id) between (x.queue, x.id) and (x.queue, x.id)
+where m.state <> 'done' and m.body <> x.body
 """
-_EXCUSE = """
-update makegood.request r set excused = true
-from unnest($2::bigint[], $3::int[], $4::int[]) as x (task, idx, attempt)
-where (r.task, r.idx, r.attempt) between (x.task, x.idx, x.attempt) and (x.task, x.idx, x.attempt)
-    and r.kind <> 'timer' and r.taken_by = $1 and not r.answered
+_LENGTH = (
+    "select count(*) from (select 1 from makegood.message where queue = $1 and state = 'waiting' limit $2) m"
+)
+_DEPTH = """
+select count(*), coalesce(sum(size), 0)::bigint from (
+    select octet_length(body) as size from makegood.message where queue = $1 and state = 'waiting' limit $2
+) m
 """
-_GIVE_BACK = """
-update makegood.request r set taken_by = null, complete_by = null, excused = false
-from unnest($2::bigint[], $3::int[], $4::int[]) as x (task, idx, attempt)
-where (r.task, r.idx, r.attempt) between (x.task, x.idx, x.attempt) and (x.task, x.idx, x.attempt) and r.kind <> 'timer' and r.taken_by = $1 and not r.answered
-    and r.body is not null
-returning r.agent
+_EXPIRED = f"delete from makegood.message where queue = $1 and state = 'waiting' and expires_at <= {_NOW}"  # noqa: S608 - our own text
+
+_M = ", ".join(f"m.{name}" for name in queue_records.COLUMNS.split(", "))
+_DUE = f"select min(visible_at) - {_NOW} from makegood.message where queue = $1 and state = 'waiting'"  # noqa: S608 - our own text
+# A message of a task waits while an earlier one of it is taken, or delayed: then that one becomes visible after it. And where that one
+# is visible again, or another receiver is just taking it (it is locked, or was changed since this statement began), it goes first:
+# whatever is behind it comes with all that is before it, or later. Behind a dead one it waits until that is replayed or dropped, also
+# behind one that is to die now ($5: it was delivered too often).
+_RECEIVE = f"""
+{_AT},
+locked as materialized (
+    select m.seq, m.tries, m.task, m.was from at cross join lateral (
+        select m.seq, m.tries, m.task, m.visible_at as was from makegood.message m
+        where m.queue = $1 and m.state = 'waiting' and m.visible_at <= at.now and (m.expires_at is null or m.expires_at > at.now)
+            and (m.task is null or not exists (
+                select 1 from makegood.message e
+                where e.task = m.task and e.queue = m.queue and e.seq < m.seq and (e.state = 'dead' or (
+                    e.state = 'waiting' and e.visible_at > m.visible_at and (e.expires_at is null or e.expires_at > at.now)
+                ))
+            ))
+        order by m.visible_at, m.seq limit $3 for update skip locked
+    ) m
+),
+found as materialized (
+    select l.seq, l.tries, l.was from locked l
+    where (l.task is null or not exists (
+        select 1 from makegood.message e
+        where e.task = l.task and e.queue = $1 and e.seq < l.seq and e.state = 'waiting'
+            and (e.expires_at is null or e.expires_at > (select now from at)) and e.seq not in (select seq from locked)
+    ) and not exists (select 1 from locked w where w.task = l.task and w.seq < l.seq and w.tries >= $5))
+),
+taken as (
+    update makegood.message m set taken_by = $2, visible_at = at.now + $4, tries = m.tries + 1
+    from at cross join found where m.seq between found.seq and found.seq and found.tries < $5
+    returning {_M}, true as given, found.was
+)
+select * from taken
+union all
+select {_M}, false, found.was from found join makegood.message m on m.seq between found.seq and found.seq where found.tries >= $5
+union all
+select {_M}, null, l.was from locked l join makegood.message m on m.seq between l.seq and l.seq where l.seq not in (select seq from found)
+order by was, seq
+"""  # noqa: S608 - our own text
+_OURS = "m.seq = x.seq and m.tries = x.tries and m.state = 'waiting' and m.taken_by is not null"
+_SOON: Final = 0.02
+"""Seconds after which to look again when all that was met is behind what another receiver is just taking."""
+_GIVEN = "unnest($1::bigint[], $2::int[])"
+_HOLD = f"""
+update makegood.message m set visible_at = greatest(m.visible_at, {_NOW} + $3)
+from {_GIVEN} as x (seq, tries) where {_OURS} returning m.seq
+"""  # noqa: S608 - our own text
+_DONE = f"""
+with x as materialized (select * from {_GIVEN} as x (seq, tries)),
+gone as (delete from makegood.message m using x where {_OURS} and m.remember is null returning m.seq),
+kept as (
+    update makegood.message m set state = 'done', body = '', headers = null, error = '', taken_by = null, task = null, ended_at = {_NOW},
+        expires_at = {_NOW} + m.remember
+    from x where {_OURS} and m.remember is not null
+    returning m.seq
+)
+select seq from gone union all select seq from kept
+"""  # noqa: S608 - our own text
+# On a connection of somebody else: see ``joining``.
+_ACCEPT_OURS = (
+    f"m.seq {EQ} x.seq and m.tries {EQ} x.tries and m.state {EQ} 'waiting' and m.taken_by is not null"
+)
+_ACCEPT = f"""
+with x as materialized (select ?::bigint as seq, ?::int as tries),
+gone as (delete from makegood.message m using x where {_ACCEPT_OURS} and m.remember is null returning m.seq),
+kept as (
+    update makegood.message m set state = 'done', body = '', headers = null, error = '', taken_by = null, task = null,
+        ended_at = {EXACT_NOW}, expires_at = {EXACT_NOW} {PLUS} m.remember
+    from x where {_ACCEPT_OURS} and m.remember is not null
+    returning m.seq
+)
+select seq from gone union all select seq from kept
+"""  # noqa: S608 - our own text
+_T, _F = "pg_catalog.text", "pg_catalog.float8"
+# An error of the server would end the caller's transaction, so what would be refused is asked first.
+_PUT = f"""
+with given as materialized (
+    select x.* from pg_catalog.jsonb_to_record(?::pg_catalog.text::pg_catalog.jsonb) as x (queue {_T}, id {_T}, body {_T}, kind {_T},
+        correlation_id {_T}, reply_to {_T}, headers {_T}, delay {_F}, expires {_F}, remember {_F}, most bigint,
+        size bigint, most_bytes bigint)
+),
+at as materialized (select {EXACT_NOW} as now),
+room as materialized (
+    select pg_catalog.count(*) as waiting, coalesce(pg_catalog.sum(m.size), 0) as size from (
+        select case when (select most_bytes from given) is not null then pg_catalog.octet_length(m.body) end as size
+        from makegood.message m where m.queue {EQ} (select queue from given) and m.state {EQ} 'waiting' limit (select most from given)
+    ) m
+),
+ins as (
+    insert into makegood.message (queue, id, body, kind, correlation_id, reply_to, headers, sent_at, visible_at, expires_at, remember)
+    select x.queue, x.id, pg_catalog.decode(x.body, 'base64'), x.kind, x.correlation_id, x.reply_to,
+        pg_catalog.decode(x.headers, 'base64'), at.now, at.now {PLUS} x.delay, at.now {PLUS} x.expires, x.remember
+    from given x cross join at cross join room
+    where (x.most is null or room.waiting operator(pg_catalog.<) x.most)
+        and (x.most_bytes is null or room.waiting {EQ} 0 or (room.size {PLUS} x.size) operator(pg_catalog.<=) x.most_bytes)
+    on conflict do nothing
+    returning queue
+)
+select room.waiting, room.size, (select pg_catalog.count(pg_catalog.pg_notify('makegood', 'queue:' {CAT} queue)) from ins) from room
+"""  # noqa: S608 - our own text
+_KNOWN = f"""
+select m.state operator(pg_catalog.<>) 'done' and m.body operator(pg_catalog.<>) pg_catalog.decode(?::{_T}, 'base64')
+from makegood.message m where m.queue {EQ} ?::{_T} and m.id {EQ} ?::{_T}
+"""  # noqa: S608 - our own text
+_UNEXPIRED = f"""
+select pg_catalog.count(*), coalesce(pg_catalog.sum(m.size), 0) from (
+    select pg_catalog.octet_length(m.body) as size from makegood.message m where m.queue {EQ} ?::{_T} and m.state {EQ} 'waiting'
+        and (m.expires_at is null or m.expires_at operator(pg_catalog.>) {EXACT_NOW}) limit ?::bigint
+) m
+"""  # noqa: S608 - our own text
+_MAY_PUT, _MAY_ACCEPT = ("select", "insert"), ("select", "update", "delete")
+_BACK = f"""
+update makegood.message m set taken_by = null, visible_at = {_NOW} + x.wait, error = x.error, tries = m.tries - x.less
+from unnest($1::bigint[], $2::int[], $3::float8[], $4::text[], $5::int[]) as x (seq, tries, wait, error, less)
+where {_OURS} returning m.seq, m.queue
+"""  # noqa: S608 - our own text
+_KILL = f"""
+update makegood.message m set state = 'dead', taken_by = null, ended_at = {_NOW}, expires_at = null, error = x.error
+from unnest($1::bigint[], $2::int[], $3::text[]) as x (seq, tries, error)
+where m.seq = x.seq and m.tries = x.tries and m.state = 'waiting' and (m.taken_by is not null or $4)
+returning m.seq, m.queue, m.id, m.error, m.task
+"""  # noqa: S608 - our own text
+_VIEW = f"""
+select {queue_records.COLUMNS}, state, visible_at - {_NOW}, taken_by, ended_at, expires_at from makegood.message
+where state = $1 and ($2::text is null or queue = $2) order by {{order}} limit $3
+"""  # noqa: S608 - our own columns
+_QUEUES = f"""
+{_AT}
+select m.queue, count(*) filter (where m.visible_at <= at.now and m.state = 'waiting'),
+    count(*) filter (where m.visible_at > at.now and m.state = 'waiting' and m.taken_by is not null),
+    count(*) filter (where m.visible_at > at.now and m.state = 'waiting' and m.taken_by is null),
+    count(*) filter (where m.state = 'dead'),
+    max(at.now - m.visible_at) filter (where m.visible_at <= at.now and m.state = 'waiting'), bool_or(m.tries > 0),
+    coalesce(sum(octet_length(m.body)) filter (where m.state = 'waiting'), 0)::bigint
+from at cross join makegood.message m where m.state <> 'done' group by m.queue order by m.queue
+"""  # noqa: S608 - our own text
+_DEAD = """
+select seq, id, task from makegood.message
+where queue = $1 and state = 'dead' and ($2::text[] is null or id = any ($2::text[])) order by seq for update
 """
+_BODY = "select body from makegood.message where seq = $1"
+_CORRECT = "update makegood.message set body = $2 where seq = $1"
+_LEFT = f"""
+{_AT}
+select m.seq, m.id, m.task from at cross join lateral (
+    select m.seq, m.id, m.task from makegood.message m
+    where m.queue = $1 and m.state = 'waiting' and (m.taken_by is null or m.visible_at <= at.now)
+        and ($2::text[] is null or m.id = any ($2::text[]))
+    order by m.visible_at, m.seq limit case when $2::text[] is null then $3::int end for update skip locked
+) m
+"""  # noqa: S608 - our own text
+_REPLAY = f"""
+update makegood.message set state = 'waiting', tries = 0, visible_at = {_NOW}, ended_at = null where seq = any ($1::bigint[])
+"""  # noqa: S608 - our own text
+_DROP = "delete from makegood.message where seq = any ($1::bigint[])"
+_EXPIRE = f"""
+{_AT}
+delete from makegood.message where seq in (
+    select m.seq from at cross join lateral (
+        select m.seq from makegood.message m
+        where m.expires_at <= at.now and (m.state <> 'waiting' or m.taken_by is null or m.visible_at <= at.now)
+        order by m.expires_at limit $1 for update skip locked
+    ) m
+)
+"""  # noqa: S608 - our own text
+# The queue after this one, again and again: none is counted further than it matters.
+_SHORTEN = f"""
+with recursive at as materialized (select {_NOW} as now),
+q (queue) as (
+    select min(queue) from makegood.message where state = 'waiting'
+    union all
+    select (select min(m.queue) from makegood.message m where m.state = 'waiting' and m.queue > q.queue) from q where q.queue is not null
+),
+n as materialized (
+    select q.queue, w.waiting, w.waiting - $1::bigint as over, b.size - $3::bigint as excess from q
+    cross join lateral (
+        select count(*) as waiting
+        from (select 1 from makegood.message m where m.queue = q.queue and m.state = 'waiting' limit $1::bigint + $2) m
+    ) w
+    cross join lateral (
+        select coalesce(sum(octet_length(m.body)), 0)::bigint as size from makegood.message m
+        where m.queue = q.queue and m.state = 'waiting'
+    ) b
+    where q.queue is not null
+),
+found as materialized (
+    select n.queue, n.over, n.excess, m.* from at cross join n cross join lateral (
+        select m.seq, m.visible_at, octet_length(m.body) as size from makegood.message m
+        where m.queue = n.queue and (n.over > 0 or (n.excess > 0 and n.waiting > 1)) and m.state = 'waiting' and m.task is not null
+            and (m.taken_by is null or m.visible_at <= at.now)
+        order by m.visible_at, m.seq limit $2 for update skip locked
+    ) m
+),
+placed as (
+    select f.queue, f.seq, f.over, f.excess, row_number() over oldest as place, sum(f.size) over oldest - f.size as before
+    from found f window oldest as (partition by f.queue order by f.visible_at, f.seq rows unbounded preceding)
+),
+gone as (
+    delete from makegood.message m using placed p
+    where m.seq = p.seq and (p.place <= p.over or p.before < p.excess)
+    returning m.queue, p.over > 0 as by_count
+)
+select queue, bool_or(by_count) as by_count, count(*) as dropped from gone group by queue order by queue
+"""  # noqa: S608 - our own text
 
 
-async def inbox(
-    connection: Connection, node: int, limit: int, room: int, floors: Floors
-) -> tuple[Inbox, list[tuple[int, str]]]:
-    """Return messages for the tasks of ``node``, and unlocked tasks at rest that have some; and (task, reason) where one cannot be
-    read.
+def sent(m: Outgoing) -> tuple[object, ...]:
+    """Return a message as the columns of the statement that sends it."""
+    return (
+        m.queue, m.id, m.body, m.kind, m.correlation_id, m.reply_to, m.task, m.sequence, queue_records.headers(m), m.delay, m.expires,
+        m.remember,
+    )  # fmt: skip
+
+
+async def write(tx: Transaction, messages: Sequence[Outgoing]) -> set[tuple[str, str]]:
+    """Send messages in a transaction that does other things as well, whatever the length of their queues; returns (queue, id) of
+    those that were not there before.
     """
-    key = ("inbox", node)
-    found = Inbox({}, [])
-    unreadable: dict[int, str] = {}
-
-    async def look(bottom: bool) -> list[Row]:  # noqa: FBT001 - as ``looked`` calls it
-        return await connection.fetch(INBOX, node, -1 if bottom else int(floors.floor(key)), limit, room)
-
-    got = await floors.looked(key, look)
-    rest: dict[int, None] = {}
-    for seq, task, body, locked_by, db_user in got:
-        if locked_by is None:
-            rest[task] = None
-            continue
-        try:
-            found.messages.setdefault(task, []).append(rows.read_message(body, seq, db_user))
-        except UNREADABLE as fault:
-            unreadable[task] = f"a message to it cannot be read: {type(fault).__name__}: {fault}"
-    for task in unreadable:
-        found.messages.pop(task, None)
-    if got:
-        floors.passed(key, got[-1]["seq"])
-    found.at_rest.extend(rest)
-    found.more = len(got) == limit or sum(len(row["body"]) for row in got) >= room
-    return found, list(unreadable.items())
-
-
-async def post(tx: Transaction, task: int, message: Message) -> None:
-    """Leave an operator's act; raises ``TaskNotFoundError``."""
-    if await tx.row(_THERE, task) is None:
-        raise TaskNotFoundError(
-            f"there is no task {show(task)} in this store: see `makegood task list`", task_id=show(task)
-        )
-    await tx.run(_ACT, task, message.kind, rows.message(message))
-    tx.topics.add("inbox")
-
-
-async def leave(tx: Transaction, messages: Sequence[tuple[int, Message]]) -> None:
-    """Leave messages in the inboxes of tasks."""
-    if messages:
-        await tx.run(LEAVE, *columns([(task, m.kind, rows.message(m)) for task, m in messages], 3))
-        tx.topics.add("inbox")
-
-
-async def answers(connection: Connection, acts: Sequence[str]) -> dict[str, Answer]:
-    """Return what became of acts."""
-    return {
-        act: Answer(Act(act, who, why), kind, *rest)
-        for act, kind, who, why, *rest in await connection.fetch(_ANSWERS, list(acts))
+    if not messages:
+        return set()
+    made = {
+        (row["queue"], row["id"]) for row in await tx.rows(_SEND, *columns([sent(m) for m in messages], 12))
     }
+    tx.topics.update(f"queue:{queue}" for queue, _ in made)
+    return made
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """A reply on its way in: who gives it, to which task, its message as it will lie there."""
+async def send(tx: Transaction, messages: Sequence[Outgoing], room: Room, now: float) -> list[Sent]:
+    """Send messages, each with the limits of its queue. ``now``: seconds, for what is known of their bytes."""
+    try:
+        made = await write(tx, messages)
+    except Exception as fault:
+        if is_data(fault):
+            raise PayloadError(
+                f"the database refuses a value of this message ({type(fault).__name__}: {fault}); nothing was sent"
+            ) from fault
+        raise
+    tx.idle = not made
+    is_new: list[bool] = []
+    grown: dict[str, list[int]] = {}
+    for m in messages:
+        is_new.append((m.queue, m.id) in made)
+        if is_new[-1]:
+            grown.setdefault(m.queue, []).append(len(m.body))
+        made.discard((m.queue, m.id))  # of two with one id the later one is no message
+    for queue, new in sorted(grown.items()):
+        await _check(tx, queue, room, new, now)
+    known = [(n, m) for n, m in enumerate(messages) if not is_new[n]]
+    others = await _others(tx, known)
+    return [Sent(m.id, created=is_new[n], conflict=n in others) for n, m in enumerate(messages)]
 
-    node: int
-    task: int
-    message: Message
-    body: bytes
+
+async def _others(tx: Transaction, known: Sequence[tuple[int, Outgoing]]) -> set[int]:
+    """Return which of these messages, by number, are known with another body."""
+    if not known:
+        return set()
+    asked = columns([(n, m.queue, m.id, m.body) for n, m in known], 4)
+    return {row["n"] for row in await tx.rows(_OTHERS, *asked)}
 
 
-def _keys(replies: Sequence[Reply]) -> list[tuple[int, int, int]]:
-    return [(r.task, r.message.idx, r.message.attempt) for r in replies]
+async def _check(tx: Transaction, queue: str, room: Room, new: Sequence[int], now: float) -> None:
+    """Raise ``QueueFullError`` when too many messages wait, or bytes, with the ``new`` ones, once those that have expired are gone."""
+    if not room.depths.wants(queue, sum(new), room.most_bytes, now):
+        if await tx.connection.fetchval(_LENGTH, queue, room.most + 1) <= room.most:
+            return
+    else:
+        count, size = await _depth(tx, queue, room.most + 1)
+        room.depths.found(queue, count, size, now)
+        if count <= room.most and (size <= room.most_bytes or count == 1):
+            return
+    await tx.run(_EXPIRED, queue)
+    count, size = await _depth(tx, queue, room.most + len(new) + 1)
+    before = count - len(new), size - sum(new)
+    if (full := queue_records.full(queue, room.most, room.most_bytes, before, new)) is not None:
+        raise full
 
 
-async def answer(tx: Transaction, node: int, replies: Sequence[Reply]) -> list[bool]:
-    """Leave those replies of ``node`` that came in time; the others stay False. One statement."""
-    order = sorted(range(len(replies)), key=lambda n: _keys([replies[n]]))
-    values = [
-        (r.task, r.message.idx, r.message.attempt, r.message.doing, r.message.kind, r.body)
-        for r in (replies[n] for n in order)
-    ]
-    tx.sent = True
-    row = await tx.row(_ANSWER, tx.lane, tx.before, tx.number, ["inbox"], node, *columns(values, 6))
+async def _depth(tx: Transaction, queue: str, most: int) -> tuple[int, int]:
+    row = await tx.connection.fetchrow(_DEPTH, queue, most)
     assert row is not None
-    if not row["marked"]:
-        raise LaneGoneError
-    tx.marked = True
-    return _verdicts(tx, order, row["hits"])
+    return row[0], row[1]
 
 
-async def answered(tx: Transaction, replies: Sequence[Reply], outcome: Sequence[int] | None) -> list[bool]:
-    """Return the verdicts of ``answer`` when it was committed and its answer lost."""
-    order = sorted(range(len(replies)), key=lambda n: _keys([replies[n]]))
-    return _verdicts(tx, order, range(1, len(replies) + 1) if outcome is None else outcome)
+async def due(connection: Connection, queue: str) -> float | None:
+    """Return seconds until a message may be due, None when there is none."""
+    rest: float | None = await connection.fetchval(_DUE, queue)
+    return rest if rest is None else max(rest, 0.0)
 
 
-def _verdicts(tx: Transaction, order: Sequence[int], hits: Sequence[int]) -> list[bool]:
-    verdicts = [False] * len(order)
-    for n in hits:
-        verdicts[order[n - 1]] = True
-    if hits:
-        tx.topics.add("inbox")
-    return verdicts
+async def receive(
+    tx: Transaction, queue: str, taker: str, limit: int, *, lease: float, threshold: int
+) -> Handed:
+    """Give messages to a receiver."""
+    met = [tuple(row) for row in await tx.rows(_RECEIVE, queue, taker, limit, lease, threshold)]
+    found = [row for row in met if row[_WIDTH] is not None]
+    tx.idle = not found
+    if met and not found:
+        return Handed([], _SOON)
+    given = [queue_records.received(row[:_WIDTH]) for row in found if row[_WIDTH]]
+    worn = [queue_records.received(row[:_WIDTH]) for row in found if not row[_WIDTH]]
+    if worn:
+        dead = [
+            Returned((m.seq, m.tries), error=queue_records.worn_out(m.tries, m.error), dead=True)
+            for m in worn
+        ]
+        await _kill(tx, dead, taken=False)
+    rest = 0.0 if len(found) == limit else await due(tx.connection, queue)
+    return Handed(given, 1.0 if rest == 0 and not found else rest, len(worn))
 
 
-async def late(tx: Transaction, node: int, replies: Sequence[Reply]) -> list[bool]:
-    """Look at replies that found no request: True for one that lies there already; the others are recorded as late."""
-    values = [(*key, r.body) for key, r in zip(_keys(replies), replies, strict=True)]
-    given = {row["n"] - 1 for row in await tx.rows(_GIVEN, node, *columns(values, 4))}
-    verdicts = [n in given for n in range(len(replies))]
-    left = [r for r, known in zip(replies, verdicts, strict=True) if not known]
-    if not left:
-        tx.idle = True
-        return verdicts
-    notes = [rows.note([r.message]) for r in left]
-    await tx.run(_LATE, [r.task for r in left], node, rows.moves([]), notes)
-    states = {row["id"]: row["state"] for row in await tx.rows(_STATES, [r.task for r in left])}
-    await leave(
-        tx,
-        [
-            (r.task, Message("late", idx=m.idx, doing=m.doing, attempt=m.attempt, value=m.value))
-            for r in left
-            if (m := r.message).kind == "done" and r.task in states and states[r.task] not in ENDED
-        ],
+async def _kill(tx: Transaction, dead: Sequence[Returned], *, taken: bool) -> set[int]:
+    """Put messages to the dead letters, each with an alert; returns their ``seq``."""
+    values = [(*one.receipt, one.why) for one in sorted(dead, key=lambda one: one.receipt)]
+    killed = await tx.rows(_KILL, *columns(values, 3), not taken)
+    raised = [queue_records.dead_letter(row["queue"], row["id"], row["error"], row["task"]) for row in killed]
+    await alerts.raise_(tx, rows.alerts(raised))
+    return {row["seq"] for row in killed}
+
+
+async def hold(tx: Transaction, receipts: Sequence[Receipt], lease: float) -> list[bool]:
+    """Make leases longer."""
+    return _said(tx, receipts, await tx.rows(_HOLD, *columns(sorted(receipts), 2), lease))
+
+
+async def acknowledge(tx: Transaction, receipts: Sequence[Receipt]) -> list[bool]:
+    """Take messages out of their queues."""
+    return _said(tx, receipts, await tx.rows(_DONE, *columns(sorted(receipts), 2)))
+
+
+async def accept(caller: Caller, receipt: Receipt) -> bool:
+    """Take a message out of its queue in somebody's transaction."""
+    return bool(await caller.ask(_ACCEPT, *receipt))
+
+
+async def put(caller: Caller, message: Outgoing, room: Room, now: float) -> Sent:
+    """Send a message in somebody's transaction."""
+    queue_records.checked([message])
+    queue, body, head, size = (
+        message.queue,
+        _base64(message.body),
+        queue_records.headers(message),
+        len(message.body),
     )
-    return verdicts
+    weighed = room.depths.wants(queue, size, room.most_bytes, now)
+    given = {
+        "queue": queue, "id": message.id, "body": body, "kind": message.kind, "correlation_id": message.correlation_id,
+        "reply_to": message.reply_to, "headers": None if head is None else _base64(head), "delay": message.delay,
+        "expires": message.expires, "remember": message.remember, "most": room.most, "size": size,
+        "most_bytes": room.most_bytes if weighed else None,
+    }  # fmt: skip
+    while True:
+        ((waiting, octets, made),) = await caller.ask(_PUT, msgspec.json.encode(given).decode())
+        if weighed:
+            room.depths.found(queue, waiting + 1, int(octets) + size, now)
+        if made:
+            caller.topics.add(f"queue:{queue}")
+            return Sent(message.id, created=True)
+        for (conflict,) in await caller.ask(_KNOWN, body, queue, message.id):
+            return Sent(message.id, created=False, conflict=conflict)
+        if given["most"] is not None:
+            ((waiting, octets),) = await caller.ask(_UNEXPIRED, queue, room.most + 1)
+            weighed = False
+            if (full := room.full(queue, waiting, int(octets), size)) is not None:
+                raise full
+            # What has expired is still there, and in nobody's way.
+            given |= {"most": None, "most_bytes": None}
+        # else the one that was in the way has gone meanwhile
 
 
-async def extend(connection: Connection, node: int, key: tuple[int, int, int], seconds: float) -> bool:
-    """Move an attempt's complete-by, never to an earlier time; False when it is not ``node``'s any more."""
-    return await connection.fetchrow(_EXTEND, node, *key, seconds) is not None
+async def _may(caller: Caller, rights: Sequence[str]) -> None:
+    """Raise ``TransactionError`` when the role of the caller's connection may not do that with messages."""
+    if caller.ours:
+        return
+    asked = " and ".join(f"pg_catalog.has_table_privilege('makegood.message', '{right}')" for right in rights)
+    if not (await caller.ask(f"select {asked}"))[0][0]:  # our own words
+        raise TransactionError(
+            f"the role of connection= may not use queues: as their owner, `grant {', '.join(rights)} on makegood.message` to it"
+        )
 
 
-async def excuse(connection: Connection, node: int, requests: Sequence[tuple[int, int, int]]) -> None:
-    """Mark requests whose silence is not to be counted."""
-    await connection.execute(_EXCUSE, node, *columns(sorted(requests), 3))
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode("ascii")
 
 
-async def give_back(tx: Transaction, node: int, requests: Sequence[tuple[int, int, int]]) -> None:
-    """Make taken requests available again, at their old place; those handed over in memory have no body to give."""
-    freed: list[Row] = await tx.rows(_GIVE_BACK, node, *columns(sorted(requests), 3))
-    tx.topics |= {f"agent:{row['agent']}" for row in freed}
-    tx.idle = not freed
+def _said(tx: Transaction, receipts: Sequence[Receipt], hit: Sequence[Row]) -> list[bool]:
+    tx.idle = not hit
+    there = {row["seq"] for row in hit}
+    return [seq in there for seq, _ in receipts]
+
+
+async def give_back(tx: Transaction, returned: Sequence[Returned]) -> list[bool]:
+    """Give messages back, or put them to the dead letters."""
+    back = sorted((one for one in returned if not one.dead), key=lambda one: one.receipt)
+    dead = [one for one in returned if one.dead]
+    hit: set[int] = set()
+    if back:
+        values = [(*o.receipt, o.wait, o.why, 0 if o.counted else 1) for o in back]
+        found = await tx.rows(_BACK, *columns(values, 5))
+        tx.topics.update(f"queue:{row['queue']}" for row in found)
+        hit.update(row["seq"] for row in found)
+    if dead:
+        hit |= await _kill(tx, dead, taken=True)
+    tx.idle = not hit
+    return [one.receipt[0] in hit for one in returned]
+
+
+async def views(connection: Connection, queue: str | None, limit: int, *, dead: bool) -> list[MessageView]:
+    """Return messages that wait, or dead letters."""
+    sql = _VIEW.format(order="queue, seq" if dead else "queue, visible_at, seq")
+    found = [tuple(row) for row in await connection.fetch(sql, "dead" if dead else "waiting", queue, limit)]
+    return [MessageView(queue_records.received(row[:_WIDTH]), *row[_WIDTH:]) for row in found]
+
+
+async def queues(connection: Connection) -> list[QueueView]:
+    """Return the queues in which messages wait or are dead."""
+    return [QueueView(*row) for row in await connection.fetch(_QUEUES)]
+
+
+async def drop_waiting(tx: Transaction, queue: str, act: Act, ids: Sequence[str] | None) -> list[str]:
+    """Remove messages that wait and that no receiver has; it is an operator's act."""
+    rows_ = await tx.rows(_LEFT, queue, None if ids is None else list(ids), queue_records.MOST_DROPPED)
+    found = [(row["seq"], row["id"], row["task"]) for row in rows_]
+    tx.idle = not found
+    if found:
+        await tx.run(_DROP, [seq for seq, _, _ in found])
+        await alerts.acted(tx, queue_records.revived(act, queue, found, drop=True))
+        tx.idle = False
+    return [id_ for _, id_, _ in found]
+
+
+async def revive(
+    tx: Transaction, queue: str, act: Act, ids: Sequence[str] | None, *, drop: bool, body: bytes | None = None
+) -> list[str]:
+    """Let dead letters be received again, the one perhaps with another ``body``, or remove them; it is an operator's act."""
+    found = await tx.rows(_DEAD, queue, None if ids is None else list(ids))
+    tx.idle = not found
+    if found:
+        await tx.run(_DROP if drop else _REPLAY, [row["seq"] for row in found])
+        change: bytes | None = None
+        if body is not None:
+            for row in found:
+                before = await tx.row(_BODY, row["seq"])
+                change = queue_records.corrected(row["id"], b"" if before is None else before["body"], body)
+                await tx.run(_CORRECT, row["seq"], body)
+        causes = [queue_records.dead_letter(queue, row["id"], "") for row in found]
+        await alerts.ease(tx, causes, "dropped" if drop else "replayed")
+        await alerts.acted(
+            tx,
+            queue_records.revived(
+                act,
+                queue,
+                [(row["seq"], row["id"], row["task"]) for row in found],
+                drop=drop,
+                corrected=body is not None,
+            ),
+            change,
+        )
+        tx.idle = False
+        tx.topics.add(f"queue:{queue}")
+    return [row["id"] for row in found]
+
+
+async def expire(tx: Transaction, limit: int) -> int:
+    """Remove what has expired."""
+    gone = await tx.run(_EXPIRE, limit)
+    tx.idle = gone == 0
+    return gone
+
+
+async def shorten(tx: Transaction, most: int, limit: int, most_bytes: int) -> int:
+    """Drop the oldest notices of queues that are too long, or have too many bytes."""
+    gone = await tx.rows(_SHORTEN, most, limit, most_bytes)
+    tx.idle = not gone
+    raised = [queue_records.overfull(row["queue"], most, most_bytes, count=row["by_count"]) for row in gone]
+    await alerts.alert(tx, raised)
+    return sum(row["dropped"] for row in gone)
+
+
+class MessageVerbs(ABC):
+    """The verbs of the ``Messages`` slice, for the store's object."""
+
+    _depths: Depths
+    _clock: Clock
+
+    @abstractmethod
+    async def _write(self, work: Work[T]) -> T: ...
+
+    @abstractmethod
+    async def _read(self, question: Callable[[Connection], Awaitable[T]]) -> T: ...
+
+    @abstractmethod
+    async def _verified(self, caller: Caller) -> None: ...
+
+    async def accept(self, caller: Caller, receipt: Receipt) -> bool:
+        """Acknowledge a message in a transaction."""
+        await self._verified(caller)
+        await _may(caller, _MAY_ACCEPT)
+        return await accept(caller, receipt)
+
+    async def put(self, caller: Caller, message: Outgoing, most: int, most_bytes: int = NO_LIMIT) -> Sent:
+        """Send a message in a transaction."""
+        await self._verified(caller)
+        await _may(caller, _MAY_PUT)
+        return await put(caller, message, Room(most, most_bytes, self._depths), self._clock.monotonic())
+
+    async def send_messages(
+        self, messages: Sequence[Outgoing], most: int, most_bytes: int = NO_LIMIT
+    ) -> list[Sent]:
+        """Put messages into their queues."""
+        queue_records.checked(messages)
+        if not messages:
+            return []
+        room, now = Room(most, most_bytes, self._depths), self._clock.monotonic()
+        return await self._write(partial(send, messages=messages, room=room, now=now))
+
+    async def receive_messages(
+        self, queue: str, taker: str, limit: int, lease: float, threshold: int
+    ) -> Handed:
+        """Give messages to ``taker``; where none is due, nothing is written."""
+        rest = await self._read(partial(due, queue=queue))
+        if rest is None or rest > 0:
+            return Handed([], rest)
+        return await self._write(
+            partial(receive, queue=queue, taker=taker, limit=limit, lease=lease, threshold=threshold)
+        )
+
+    async def hold_messages(self, receipts: Sequence[Receipt], lease: float) -> list[bool]:
+        """Make leases longer."""
+        return await self._write(partial(hold, receipts=receipts, lease=lease)) if receipts else []
+
+    async def acknowledge_messages(self, receipts: Sequence[Receipt]) -> list[bool]:
+        """Take messages out of their queues."""
+        return await self._write(partial(acknowledge, receipts=receipts)) if receipts else []
+
+    async def return_messages(self, returned: Sequence[Returned]) -> list[bool]:
+        """Give messages back, or put them to the dead letters."""
+        return await self._write(partial(give_back, returned=returned)) if returned else []
+
+    async def messages(self, queue: str | None, limit: int = 100, *, dead: bool = False) -> list[MessageView]:
+        """Return messages that wait, or dead letters."""
+        return await self._read(partial(views, queue=queue, limit=limit, dead=dead))
+
+    async def queues(self) -> list[QueueView]:
+        """Return the queues in which messages wait or are dead."""
+        return await self._read(queues)
+
+    async def replay_messages(
+        self, queue: str, act: Act, ids: Sequence[str] | None = None, *, body: bytes | None = None
+    ) -> list[str]:
+        """Let dead letters be received again."""
+        return await self._write(partial(revive, queue=queue, act=act, ids=ids, drop=False, body=body))
+
+    async def drop_messages(
+        self, queue: str, act: Act, ids: Sequence[str] | None = None, *, waiting: bool = False
+    ) -> list[str]:
+        """Remove dead letters for good, or what waits and nobody has."""
+        if waiting:
+            return await self._write(partial(drop_waiting, queue=queue, act=act, ids=ids))
+        return await self._write(partial(revive, queue=queue, act=act, ids=ids, drop=True))
+
+    async def expire_messages(self, limit: int) -> int:
+        """Remove what has expired."""
+        return await self._write(partial(expire, limit=limit))
+
+    async def shorten_queues(self, most: int, limit: int, most_bytes: int = NO_LIMIT) -> int:
+        """Drop the oldest notices of queues that are too long, or have too many bytes."""
+        return await self._write(partial(shorten, most=most, limit=limit, most_bytes=most_bytes))

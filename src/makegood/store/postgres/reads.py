@@ -3,10 +3,10 @@
 from typing import Any
 
 from makegood.store import rows
-from makegood.store.postgres.link import Connection
+from makegood.store.postgres.connection import Connection
 from makegood.store.postgres.transaction import Row
-from makegood.store.records import EventView, Filter, StepView, TaskDetail, TaskView
 from makegood.store.rows import Interner
+from makegood.store.views import EventView, Filter, StepView, TaskDetail, TaskView
 
 _COLUMNS = """
 id, app, workflow, key, state, goal, submission, priority, cause, failure_count, locked_by, epoch, correlation_id, created_at,

@@ -13,40 +13,31 @@ from typing import Any, TypeVar
 
 import asyncpg
 
-from makegood.clock import Clock, SystemClock
+from makegood.base.clock import Clock, SystemClock
+from makegood.base.sizes import KIB
 from makegood.errors import StoreUnavailableError
-from makegood.messages import Act, Answer, Message
-from makegood.sizes import KIB
-from makegood.store import migrations, records, rows
-from makegood.store.ageing import Ageing
-from makegood.store.mail import Depths
-from makegood.store.postgres import (
-    joining,
-    leases,
-    load,
-    promotion,
-    pruning,
-    queues,
-    reads,
-    supervision,
-    take,
-    upkeep,
-)
+from makegood.model.messages import Act, Answer, Message
+from makegood.store import migrations, records, rows, views
+from makegood.store.postgres import generation as promotion
+from makegood.store.postgres import joined_submit, leases, load, pruning, reads, supervision, take, upkeep
+from makegood.store.postgres import requests as queues
 from makegood.store.postgres.alerts import AlertVerbs
+from makegood.store.postgres.batcher import Together
 from makegood.store.postgres.commit import Commit, put_to_error
-from makegood.store.postgres.examining import ExaminingVerbs
-from makegood.store.postgres.faults import cause, translated
-from makegood.store.postgres.floors import Floors
-from makegood.store.postgres.lanes import Lanes, Pauses
-from makegood.store.postgres.line import Line
-from makegood.store.postgres.link import Address, AwaitingError, Connection, Dialer, Driver
-from makegood.store.postgres.messages import MessageVerbs
+from makegood.store.postgres.connection import Address, AwaitingError, Connection, Dialer, Driver
+from makegood.store.postgres.doctor import ExaminingVerbs
+from makegood.store.postgres.errors import cause, translated
+from makegood.store.postgres.inbox_work import Callers
 from makegood.store.postgres.notices import NoticeVerbs
+from makegood.store.postgres.queues import MessageVerbs
+from makegood.store.postgres.reader import Line
+from makegood.store.postgres.scan_floors import Floors
 from makegood.store.postgres.submit import recovered as submit_recovered
 from makegood.store.postgres.submit import submit
-from makegood.store.postgres.together import Together
-from makegood.store.postgres.transacting import Callers
 from makegood.store.postgres.transaction import Transaction, Work, within
+from makegood.store.postgres.writers import Lanes, Pauses
+from makegood.store.priority_ageing import Ageing
+from makegood.store.queue_records import Depths
 from makegood.transactions import Caller
 
 log = logging.getLogger("makegood.store")
@@ -250,14 +241,14 @@ class PostgresStore(AlertVerbs, MessageVerbs, NoticeVerbs, ExaminingVerbs):
 
     async def join(self, caller: Caller, drafts: Sequence[records.Draft]) -> list[records.Submitted]:
         """Insert tasks in a transaction of the caller's."""
-        return await joining.join(caller, drafts, self._place())
+        return await joined_submit.join(caller, drafts, self._place())
 
-    def _place(self) -> joining.Place:
+    def _place(self) -> joined_submit.Place:
         dialer = self._dialer
-        return joining.Place(self._address.where, self.identity, dialer.database, dialer.system)
+        return joined_submit.Place(self._address.where, self.identity, dialer.database, dialer.system)
 
     async def _verified(self, caller: Caller) -> None:
-        await joining.verify(caller, self._place())
+        await joined_submit.verify(caller, self._place())
 
     async def transact(self, work: Callable[[Caller], Coroutine[Any, Any, T]], *, waits: bool) -> T:  # noqa: ARG002 - on a loop either way
         """Do ``work`` in a transaction of its own connection."""
@@ -292,19 +283,19 @@ class PostgresStore(AlertVerbs, MessageVerbs, NoticeVerbs, ExaminingVerbs):
         for task, reason in unreadable:
             await self._write(partial(put_to_error, node=node, task=task, reason=reason, held=True))
 
-    async def find(self, wanted: records.Filter) -> list[records.TaskView]:
+    async def find(self, wanted: views.Filter) -> list[views.TaskView]:
         """Return tasks that match, newest first."""
         return await self._read(partial(reads.find, wanted=wanted))
 
-    async def count(self, wanted: records.Filter) -> int:
+    async def count(self, wanted: views.Filter) -> int:
         """Return how many tasks match."""
         return await self._read(partial(reads.count, wanted=wanted))
 
-    async def detail(self, task: int, *, asked: bool = False) -> records.TaskDetail | None:
+    async def detail(self, task: int, *, asked: bool = False) -> views.TaskDetail | None:
         """Return one task with its steps."""
         return await self._read(partial(reads.detail, plans=self._writing().plans, task=task, asked=asked))
 
-    async def history(self, task: int, after: int = 0) -> list[records.EventView]:
+    async def history(self, task: int, after: int = 0) -> list[views.EventView]:
         """Return the events of a task in order."""
         return await self._read(partial(reads.history, task=task, after=after))
 
@@ -435,14 +426,14 @@ class PostgresStore(AlertVerbs, MessageVerbs, NoticeVerbs, ExaminingVerbs):
 
         return await self._ask(ask)
 
-    async def register(self, info: records.NodeInfo) -> int:
+    async def register(self, info: views.NodeInfo) -> int:
         """Insert a node row with its first heartbeat."""
         number, generation = await self._write(partial(upkeep.register, info=info))
         self._dialer.identity = records.Identity(self.identity.store_id, generation)
         self._registered[number] = generation
         return number
 
-    async def heartbeat(self, node: int, info: records.NodeInfo) -> bool:
+    async def heartbeat(self, node: int, info: views.NodeInfo) -> bool:
         """Extend the node's life; False: it was declared dead."""
         return await self._ask(partial(upkeep.heartbeat, node=node, info=info))
 
@@ -450,7 +441,7 @@ class PostgresStore(AlertVerbs, MessageVerbs, NoticeVerbs, ExaminingVerbs):
         """Mark the node as stopped in good order."""
         await self._ask(partial(upkeep.unregister, node=node))
 
-    async def nodes(self) -> list[records.NodeView]:
+    async def nodes(self) -> list[views.NodeView]:
         """Return nodes alive or ended within the last hour."""
         return await self._read(upkeep.nodes)
 
@@ -458,11 +449,11 @@ class PostgresStore(AlertVerbs, MessageVerbs, NoticeVerbs, ExaminingVerbs):
         """Return how many requests wait for each agent."""
         return await self._read(upkeep.depths)
 
-    async def figures(self) -> records.Figures:
+    async def figures(self) -> views.Figures:
         """Return how much there is to do, and what is wrong."""
         return await self._read(upkeep.figures)
 
-    async def schema(self) -> records.SchemaStatus:
+    async def schema(self) -> views.SchemaStatus:
         """Return where the schema stands; works on a store that needs migrating."""
         return await self._alone(partial(upkeep.schema, where=self._address.where))
 

@@ -14,13 +14,14 @@ from typing import Any
 
 import msgspec
 
-from makegood.decision import Decision, Move
+from makegood.base import ids as ids_
 from makegood.errors import PayloadError
-from makegood.notices import Notice, event, label, queue
+from makegood.model.decision import Decision, Move
+from makegood.model.notices import Notice, event, label, queue
+from makegood.model.plan import StepPlan
 from makegood.store import rows
-from makegood.store.notices import listeners, queued, received
-from makegood.store.postgres.faults import is_data
-from makegood.store.postgres.statement import (
+from makegood.store.notice_records import listeners, queued, received
+from makegood.store.postgres.commit_statement import (
     AS_QUEUED,
     IN_ORDER,
     INTO_LISTENER,
@@ -34,10 +35,10 @@ from makegood.store.postgres.statement import (
     place,
     unnested,
 )
+from makegood.store.postgres.decision_rows import arrays, columns
+from makegood.store.postgres.errors import is_data
 from makegood.store.postgres.transaction import LaneGoneError, Row, Transaction
-from makegood.store.postgres.writing import arrays, columns
 from makegood.store.records import Draft, Submitted
-from makegood.task import StepPlan
 
 _MOST_STEPS = 100
 """More steps than this in all shapes of a batch, and the product with its tasks costs more than it spares."""
@@ -259,7 +260,7 @@ class Batch:
         """Collect the requests of a task that begins at once."""
         holder = d.holder if d.handed else None
         for r in first.requests:
-            agent = rows.address(r.app, r.agent)
+            agent = ids_.address(r.app, r.agent)
             what = (r.doing, agent, r.action, r.priority, r.isolate, r.within, holder)
             number = self.kinds.setdefault(what, len(self.kinds) + 1)
             self.requests.append(

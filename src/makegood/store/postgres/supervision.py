@@ -8,14 +8,14 @@ that a stuck transaction does not hold up the Supervisor.
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from makegood.messages import Alert, Message
+from makegood.model.messages import Alert, Message
 from makegood.store import rows
 from makegood.store.postgres.alerts import living, raise_, watch
-from makegood.store.postgres.floors import Floors
-from makegood.store.postgres.link import Connection
-from makegood.store.postgres.queues import leave
+from makegood.store.postgres.connection import Connection
+from makegood.store.postgres.decision_rows import columns
+from makegood.store.postgres.requests import leave
+from makegood.store.postgres.scan_floors import Floors
 from makegood.store.postgres.transaction import Row, Transaction
-from makegood.store.postgres.writing import columns
 from makegood.store.records import Judged
 
 REQUESTS, TASKS, HOLD, WAIT = (

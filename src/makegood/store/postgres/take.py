@@ -11,14 +11,14 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from makegood.codec import UNREADABLE
-from makegood.rates import Pace, pace
+from makegood.model.rates import Pace, pace
+from makegood.payload.codec import UNREADABLE
 from makegood.store import rows
-from makegood.store.ageing import Ageing, rank
 from makegood.store.postgres.claim import PRIORITIES
-from makegood.store.postgres.floors import Floors
+from makegood.store.postgres.decision_rows import columns
+from makegood.store.postgres.scan_floors import Floors
 from makegood.store.postgres.transaction import LaneGoneError, Row, Transaction, within
-from makegood.store.postgres.writing import columns
+from makegood.store.priority_ageing import Ageing, rank
 from makegood.store.records import Offer, Taken
 
 _TAKE = """

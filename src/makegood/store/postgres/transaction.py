@@ -6,9 +6,9 @@ from typing import Any, TypeVar
 
 import asyncpg
 
+from makegood.election.protocol import Grant
 from makegood.errors import FencedOffError
-from makegood.store.postgres.link import Connection
-from makegood.store.records import Grant
+from makegood.store.postgres.connection import Connection
 from makegood.store.rows import Interner
 
 T = TypeVar("T")

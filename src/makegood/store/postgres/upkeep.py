@@ -6,13 +6,13 @@ from typing import Any
 import msgspec
 from asyncpg import exceptions as pg
 
+from makegood.base.postgres_errors import POOLING
 from makegood.errors import ConfigError, SchemaMismatchError
-from makegood.reaching import POOLING
 from makegood.store import migrations
-from makegood.store.postgres.link import Connection, Dialer
+from makegood.store.postgres.connection import Connection, Dialer
 from makegood.store.postgres.transaction import Transaction
-from makegood.store.records import Figures, NodeInfo, NodeView, SchemaStatus
 from makegood.store.rows import node_info
+from makegood.store.views import Figures, NodeInfo, NodeView, SchemaStatus
 
 _STOPPED_SHOWN = 3600.0
 _MIGRATION_LOCK = 0x6D616B65676F6F64

@@ -5,10 +5,10 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-from makegood.messages import UNTIL_SEEN, Act, Alert
+from makegood.model.messages import UNTIL_SEEN, Act, Alert
 from makegood.store import rows
-from makegood.store.records import AlertView, AuditView, NodeInfo, Telling
 from makegood.store.sqlite.transaction import Action, Row, Transaction
+from makegood.store.views import AlertView, AuditView, NodeInfo, Telling
 
 T = TypeVar("T")
 

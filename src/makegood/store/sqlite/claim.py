@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from makegood.store.ageing import PRIORITIES, Ageing, rank
+from makegood.store.priority_ageing import PRIORITIES, Ageing, rank
 from makegood.store.records import Claim, Loaded
 from makegood.store.sqlite.load import COLUMNS, Raw, read
 from makegood.store.sqlite.transaction import Row, Transaction, are_numbers

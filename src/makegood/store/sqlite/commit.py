@@ -10,20 +10,20 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from makegood.decision import Decision
+from makegood.base.ids import show
+from makegood.base.text import kept
 from makegood.errors import StoreError
-from makegood.ids import show
-from makegood.messages import Alert
+from makegood.model.decision import Decision
+from makegood.model.messages import Alert
+from makegood.model.shape import Held
 from makegood.store import rows
-from makegood.store.ageing import Ageing
+from makegood.store.priority_ageing import Ageing
 from makegood.store.records import Batch, Committed
 from makegood.store.sqlite import alerts, claim, notices
-from makegood.store.sqlite.alike import UNUSED, Change, OvertakenError, tasks
-from makegood.store.sqlite.strides import Strides
+from makegood.store.sqlite.bulk_change import UNUSED, Change, OvertakenError, tasks
+from makegood.store.sqlite.decision_rows import EVENT, Writing
+from makegood.store.sqlite.shape_rows import Strides
 from makegood.store.sqlite.transaction import DATA_FAULTS, CarefullyError, Transaction, is_environment
-from makegood.store.sqlite.writing import EVENT, Writing
-from makegood.task import Held
-from makegood.texts import kept
 
 log = logging.getLogger("makegood.store")
 

@@ -8,10 +8,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from makegood.base.file_paths import EFFECTIVE, entered
+from makegood.base.private_files import make
+from makegood.base.sqlite_readonly import READ_ONLY, Glance, denied, may_write, refusal
 from makegood.errors import ConfigError, StoreError, StoreUnavailableError
-from makegood.folders import EFFECTIVE, entered
-from makegood.glance import READ_ONLY, Glance, denied, may_write, refusal
-from makegood.private import make
 
 Connect = Callable[[str], sqlite3.Connection]
 """Opens a connection to a ``file:`` URI in autocommit mode; tests hand in one that counts or fails."""

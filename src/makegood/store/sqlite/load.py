@@ -4,13 +4,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from makegood.messages import Message
-from makegood.states import TaskState
+from makegood.model.messages import Message
+from makegood.model.states import TaskState
+from makegood.model.task import Step, Task
 from makegood.store import rows
 from makegood.store.records import NO_LIMIT, Loaded
 from makegood.store.rows import INLINE, fitting
 from makegood.store.sqlite.transaction import Row, Transaction, are_values
-from makegood.task import Step, Task
 
 
 def _inline(column: str) -> str:

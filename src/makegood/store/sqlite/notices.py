@@ -6,11 +6,10 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TypeVar
 
-from makegood import notices
-from makegood.messages import Act, Alert
-from makegood.notices import Notice
-from makegood.store.mail import Outgoing
-from makegood.store.notices import (
+from makegood.model import notices
+from makegood.model.messages import Act, Alert
+from makegood.model.notices import Notice
+from makegood.store.notice_records import (
     KEPT,
     Due,
     HostDue,
@@ -22,7 +21,8 @@ from makegood.store.notices import (
     revived,
     to_queues,
 )
-from makegood.store.sqlite import alerts, messages
+from makegood.store.queue_records import Outgoing
+from makegood.store.sqlite import alerts, queues
 from makegood.store.sqlite.transaction import Action, Row, Transaction, blob
 
 T = TypeVar("T")
@@ -106,7 +106,7 @@ def sending(made: Sequence[Notice], store: Row, now: float) -> list[tuple[str, l
     heard: list[Row] = [
         (task, host, url, first - 1, last, now) for task, host, url, first, last in listeners(to_web)
     ]
-    return [(_NOTICE, bodies), (_LISTENER, heard), (messages.SEND, [messages.sent(m, now) for m in queued])]
+    return [(_NOTICE, bodies), (_LISTENER, heard), (queues.SEND, [queues.sent(m, now) for m in queued])]
 
 
 def guilty(tx: Transaction, task: int, cause: str) -> None:

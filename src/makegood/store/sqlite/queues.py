@@ -1,186 +1,489 @@
-"""Requests to agents and messages to tasks."""
+"""Messages in queues: sent, given to receivers under a lease, acknowledged, given back, dead."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
+from typing import Any, TypeVar
 
-from makegood.codec import UNREADABLE
-from makegood.errors import TaskNotFoundError
-from makegood.ids import show
-from makegood.messages import Act, Answer, Message
-from makegood.store import rows
-from makegood.store.records import Inbox
-from makegood.store.sqlite.transaction import Row, Transaction, are_values
-from makegood.store.sqlite.writing import ENDED, EVENT
-
-INBOX = """
-select i.seq, i.task, i.body, t.locked_by from makegood_inbox i cross join makegood_task t on t.id = i.task
-where t.locked_by = ? or (t.locked_by is null and t.state <> 'pending')
-order by i.seq limit ?
-"""
-LEAVE = "insert into makegood_inbox (task, kind, at, body) values (?, ?, ?, ?)"
-_TASKS = "select id, state from makegood_task where id in ({marks})"
-_ANSWERS = (
-    "select act, kind, who, why, verdict, reason, state, change from makegood_audit where act in ({marks})"
+from makegood.errors import PayloadError
+from makegood.model.messages import Act
+from makegood.store import queue_records, rows
+from makegood.store.queue_records import (
+    Depths,
+    Handed,
+    MessageView,
+    Outgoing,
+    QueueView,
+    Receipt,
+    Returned,
+    Room,
+    Sent,
 )
+from makegood.store.records import NO_LIMIT
+from makegood.store.sqlite import alerts
+from makegood.store.sqlite.inbox_work import WorkFault, talked, transacted
+from makegood.store.sqlite.transaction import DATA_FAULTS, Action, Row, Transaction, blob
+from makegood.transactions import Caller
 
-_IN_FLIGHT = """
-select task, idx, attempt, kind, taken_by, complete_by, answered from makegood_request
-where task in ({marks}) and kind <> 'timer'
+T = TypeVar("T")
+
+_WIDTH = len(queue_records.COLUMNS.split(", "))
+
+SEND = """
+insert into makegood_message (queue, id, body, kind, correlation_id, reply_to, task, sequence, headers, sent_at, visible_at,
+    expires_at, remember)
+values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+on conflict do nothing
 """
-_ANSWERED = "update makegood_request set answered = 1 where task = ? and idx = ? and attempt = ?"
-_BODIES = "select task, body from makegood_inbox where task in ({marks})"
-_EXTEND = """
-update makegood_request set complete_by = max(complete_by, ?)
-where task = ? and idx = ? and attempt = ? and kind <> 'timer' and taken_by = ? and answered = 0 and complete_by >= ?
+"""Values: ``sent``. Whoever sends rings for the topic ``queue:NAME``."""
+
+_OTHER = "select 1 from makegood_message where queue = ? and id = ? and state <> 'done' and body <> ?"
+_LENGTH = (
+    "select count(*) from (select 1 from makegood_message where queue = ? and state = 'waiting' limit ?)"
+)
+_UNEXPIRED = """
+select count(*), coalesce(sum(size), 0) from (
+    select length(body) as size from makegood_message
+    where queue = ? and state = 'waiting' and (expires_at is null or expires_at > ?) limit ?
+)
 """
-_GIVE_BACK = """
-update makegood_request set taken_by = null, complete_by = null, excused = 0
-where task = ? and idx = ? and attempt = ? and kind <> 'timer' and taken_by = ? and answered = 0 and body is not null
-returning agent
+_KNOWN = "select state <> 'done' and body <> ? from makegood_message where queue = ? and id = ?"
+_DEPTH = """
+select count(*), coalesce(sum(size), 0) from (
+    select length(body) as size from makegood_message where queue = ? and state = 'waiting' limit ?
+)
 """
-_EXCUSE = """
-update makegood_request set excused = 1
-where task = ? and idx = ? and attempt = ? and kind <> 'timer' and taken_by = ? and answered = 0
+_EXPIRED = "delete from makegood_message where queue = ? and state = 'waiting' and expires_at <= ?"
+
+# A message of a task waits while an earlier one of it is taken, or delayed: then that one becomes visible after it. And where that one
+# is visible again it goes first: whatever is behind it comes with all that is before it, or later. Behind a dead one it waits until
+# that is replayed or dropped.
+FOUND = """
+with found as materialized (
+    select seq, tries, error, task, visible_at from makegood_message m
+    where queue = ?1 and state = 'waiting' and visible_at <= ?2 and (expires_at is null or expires_at > ?2)
+        and (task is null or not exists (
+            select 1 from makegood_message e
+            where e.task = m.task and e.queue = m.queue and e.seq < m.seq and (e.state = 'dead' or (
+                e.state = 'waiting' and e.visible_at > m.visible_at and (e.expires_at is null or e.expires_at > ?2)
+            ))
+        ))
+    order by visible_at, seq limit ?3
+)
+select seq, tries, error, task from found
+where (task is null or not exists (
+    select 1 from makegood_message e
+    where e.task = found.task and e.queue = ?1 and e.seq < found.seq and e.state = 'waiting'
+        and (e.expires_at is null or e.expires_at > ?2) and e.seq not in (select seq from found)
+))
+order by visible_at, seq
+"""
+_NEXT = "select min(visible_at) - ? from makegood_message where queue = ? and state = 'waiting'"
+_TAKE = f"""
+update makegood_message set taken_by = ?, visible_at = ?, tries = tries + 1 where seq in ({{marks}})
+returning {queue_records.COLUMNS}
+"""  # noqa: S608 - our own text
+_OURS = "seq = ? and tries = ? and state = 'waiting' and taken_by is not null"
+_HOLD = f"update makegood_message set visible_at = max(visible_at, ?) where {_OURS}"  # noqa: S608 - our own text
+_DONE = f"delete from makegood_message where {_OURS} and remember is null"  # noqa: S608 - our own text
+_REMEMBER = f"""
+update makegood_message set state = 'done', body = x'', headers = null, error = '', taken_by = null, task = null, ended_at = ?,
+    expires_at = ? + remember
+where {_OURS}
+"""  # noqa: S608 - our own text
+_BACK = f"""
+update makegood_message set taken_by = null, visible_at = ?, error = ?, tries = tries - ? where {_OURS} returning queue
+"""  # noqa: S608 - our own text
+_KILL = """
+update makegood_message set state = 'dead', taken_by = null, ended_at = ?, expires_at = null, error = ?
+where seq = ? and tries = ? and state = 'waiting' {ours}
+returning queue, id, task
+"""
+_VIEW = f"""
+select {queue_records.COLUMNS}, state, visible_at - ?, taken_by, ended_at, expires_at from makegood_message
+where state = ? and (? is null or queue = ?) order by {{order}} limit ?
+"""  # noqa: S608 - our own columns
+_QUEUES = """
+select queue, sum(visible_at <= ?1 and state = 'waiting'), sum(visible_at > ?1 and state = 'waiting' and taken_by is not null),
+    sum(visible_at > ?1 and state = 'waiting' and taken_by is null), sum(state = 'dead'),
+    ?1 - min(case when visible_at <= ?1 and state = 'waiting' then visible_at end), max(tries > 0),
+    sum(case when state = 'waiting' then length(body) else 0 end)
+from makegood_message where state <> 'done' group by queue order by queue
+"""
+_DEAD = "select seq, id, task from makegood_message where queue = ? and state = 'dead' order by seq"
+_DEAD_ONES = "select seq, id, task from makegood_message where queue = ? and state = 'dead' and id in ({marks}) order by seq"
+_LEFT = """
+select seq, id, task from makegood_message
+where queue = ? and state = 'waiting' and (taken_by is null or visible_at <= ?) {which}
+"""
+_LEFT_FIRST = _LEFT.format(which="order by visible_at, seq limit ?")
+_LEFT_ONES = _LEFT.format(which="and id in ({marks}) order by seq")
+_REPLAY = (
+    "update makegood_message set state = 'waiting', tries = 0, visible_at = ?, ended_at = null where seq = ?"
+)
+_DROP = "delete from makegood_message where seq = ?"
+_BODY = "select body from makegood_message where seq = ?"
+_CORRECT = "update makegood_message set body = ? where seq = ?"
+_EXPIRE = """
+delete from makegood_message where seq in (
+    select seq from makegood_message where expires_at <= ? and (state <> 'waiting' or taken_by is null or visible_at <= ?)
+    order by expires_at limit ?
+)
+"""
+# The queue after this one, again and again: none is counted further than it matters.
+_OVERFULL = """
+with recursive q (queue) as (
+    select min(queue) from makegood_message where state = 'waiting'
+    union all
+    select (select min(m.queue) from makegood_message m where m.state = 'waiting' and m.queue > q.queue) from q where q.queue is not null
+),
+n (queue, waiting, size) as (
+    select queue, (select count(*) from (select 1 from makegood_message m where m.queue = q.queue and m.state = 'waiting' limit ?3)),
+        (select coalesce(sum(length(m.body)), 0) from makegood_message m where m.queue = q.queue and m.state = 'waiting')
+    from q where q.queue is not null
+)
+select queue, max(waiting - ?1, 0), max(size - ?2, 0) from n where waiting > ?1 or (size > ?2 and waiting > 1)
+"""
+_SHORTEN = """
+delete from makegood_message where seq in (
+    select seq from (
+        select seq, row_number() over oldest as place, sum(size) over oldest - size as before from (
+            select seq, visible_at, length(body) as size from makegood_message
+            where queue = ? and state = 'waiting' and task is not null and (taken_by is null or visible_at <= ?)
+            order by visible_at, seq limit ?
+        ) window oldest as (order by visible_at, seq rows unbounded preceding)
+    ) where place <= ? or before < ?
+)
 """
 
 
-def inbox(tx: Transaction, node: int, limit: int, room: int) -> tuple[Inbox, dict[int, str]]:
-    """Return messages for the tasks of ``node``, and unlocked tasks at rest that have some; and, by task, why a message of it
-    cannot be read.
-    """
-    found = Inbox({}, [])
-    unreadable: dict[int, str] = {}
-    read = met = 0
-    for seq, task, body, locked_by in tx.each(INBOX, (node, limit)):
-        if read >= room:
-            found.more = True
-            break
-        met, read = met + 1, read + (len(body) if are_values(body) else 0)
-        if locked_by is None:
-            if task not in found.at_rest:
-                found.at_rest.append(task)
+def sent(m: Outgoing, now: float) -> Row:
+    """Return the values of ``SEND``."""
+    return (
+        m.queue, m.id, blob(m.body), m.kind, m.correlation_id, m.reply_to, m.task, m.sequence, queue_records.headers(m), now,
+        now + m.delay, None if m.expires is None else now + m.expires, m.remember,
+    )  # fmt: skip
+
+
+def write(tx: Transaction, messages: Sequence[Outgoing]) -> None:
+    """Send messages in a transaction that does other things as well, whatever the length of their queues."""
+    tx.many(SEND, [sent(m, tx.now) for m in messages])
+    tx.topics.update(f"queue:{m.queue}" for m in messages)
+
+
+def send(tx: Transaction, asked: Sequence[tuple[Outgoing, Room]]) -> list[Sent]:
+    """Send messages, each with the limits of its queue."""
+    try:
+        answers = [_send(tx, m) for m, _ in asked]
+    except DATA_FAULTS as fault:
+        raise PayloadError(
+            f"the database refuses a value of this message ({type(fault).__name__}: {fault}); nothing was sent"
+        ) from fault
+    grown: dict[str, tuple[Room, list[int]]] = {}
+    for (m, room), answer in zip(asked, answers, strict=True):
+        if answer.created:
+            grown.setdefault(m.queue, (room, []))[1].append(len(m.body))
+    for queue, (room, new) in grown.items():
+        _check(tx, queue, room, new)
+        tx.topics.add(f"queue:{queue}")
+    return answers
+
+
+def _send(tx: Transaction, m: Outgoing) -> Sent:
+    if tx.run(SEND, sent(m, tx.now)) == 1:
+        return Sent(m.id, created=True)
+    return Sent(m.id, created=False, conflict=bool(tx.rows(_OTHER, (m.queue, m.id, blob(m.body)))))
+
+
+def _check(tx: Transaction, queue: str, room: Room, new: Sequence[int]) -> None:
+    """Raise ``QueueFullError`` when too many messages wait, or bytes, with the ``new`` ones, once those that have expired are gone."""
+    if not room.depths.wants(queue, sum(new), room.most_bytes, tx.now):
+        if tx.rows(_LENGTH, (queue, room.most + 1))[0][0] <= room.most:
+            return
+    else:
+        count, size = tx.rows(_DEPTH, (queue, room.most + 1))[0]
+        room.depths.found(queue, count, size, tx.now)
+        if count <= room.most and (size <= room.most_bytes or count == 1):
+            return
+    tx.run(_EXPIRED, (queue, tx.now))
+    count, size = tx.rows(_DEPTH, (queue, room.most + len(new) + 1))[0]
+    before = count - len(new), size - sum(new)
+    if (full := queue_records.full(queue, room.most, room.most_bytes, before, new)) is not None:
+        raise full
+
+
+def _rest(tx: Transaction, queue: str) -> float | None:
+    rest: float | None = tx.rows(_NEXT, (tx.now, queue))[0][0]
+    return rest if rest is None else max(rest, 0.0)
+
+
+def look(tx: Transaction, queue: str) -> Handed | None:
+    """Return an answer without messages when none can be due, None when somebody must look more closely."""
+    rest = _rest(tx, queue)
+    return None if rest == 0 else Handed([], rest)
+
+
+def receive(tx: Transaction, queue: str, taker: str, limit: int, *, lease: float, threshold: int) -> Handed:
+    """Give messages to a receiver."""
+    found = tx.rows(FOUND, (queue, tx.now, limit))
+    given: list[int] = []
+    worn: list[tuple[Receipt, str]] = []
+    behind: set[int] = set()
+    for seq, tries, error, task in found:  # those of one task in their order
+        if task in behind:
             continue
-        try:
-            found.messages.setdefault(task, []).append(rows.read_message(body, seq))
-        except UNREADABLE as fault:
-            unreadable[task] = f"a message to it cannot be read: {type(fault).__name__}: {fault}"
-    found.more = found.more or met == limit
-    for task in unreadable:
-        found.messages.pop(task, None)
-    return found, unreadable
-
-
-def post(tx: Transaction, posted: Sequence[tuple[int, Message]]) -> list[None]:
-    """Leave operators' acts; raises ``TaskNotFoundError``."""
-    there = {task for task, _ in tx.among(_TASKS, [task for task, _ in posted])}
-    for task, _ in posted:
-        if task not in there:
-            raise TaskNotFoundError(
-                f"there is no task {show(task)} in this store: see `makegood task list`", task_id=show(task)
-            )
-    tx.many(LEAVE, [(task, message.kind, tx.now, rows.message(message)) for task, message in posted])
-    tx.topics.add("inbox")
-    return [None] * len(posted)
-
-
-def answers(tx: Transaction, acts: Sequence[str]) -> dict[str, Answer]:
-    """Return what became of acts."""
-    return {
-        act: Answer(Act(act, who, why), kind, *rest)
-        for act, kind, who, why, *rest in tx.among(_ANSWERS, acts)
-    }
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """A reply on its way in: who gives it, to which task."""
-
-    node: int
-    task: int
-    message: Message
-
-
-def answer(tx: Transaction, replies: Sequence[Reply]) -> list[bool]:
-    """Leave replies that came in time in their tasks' inboxes, and record the others as late."""
-    tasks = list(dict.fromkeys(reply.task for reply in replies))
-    flying = {tuple(row[:3]): row[3:] for row in tx.among(_IN_FLIGHT, tasks)}
-    given: dict[tuple[int, int, int], bytes] = {}
-    if any(row[3] for row in flying.values()):
-        given = _given(tx, tasks)
-    left: list[Row] = []
-    answered: list[tuple[int, int, int]] = []
-    late: list[Reply] = []
-    verdicts: list[bool] = []
-    for reply in replies:
-        m = reply.message
-        key = (reply.task, m.idx, m.attempt)
-        doing, taken_by, complete_by, _ = flying.get(key, (None, None, None, 0))
-        body = rows.message(m)
-        if given.get(key) == body and taken_by == reply.node:
-            in_time = True
-        elif taken_by == reply.node and doing == m.doing and key not in given and complete_by >= tx.now:
-            in_time = True
-            given[key] = body
-            answered.append(key)
-            left.append((reply.task, m.kind, tx.now, body))
-        else:
-            in_time = False
-            late.append(reply)
-        verdicts.append(in_time)
-    tx.many(_ANSWERED, answered)
-    if late:
-        left += _late(tx, late)
-    tx.many(LEAVE, left)
-    if left:
-        tx.topics.add("inbox")
-    return verdicts
-
-
-def _given(tx: Transaction, tasks: Sequence[int]) -> dict[tuple[int, int, int], bytes]:
-    """Return the replies that lie in the inboxes of ``tasks``, by the request that they answer."""
-    found: dict[tuple[int, int, int], bytes] = {}
-    for task, body in tx.among(_BODIES, tasks):
-        try:
-            message = rows.read_message(body, 0)
-        except UNREADABLE:  # whoever looks into the inbox will find it
+        if tries < threshold:
+            given.append(seq)
             continue
-        if message.idx >= 0 and message.kind not in ("late", "expired"):
-            found[task, message.idx, message.attempt] = body
-    return found
-
-
-def _late(tx: Transaction, replies: Sequence[Reply]) -> list[Row]:
-    """Write late replies into the history; returns the messages that tasks which have not ended shall get."""
-    states: dict[int, str] = dict(tx.among(_TASKS, [reply.task for reply in replies]))
-    tx.many(
-        EVENT,
-        [
-            (r.task, tx.now, r.node, rows.moves([]), rows.note([r.message]))
-            for r in replies
-            if r.task in states
-        ],
+        worn.append(((seq, tries), queue_records.worn_out(tries, error)))
+        if task is not None:
+            behind.add(task)
+    for receipt, error in worn:
+        _kill(tx, receipt, error, ours="")
+    order = {seq: n for n, seq in enumerate(given)}
+    until = tx.now + lease
+    taken = (
+        {row[0]: queue_records.received(row) for row in tx.among(_TAKE, given, taker, until)} if given else {}
     )
-    left: list[Row] = []
-    for reply in replies:
-        m = reply.message
-        if m.kind == "done" and reply.task in states and states[reply.task] not in ENDED:
-            kept = Message("late", idx=m.idx, doing=m.doing, attempt=m.attempt, value=m.value)
-            left.append((reply.task, "late", tx.now, rows.message(kept)))
-    return left
+    rest = 0.0 if len(found) == limit else _rest(tx, queue)
+    return Handed([taken[seq] for seq in order], rest if given or worn else _later(rest), len(worn))
 
 
-def extend(tx: Transaction, node: int, key: tuple[int, int, int], seconds: float) -> bool:
-    """Move an attempt's complete-by, never to an earlier time; False when it is not ``node``'s any more."""
-    return tx.run(_EXTEND, (tx.now + seconds, *key, node, tx.now)) == 1
+def _later(rest: float | None) -> float | None:
+    """Return when to look again when what is visible could not be given: it waits for others, or expires."""
+    return 1.0 if rest == 0 else rest
 
 
-def give_back(tx: Transaction, node: int, requests: Sequence[tuple[int, int, int]]) -> None:
-    """Make taken requests available again, at their old place; those handed over in memory have no body to give."""
-    for key in requests:
-        for (agent,) in tx.rows(_GIVE_BACK, (*key, node)):
-            tx.topics.add(f"agent:{agent}")
+def _kill(tx: Transaction, receipt: Receipt, error: str, *, ours: str = "and taken_by is not null") -> bool:
+    for queue, id_, task in tx.rows(_KILL.format(ours=ours), (tx.now, error, *receipt)):
+        raised = rows.alerts([queue_records.dead_letter(queue, id_, error, task)])
+        tx.many(alerts.RAISE, [alerts.raised(row, tx.now) for row in raised])
+        return True
+    return False
 
 
-def excuse(tx: Transaction, node: int, requests: Sequence[tuple[int, int, int]]) -> None:
-    """Mark requests whose silence is not to be counted."""
-    tx.many(_EXCUSE, [(*key, node) for key in requests])
+def hold(tx: Transaction, receipts: Sequence[Receipt], lease: float) -> list[bool]:
+    """Make leases longer."""
+    return [tx.run(_HOLD, (tx.now + lease, *receipt)) == 1 for receipt in receipts]
+
+
+def acknowledge(tx: Transaction, receipts: Sequence[Receipt]) -> list[bool]:
+    """Take messages out of their queues."""
+    return [
+        tx.run(_DONE, receipt) == 1 or tx.run(_REMEMBER, (tx.now, tx.now, *receipt)) == 1
+        for receipt in receipts
+    ]
+
+
+async def accept(caller: Caller, receipt: Receipt, now: float) -> bool:
+    """Take a message out of its queue in somebody's transaction."""
+    if await caller.ask(f"{_DONE} returning 1", *receipt):
+        return True
+    return bool(await caller.ask(f"{_REMEMBER} returning 1", now, now, *receipt))
+
+
+async def put(caller: Caller, message: Outgoing, room: Room, now: float) -> Sent:
+    """Send a message in somebody's transaction. What would be refused is found out first, since nothing here can be rolled back."""
+    queue_records.checked([message])
+    queue, size = message.queue, len(message.body)
+    known = (blob(message.body), queue, message.id)
+    if room.depths.wants(queue, size, room.most_bytes, now):
+        ((waiting, octets),) = await caller.ask(_DEPTH, queue, room.most)
+        room.depths.found(queue, waiting + 1, octets + size, now)
+    else:
+        ((waiting,),), octets = await caller.ask(_LENGTH, queue, room.most), 0
+    if room.full(queue, waiting, octets, size) and not await caller.ask(_KNOWN, *known):
+        ((waiting, octets),) = await caller.ask(_UNEXPIRED, queue, now, room.most + 1)
+        if (full := room.full(queue, waiting, octets, size)) is not None:
+            raise full
+    if await caller.ask(f"{SEND} returning 1", *sent(message, now)):
+        caller.topics.add(f"queue:{queue}")
+        return Sent(message.id, created=True)
+    ((conflict,),) = await caller.ask(_KNOWN, *known)
+    return Sent(message.id, created=False, conflict=bool(conflict))
+
+
+def give_back(tx: Transaction, returned: Sequence[Returned]) -> list[bool]:
+    """Give messages back, or put them to the dead letters."""
+    said: list[bool] = []
+    for one in returned:
+        if one.dead:
+            said.append(_kill(tx, one.receipt, one.why))
+            continue
+        values = (tx.now + one.wait, one.why, 0 if one.counted else 1, *one.receipt)
+        found = tx.rows(_BACK, values)
+        said.append(bool(found))
+        tx.topics.update(f"queue:{queue}" for (queue,) in found)
+    return said
+
+
+def views(tx: Transaction, queue: str | None, limit: int, *, dead: bool) -> list[MessageView]:
+    """Return messages that wait, or dead letters."""
+    order = "queue, seq" if dead else "queue, visible_at, seq"
+    values = (tx.now, "dead" if dead else "waiting", queue, queue, limit)
+    return [
+        MessageView(queue_records.received(row[:_WIDTH]), *row[_WIDTH:])
+        for row in tx.rows(_VIEW.format(order=order), values)
+    ]
+
+
+def queues(tx: Transaction) -> list[QueueView]:
+    """Return the queues in which messages wait or are dead."""
+    return [QueueView(*(*row[:6], bool(row[6]), row[7])) for row in tx.rows(_QUEUES, (tx.now,))]
+
+
+def drop_waiting(tx: Transaction, queue: str, act: Act, ids: Sequence[str] | None) -> list[str]:
+    """Remove messages that wait and that no receiver has; it is an operator's act."""
+    if ids is None:
+        found = tx.rows(_LEFT_FIRST, (queue, tx.now, queue_records.MOST_DROPPED))
+    else:
+        found = list(dict.fromkeys(tx.among(_LEFT_ONES, ids, queue, tx.now))) if ids else []
+    tx.many(_DROP, [(seq,) for seq, _, _ in found])
+    alerts.acted(tx, queue_records.revived(act, queue, found, drop=True))
+    return [id_ for _, id_, _ in found]
+
+
+def revive(
+    tx: Transaction, queue: str, act: Act, ids: Sequence[str] | None, *, drop: bool, body: bytes | None = None
+) -> list[str]:
+    """Let dead letters be received again, the one perhaps with another ``body``, or remove them; it is an operator's act."""
+    found = tx.rows(_DEAD, (queue,)) if ids is None else tx.among(_DEAD_ONES, ids, queue) if ids else []
+    found = list(dict.fromkeys(found))
+    if drop:
+        tx.many(_DROP, [(seq,) for seq, _, _ in found])
+    else:
+        tx.many(_REPLAY, [(tx.now, seq) for seq, _, _ in found])
+    tx.topics.add(f"queue:{queue}")
+    change: bytes | None = None
+    if body is not None:
+        for seq, id_, _ in found:
+            change = queue_records.corrected(id_, tx.rows(_BODY, (seq,))[0][0], body)
+            tx.run(_CORRECT, (body, seq))
+    why = "dropped" if drop else "replayed"
+    alerts.ease(tx, [queue_records.dead_letter(queue, id_, "") for _, id_, _ in found], why)
+    alerts.acted(tx, queue_records.revived(act, queue, found, drop=drop, corrected=body is not None), change)
+    return [id_ for _, id_, _ in found]
+
+
+def expire(tx: Transaction, limit: int) -> int:
+    """Remove what has expired."""
+    return tx.run(_EXPIRE, (tx.now, tx.now, limit))
+
+
+def shorten(tx: Transaction, most: int, limit: int, most_bytes: int) -> int:
+    """Drop the oldest notices of queues that are too long, or have too many bytes."""
+    gone: dict[str, tuple[int, bool]] = {}
+    for queue, over, excess in tx.rows(_OVERFULL, (most, most_bytes, most + limit)):
+        gone[queue] = tx.run(_SHORTEN, (queue, tx.now, limit, over, excess)), over > 0
+    raised = [
+        queue_records.overfull(queue, most, most_bytes, count=count)
+        for queue, (dropped, count) in gone.items()
+        if dropped
+    ]
+    alerts.alert(tx, raised)
+    return sum(dropped for dropped, _ in gone.values())
+
+
+def _any_overfull(tx: Transaction, most: int, most_bytes: int) -> bool:
+    return bool(tx.rows(_OVERFULL, (most, most_bytes, most + 1)))
+
+
+class MessageVerbs(ABC):
+    """The verbs of the ``Messages`` slice, for the store's object."""
+
+    _depths: Depths
+
+    @abstractmethod
+    async def _write(self, action: Action[T]) -> T: ...
+
+    @abstractmethod
+    async def _read(self, action: Action[T]) -> T: ...
+
+    @abstractmethod
+    async def _together(
+        self, action: Callable[..., list[T]], items: Sequence[Any], *, octets: int = 0
+    ) -> list[T]: ...
+
+    @abstractmethod
+    async def _verified(self, caller: Caller) -> float: ...
+
+    async def transact(self, work: Callable[[Caller], Coroutine[Any, Any, T]], *, waits: bool) -> T:
+        """Do ``work`` in a transaction of the store's own."""
+        if waits:
+            return await talked(self._write, work)
+        try:
+            return await self._write(partial(transacted, work=work))
+        except WorkFault as wrapped:
+            raise wrapped.fault from None
+
+    async def accept(self, caller: Caller, receipt: Receipt) -> bool:
+        """Acknowledge a message in a transaction."""
+        return await accept(caller, receipt, await self._verified(caller))
+
+    async def put(self, caller: Caller, message: Outgoing, most: int, most_bytes: int = NO_LIMIT) -> Sent:
+        """Send a message in a transaction."""
+        return await put(caller, message, Room(most, most_bytes, self._depths), await self._verified(caller))
+
+    async def send_messages(
+        self, messages: Sequence[Outgoing], most: int, most_bytes: int = NO_LIMIT
+    ) -> list[Sent]:
+        """Put messages into their queues, together with what others send in this moment."""
+        queue_records.checked(messages)
+        room = Room(most, most_bytes, self._depths)
+        octets = sum([len(m.body) for m in messages])
+        return await self._together(send, [(m, room) for m in messages], octets=octets)
+
+    async def receive_messages(
+        self, queue: str, taker: str, limit: int, lease: float, threshold: int
+    ) -> Handed:
+        """Give messages to ``taker``; where none is due, nothing is written."""
+        found = await self._read(partial(look, queue=queue))
+        if found is not None:
+            return found
+        return await self._write(
+            partial(receive, queue=queue, taker=taker, limit=limit, lease=lease, threshold=threshold)
+        )
+
+    async def hold_messages(self, receipts: Sequence[Receipt], lease: float) -> list[bool]:
+        """Make leases longer."""
+        return await self._write(partial(hold, receipts=receipts, lease=lease))
+
+    async def acknowledge_messages(self, receipts: Sequence[Receipt]) -> list[bool]:
+        """Take messages out of their queues."""
+        return await self._together(acknowledge, receipts)
+
+    async def return_messages(self, returned: Sequence[Returned]) -> list[bool]:
+        """Give messages back, or put them to the dead letters."""
+        return await self._together(give_back, returned)
+
+    async def messages(self, queue: str | None, limit: int = 100, *, dead: bool = False) -> list[MessageView]:
+        """Return messages that wait, or dead letters."""
+        return await self._read(partial(views, queue=queue, limit=limit, dead=dead))
+
+    async def queues(self) -> list[QueueView]:
+        """Return the queues in which messages wait or are dead."""
+        return await self._read(queues)
+
+    async def replay_messages(
+        self, queue: str, act: Act, ids: Sequence[str] | None = None, *, body: bytes | None = None
+    ) -> list[str]:
+        """Let dead letters be received again."""
+        return await self._write(partial(revive, queue=queue, act=act, ids=ids, drop=False, body=body))
+
+    async def drop_messages(
+        self, queue: str, act: Act, ids: Sequence[str] | None = None, *, waiting: bool = False
+    ) -> list[str]:
+        """Remove dead letters for good, or what waits and nobody has."""
+        if waiting:
+            return await self._write(partial(drop_waiting, queue=queue, act=act, ids=ids))
+        return await self._write(partial(revive, queue=queue, act=act, ids=ids, drop=True))
+
+    async def expire_messages(self, limit: int) -> int:
+        """Remove what has expired."""
+        return await self._write(partial(expire, limit=limit))
+
+    async def shorten_queues(self, most: int, limit: int, most_bytes: int = NO_LIMIT) -> int:
+        """Drop the oldest notices of queues that are too long, or have too many bytes; where none is, nothing is written."""
+        if not await self._read(partial(_any_overfull, most=most, most_bytes=most_bytes)):
+            return 0
+        return await self._write(partial(shorten, most=most, limit=limit, most_bytes=most_bytes))

@@ -6,8 +6,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from makegood.store import rows
-from makegood.store.records import EventView, Filter, StepView, TaskDetail, TaskView
 from makegood.store.sqlite.transaction import Row, Transaction, are_numbers
+from makegood.store.views import EventView, Filter, StepView, TaskDetail, TaskView
 
 _COLUMNS = """
 id, app, workflow, key, state, goal, submission, priority, cause, failure_count, locked_by, epoch, correlation_id, created_at,

@@ -8,17 +8,17 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar, cast
 
-from makegood.clock import Clock, SystemClock
+from makegood.base.clock import Clock, SystemClock
+from makegood.base.sizes import KIB
+from makegood.base.sqlite_readonly import Glance, glanced, may_write
 from makegood.errors import StoreUnavailableError
-from makegood.glance import Glance, glanced, may_write
-from makegood.messages import Act, Answer, Message
-from makegood.sizes import KIB
-from makegood.store import migrations, records
-from makegood.store.ageing import Ageing
-from makegood.store.mail import Depths
-from makegood.store.sqlite import alike, leases, load, pruning, queues, reads, supervision, upkeep
+from makegood.model.messages import Act, Answer, Message
+from makegood.store import migrations, records, views
+from makegood.store.priority_ageing import Ageing
+from makegood.store.queue_records import Depths
+from makegood.store.sqlite import bulk_change, leases, load, pruning, reads, supervision, upkeep
+from makegood.store.sqlite import requests as queues
 from makegood.store.sqlite.alerts import AlertVerbs
-from makegood.store.sqlite.bell import Bell, Heard, kind_of
 from makegood.store.sqlite.commit import commit, put_to_error
 from makegood.store.sqlite.connection import (
     Connect,
@@ -29,18 +29,19 @@ from makegood.store.sqlite.connection import (
     opened,
     translated,
 )
-from makegood.store.sqlite.examining import ExaminingVerbs
-from makegood.store.sqlite.joining import join, verify
-from makegood.store.sqlite.lookout import Lookout, Wanted
-from makegood.store.sqlite.messages import MessageVerbs
+from makegood.store.sqlite.decision_rows import CHANGES
+from makegood.store.sqlite.doctor import ExaminingVerbs
+from makegood.store.sqlite.doorbell import Bell, Heard, kind_of
+from makegood.store.sqlite.file_identity import FileNumber, Place, number_of
+from makegood.store.sqlite.generation import begin_anew
+from makegood.store.sqlite.joined_submit import join, verify
+from makegood.store.sqlite.joined_watch import Lookout, Wanted
 from makegood.store.sqlite.notices import NoticeVerbs
-from makegood.store.sqlite.place import FileNumber, Place, number_of
-from makegood.store.sqlite.restoring import begin_anew
+from makegood.store.sqlite.queues import MessageVerbs
+from makegood.store.sqlite.store_threads import Line, StoreClock
 from makegood.store.sqlite.submit import submit
 from makegood.store.sqlite.take import take
-from makegood.store.sqlite.threads import Line, StoreClock
 from makegood.store.sqlite.transaction import Action, Transaction
-from makegood.store.sqlite.writing import CHANGES
 from makegood.transactions import Caller
 
 T = TypeVar("T")
@@ -149,7 +150,7 @@ class SQLiteStore(AlertVerbs, MessageVerbs, NoticeVerbs, ExaminingVerbs):
         connection = opened(self._path, self._connect, glance=glance)
         try:
             if glance is None:
-                alike.install(connection, CHANGES)
+                bulk_change.install(connection, CHANGES)
             connection.execute(f"pragma busy_timeout = {round(busy * 1000)}")
         except BaseException:
             connection.close()
@@ -330,19 +331,19 @@ class SQLiteStore(AlertVerbs, MessageVerbs, NoticeVerbs, ExaminingVerbs):
         """Put a task that ``node`` holds to error, whatever is in its rows."""
         await self._write(partial(put_to_error, node=node, task=task, reason=reason, held=True))
 
-    async def find(self, wanted: records.Filter) -> list[records.TaskView]:
+    async def find(self, wanted: views.Filter) -> list[views.TaskView]:
         """Return tasks that match, newest first."""
         return await self._read(partial(reads.find, wanted=wanted))
 
-    async def count(self, wanted: records.Filter) -> int:
+    async def count(self, wanted: views.Filter) -> int:
         """Return how many tasks match."""
         return await self._read(partial(reads.count, wanted=wanted))
 
-    async def detail(self, task: int, *, asked: bool = False) -> records.TaskDetail | None:
+    async def detail(self, task: int, *, asked: bool = False) -> views.TaskDetail | None:
         """Return one task with its steps."""
         return await self._read(partial(reads.detail, task=task, asked=asked))
 
-    async def history(self, task: int, after: int = 0) -> list[records.EventView]:
+    async def history(self, task: int, after: int = 0) -> list[views.EventView]:
         """Return the events of a task in order."""
         return await self._read(partial(reads.history, task=task, after=after))
 
@@ -445,13 +446,13 @@ class SQLiteStore(AlertVerbs, MessageVerbs, NoticeVerbs, ExaminingVerbs):
 
     # Upkeep
 
-    async def register(self, info: records.NodeInfo) -> int:
+    async def register(self, info: views.NodeInfo) -> int:
         """Insert a node row with its first heartbeat."""
         number, generation = await self._write(partial(upkeep.register, info=info))
         self._identity = records.Identity(self.identity.store_id, generation)
         return number
 
-    async def heartbeat(self, node: int, info: records.NodeInfo) -> bool:
+    async def heartbeat(self, node: int, info: views.NodeInfo) -> bool:
         """Extend a node's life."""
         return await self._write(partial(upkeep.heartbeat, node=node, info=info), again=True)
 
@@ -459,7 +460,7 @@ class SQLiteStore(AlertVerbs, MessageVerbs, NoticeVerbs, ExaminingVerbs):
         """Mark a node as stopped in good order."""
         await self._write(partial(upkeep.unregister, node=node))
 
-    async def nodes(self) -> list[records.NodeView]:
+    async def nodes(self) -> list[views.NodeView]:
         """Return nodes alive or ended within the last hour."""
         return await self._read(upkeep.nodes)
 
@@ -467,23 +468,23 @@ class SQLiteStore(AlertVerbs, MessageVerbs, NoticeVerbs, ExaminingVerbs):
         """Return how many requests wait for each agent."""
         return await self._read(upkeep.depths)
 
-    async def figures(self) -> records.Figures:
+    async def figures(self) -> views.Figures:
         """Return how much there is to do, and what is wrong."""
         return await self._read(upkeep.figures)
 
-    async def schema(self) -> records.SchemaStatus:
+    async def schema(self) -> views.SchemaStatus:
         """Return where the schema stands; the store need not be open."""
 
-        def look(glance: Glance | None) -> records.SchemaStatus:
+        def look(glance: Glance | None) -> views.SchemaStatus:
             with closing(opened(self._path, self._connect, glance=glance)) as connection:
                 return upkeep.schema(connection, str(self._path))
 
-        def there() -> records.SchemaStatus:
+        def there() -> views.SchemaStatus:
             examine(self._path)
             if self._path.exists():
                 return glanced(self._path, look)
             missing = [migration.name for migration in migrations.plan("sqlite", 0)]
-            return records.SchemaStatus("sqlite", 0, migrations.needed("sqlite"), missing)
+            return views.SchemaStatus("sqlite", 0, migrations.needed("sqlite"), missing)
 
         return await self._apart(there)
 

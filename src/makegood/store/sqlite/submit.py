@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 from makegood.errors import PayloadError
 from makegood.store import rows
-from makegood.store.notices import received
+from makegood.store.notice_records import received
 from makegood.store.records import Draft, Submitted
 from makegood.store.sqlite import notices
-from makegood.store.sqlite.alike import UNUSED, Change, spans, tasks
+from makegood.store.sqlite.bulk_change import UNUSED, Change, spans, tasks
+from makegood.store.sqlite.decision_rows import Writing, draw_ready
 from makegood.store.sqlite.transaction import DATA_FAULTS, Row, Transaction, blob
-from makegood.store.sqlite.writing import Writing, draw_ready
 
 # What differs from task to task is cut out of one value: nine digits that say which of the batch it is, ten for the length of each
 # text that it has (its key and so on), these texts, its fingerprint, and what is static of it.

@@ -5,14 +5,15 @@
 
 from collections.abc import Sequence
 
+from makegood.election.protocol import Grant
 from makegood.errors import FencedOffError
-from makegood.messages import Alert, Message
+from makegood.model.messages import Alert, Message
 from makegood.store import rows
-from makegood.store.records import Grant, Judged
+from makegood.store.records import Judged
 from makegood.store.sqlite import alerts
-from makegood.store.sqlite.queues import LEAVE
+from makegood.store.sqlite.decision_rows import EVENT, draw_ready
+from makegood.store.sqlite.requests import LEAVE
 from makegood.store.sqlite.transaction import Row, Transaction, are_numbers
-from makegood.store.sqlite.writing import EVENT, draw_ready
 
 _TERM = """
 select 1 from makegood_lease where name = ? and nonce = ? and epoch = ? and holder is not null and expires_at > ?

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from makegood.codec import UNREADABLE
-from makegood.messages import Request
-from makegood.rates import Pace, pace
+from makegood.model.messages import Request
+from makegood.model.rates import Pace, pace
+from makegood.payload.codec import UNREADABLE
 from makegood.store import rows
-from makegood.store.ageing import PRIORITIES, Ageing, rank
+from makegood.store.priority_ageing import PRIORITIES, Ageing, rank
 from makegood.store.records import Offer, Taken
 from makegood.store.sqlite.commit import put_to_error
 from makegood.store.sqlite.transaction import Row, Transaction, are_numbers

@@ -5,14 +5,15 @@ from pathlib import Path
 
 import msgspec
 
-from makegood.clock import Clock
+from makegood.base.clock import Clock
+from makegood.base.sqlite_readonly import Glance, journal_mode
 from makegood.errors import SchemaMismatchError
-from makegood.glance import Glance, journal_mode
 from makegood.store import migrations
-from makegood.store.records import Figures, Identity, NodeInfo, NodeView, SchemaStatus
+from makegood.store.records import Identity
 from makegood.store.rows import node_info
 from makegood.store.sqlite.connection import is_busy
 from makegood.store.sqlite.transaction import Transaction, are_numbers
+from makegood.store.views import Figures, NodeInfo, NodeView, SchemaStatus
 
 _STOPPED_SHOWN = 3600.0
 

@@ -2,7 +2,7 @@
 
 from typing import ClassVar
 
-from makegood.supervisor import LEASE
+from makegood.supervisor.supervisor import LEASE
 from makegood.testing.checker.reading import AT_REST, Asked, World
 from makegood.testing.checker.report import Report
 from makegood.testing.checker.rule import EPSILON, Rule, when

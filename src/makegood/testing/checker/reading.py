@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
-from makegood.states import StepState, TaskState
-from makegood.store.records import EventView, TaskDetail
-from makegood.task import StepPlan
+from makegood.model.plan import StepPlan
+from makegood.model.states import StepState, TaskState
+from makegood.store.views import EventView, TaskDetail
 from makegood.testing.history import Event, History
 
 AT_REST = frozenset({"processed", "undone", "error"})

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from makegood.states import CONTROL_MOVES, STEP_MOVES, TASK_MOVES
+from makegood.model.states import CONTROL_MOVES, STEP_MOVES, TASK_MOVES
 from makegood.testing.checker.reading import AT_REST, TaskNow, World
 from makegood.testing.checker.report import listed
 from makegood.testing.checker.rule import Rule, frozen, when

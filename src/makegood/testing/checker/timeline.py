@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from makegood.ids import show
+from makegood.base.ids import show
 from makegood.testing.history import Event, History
 
 _OF_THE_WORLD = frozenset({"fault", "healed", "rest", "restored"})

@@ -1,0 +1,99 @@
+"""A store that is just being made, with the real threads and on real time: the file, its schema, its first tasks to their end.
+
+The simulated worlds begin with a store that is there, and have one thread. Here ``SQLiteStore.open(migrate=True)`` makes the file
+in an empty folder, a Node runs all roles, and clients submit all at once. Wherever the power goes, the folder must hold nothing of
+a store, or one that can be opened, made or made on; and once somebody was told so: the store, the task, its end.
+"""
+
+import asyncio
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from makegood.declare.outcomes import NOTHING
+from makegood.node.node import Node
+from makegood.store.sqlite import SQLiteStore
+from makegood.workflow.app import App
+from makegood.workflow.workflow import Workflow
+from proofs.powercut.disk import Point, Tape
+from proofs.powercut.examining import Found
+from proofs.powercut.listening import listening
+
+NAME: Final = "store.db"
+_TASKS = 6
+
+
+@dataclass(slots=True)
+class Birth:
+    """What happened: the tape, and the tasks by the order in which somebody was told of them, and of their end."""
+
+    tape: Tape = field(default_factory=Tape)
+    told: list[int] = field(default_factory=list)
+    ended: list[int] = field(default_factory=list)
+
+    @property
+    def database(self) -> str:
+        """The name of the store's file."""
+        return NAME
+
+    def unmade(self, point: Point) -> bool:
+        """Whether nobody had been told of a store: who opens it may have to make it."""
+        return "open" not in point.marks
+
+    def findings(self, point: Point, found: Found) -> list[str]:
+        """Return what is wrong with an image of this point."""
+        if found.broken:
+            return [f"unusable: {found.broken}"]
+        tasks = found.tasks
+        told = self.told[: point.marks.get("told", 0)]
+        ended = self.ended[: point.marks.get("ended", 0)]
+        return [
+            *(f"lost: the acknowledged task {task} is not there" for task in told if task not in tasks),
+            *(
+                f"lost: task {task} had ended, and is {tasks.get(task)}"
+                for task in ended
+                if tasks.get(task) != "processed"
+            ),
+        ]
+
+
+def _shop() -> tuple[App, Workflow[[str], str]]:
+    app = App("shop")
+    stock = app.agent("stock")
+
+    @stock.action(complete_within="30s", undo=NOTHING)
+    async def reserve(order: str) -> str:
+        return f"hold of {order}"
+
+    @app.workflow(complete_within="1m")
+    def place_order(order: str) -> str:
+        return reserve(reserve(order))
+
+    return app, place_order
+
+
+async def _live(folder: Path, birth: Birth) -> None:
+    app, place_order = _shop()
+    store = SQLiteStore(folder / NAME, poll=None)
+    await store.open(migrate=True)
+    birth.tape.mark("open", 1)
+
+    async def customer(number: int, node: Node) -> None:
+        task = await node.client.submit(place_order, f"o{number}", key=f"o{number}")
+        birth.told.append(task.number)
+        birth.tape.mark("told", len(birth.told))
+        await task.result(timeout=60)
+        birth.ended.append(task.number)
+        birth.tape.mark("ended", len(birth.ended))
+
+    async with Node(app, store) as node:
+        await asyncio.gather(*(customer(number, node) for number in range(_TASKS)))
+    await store.close()
+
+
+def born(folder: Path) -> Birth:
+    """Make a store in an empty folder and return what happened; raises ``ListeningError`` where that cannot be heard."""
+    birth = Birth()
+    with listening(folder, birth.tape):
+        asyncio.run(_live(folder, birth))
+    return birth

@@ -1,0 +1,106 @@
+"""What is asked of an image: does the store open it, is it sound, is everything there that was acknowledged, and nothing else?"""
+
+import hashlib
+import sqlite3
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from makegood.errors import MakegoodError
+from makegood.store.sqlite import SQLiteStore
+from makegood.store.views import Filter
+from proofs.powercut.disk import Image
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What an image turned out to be. ``broken``: why it cannot be used, "" if it can; ``state``: the digest of what it holds;
+    ``tasks``: the state of each that the store finds in it.
+    """
+
+    broken: str = ""
+    state: str = ""
+    tasks: Mapping[int, str] = field(default_factory=dict)
+
+
+async def opened(files: Image, folder: Path, name: str, *, migrate: bool = False) -> Found:
+    """Put an image into an empty folder, let the store open it, and look at it; the folder is emptied again."""
+    path = folder / name
+    write_files(files, folder)
+    store = SQLiteStore(path, poll=None)
+    try:
+        await store.open(migrate=migrate)
+        tasks = {task.id: task.state for task in await store.find(Filter(limit=1000))}
+        await store.close()
+        return _sound(path, tasks)
+    except (MakegoodError, sqlite3.Error) as failure:
+        await store.close()
+        return Found(broken=f"{type(failure).__name__}: {failure}")
+    finally:
+        empty(folder)
+
+
+def empty(folder: Path) -> None:
+    """Remove the files of a folder."""
+    for file in folder.iterdir():
+        file.unlink()
+
+
+def _sound(path: Path, tasks: Mapping[int, str]) -> Found:
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        said = [text for (text,) in connection.execute("pragma integrity_check").fetchall()]
+        if said != ["ok"]:
+            return Found(broken=f"integrity_check: {'; '.join(said[:3])}")
+        return Found(state=digest(connection), tasks=tasks)
+
+
+def wrong(
+    found: Found, states: Sequence[str], *, done: int, begun: int, told: Mapping[str, int]
+) -> list[str]:
+    """Return what is wrong with an image. ``states``: the digest of the store before the first transaction and after each; ``done`` of
+    them were acknowledged, ``begun`` had begun; ``told``: tasks by key of which somebody had been told.
+    """
+    if found.broken:
+        return [f"unusable: {found.broken}"]
+    lost = [
+        f"lost: the acknowledged submission {key} (task {task}) is not there"
+        for key, task in told.items()
+        if task not in found.tasks
+    ]
+    numbers = [number for number, state in enumerate(states) if state == found.state]
+    if any(done <= number <= begun for number in numbers):
+        return lost
+    if not numbers:
+        return [*lost, "mixed: the store holds what it never held, such as parts of a transaction"]
+    if numbers[-1] < done:
+        return [
+            *lost,
+            f"lost: {done} transactions were acknowledged, and the store is as it was after {numbers[-1]}",
+        ]
+    return [*lost, f"ahead: {begun} transactions had begun, and the store is as it was after {numbers[0]}"]
+
+
+_TABLES = """
+select name from sqlite_master where type = 'table' and name like 'makegood\\_%' escape '\\'
+    and name not in ('makegood_clock', 'makegood_writer') order by name
+"""
+"""All but the two that are written when a machine was booted, and say nothing of tasks."""
+
+
+def digest(connection: sqlite3.Connection) -> str:
+    """Return a digest of every row that the store has promised to keep."""
+    found = hashlib.sha256()
+    connection.execute("begin")
+    for (table,) in connection.execute(_TABLES).fetchall():
+        found.update(table.encode())
+        rows = connection.execute(f"select * from {table}").fetchall()  # noqa: S608 - our own tables
+        found.update(repr(sorted(rows, key=repr)).encode())
+    connection.execute("commit")
+    return found.hexdigest()
+
+
+def write_files(files: Mapping[str, bytes], folder: Path) -> None:
+    """Put an image's files into a folder."""
+    for name, data in files.items():
+        (folder / name).write_bytes(data)

@@ -1,0 +1,303 @@
+"""A simulated world whose store is listened to, and a world that goes on where the power went.
+
+``RecordedWorld`` is the simulator's world of one seed: the real engine and the real SQLite store, orders of every shape, processes
+that are killed, an operator who cancels. What its store writes is on ``tape``, and in between the marks that say how far it had
+come: how many transactions had begun, had been answered, how many events were noted, what stood in the services' books.
+
+``ResumedWorld`` takes one image of the disk, the books as they were at that moment, and the calls that were on the wire then,
+half of which still arrive. All processes start anew on a machine that was booted anew.
+"""
+
+import copy
+import random
+import sqlite3
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from makegood.store.sqlite.connection import connect
+from makegood.store.sqlite.store_threads import Operation
+from makegood.testing.checker import Report
+from makegood.testing.history import History
+from makegood.testing.simulator.clocks import SimulatedClock
+from makegood.testing.simulator.files import Files, WatchedConnection
+from makegood.testing.simulator.quiescence import Eye
+from makegood.testing.simulator.recorder import Recorder
+from makegood.testing.simulator.services import Entry, Service
+from makegood.testing.simulator.stores import InlineLine, Surroundings
+from makegood.testing.simulator.storm import ONCE, SERVICES_OF_STORM, orders, storm_app
+from makegood.testing.simulator.swarm import LAYOUTS, Swarm
+from makegood.testing.simulator.world import Outcome, World
+from makegood.testing.simulator.world_files import Grounds
+from proofs.powercut.disk import Image, Point, Tape
+from proofs.powercut.examining import Found, digest, write_files, wrong
+from proofs.powercut.listening import listening
+
+_OFF = 60.0
+_LATE = 20.0
+_STORM = 12.0
+
+
+@dataclass(slots=True)
+class Books:
+    """What one service knew at one moment."""
+
+    books: dict[str, Entry]
+    highest: dict[str, Any]
+    undone_by: set[str]
+    made: int
+
+
+@dataclass(slots=True)
+class Moment:
+    """The services at one moment: what each knew, and the calls that were on the wire."""
+
+    services: dict[str, Books]
+    wire: list[Any]
+
+
+@dataclass(slots=True)
+class Marks:
+    """How far the program has come, told to the tape. ``states``: the digest of the store after each transaction; ``moments``: of
+    the services; ``began``: transactions.
+    """
+
+    tape: Tape
+    states: list[str] = field(default_factory=list)
+    moments: list[Moment] = field(default_factory=list)
+    began: int = 0
+
+
+class RecordedService(Service):
+    """A service of which each change is remembered."""
+
+    __slots__ = ()
+
+    def _send(self, sent: Any, delay: float) -> None:
+        super()._send(sent, delay)
+        world = self._recorded()
+        world.wire.append(sent)
+        world.remember()
+
+    def carry_out(self, sent: Any) -> Any:
+        """Do what arrived."""
+        world = self._recorded()
+        world.wire.remove(sent)
+        found = super().carry_out(sent)
+        world.remember()
+        return found
+
+    def take_back(self, key: str, task: int = 0) -> None:
+        """An operator takes an effect back by hand."""
+        super().take_back(key, task)
+        self._recorded().remember()
+
+    def _recorded(self) -> "RecordedWorld":
+        assert isinstance(self.world, RecordedWorld)
+        return self.world
+
+
+class RecordedLine(InlineLine):
+    """A store's line that marks when a transaction begins, has returned, and is answered."""
+
+    def __init__(self, *args: Any, world: Surroundings, **kwargs: Any) -> None:
+        super().__init__(*args, world=world, **kwargs)
+        assert isinstance(world, RecordedWorld)
+        self._recorded = world
+
+    def _write(self, operations: list[Operation]) -> set[str]:
+        marks = self._recorded.marks
+        marks.began += 1
+        marks.tape.mark("begun", marks.began)
+        try:
+            topics = super()._write(operations)
+            marks.tape.mark("done", marks.began)
+        finally:
+            marks.states.append(self._recorded.state())
+        return topics
+
+    def _hand_back(self, operations: list[Operation], topics: set[str]) -> None:
+        if self.writes and any(operation.error is None for operation in operations):
+            self._recorded.marks.tape.mark("done", self._recorded.marks.began)
+        super()._hand_back(operations, topics)
+
+
+class RecordedHistory(History):
+    """A history that marks how many events there are."""
+
+    __slots__ = ("tape",)
+    tape: Tape
+
+    def note(self, kind: str, node: str = "", task: int = 0, **fields: Any) -> None:
+        """Add an event, and mark it."""
+        super().note(kind, node, task, **fields)
+        self.tape.mark("events", len(self.events))
+
+
+class RecordedRecorder(Recorder):
+    """Sets on each writing connection what a recording wants to be otherwise than in production."""
+
+    __slots__ = ("settings",)
+    settings: Sequence[str]
+
+    def watch(self, connection: sqlite3.Connection) -> None:
+        """Let a connection log its changes."""
+        for setting in self.settings:
+            connection.execute(setting)
+        super().watch(connection)
+
+
+class ApartFiles(Files):
+    """Connections of each process's own, as in production: what they write into the files is what is cut."""
+
+    def open(self, uri: str) -> sqlite3.Connection:
+        """Open the file anew."""
+        return connect(uri, factory=WatchedConnection)
+
+
+class RecordedWorld(World):
+    """The world of a seed, on tape. ``pages``: after so many pages in the write-ahead log they are brought into the file, so that
+    this happens often; ``settings``: further pragmas for the writing connections, for mutants.
+    """
+
+    line = RecordedLine
+
+    def __init__(self, seed: int, *, template: bytes, settings: Sequence[str] = ()) -> None:
+        rng = random.Random(f"{seed} recording")
+        super().__init__(
+            seed, app=storm_app(), orders=orders, services=SERVICES_OF_STORM, once=ONCE, swarm=eventful(rng), grounds=Grounds(template)
+        )  # fmt: skip
+        self.pages = rng.choice((4, 16, 64, 4000))
+        self.tape = Tape()
+        self.marks = Marks(self.tape)
+        self.wire: list[Any] = []
+        self.services = {name: RecordedService(self, name, kind) for name, kind in SERVICES_OF_STORM.items()}
+        self.history = RecordedHistory(lambda: self.loop.now)
+        self.history.tape = self.tape
+        self.recorder = RecordedRecorder(self.history, self.store_id)
+        self.files = ApartFiles()
+        self.recorder.settings = (f"pragma wal_autocheckpoint = {self.pages}", *settings)
+        self._look: sqlite3.Connection | None = None
+
+    def record(self) -> Outcome:
+        """Live, and return how it ended; raises ``ListeningError`` where SQLite cannot be listened to."""
+        with listening(self.path.parent, self.tape):
+            return self.run()
+
+    def _prepare(self) -> None:
+        super()._prepare()
+        self.tape.base = {self.path.name: self.path.read_bytes()}
+        self.tape.entries.clear()
+        self._look = sqlite3.connect(self.path, isolation_level=None)
+        self.remember()
+        self.marks.states.append(self.state())
+
+    def close(self) -> None:
+        """Throw the world away; the tape stays."""
+        if self._look is not None:
+            self._look.close()
+        super().close()
+
+    def state(self) -> str:
+        """Return the digest of what the store holds, as another connection sees it."""
+        assert self._look is not None
+        return digest(self._look)
+
+    def remember(self) -> None:
+        """Mark that something changed at the services."""
+        services = {
+            name: Books(copy.deepcopy(each.books), dict(each.highest), set(each.undone_by), each.made)
+            for name, each in self.services.items()
+        }
+        self.tape.mark("moment", len(self.marks.moments))
+        self.marks.moments.append(Moment(services, list(self.wire)))
+
+    def acknowledged(self, point: Point) -> dict[str, int]:
+        """Return the tasks that somebody had been told of at a point, by key."""
+        known = self.history.events[: point.marks.get("events", 0)]
+        return {event["key"]: event.task for event in known if event.kind == "submitted"}
+
+    # -- what an image of this world must be ---------------------------------------------------------------------------
+
+    @property
+    def database(self) -> str:
+        """The name of the store's file."""
+        return self.path.name
+
+    def unmade(self, point: Point) -> bool:
+        """Whether the store may not be there yet: it always is."""
+        del point
+        return False
+
+    def findings(self, point: Point, found: Found) -> list[str]:
+        """Return what is wrong with an image of this point."""
+        return wrong(
+            found, self.marks.states, done=point.marks.get("done", 0), begun=point.marks.get("begun", 0), told=self.acknowledged(point)
+        )  # fmt: skip
+
+
+def eventful(rng: random.Random) -> Swarm:
+    """Draw a world in which much happens to the store: orders, cancels and undos, processes that are killed or end in good order."""
+    return Swarm(
+        layout=rng.choice(LAYOUTS), tasks=rng.randint(4, 6), storm=_STORM, pace=0.2,
+        points={"kill": 0.002}, driven={"operator": 0.5, "kill": 0.1, "orderly stop": 0.1},
+        services={"service fails": 0.05, "service refuses": 0.05, "service does it and times out": 0.05},
+    )  # fmt: skip
+
+
+class Rebooted(SimulatedClock):
+    """The clock of a machine that was booted anew."""
+
+    def boot_id(self) -> str:
+        """Another boot than the one before."""
+        return "after the power cut"
+
+
+class ResumedWorld(World):
+    """What becomes of an image: ``run()`` lets the engine go on with it until everything has come to rest."""
+
+    def __init__(self, recorded: RecordedWorld, point: Point, files: Image, rng: random.Random) -> None:
+        swarm = replace(
+            recorded.swarm, layout=rng.choice(LAYOUTS), tasks=0, storm=0.0, points={}, driven={}, services={}
+        )
+        super().__init__(
+            rng.getrandbits(32), app=recorded.app, orders=lambda *_: (), services=SERVICES_OF_STORM, once=ONCE, swarm=swarm
+        )  # fmt: skip
+        self._files = {name.replace(recorded.path.name, self.path.name): data for name, data in files.items()}
+        self._chance = rng
+        self._moment = recorded.marks.moments[point.marks["moment"]]
+        known = recorded.history.events[: point.marks.get("events", 0)]
+        self._cut_at = known[-1].at if known else 0.0
+        self.store_id = self.recorder.store_id = recorded.store_id
+        self.true_clock = Rebooted(lambda: self.loop.now, epoch=self.true_clock.wall() + self._cut_at + _OFF)
+        self.customers.told = recorded.acknowledged(point)
+
+    def _judged(self, eye: Eye) -> Report:
+        """The history begins in the middle: what the checker folds is not all there. The books are what is looked at."""
+        del eye
+        return Report()
+
+    def _prepare(self) -> None:
+        write_files(self._files, self.path.parent)
+        with closing(sqlite3.connect(self.path)) as file:
+            _recall(self.recorder, file)
+        for name, known in self._moment.services.items():
+            here = self.services[name]
+            here.books, here.highest = copy.deepcopy(known.books), dict(known.highest)
+            here.undone_by, here.made = set(known.undone_by), known.made
+        for sent in self._moment.wire:
+            if self._chance.random() < 0.5:
+                here = self.services[sent.service.name]
+                here._send(replace(sent, service=here, answered=None), self._chance.uniform(0.0, _LATE))  # noqa: SLF001
+        for n, roles in enumerate(self.swarm.layout, 1):
+            self._add(f"n{n}", roles)
+        self._add("operator", ())
+
+
+def _recall(recorder: Recorder, file: sqlite3.Connection) -> None:
+    """Let a recorder know the steps that are there."""
+    found = file.execute("select task, idx, name, attempt, round from makegood_step").fetchall()
+    for task, idx, name, attempt, round_ in found:
+        recorder.steps[task, idx] = (name, attempt, round_)
+        recorder.indices.setdefault(task, {})[name] = idx

@@ -1,0 +1,1 @@
+"""What every actor has: how it meets an exception that nobody expected."""

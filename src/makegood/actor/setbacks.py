@@ -1,0 +1,96 @@
+"""What a role does about an exception that nobody expected: it says so, rests, and goes on.
+
+A row that does not read is put aside where it is read; that a role meets an exception all the same is a defect, of makegood or of
+its installation. Ending the process would help nobody: the next one meets the same. So the role logs it with its traceback, rests
+ever longer, raises an alert when it meets nothing else, and ends that alert once it works again.
+"""
+
+import logging
+import random
+from typing import Final, Protocol
+
+from makegood.base.text import words
+from makegood.errors import (
+    ClosedError,
+    ConfigError,
+    SchemaMismatchError,
+    StoreUnavailableError,
+)
+from makegood.model.messages import Alert
+
+log = logging.getLogger("makegood.node")
+
+ENDING: Final = (ConfigError, SchemaMismatchError, ClosedError)
+"""What a role does end of: somebody has to change its installation, and it says what."""
+
+IN_A_ROW: Final = 3
+"""Exceptions without a turn that went well, after which there is an alert."""
+
+FIRST_PAUSE: Final = 0.1
+LONGEST_PAUSE: Final = 5.0
+"""Seconds that a role rests after an exception: doubled each time."""
+
+
+class _Alerts(Protocol):
+    async def alert(self, alerts: list[Alert], /) -> None: ...
+
+    async def ease(self, causes: list[Alert], why: str, /) -> None: ...
+
+
+class Setbacks:
+    """The setbacks of one role. ``store``: where its alerts go, None: nowhere. ``most``: so many in a row end the role, None: never.
+    ``count``: exceptions since a turn went well.
+    """
+
+    def __init__(
+        self, role: str, store: _Alerts | None, rng: random.Random, *, most: int | None = None
+    ) -> None:
+        self.count = 0
+        self._most = most
+        self._role = role
+        self._store = store
+        self._rng = rng
+        self._last = ""
+        self._alerted = False
+
+    async def met(self, defect: Exception) -> float:
+        """Log an exception; return for how many seconds to rest. Raises it again if it is one of ``ENDING``, or the last of too many."""
+        self.count += 1
+        if isinstance(defect, ENDING) or self.count == self._most:
+            raise defect
+        pause = min(FIRST_PAUSE * 2.0 ** min(self.count - 1, 20), LONGEST_PAUSE) * self._rng.uniform(0.5, 1.5)
+        said = words(defect, named=True)
+        log.error(
+            "%s: this is a defect, please report it; the role goes on in %.1f s: %s", self._role, pause, said,
+            exc_info=None if said == self._last else defect,
+        )  # fmt: skip
+        self._last = said
+        if self.count >= IN_A_ROW and not self._alerted:
+            self._alerted = await self._tell(said)
+        return pause
+
+    async def over(self) -> None:
+        """Note that a turn went well. While the alert cannot be ended, ``count`` stays: it says that this is to be called again."""
+        if self._alerted and self._store is not None:
+            try:
+                await self._store.ease([self._alert("")], "it works again")
+            except StoreUnavailableError:
+                return
+            except Exception as fault:  # noqa: BLE001 - the role works, whatever becomes of its alert
+                log.warning("%s: its alert could not be ended: %s", self._role, words(fault, named=True))
+            self._alerted = False
+        self.count, self._last = 0, ""
+
+    async def _tell(self, said: str) -> bool:
+        if self._store is None:
+            return False
+        text = f"{self._role} meets an exception at each turn, and does nothing else: {said}; see its log"
+        try:
+            await self._store.alert([self._alert(text)])
+        except Exception as fault:  # noqa: BLE001 - a role that goes on after any exception does so after this one
+            log.warning("%s: no alert could be raised: %s", self._role, words(fault, named=True))
+            return False
+        return True
+
+    def _alert(self, text: str) -> Alert:
+        return Alert("guilty", step=self._role, text=text[:1000])

@@ -1,0 +1,1 @@
+"""The Agent: takes requests for one remote service, calls its actions and answers."""

@@ -1,0 +1,192 @@
+"""Alerts about open circuits: one for an agent, until every process that runs it knows that its service answers again.
+
+It is raised and ended by the processes themselves, each first publishing what its own circuit is: so the last one to hear an
+answer sees that it is the last. The alert of a process that died with an open circuit is ended by the Supervisor.
+
+A circuit that is half-open waits for a call, its canary, and there may be none for days. So as long as it does, its process looks now and
+then whether the service has answered another process since, and takes that for its canary's answer. And when nothing waits for the
+service, the alert ends after a while: nobody knows whether it answers, and nobody needs it. A failed canary raises it again.
+"""
+
+import asyncio
+import logging
+import math
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol
+
+from makegood.actor.setbacks import Setbacks
+from makegood.agent.slots import Slots
+from makegood.base.clock import Clock
+from makegood.errors import StoreUnavailableError
+from makegood.model.breaker import SHUT
+from makegood.model.messages import Alert
+from makegood.store.views import NodeView
+
+log = logging.getLogger("makegood.agent")
+
+_LOOK, _SELDOM = 1.0, 15.0
+"""Seconds between two looks at other processes while a circuit is half-open, at first and at most."""
+
+_UNASKED = 60.0
+"""Seconds after which the alert of a half-open circuit ends if nothing waits for its service, beyond the longest that a step of it may
+rest between two attempts.
+"""
+
+
+class _Store(Protocol):
+    async def nodes(self) -> list[NodeView]: ...
+
+    async def alert(self, alerts: Sequence[Alert]) -> None: ...
+
+    async def ease(self, causes: Sequence[Alert], why: str) -> None: ...
+
+
+class Circuits:
+    """Watches the circuits of one process. ``slots``: its agents; ``publish``: writes a heartbeat; ``me``: the process's number."""
+
+    def __init__(
+        self,
+        store: _Store,
+        slots: Sequence[Slots],
+        publish: Callable[[], Awaitable[object]],
+        me: Callable[[], int],
+        *,
+        clock: Clock,
+        rng: random.Random,
+    ) -> None:
+        self._store = store
+        self._circuits = {each.address: each.circuit for each in slots if each.circuit is not None}
+        self._publish = publish
+        self._me = me
+        self._clock = clock
+        self._rng = rng
+        self._unasked = {each.address: _UNASKED + _rests(each) for each in slots}
+        self._told: dict[str, float] = {}  # when that circuit had opened
+        self._idle: dict[str, float] = {}  # since when nothing waits for a service
+        self._ring = asyncio.Event()
+
+    def changed(self) -> None:
+        """Hear that a circuit has opened, or its service has answered again."""
+        self._ring.set()
+
+    async def run(self) -> None:
+        """Tell of what has changed, until cancelled."""
+        pause, look, setbacks = 0.05, _LOOK, Setbacks("circuits", self._store, self._rng)
+        while True:
+            rung = await self._rung(look)
+            look = _LOOK if rung else min(_SELDOM, look * 1.5)
+            try:
+                if not rung:
+                    await self._look()
+                await self._tell()
+                pause = 0.05
+            except StoreUnavailableError as away:
+                log.warning("an open circuit cannot be told now: %s", away)
+                pause = min(pause * 2, 2.0)
+                await asyncio.sleep(pause * self._rng.uniform(0.5, 1.5))
+                self._ring.set()
+            except Exception as defect:  # noqa: BLE001 - agents go on without it
+                await asyncio.sleep(await setbacks.met(defect))
+                self._ring.set()
+            else:
+                await setbacks.over()
+
+    async def _rung(self, look: float) -> bool:
+        """Wait until something has changed, or it is time to look at other processes; returns whether something has."""
+        now = self._clock.monotonic()
+        shut = [circuit.remaining(now) for circuit in self._circuits.values() if circuit.state in SHUT]
+        try:
+            async with asyncio.timeout(min(shut) + look * self._rng.uniform(0.8, 1.2) if shut else None):
+                await self._ring.wait()
+        except TimeoutError:
+            return False
+        self._ring.clear()
+        return True
+
+    async def _tell(self) -> None:
+        shut = {name: circuit.opened for name, circuit in self._circuits.items() if circuit.state in SHUT}
+        new = sorted(name for name, opened in shut.items() if self._told.get(name) != opened)
+        over = sorted(self._told.keys() - shut.keys())
+        if not (new or over):
+            return
+        await self._publish()
+        if new:
+            text = "its service does not answer: its circuit is open, requests wait (see `makegood agents`)"
+            await self._store.alert([Alert("circuit_open", step=address, text=text) for address in new])
+            self._told |= {address: shut[address] for address in new}
+            for address in new:
+                self._idle.pop(address, None)
+        if over:
+            elsewhere = self._shut(await self._store.nodes())
+            await self._ease(
+                [address for address in over if address not in elsewhere], "the service answers again"
+            )
+            for address in over:
+                del self._told[address]
+
+    async def _ease(self, agents: Sequence[str], why: str) -> None:
+        if agents:
+            await self._store.ease([Alert("circuit_open", step=address) for address in agents], why)
+
+    # -- what waits for a canary -------------------------------------------------------------------------------------------
+
+    async def _look(self) -> None:
+        """See whether a service has answered other processes since its circuit opened here, and whether anything waits for it."""
+        awaiting = {name: circuit for name, circuit in self._circuits.items() if circuit.state == "half-open"}
+        if not awaiting:
+            return
+        views = await self._store.nodes()
+        now = self._clock.monotonic()
+        unasked: list[str] = []
+        for address, circuit in awaiting.items():
+            if self._answered(views, address, now - circuit.opened) and circuit.answered_elsewhere(now):
+                log.warning(
+                    "the circuit of %s is %s: its service answers others", address, circuit.shown(now)
+                )
+                continue
+            if any(view.waiting.get(address) for view in views) or self._busy(views, address):
+                self._idle.pop(address, None)
+            elif now - self._idle.setdefault(address, now) >= self._unasked[address]:
+                unasked.append(address)
+                self._idle[address] = math.inf  # once
+        await self._ease(unasked, "nothing waits for its service; the next call shows whether it answers")
+
+    def _alive(self, views: Sequence[NodeView]) -> list[NodeView]:
+        return [view for view in views if not (view.stopped or view.dead) and view.remaining > 0]
+
+    def _answered(self, views: Sequence[NodeView], address: str, opened: float) -> bool:
+        """Return whether a service has answered another process that lives later than ``opened`` seconds ago."""
+        return any(
+            info.agent == address
+            and info.circuit not in SHUT
+            and info.heard is not None
+            and info.heard + view.info.ttl - view.remaining < opened
+            for view in self._alive(views)
+            if view.id != self._me()
+            for info in view.info.agents
+        )
+
+    def _busy(self, views: Sequence[NodeView], address: str) -> bool:
+        """Return whether a process calls the service now, or is sure that it does not answer."""
+        return any(
+            info.agent == address and (info.used > 0 or info.circuit == "open")
+            for view in self._alive(views)
+            for info in view.info.agents
+        )
+
+    def _shut(self, views: Sequence[NodeView]) -> set[str]:
+        """Return the agents whose circuit is shut in another process that lives."""
+        return {
+            info.agent
+            for view in self._alive(views)
+            if view.id != self._me()
+            for info in view.info.agents
+            if info.circuit in SHUT
+        }
+
+
+def _rests(slots: Slots) -> float:
+    """Return the longest that a step of an agent rests between two attempts, as far as its actions declare it."""
+    policies = [action.policy for action in slots.actions.values()]
+    return max((max(p.wait, p.extended, p.undo_wait, p.undo_extended) for p in policies), default=0.0)

@@ -1,0 +1,118 @@
+"""Names and keys.
+
+A task's id is a 63-bit integer: milliseconds since 2024 in the upper 41 bits, 22 random bits below, rising within
+one process. It is small and in order of time, which keeps both stores' indexes short. People see it as
+13 letters and digits (Crockford's base 32). Two processes may by chance draw the same id; the store's primary key
+finds that out and the submitter draws again.
+
+The *key* that a remote service sees must never be shared by two tasks, not even of two stores, hence it begins with
+the store's own random id: ``store-task/step/round/direction``.
+"""
+
+import random
+import re
+from functools import lru_cache
+
+from makegood.base.clock import Clock
+from makegood.errors import DefinitionError, TaskNotFoundError
+
+
+@lru_cache(maxsize=1000)  # asked several times for each step, and looked up by it: the same text, hashed once
+def address(app: str, agent: str) -> str:
+    """Return an agent's address, under which its requests wait: agents of two apps may share a name."""
+    return f"{app}/{agent}"
+
+
+_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
+_VALUES = {letter: n for n, letter in enumerate(_ALPHABET)}
+_EPOCH_2024 = 1_704_067_200.0
+_RANDOM_BITS = 22
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,99}", re.ASCII)
+_QUEUE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}", re.ASCII)
+_SHOWN_LENGTH = 13
+
+
+class TaskIds:
+    """Draws task ids. One per client; ``draw()`` never returns the same id twice.
+
+    >>> from makegood.base.clock import SystemClock
+    >>> ids = TaskIds(SystemClock(), random.Random(1)); ids.draw() < ids.draw()
+    True
+    """
+
+    def __init__(self, clock: Clock, rng: random.Random) -> None:
+        self._clock = clock
+        self._rng = rng
+        self._last = 0
+
+    def draw(self) -> int:
+        """Return a new id, above every id drawn here before."""
+        now = int((self._clock.wall() - _EPOCH_2024) * 1000) << _RANDOM_BITS
+        drawn = (now | self._rng.getrandbits(_RANDOM_BITS)) & (2**63 - 1)
+        self._last = drawn if drawn > self._last else self._last + 1
+        return self._last
+
+
+def show(task_id: int) -> str:
+    """Return a task id the way people see it: 13 letters and digits."""
+    letters = []
+    for _ in range(_SHOWN_LENGTH):
+        letters.append(_ALPHABET[task_id & 31])
+        task_id >>= 5
+    return "".join(reversed(letters))
+
+
+def drawn_at(task_id: int) -> float:
+    """Return when a task id was drawn, to the millisecond: seconds since 1970 by its submitter's wall clock."""
+    return (task_id >> _RANDOM_BITS) / 1000 + _EPOCH_2024
+
+
+def parse(text: str) -> int:
+    """Return the task id that ``show`` made ``text`` of; a plain decimal of 14 or more digits is taken too.
+
+    Raises ``TaskNotFoundError`` when it cannot be a task id.
+    """
+    lowered = text.strip().lower()
+    if len(lowered) > _SHOWN_LENGTH and lowered.isdecimal() and int(lowered) < 2**63:
+        return int(lowered)
+    if len(lowered) != _SHOWN_LENGTH or not set(lowered) <= _VALUES.keys():
+        raise TaskNotFoundError(
+            f"{text!r} is not a task id: one has 13 letters and digits, see `makegood task list`",
+            task_id=text,
+        )
+    value = 0
+    for letter in lowered:
+        value = value << 5 | _VALUES[letter]
+    return value
+
+
+def key(store_id: str, task_id: int, step: str, round_: int, direction: str) -> str:
+    """Return the idempotency key of a step: the same for every attempt of that step in that round."""
+    return f"{store_id}-{show(task_id)}/{step}/{round_}/{direction}"
+
+
+def scope(store_id: str, task_id: int, step: str) -> str:
+    """Return the scope within which a step's tokens are compared: one per step, over all rounds."""
+    return f"{store_id}-{show(task_id)}/{step}"
+
+
+def checked_name(name: str, what: str) -> str:
+    """Return ``name`` when it may name an app, agent, action or workflow; else raise ``DefinitionError``.
+
+    Names travel in keys and HTTP headers, so they are ASCII: a letter or underscore, then letters, digits, ``_ . -``.
+    """
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise DefinitionError(
+            f"{what} name {name!r} is not allowed: up to 100 ASCII letters, digits, '_', '.', '-', not beginning with a digit; "
+            'pass name="..."'
+        )
+    return name
+
+
+def checked_queue(name: str) -> str:
+    """Return ``name`` when it may name a queue; else raise ``DefinitionError``. It may begin with a digit, as a host's name may."""
+    if not isinstance(name, str) or not _QUEUE.fullmatch(name):
+        raise DefinitionError(
+            f"queue name {name!r} is not allowed: up to 100 ASCII letters, digits, '_', '.', '-', beginning with a letter, a digit or '_'"
+        )
+    return name

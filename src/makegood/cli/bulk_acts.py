@@ -1,0 +1,178 @@
+"""An act on all tasks that match: counted and shown first, asked for, then done in batches, a line for each task."""
+
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import click
+from msgspec.structs import replace
+
+from makegood.base import ids
+from makegood.cli import exits, next_commands, no_scheduler
+from makegood.cli.client import connect, looking
+from makegood.cli.context import Cli
+from makegood.cli.filters import unknown_names
+from makegood.cli.render import as_json
+from makegood.cli.render.output import counted, date_time
+from makegood.client.client import Client
+from makegood.client.operators import Acted, BulkKind
+from makegood.errors import TaskNotFoundError, WaitExpiredError
+from makegood.store.views import Filter, TaskView
+
+SAMPLE = 5
+PAUSE = 10.0
+"""Seconds between two lines of progress where nobody sits at a terminal."""
+
+_CODES = {"applied": exits.DONE, "noop": exits.DONE, "refused": exits.REFUSED, "waiting": exits.TIMED_OUT}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bulk:
+    """What is to be done to all tasks that match. ``wait``: then wait so many seconds for each; ``end``: the state hoped for."""
+
+    kind: BulkKind
+    wanted: Filter
+    limit: int | None
+    why: str
+    who: str | None
+    timeout: float
+    wait: bool
+    end: str
+
+
+async def preview(cli: Cli, bulk: Bulk) -> tuple[int, list[TaskView]]:
+    """Return how many tasks match, and the first of them. Raises ``TaskNotFoundError`` when no task at all has a name in the filter."""
+    async with looking(cli) as client:
+        total = await client.count(bulk.wanted)
+        if not total and (unknown := await unknown_names(client, bulk.wanted)):
+            raise TaskNotFoundError("; ".join(unknown))
+        count = total if bulk.limit is None else min(total, bulk.limit)
+        return count, await client.find(replace(bulk.wanted, limit=min(SAMPLE, count))) if count else []
+
+
+def show(cli: Cli, bulk: Bulk, count: int, sample: Sequence[TaskView], *, dry: bool) -> None:
+    """Show the count and a sample: as the result of a dry run, else on stderr, before asking."""
+    if dry and cli.json:
+        cli.out.document(
+            {"act": bulk.kind, "count": count, "sample": [as_json.task(view) for view in sample]}
+        )
+        return
+    write = cli.out.text if dry else cli.note
+    write(f"{bulk.kind}: {counted(count, 'task')}{':' if sample else ''}")
+    for view in sample:
+        key = f"  key {view.key}" if view.key else ""
+        write(
+            f"  {ids.show(view.id)}  {view.app}.{view.workflow}  {view.state}  {date_time(view.created)}{key}"
+        )
+    if count > len(sample):
+        write(f"  ... and {count - len(sample)} more")
+
+
+def confirmed(cli: Cli, question: str) -> bool:
+    """Ask. Raises ``click.UsageError`` where nobody can answer."""
+    try:
+        return click.confirm(question, err=True)
+    except click.Abort as nobody:
+        raise click.UsageError("nobody answered: give --yes in scripts; nothing was done") from nobody
+    finally:
+        if not sys.stdin.isatty():
+            cli.note("")
+
+
+async def carry_out(cli: Cli, bulk: Bulk, count: int) -> int:
+    """Do it, with a line for each task; returns the exit code."""
+    shown: list[dict[str, Any]] = []
+    codes: list[int] = []
+    progress = _Progress(cli, count)
+    async with connect(cli) as client:
+        if count:
+            await no_scheduler.warn(cli, client, no_scheduler.UNDECIDED)
+
+        def tell(acted: Acted) -> None:
+            progress.more()
+            code = _CODES[acted.verdict]
+            codes.append(code)
+            shown.append({**_shape(bulk.kind, acted), "code": code})
+            if not cli.json and not bulk.wait:
+                cli.out.text(line(shown[-1]))
+
+        act = {"cancel": client.cancel_all, "undo": client.undo_all, "resubmit": client.resubmit_all}[
+            bulk.kind
+        ]
+        done = await act(
+            bulk.wanted, why=bulk.why, who=bulk.who, limit=bulk.limit, timeout=bulk.timeout, progress=tell
+        )
+        if bulk.wait:
+            for n, acted in enumerate(done):
+                codes[n], shown[n], why = await _ended(
+                    cli, client, bulk, acted, code=codes[n], shape=shown[n]
+                )
+                if not cli.json:
+                    cli.out.text(f"{line(shown[n])}{why}")
+            if exits.IN_ERROR in codes:
+                cli.note(
+                    "makegood: some are in error: `makegood task show ID` says what can be done about one"
+                )
+    if cli.json:
+        cli.out.document(shown)
+    progress.end(done)
+    return exits.of_many(codes)
+
+
+async def _ended(
+    cli: Cli, client: Client, bulk: Bulk, acted: Acted, *, code: int, shape: dict[str, Any]
+) -> tuple[int, dict[str, Any], str]:
+    """Wait for the end of one task. Returns the exit code, what came of it, and why it is not the end that was hoped for."""
+    if acted.verdict not in ("applied", "noop"):
+        return code, shape, ""
+    task = client.task(acted.task)
+    try:
+        state = (await task.wait(bulk.timeout)).state
+    except WaitExpiredError:
+        return exits.TIMED_OUT, {**shape, "code": exits.TIMED_OUT}, ""
+    code = exits.DONE if state == bulk.end else exits.outcome(state)
+    found = await task.status()
+    why = next_commands.reasons(found) if code else ""
+    ended = {"state": state, "cause": found.task.cause, **next_commands.outcome(cli, found), "code": code}
+    return code, shape | ended, f": {why}" if why else ""
+
+
+def _shape(kind: str, acted: Acted) -> dict[str, Any]:
+    return {
+        "task": acted.task, "act": kind, "verdict": acted.verdict, "outcome": acted.outcome, "state": acted.state,
+    }  # fmt: skip
+
+
+def line(shape: Mapping[str, Any]) -> str:
+    """Say in a line what came of an act, and how the task is now; in a dry run, what would come of it."""
+    applied = "would be applied" if "dry_run" in shape else "applied"
+    verdict = {"noop": "nothing to do", "applied": applied}.get(shape["verdict"], shape["verdict"])
+    said = " ".join(word for word in (shape.get("act", ""), verdict) if word)
+    now = f" (now {shape['state']})" if shape.get("state") and "dry_run" not in shape else ""
+    return f"{shape['task']}  {said}: {shape['outcome']}{now}"
+
+
+class _Progress:
+    """Says on stderr how far it is: at a terminal with every batch, else now and then."""
+
+    def __init__(self, cli: Cli, count: int) -> None:
+        self._cli = cli
+        self._count = count
+        self._done = 0
+        self._said = time.monotonic()
+
+    def more(self) -> None:
+        """One more is done."""
+        self._done += 1
+        pause = 0.5 if sys.stderr.isatty() else PAUSE
+        if time.monotonic() - self._said > pause:
+            self._said = time.monotonic()
+            self._cli.note(f"{self._done} of {self._count}")
+
+    def end(self, done: Sequence[Acted]) -> None:
+        """Sum up."""
+        found = {verdict: sum(acted.verdict == verdict for acted in done) for verdict in _CODES}
+        said = ", ".join(f"{count} {verdict}" for verdict, count in found.items() if count)
+        self._cli.note(f"{counted(len(done), 'task')}: {said or 'nothing to do'}")

@@ -1,0 +1,37 @@
+"""A client for a command: the store that the settings name, opened and closed around the command."""
+
+import contextlib
+from collections.abc import AsyncIterator
+
+from makegood.cli.context import Cli
+from makegood.cli.logs_and_telemetry import traces_of
+from makegood.client.client import Client
+from makegood.messaging.hosts import Hosts
+from makegood.store import open_store
+
+
+def connect(cli: Cli) -> Client:
+    """Return a client of the store that the settings name; where they name hosts, it submits nothing that tells others."""
+    options = cli.settings.options
+    client = Client(
+        cli.settings.store,
+        poll=options.poll_seconds or 1.0,
+        queue_limit=options.queue_limit,
+        queue_bytes=options.queue_bytes,
+        telemetry=traces_of(cli),
+    )
+    if options.webhook_hosts:
+        client.only_to(Hosts(options.webhook_hosts.split()))
+    return client
+
+
+@contextlib.asynccontextmanager
+async def looking(cli: Cli) -> AsyncIterator[Client]:
+    """Give a client for a command that only reads: it works on a store that cannot be written now."""
+    store = open_store(cli.settings.store)
+    try:
+        await store.open(looking=True)
+        async with Client(store, poll=cli.settings.options.poll_seconds or 1.0) as client:
+            yield client
+    finally:
+        await store.close()

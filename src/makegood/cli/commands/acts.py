@@ -1,0 +1,389 @@
+"""``makegood task cancel | undo | resubmit | settle``: an operator's acts.
+
+Each act is a message in the task's inbox; a Scheduler's rules decide it and the command shows their answer. With several
+ids each has its own line, and the highest of the exit codes 4, 5 and 6 that were met is returned.
+"""
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
+
+import click
+import msgspec
+from msgspec.structs import replace
+
+from makegood.base import ids
+from makegood.cli import bulk_acts, corrected_inputs, exits, next_commands, no_scheduler
+from makegood.cli.client import connect, looking
+from makegood.cli.commands.task import read, utf8
+from makegood.cli.context import Cli, Seconds, common, pass_cli, why_option
+from makegood.cli.filters import filter_options, unknown_names
+from makegood.cli.import_app import load_app
+from makegood.cli.render import as_json
+from makegood.cli.render.output import counted
+from makegood.cli.undo_preview import listed
+from makegood.client.client import Client
+from makegood.client.handle import TaskHandle
+from makegood.client.operators import BulkKind
+from makegood.errors import ActRefusedError, MakegoodError, TaskNotFoundError, WaitExpiredError
+from makegood.model.messages import Answer
+from makegood.payload.codec import UNREADABLE, shallow
+from makegood.store.views import Filter, TaskDetail
+
+Act = Callable[[TaskHandle[Any]], Awaitable[Answer]]
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+who_option = click.option("--who", metavar="NAME", help="Who asks; default user@host.")
+wait_option = click.option("--wait", is_flag=True, help="Then wait until the tasks are at rest.")
+timeout_option = click.option(
+    "--timeout",
+    type=Seconds(),
+    default="30s",
+    show_default=True,
+    metavar="DURATION",
+    help="For the answer, and for the end with --wait.",
+)
+
+
+def on_tasks(command: Command) -> Command:
+    """Give an act the arguments and options of all three: which tasks, why, and what to wait for."""
+    options = (
+        click.argument("task_ids", metavar="[ID]...", nargs=-1),
+        filter_options,
+        click.option(
+            "--limit", type=click.IntRange(min=1), help="With a filter: at most so many, newest first."
+        ),
+        click.option(
+            "--dry-run",
+            is_flag=True,
+            help="With a filter: only count, and show some. With --input: only show what changes.",
+        ),
+        click.option("--yes", "-y", is_flag=True, help="With a filter, or with --input: do not ask."),
+        why_option("Why; kept with the task and in the audit."),
+        who_option,
+        wait_option,
+        timeout_option,
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+@click.command()
+@on_tasks
+@common
+@pass_cli
+def cancel(cli: Cli, /, **options: Any) -> None:
+    """Stop tasks and undo what they did: those named by ID, or all that match a filter."""
+    _on(cli, Asked("cancel", "undone", **options), TaskHandle.cancel)
+
+
+@click.command()
+@on_tasks
+@click.option("--preview", is_flag=True, help="Only list what would be undone, in order.")
+@common
+@pass_cli
+def undo(cli: Cli, /, *, preview: bool, **options: Any) -> None:
+    """Undo tasks in error, or processed ones; stuck undos are tried again."""
+    asked = Asked("undo", "undone", **options)
+    if preview:
+        asyncio.run(_preview(cli, asked))
+        return
+    _on(cli, asked, TaskHandle.undo)
+
+
+@click.command()
+@on_tasks
+@click.option("--step", metavar="NAME", help="With --input: the step whose arguments are replaced.")
+@click.option(
+    "--input",
+    "text",
+    metavar="JSON|@FILE|-",
+    help="What replaces it: with --step an object of arguments by name, else an array of all the workflow's inputs.",
+)
+@click.option(
+    "--check",
+    metavar="APP",
+    help="With --input: your code, such as orders:shop. It checks what fits, and plans again what the workflow made of its inputs.",
+)
+@common
+@pass_cli
+def resubmit(cli: Cli, /, *, step: str | None, text: str | None, check: str | None, **options: Any) -> None:
+    """Start tasks in error, or undone ones, again: what failed or was undone runs in a new round.
+
+    With --input it is shown first which arguments change, and a terminal is asked.
+    """
+    asked = Asked("resubmit", "processed", corrects=text is not None, **options)
+    if text is None and step is not None:
+        raise click.UsageError("--step says whose arguments --input replaces: give both")
+    if text is None and check is not None:
+        raise click.UsageError("--check goes with --input: it is the code that plans with it")
+    if text is None:
+        _on(cli, asked, TaskHandle.resubmit)
+        return
+    if len(asked.task_ids) != 1:
+        raise click.UsageError("--input is for one task: name it by its ID")
+    inputs = _inputs(text)
+    loaded = None if check is None else load_app(check)
+    if loaded is None:
+        also = ", and the branches that the workflow took are not decided again" if step is None else ""
+        cli.note(
+            f"what replaces it was not checked against the annotations of your code{also}: --check APP does that"
+        )
+
+    async def corrected(task: TaskHandle[Any], **words: Any) -> Answer:
+        workflow, given = None, inputs
+        if loaded is not None:
+            workflow, given = corrected_inputs.check(loaded, await task.status(), step, inputs)
+        resubmit = partial(task.resubmit, step=step, inputs=given, workflow=workflow, **words)
+        try:
+            answer = await resubmit(dry_run=True)
+        except ActRefusedError:
+            if asked.dry_run:
+                raise
+            return await resubmit()  # the rules say so themselves, and the audit keeps it
+        if asked.dry_run:
+            return answer
+        if not cli.json:
+            for line in corrected_inputs.lines(answer.change):
+                cli.note(line)
+        if not asked.yes and sys.stdin.isatty() and not bulk_acts.confirmed(cli, f"resubmit task {task.id}?"):
+            cli.note("nothing was done")
+            raise click.exceptions.Exit(exits.DONE)
+        return await resubmit()
+
+    _on(cli, asked, corrected)
+
+
+def _inputs(text: str) -> Any:
+    try:
+        found = msgspec.json.decode(shallow(read(text).encode(), "--input", around=1))
+    except UNREADABLE as wrong:
+        raise click.UsageError(f"--input is not JSON: {wrong}") from wrong
+    if not isinstance(found, dict | list):
+        raise click.UsageError(
+            "--input: an object of a step's arguments by name, or an array of the workflow's inputs"
+        )
+    return found
+
+
+@click.command()
+@click.argument("task_id", metavar="ID")
+@click.option("--step", required=True, metavar="NAME", help="The step, by its name in `task show`.")
+@click.option("--done", metavar="VALUE", help="It happened; VALUE is its result, as JSON.")
+@click.option(
+    "--not-done", is_flag=True, help="It certainly did not happen, and nothing of it can still arrive."
+)
+@click.option("--undone", is_flag=True, help="Its effect was taken back by hand.")
+@why_option("How you know; kept with the task.", required=True)
+@who_option
+@click.option(
+    "--timeout", type=Seconds(), default="30s", show_default=True, metavar="DURATION", help="For the answer."
+)
+@common
+@pass_cli
+def settle(
+    cli: Cli,
+    /,
+    *,
+    task_id: str,
+    step: str,
+    done: str | None,
+    not_done: bool,
+    undone: bool,
+    why: str,
+    who: str | None,
+    timeout: float,
+) -> None:
+    """State how a step of a task in error really ended: one of --done, --not-done, --undone."""
+    if (done is not None) + not_done + undone != 1:
+        raise click.UsageError("say how it ended: one of --done VALUE, --not-done, --undone")
+    outcome = "done" if done is not None else "failed" if not_done else "undone"
+    value: Any = None
+    if done is not None:
+        try:
+            value = msgspec.json.decode(shallow(utf8(done).encode(), "--done"))
+        except UNREADABLE as wrong:
+            raise click.UsageError(
+                f"--done {done!r} is not JSON ({wrong}): a text needs quotes of its own, such as --done '\"{done}\"'; "
+                "write null when there is no result"
+            ) from wrong
+
+    def act(task: TaskHandle[Any]) -> Awaitable[Answer]:
+        return task.settle(step, outcome=outcome, value=value, why=why, who=who, timeout=timeout)
+
+    _carry_out(cli, (task_id,), act, wait=None, wanted="")
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What an act was asked to do, to which tasks. ``end``: the state that is success with ``wait``; ``corrects``: with other inputs."""
+
+    kind: BulkKind
+    end: str
+    task_ids: tuple[str, ...]
+    chosen: Filter | None
+    limit: int | None
+    dry_run: bool
+    yes: bool
+    why: str
+    who: str | None
+    wait: bool
+    timeout: float
+    corrects: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be meant."""
+        if self.task_ids and self.chosen is not None:
+            raise click.UsageError("name tasks by ID, or choose them with a filter, not both")
+        if not self.task_ids and self.chosen is None:
+            raise click.UsageError('name tasks by ID, or choose them: --filter "state=error older=1h"')
+        if self.task_ids and ((self.dry_run and not self.corrects) or self.limit is not None):
+            also = ", --dry-run also with --input" if self.kind == "resubmit" else ""
+            raise click.UsageError(f"--dry-run and --limit go with a filter{also}")
+
+
+def _on(cli: Cli, asked: Asked, act: Callable[..., Awaitable[Answer]]) -> None:
+    """Do an act on the tasks that were asked for."""
+    if asked.chosen is not None:
+        _on_all(cli, asked, asked.chosen)
+        return
+
+    def one(task: TaskHandle[Any]) -> Awaitable[Answer]:
+        return act(task, why=asked.why, who=asked.who, timeout=asked.timeout)
+
+    wait = asked.timeout if asked.wait and not asked.dry_run else None
+    _carry_out(cli, asked.task_ids, one, wait=wait, wanted=asked.end, dry=asked.dry_run)
+
+
+def _on_all(cli: Cli, asked: Asked, chosen: Filter) -> None:
+    """Do an act on all tasks that match: count, show, ask, do."""
+    many = bulk_acts.Bulk(
+        kind=asked.kind, wanted=chosen, limit=asked.limit, why=asked.why, who=asked.who, timeout=asked.timeout,
+        wait=asked.wait, end=asked.end,
+    )  # fmt: skip
+    count, sample = asyncio.run(bulk_acts.preview(cli, many))
+    if asked.dry_run or not asked.yes:
+        bulk_acts.show(cli, many, count, sample, dry=asked.dry_run)
+    if asked.dry_run:
+        return
+    if count and not asked.yes and not bulk_acts.confirmed(cli, f"{many.kind} {counted(count, 'task')}?"):
+        cli.note("nothing was done")
+        return
+    code = asyncio.run(bulk_acts.carry_out(cli, many, count))
+    click.get_current_context().exit(code)
+
+
+def _carry_out(
+    cli: Cli, task_ids: Sequence[str], act: Act, *, wait: float | None, wanted: str, dry: bool = False
+) -> None:
+    """Do an act on each task, one after the other; ``wait``: then wait so long for the end, ``wanted`` counts as success; ``dry``: the
+    act changes nothing.
+    """
+    code = asyncio.run(_each(cli, task_ids, act, wait=wait, wanted=wanted, dry=dry))
+    click.get_current_context().exit(code)
+
+
+async def _each(
+    cli: Cli, task_ids: Sequence[str], act: Act, *, wait: float | None, wanted: str, dry: bool
+) -> int:
+    codes: list[int] = []
+    shown: list[dict[str, Any]] = []
+    async with connect(cli) as client:
+        if not dry:
+            await no_scheduler.warn(cli, client, no_scheduler.UNDECIDED)
+        for task_id in task_ids:
+            found: TaskDetail | None = None
+            try:
+                code, shape, found = await _one(cli, client, task_id, act, wait=wait, wanted=wanted)
+                if dry:
+                    shape, found = {**shape, "dry_run": True}, None
+            except MakegoodError as error:
+                code = exits.code_of(error)
+                if len(task_ids) == 1 and not cli.json:
+                    raise
+                if cli.json:
+                    cli.note(f"makegood: {error}")
+                shape = {
+                    "task": task_id,
+                    "verdict": "refused" if code == exits.REFUSED else "failed",
+                    "outcome": str(error),
+                }
+            codes.append(code)
+            shown.append({**shape, "code": code})
+            if not cli.json:
+                for line in corrected_inputs.lines(shape.get("change")) if dry else ():
+                    cli.out.text(line)
+                cli.out.text(bulk_acts.line(shape))
+            if not cli.json and found is not None:
+                next_commands.tell(cli, found)
+    if cli.json:
+        cli.out.document(shown)
+    return exits.of_many(codes)
+
+
+async def _one(
+    cli: Cli, client: Client, task_id: str, act: Act, *, wait: float | None, wanted: str
+) -> tuple[int, dict[str, Any], TaskDetail | None]:
+    """Do an act on one task. Returns the exit code, what came of it, and the task where more is to be said of it: it did not
+    come to the end that was wanted, or waits for an operator.
+    """
+    task = client.task(task_id)
+    await task.status()  # raises when there is no such task
+    answer = await act(task)
+    shape: dict[str, Any] = {
+        "task": task.id, "act": answer.kind, "verdict": answer.verdict, "outcome": answer.outcome, "state": answer.state,
+    }  # fmt: skip
+    if answer.change is not None:
+        shape["change"] = msgspec.Raw(answer.change)
+    if wait is None:
+        return exits.DONE, shape, await task.status() if answer.state == "error" else None
+    try:
+        state = (await task.wait(wait)).state
+        code = exits.DONE if state == wanted else exits.outcome(state)
+    except WaitExpiredError as expired:
+        cli.note(f"makegood: {await no_scheduler.late(client, expired)}")
+        code = exits.TIMED_OUT
+    found = await task.status()
+    shape |= {"state": found.task.state, "cause": found.task.cause, **next_commands.outcome(cli, found)}
+    return code, shape, None if code == exits.DONE else found
+
+
+async def _preview(cli: Cli, asked: Asked) -> None:
+    """Show what an undo of each task would deal with, in order."""
+    documents = []
+    async with looking(cli) as client:
+        task_ids = list(asked.task_ids)
+        if asked.chosen is not None:
+            found_ = await client.find(replace(asked.chosen, limit=asked.limit or 20))
+            if not found_ and (unknown := await unknown_names(client, asked.chosen)):
+                raise TaskNotFoundError("; ".join(unknown))
+            task_ids = [ids.show(view.id) for view in found_]
+        for task_id in task_ids:
+            task = client.task(task_id)
+            found = await task.status()
+            steps = list(enumerate(listed(found), 1))
+            if cli.json:
+                listed_ = [
+                    {"position": n, "turn": turn, "undo": text, **as_json.step(view)}
+                    for n, (turn, view, text) in steps
+                ]
+                documents.append({"task": task.id, "state": found.task.state, "steps": listed_})
+                continue
+            if len(task_ids) > 1:
+                cli.out.text(f"{task.id}  {found.task.state}")
+            if found.task.state in ("pending", "processing") and found.task.goal == "forward":
+                cli.note(
+                    f"task {task.id} is {found.task.state}: `makegood task cancel` does this, undo is for tasks at rest"
+                )
+            rows = [(turn, view.name, view.agent, view.state, text) for _, (turn, view, text) in steps]
+            cli.out.table(
+                ("turn", "step", "agent", "state", "what an undo does"),
+                rows,
+                empty=f"task {task.id}: nothing to undo",
+            )
+    if cli.json:
+        cli.out.document(documents)

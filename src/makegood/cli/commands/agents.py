@@ -1,0 +1,70 @@
+"""``makegood agents``: what runs."""
+
+import asyncio
+from collections.abc import Mapping
+
+import click
+
+from makegood.base.durations import shown
+from makegood.cli.client import looking
+from makegood.cli.context import Cli, common, pass_cli
+from makegood.cli.no_scheduler import state_of
+from makegood.cli.render import as_json
+from makegood.store.views import NodeView
+
+
+@click.command()
+@click.option(
+    "--all", "everything", is_flag=True, help="Those too that stopped or died within the last hour."
+)
+@common
+@pass_cli
+def agents(cli: Cli, /, *, everything: bool) -> None:
+    """Show the processes that run and their agents: slots, calls, recent success, circuit, rate, waiting requests, last heartbeat."""
+
+    async def look() -> tuple[list[NodeView], dict[str, int]]:
+        async with looking(cli) as client:
+            return await client.store.nodes(), await client.store.depths()
+
+    found, depths = asyncio.run(look())
+    waiting = as_json.waiting(found, depths)
+    seen = [view for view in found if everything or state_of(view) == "alive"]
+    if cli.json:
+        nodes = [as_json.node(view, state_of(view)) for view in seen]
+        cli.out.document({"nodes": nodes, "waiting": waiting})
+        return
+    cli.out.table(
+        ("node", "name", "roles", "pid", "state", "holds", "heartbeat"),
+        [
+            (
+                view.id, view.info.name, " ".join(view.info.roles), view.info.pid, state_of(view),
+                view.info.held if "scheduler" in view.info.roles else None,
+                f"{shown(max(0.0, view.info.ttl - view.remaining))} ago",
+            )
+            for view in seen
+        ],
+        empty="no process runs on this store: start one with `makegood run APP`, or scheduler, agent, supervisor",
+    )  # fmt: skip
+    rows = agent_rows(seen, waiting)
+    if rows:
+        cli.out.text()
+        heads = ("agent", "node", "used/slots", "calls", "success", "mean", "circuit", "rate", "waiting")
+        cli.out.table(heads, rows, empty="")
+
+
+def agent_rows(views: list[NodeView], waiting: Mapping[str, int]) -> list[tuple[object, ...]]:
+    """Return a row per agent and process; agents with waiting requests that no process runs have one as well."""
+    rows: list[tuple[object, ...]] = [
+        (
+            info.agent, view.id, f"{info.used}/{info.slots}", info.calls,
+            None if info.success is None else f"{info.success:.0%}", shown(info.seconds) if info.calls else None,
+            as_json.circuit(info), None if info.rate is None else f"{info.rate:g}/s", waiting.get(info.agent, 0),
+        )
+        for view in views
+        for info in view.info.agents
+    ]  # fmt: skip
+    run = {row[0] for row in rows}
+    rows += [
+        (agent, "none", *[None] * 6, depth) for agent, depth in waiting.items() if depth and agent not in run
+    ]
+    return sorted(rows, key=lambda row: (str(row[0]), str(row[1])))

@@ -1,0 +1,252 @@
+"""``makegood alerts`` and ``makegood audit``: what an operator must see, and what operators did."""
+
+import asyncio
+import uuid
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+import click
+
+from makegood.base import durations, ids
+from makegood.cli import corrected_inputs, exits
+from makegood.cli.client import connect, looking
+from makegood.cli.context import Cli, Seconds, common, pass_cli, why_option
+from makegood.cli.render import as_json
+from makegood.cli.render.output import date_time
+from makegood.client.client import Client
+from makegood.errors import MakegoodError
+from makegood.messaging.alert_webhook import Webhook
+from makegood.messaging.alerts import Teller
+from makegood.model.messages import Alert
+from makegood.store.views import AlertView, AuditView
+
+View = TypeVar("View", AlertView, AuditView)
+
+_LOOK = 0.2
+_NOT_SET = "not set"
+
+
+@click.command()
+@click.option("--task", "task_id", metavar="ID", help="Only alerts of this task.")
+@click.option("--all", "everything", is_flag=True, help="Those too that have ended.")
+@click.option(
+    "--ack", metavar="ID", type=int, multiple=True, help="Acknowledge this alert, and the IDs that follow."
+)
+@why_option("With --ack: why; kept in the audit.")
+@click.option("--who", metavar="NAME", help="With --ack or --test: who; default user@host.")
+@click.option(
+    "--test", "test", is_flag=True, help="Send a test alert through all ways, and say which it took."
+)
+@click.option(
+    "--timeout",
+    type=Seconds(),
+    default="15s",
+    show_default=True,
+    metavar="DURATION",
+    help="With --test: to wait.",
+)
+@click.option(
+    "--limit", type=click.IntRange(1, 10_000), default=100, show_default=True, help="At most so many."
+)
+@click.argument("others", metavar="[ID]...", nargs=-1, type=int)
+@common
+@pass_cli
+def alerts(
+    cli: Cli,
+    /,
+    *,
+    others: tuple[int, ...],
+    task_id: str | None,
+    everything: bool,
+    ack: tuple[int, ...],
+    why: str,
+    who: str | None,
+    test: bool,
+    timeout: float,
+    limit: int,
+) -> None:
+    """Show what an operator must see: open alerts first, then acknowledged ones, each newest first.
+
+    An alert ends by itself when its cause has gone; --all shows those as well.
+    """
+    if bool(ack) + test > 1:
+        raise click.UsageError("--ack or --test, not both")
+    if why and not ack:
+        raise click.UsageError("--why goes with --ack")
+    if who and not (ack or test):
+        raise click.UsageError("--who goes with --ack or --test")
+    if others and not ack:
+        raise click.UsageError(
+            f"what of alert {others[0]}? --ack acknowledges it, --task ID shows those of a task"
+        )
+    if ack:
+        click.get_current_context().exit(asyncio.run(_acknowledge(cli, (*ack, *others), who, why)))
+    if test:
+        click.get_current_context().exit(asyncio.run(_test(cli, who, timeout)))
+    found = _look(cli, task_id, lambda client: client.alerts(task_id, ended=everything, limit=limit))
+    if cli.json:
+        cli.out.document([as_json.alert(view) for view in found])
+        return
+    rows = [
+        (v.id, date_time(v.at), v.kind, ids.show(v.task) if v.task else None, _step(v), state_of(v), v.text)
+        for v in found
+    ]
+    heads = ("id", "at", "kind", "task", "step", "state", "what")
+    cli.out.table(heads, rows, empty="no alerts")
+    if any(view.task and view.ended is None for view in found):
+        cli.note(
+            "`makegood task show ID` says what can be done about a task, `makegood alerts --ack ID` that you do it"
+        )
+
+
+def _look(cli: Cli, task_id: str | None, read: Callable[[Client], Awaitable[list[View]]]) -> list[View]:
+    """Return what is read of all tasks, or of one: nothing at all is an error when there is no such task."""
+
+    async def look() -> list[View]:
+        async with looking(cli) as client:
+            found = await read(client)
+            if task_id is not None and not found:
+                await client.task(task_id).status()  # raises when there is no such task
+            return found
+
+    return asyncio.run(look())
+
+
+def _step(view: AlertView) -> str:
+    """Return what an alert is about within its task, or instead of one; a test's mark is only what it is found again by."""
+    return "" if view.kind == "test" else view.step
+
+
+def state_of(view: AlertView) -> str:
+    """Return what has become of an alert, in a few words."""
+    if view.ended is not None:
+        return f"ended: {view.ended_why}"
+    return "open" if view.acked is None else f"acknowledged by {view.acked_by}"
+
+
+async def _acknowledge(cli: Cli, wanted: tuple[int, ...], who: str | None, why: str) -> int:
+    codes: list[int] = []
+    shown: list[dict[str, Any]] = []
+    async with connect(cli) as client:
+        for alert in wanted:
+            try:
+                view = await client.acknowledge(alert, who=who, why=why)
+                codes.append(exits.DONE)
+                shown.append({**as_json.alert(view), "code": exits.DONE})
+                if not cli.json:
+                    cli.out.text(f"alert {alert} {view.kind} acknowledged by {view.acked_by}")
+            except MakegoodError as error:
+                if len(wanted) == 1 and not cli.json:
+                    raise
+                codes.append(exits.code_of(error))
+                shown.append({"id": alert, "outcome": str(error), "code": codes[-1]})
+                cli.note(f"makegood: {error}")
+    if cli.json:
+        cli.out.document(shown)
+    return exits.of_many(codes)
+
+
+async def _test(cli: Cli, asks: str | None, limit: float) -> int:
+    """Raise a test alert and see which ways it takes. Where no process runs that tells, this one does."""
+    async with connect(cli) as client:
+        mark = uuid.uuid4().hex[:8]
+        who = client.new_act(asks, "").who
+        await client.store.alert(
+            [Alert("test", step=mark, text=f"a test alert ({mark}) by {who}: nothing is wrong")]
+        )
+        tellers = [
+            view
+            for view in await client.store.nodes()
+            if not view.stopped and view.remaining > 0 and {"scheduler", "supervisor"} & set(view.info.roles)
+        ]
+        if not tellers:
+            await _tell(cli, client)
+        view = await _told(
+            client, mark, limit, webhook=bool(tellers) or cli.settings.options.alert_webhook is not None
+        )
+    many = "one process that runs" if len(tellers) == 1 else f"one of {len(tellers)} processes"
+    by = f"by {many}" if tellers else "by this command: no process runs that would"
+    hook = _posted(view, limit, alone=not tellers, known=cli.settings.options.alert_webhook is not None)
+    if cli.json:
+        cli.out.document(
+            {**as_json.alert(view), "logged": view.logged > 0, "told": view.told > 0, "tries": view.tries}
+        )
+    else:
+        cli.out.text(f"row      alert {view.id}: see `makegood alerts`")
+        cli.out.text(f"log      {f'written {by}' if view.logged else 'not written: no process answers'}")
+        cli.out.text(f"webhook  {hook}")
+    return exits.DONE if view.logged and (view.told or hook == _NOT_SET) else exits.FAILED
+
+
+def _posted(view: AlertView, limit: float, *, alone: bool, known: bool) -> str:
+    """Say what became of the webhook, as far as the store knows; ``alone``: no process tells, so this command did, if it ``known`` where."""
+    if view.told:
+        return "sent and taken"
+    if alone and not known:
+        return _NOT_SET
+    where = "what stands above" if alone else "the log of the schedulers and supervisors"
+    if view.tries:
+        return f"sent and not taken: {where} says why"
+    return (
+        f"not taken within {durations.shown(limit)}: either alert_webhook is not set where a scheduler or supervisor runs, or the receiver has not "
+        f"answered yet: see {where}"
+    )
+
+
+async def _tell(cli: Cli, client: Client) -> None:
+    options = cli.settings.options
+    clock, rng = client.means
+    webhook = None
+    if options.alert_webhook is not None:
+        webhook = Webhook(options.alert_webhook, options.secrets, clock=clock)
+    teller = Teller(client.store, webhook, pause=_LOOK, rng=rng)
+    while await teller.once():
+        continue
+
+
+async def _told(client: Client, mark: str, limit: float, *, webhook: bool) -> AlertView:
+    """Return the test alert once it was told, or refused, in all ways that may be, or as it is when the time is over."""
+    now = asyncio.get_running_loop().time
+    end = now() + limit
+    while True:
+        (view,) = [v for v in await client.store.alerts(1000) if v.kind == "test" and v.step == mark]
+        if (view.logged and (view.told or view.tries or not webhook)) or now() > end:
+            return view
+        await asyncio.sleep(_LOOK)
+
+
+@click.command()
+@click.option("--task", "task_id", metavar="ID", help="Only acts on this task.")
+@click.option(
+    "--limit", type=click.IntRange(1, 10_000), default=100, show_default=True, help="At most so many."
+)
+@common
+@pass_cli
+def audit(cli: Cli, /, *, task_id: str | None, limit: int) -> None:
+    """Show what operators did, newest first: who, when, why, and what became of it; on PostgreSQL also under which login."""
+    found = _look(cli, task_id, lambda client: client.audit(task_id, limit=limit))
+    if cli.json:
+        cli.out.document([as_json.audit(view) for view in found])
+        return
+    logins = any(v.db_user is not None for v in found)
+    rows = [
+        (
+            date_time(v.at), v.who, *((v.db_user,) if logins else ()), v.kind, ids.show(v.task) if v.task else None, v.verdict,
+            "; ".join(part for part in (v.outcome, corrected_inputs.told(v.change)) if part), v.why,
+        )
+        for v in found
+    ]  # fmt: skip
+    cli.out.table(
+        (
+            "at",
+            "who",
+            *(("database user",) if logins else ()),
+            "act",
+            "task",
+            "verdict",
+            "what came of it",
+            "why",
+        ),
+        rows,
+        empty="nobody did anything",
+    )

@@ -1,0 +1,309 @@
+"""``makegood check APP``: is what APP declares whole, and can the steps that wait in the store run on it?
+
+Nothing is replayed, so a deploy strands a running task only when an action loses its name, or takes other arguments: this
+finds the steps whose action, undo or probe the code no longer has, or whose stored arguments it could not read. Tasks that
+ended well are not looked at.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+import click
+
+from makegood.base import ids
+from makegood.base.durations import shown
+from makegood.cli import exits
+from makegood.cli.client import looking
+from makegood.cli.context import Cli, common, pass_cli
+from makegood.cli.import_app import load_app
+from makegood.cli.render.output import counted, masked
+from makegood.cli.stored_arguments import RESULT, Fault, Find, Stored
+from makegood.client.client import Client
+from makegood.declare.action import Action
+from makegood.errors import DefinitionError
+from makegood.model.plan import StepPlan, Template
+from makegood.model.states import TaskState
+from makegood.store.views import Filter, StepView, TaskDetail
+from makegood.workflow.app import App
+
+OPEN: tuple[TaskState, ...] = ("pending", "processing", "undoing", "error")
+PAGE = 500
+AHEAD = ("waiting", "ready", "running", "in_doubt")
+STANDING = ("done", "undoing", "undo_failed")
+
+
+Needs = Literal["action", "undo", "probe"]
+
+
+class Need(NamedTuple):
+    """What a step may still need of the code; ``args``: its arguments, as far as the plan knows them."""
+
+    agent: str
+    action: str
+    needs: Needs
+    args: Template | None = None
+
+
+@dataclass(slots=True)
+class Stranded:
+    """Steps that the code cannot run: ``needs`` is "action", "undo" or "probe"; ``tasks`` are some of their tasks, at most five.
+
+    ``parameter`` and ``why``: what of the stored arguments does not fit; "" when the code has no such action, undo or probe.
+    """
+
+    agent: str
+    action: str
+    needs: Needs
+    parameter: str = ""
+    why: str = ""
+    steps: int = 0
+    tasks: list[str] = field(default_factory=list)
+
+    def sentence(self) -> str:
+        """Say what is stranded and what to do."""
+        what = (
+            f"{self.agent}.{self.action}"
+            if self.needs == "action"
+            else f"the {self.needs} of {self.agent}.{self.action}"
+        )
+        steps, such = counted(self.steps, "step"), f"(such as in {', '.join(self.tasks)})"
+        if self.why:
+            return (
+                f"{what} cannot be given what is stored for {steps} {such}: {self.why}; take what is stored as well "
+                f"({self._as_well()}), or keep this one and declare the new one under another name"
+            )
+        remedy = f'declare it again, or pass formerly=("{self.action}",) to the action that took its place'
+        if self.needs != "action":
+            remedy = "declare it again"
+        return f"{what} is missing: {steps} {'needs' if self.steps == 1 else 'need'} it {such}; {remedy}"
+
+    def _as_well(self) -> str:
+        if self.parameter == RESULT:
+            return "as one kind of the result"
+        return (
+            f"{self.parameter} with a default"
+            if self.why.startswith("there is no")
+            else "a union of both types"
+        )
+
+
+@click.command()
+@click.argument("app", metavar="APP")
+@click.option(
+    "--limit", type=click.IntRange(1), default=10_000, show_default=True, help="Look at so many open tasks."
+)
+@common
+@pass_cli
+def check(cli: Cli, /, *, app: str, limit: int) -> None:
+    """List what APP declares and check it, and (when a store is named by --store, MAKEGOOD_STORE or a file) that the steps of its open
+    tasks can run on it. Exit 1 when something is found.
+    """
+    loaded = load_app(app)
+    problems = list(problems_of(loaded))
+    seen = Seen()
+    looked: int | None = None
+    if "store" in cli.settings.origins:
+        seen = asyncio.run(_look(cli, loaded, limit))
+        looked = seen.tasks
+    stranded = seen.stranded
+    problems += [
+        f"task {task} does not read, and its steps were not checked: {what}" for task, what in seen.unreadable
+    ]
+    if cli.json:
+        cli.out.document(
+            {
+                "app": loaded.name,
+                "agents": {name: sorted(agent.actions) for name, agent in loaded.agents.items()},
+                "actions": [
+                    _action(action) for agent in loaded.agents.values() for action in agent.actions.values()
+                ],
+                "workflows": sorted(loaded.workflows),
+                "inboxes": sorted(loaded.inboxes),
+                "problems": problems,
+                "store": masked(cli.settings.store) if looked is not None else None,
+                "tasks": looked,
+                "more": looked == limit,
+                "stranded": stranded,
+            }
+        )
+    else:
+        cli.out.table(
+            ("what", "name", "declared"), declared(loaded), empty=f"app {loaded.name} declares nothing"
+        )
+        actions = sum(len(agent.actions) for agent in loaded.agents.values())
+        inboxes = f"{counted(len(loaded.inboxes), 'inbox')}, " if loaded.inboxes else ""
+        cli.out.text(
+            f"{loaded.name}: {counted(len(loaded.agents), 'agent')}, {counted(actions, 'action')}, {inboxes}"
+            f"{counted(len(loaded.workflows), 'workflow')}; "
+            + (
+                "no store was named, so no waiting steps were looked at"
+                if looked is None
+                else counted(looked, "open task")
+                + (", the newest ones, and perhaps there are more: raise --limit" if looked == limit else "")
+            )
+        )
+        for sentence in (*problems, *(each.sentence() for each in stranded)):
+            cli.out.text(sentence)
+    click.get_current_context().exit(exits.FAILED if problems or stranded else exits.DONE)
+
+
+def declared(app: App) -> Iterator[tuple[str, str, str]]:
+    """Yield what an app declares, as rows: what it is, its name, and what is said of it."""
+    for agent in app.agents.values():
+        rate = f", {agent.rate:g}/s" if agent.rate is not None else ""
+        yield "agent", agent.name, f"{agent.concurrency} at once{rate}{', breaker' if agent.breaker else ''}"
+        for action in agent.actions.values():
+            asked = f"; probe {action.probe_fn.__name__}" if action.probe_fn is not None else ""
+            yield (
+                "action",
+                f"{agent.name}.{action.name}",
+                f"{shown(action.terms.within)}; {_way_back(action)}{asked}",
+            )
+    for workflow in app.workflows.values():
+        limit = "no limit" if workflow.within is None else shown(workflow.within)
+        yield "workflow", workflow.name, f"{limit}; on failure {workflow.on_failure}"
+    for inbox in app.inboxes.values():
+        yield "inbox", inbox.queue, f"{inbox.__name__}, {inbox.concurrency} at once"
+
+
+def _way_back(action: Action[Any, Any]) -> str:
+    """Say how an action is undone."""
+    if action.undo_fn is not None:
+        return f"undo {action.undo_fn.__name__}"
+    if action.terms.no_return:
+        return "no return"
+    return "nothing to undo" if action.terms.nothing else "no undo declared"
+
+
+def _action(action: Action[Any, Any]) -> dict[str, Any]:
+    """Return an action for ``--json``; ``undo`` and ``probe`` are names of functions."""
+    return {
+        "agent": action.agent.name,
+        "action": action.name,
+        "undo": None if action.undo_fn is None else action.undo_fn.__name__,
+        "probe": None if action.probe_fn is None else action.probe_fn.__name__,
+        "nothing_to_undo": action.terms.nothing,
+        "no_return": action.terms.no_return,
+    }
+
+
+def problems_of(app: App) -> Iterator[str]:
+    """Yield what is wrong with the declarations. (Most mistakes are refused where they are made, at import.)"""
+    for agent in app.agents.values():
+        if not agent.actions:
+            yield f"agent {agent.name!r} declares no action: give it one, or drop it"
+        for action in agent.actions.values():
+            if not action.made_good:
+                yield (
+                    f"{agent.name}.{action.name} does not say how it is made good: add @{action.name}.undo, undo=mg.NOTHING "
+                    f"or no_return=True; a workflow that uses it is refused"
+                )
+            try:
+                action.fitted()
+            except DefinitionError as wrong:
+                yield str(wrong)
+    if not app.workflows:
+        yield f"app {app.name!r} declares no workflow: nothing can be submitted"
+
+
+@dataclass(slots=True)
+class Seen:
+    """What a look at open tasks found: how many there are, what they need that the app has not, which do not read and why."""
+
+    tasks: int = 0
+    stranded: list[Stranded] = field(default_factory=list)
+    unreadable: list[tuple[str, str]] = field(default_factory=list)
+
+
+async def _look(cli: Cli, app: App, limit: int) -> Seen:
+    """Look at the open tasks of an app."""
+    known: dict[tuple[str, str], Action[Any, Any]] = {
+        (agent.name, name): action
+        for agent in app.agents.values()
+        for action in agent.actions.values()
+        for name in (action.name, *action.formerly)
+    }
+
+    def find(agent: str, name: str) -> Action[Any, Any] | None:
+        return known.get((agent, name))
+
+    found: dict[tuple[str, ...], Stranded] = {}
+    seen = Seen()
+    async with looking(cli) as client:
+        async for task, detail in _open_tasks(client, app.name, limit):
+            seen.tasks += 1
+            if detail.unreadable:
+                seen.unreadable.append((task, "; ".join(detail.unreadable)))
+                continue
+            stored = Stored(detail, find)
+            for step in detail.steps:
+                for need, fault in _faults(step, stored, find):
+                    place = (*need[:3], fault.parameter)
+                    entry = found.setdefault(place, Stranded(*need[:3], *fault))
+                    entry.steps += 1
+                    if task not in entry.tasks and len(entry.tasks) < 5:
+                        entry.tasks.append(task)
+    gone = {place[:2] for place in found if place[2] == "action" and not place[3]}
+    seen.stranded = [found[place] for place in sorted(found) if place[2] == "action" or place[:2] not in gone]
+    return seen
+
+
+def _faults(step: StepView, stored: Stored, find: Find) -> Iterator[tuple[Need, Fault]]:
+    """Yield what the code lacks of what a step may still need. What fits the action fits its undo and probe, which take no more."""
+    for need in needed(step):
+        action = find(need.agent, need.action)
+        if action is None or not _has(action, need.needs):
+            yield need, Fault("", "")
+        elif need.needs == "action":
+            yield from ((need, fault) for fault in stored.faults(action, "do", need.args))
+        elif need.needs == "undo" and step.state in STANDING:
+            yield from ((need, fault) for fault in stored.faults(action, "undo", need.args))
+            yield from ((need, fault) for fault in stored.result_faults(action, step.result))
+
+
+def _has(action: Action[Any, Any], needs: Needs) -> bool:
+    return needs == "action" or (action.undoable if needs == "undo" else action.probed)
+
+
+async def _open_tasks(client: Client, app: str, limit: int) -> AsyncIterator[tuple[str, TaskDetail]]:
+    """Yield (id, detail) of open tasks, newest first."""
+    before: int | None = None
+    while limit > 0:
+        page = await client.find(Filter(states=OPEN, app=app, limit=min(PAGE, limit), before=before))
+        for view in page:
+            detail = await client.store.detail(view.id)
+            if detail is not None:
+                yield ids.show(view.id), detail
+        if len(page) < min(PAGE, limit):
+            return
+        limit -= len(page)
+        before = page[-1].id
+
+
+def needed(step: StepView) -> Iterator[Need]:
+    """Yield what a step may still need. A waiting ``each`` needs what its body does."""
+    plan = step.plan
+    if step.kind == "each" and plan is not None and step.state in ("waiting", "ready"):
+        yield from _of_body(plan)
+    if step.kind != "action":
+        return
+    args = None if plan is None else plan.args
+    if step.state in AHEAD:
+        yield Need(step.agent, step.action, "action", args)
+        if plan is not None and plan.policy is not None and plan.policy.probe:
+            yield Need(step.agent, step.action, "probe", args)
+    if step.state in (*AHEAD, *STANDING) and step.undoable:
+        yield Need(step.agent, step.action, "undo", args)
+
+
+def _of_body(plan: StepPlan) -> Iterator[Need]:
+    for inner in plan.body:
+        if inner.kind == "action":
+            yield Need(inner.agent, inner.action, "action", inner.args)
+            if inner.policy is not None and inner.policy.probe:
+                yield Need(inner.agent, inner.action, "probe", inner.args)
+            if inner.policy is not None and inner.policy.undoable:
+                yield Need(inner.agent, inner.action, "undo", inner.args)
+        yield from _of_body(inner)

@@ -1,0 +1,206 @@
+"""``makegood doctor``: is the store what makegood needs, does everything run, and where does each setting come from?
+
+It looks, and commits a few empty writes to see how long that takes; it changes nothing.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import click
+from msgspec.structs import asdict as fields_of
+
+from makegood.cli import exits, findings
+from makegood.cli.context import Cli, common, pass_cli
+from makegood.cli.no_scheduler import state_of
+from makegood.cli.render.output import masked
+from makegood.cli.render.style import STYLES, Line
+from makegood.cli.settings import KNOWN
+from makegood.errors import MakegoodError, SchemaMismatchError
+from makegood.store import Store, open_store
+from makegood.store.views import Finding
+from makegood.supervisor.supervisor import LEASE
+
+_TIMES = 5
+_ORPHANS = 100
+_BROKEN = 20
+_WEIGHTS = ("ok", "note", "warning", "error")
+_STYLE = {"ok": STYLES["done"], "note": "blue", "warning": "yellow", "error": STYLES["error"]}
+_SECRETS = ("alert_secret", "webhook_secret", "webhook_secrets")
+_URLS = ("store", "alert_webhook")
+_SLOW_READ = "is the database far away, or its machine busy? Put the processes near it"
+_SLOW_COMMIT = "a faster disk, or a nearer standby; many tasks at once share each commit"
+
+
+@click.command()
+@click.option("--strict", is_flag=True, help="Exit 1 for warnings as well.")
+@common
+@pass_cli
+def doctor(cli: Cli, /, *, strict: bool) -> None:
+    """Examine store, clocks, leases, processes and settings; each finding says what to do.
+
+    Exit 0: no error; 1: an error (with --strict: or a warning); 2: --store names none, or a database or folder that is not there; 8: the store
+    cannot be reached; 9: a migration is needed.
+    """
+    found, code = asyncio.run(examined(cli.settings.store))
+    worst = max(_WEIGHTS.index(finding.severity) for finding in found)
+    if code == exits.DONE and worst >= (2 if strict else 3):
+        code = exits.FAILED
+    if cli.json:
+        cli.out.document(
+            {
+                "store": masked(cli.settings.store),
+                "findings": [fields_of(finding) for finding in found],
+                "settings": settings_of(cli),
+                "code": code,
+            }
+        )
+    else:
+        cli.out.text(f"store  {masked(cli.settings.store)}")
+        cli.out.text()
+        cli.out.lines(line for finding in found for line in lines_of(finding))
+        cli.out.text()
+        rows = [(row["name"], _written(row["value"]), row["origin"]) for row in settings_of(cli)]
+        cli.out.table(("setting", "value", "from"), rows, empty="")
+    click.get_current_context().exit(code)
+
+
+def lines_of(finding: Finding) -> list[Line]:
+    """Return a finding as people read it; the remedy stands below."""
+    lines: list[Line] = [
+        ((f"{finding.severity:<7}", _STYLE[finding.severity]), (f"  {finding.check:<12}  {finding.what}", ""))
+    ]
+    if finding.remedy:
+        lines.append(((f"{'':<23}-> {finding.remedy}", ""),))
+    return lines
+
+
+def _written(value: object) -> object:
+    """Return a setting's value as a person would write it: seconds with their unit."""
+    return f"{value:g}s" if isinstance(value, float) else value
+
+
+def settings_of(cli: Cli) -> list[dict[str, Any]]:
+    """Return each setting with its value and where that comes from; secrets are masked."""
+    settings = cli.settings
+    found: list[dict[str, Any]] = []
+    options = asdict(settings.options)
+    for name in KNOWN:
+        value = options[name] if name in options else getattr(settings, name)
+        if name in _SECRETS and value is not None:
+            value = "***"
+        if name in _URLS and value is not None:
+            value = masked(value)
+        if isinstance(value, bool):
+            value = "on" if value else "off"
+        found.append({"name": name, "value": value, "origin": settings.origins.get(name, "default")})
+    return found
+
+
+async def examined(url: str) -> tuple[list[Finding], int]:
+    """Examine the store at ``url``; returns the findings and the exit code of what kept it from being opened, 0 for nothing."""
+    store = open_store(url)
+    found: list[Finding] = []
+    try:
+        found += await store.examine()
+        if any(finding.check == "pooling" and finding.severity == "error" for finding in found):
+            return found, exits.DONE
+
+        async def schema() -> list[Finding]:
+            return [findings.schema(await store.schema())]
+
+        found += await _allowed("schema", schema())
+        if found[-1].severity == "error":
+            return found, exits.MIGRATION_NEEDED
+        await store.open()
+        found += await _measured(store)
+        found += await _running(store)
+    except MakegoodError as fault:
+        check = "schema" if isinstance(fault, SchemaMismatchError) else "store"
+        found.append(Finding(check, "error", str(fault)))  # the sentence says what to do
+        return found, exits.code_of(fault)
+    finally:
+        await store.close()
+    return found, exits.DONE
+
+
+async def _allowed(check: str, look: Awaitable[Sequence[Finding]]) -> Sequence[Finding]:
+    """Return what a look finds, or that the role of this connection may not look: the other checks go on."""
+    try:
+        return await look
+    except MakegoodError as fault:
+        if "permission denied" not in str(fault):
+            raise
+        return [Finding(check, "note", f"not examined, this role may not: {fault}")]
+
+
+async def _measured(store: Store) -> list[Finding]:
+    """Measure the clock's skew, by the quickest of some looks at it, a look into the store and a commit."""
+    best = (float("inf"), 0.0)
+    for _ in range(_TIMES):
+        wall, began = time.time(), time.perf_counter()
+        told = await store.now()
+        took = time.perf_counter() - began
+        best = min(best, (took, told - (wall + took / 2)))
+    took, skew = best
+
+    async def read() -> list[Finding]:
+        taken = await _timed(lambda: store.read(LEASE))
+        return [findings.latency("read", taken, findings.SLOW_READ, _SLOW_READ)]
+
+    async def commit() -> list[Finding]:
+        return [findings.latency("commit", await _timed(store.touch), findings.SLOW_COMMIT, _SLOW_COMMIT)]
+
+    return [
+        findings.clock(skew, took),
+        *await _allowed("read", read()),
+        *await _allowed("commit", commit()),
+    ]
+
+
+async def _timed(ask: Callable[[], Awaitable[object]]) -> list[float]:
+    """Return how many seconds something took, some times; the first, which opens a connection, does not count."""
+    await ask()
+    taken = []
+    for _ in range(_TIMES):
+        began = time.perf_counter()
+        await ask()
+        taken.append(time.perf_counter() - began)
+    return taken
+
+
+async def _running(store: Store) -> list[Finding]:
+    """See who runs, who leads, and what nobody does."""
+
+    async def processes() -> list[Finding]:
+        return await _processes(store)
+
+    async def rows() -> list[Finding]:
+        return [*findings.broken(await store.broken(_BROKEN), _BROKEN)]
+
+    async def queues() -> list[Finding]:
+        return [*findings.unread(await store.queues())]
+
+    found: list[Finding] = []
+    for check, look in (("processes", processes), ("rows", rows), ("queues", queues)):
+        found += await _allowed(check, look())
+    return [*found, findings.generation(store.identity)]
+
+
+async def _processes(store: Store) -> list[Finding]:
+    nodes = await store.nodes()
+    alive = [view for view in nodes if state_of(view) == "alive"]
+    dead = [view for view in nodes if state_of(view) == "dead"]
+    supervisors = sum("supervisor" in view.info.roles for view in alive)
+    lease = await store.read(LEASE)
+    figures = await store.figures()
+    led = findings.leading(lease, supervisors)
+    scheduled = led.severity == "ok" and any("scheduler" in view.info.roles for view in alive)
+    return [
+        led,
+        *findings.processes(alive, dead, figures),
+        findings.orphaned(await store.orphans(_ORPHANS), _ORPHANS, scheduled=scheduled),
+        findings.alerting(figures.alerts),
+    ]

@@ -1,0 +1,280 @@
+"""``makegood leader`` and ``makegood election run``: who leads, who led, and a command that runs only while leading."""
+
+import asyncio
+import contextlib
+import shlex
+from collections.abc import AsyncIterator
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+
+from makegood.base.clock import SystemClock
+from makegood.base.durations import shown
+from makegood.base.file_paths import entered
+from makegood.cli import exits
+from makegood.cli.client import looking
+from makegood.cli.context import Cli, Seconds, common, pass_cli
+from makegood.cli.render import as_json
+from makegood.cli.render.output import date_time, moment
+from makegood.election import Election, LeaseStore, LeaseView, Term, TermView, View, open_leases
+from makegood.election.command import LedCommand
+from makegood.election.settings import belief
+from makegood.errors import ConfigError, StoreUnavailableError, WaitExpiredError
+from makegood.supervisor.supervisor import LEASE
+
+LAST = 1.0
+"""Seconds by which ``--wait`` may be exceeded: for a last look at the store, and to give back what an unanswered request may have got."""
+
+
+@click.command()
+@click.argument("name", required=False)
+@click.option("--watch", is_flag=True, help="Go on, and show every change.")
+@click.option("--past", is_flag=True, help="Show past terms, and the gaps between them.")
+@click.option(
+    "--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="Past terms at most."
+)
+@common
+@pass_cli
+def leader(cli: Cli, /, *, name: str | None, watch: bool, past: bool, limit: int) -> None:
+    """Show who leads: holder, epoch, seconds left. Without NAME: which Supervisor leads; with NAME: that election, whose
+    leases are kept at --store.
+    """
+    if watch and past:
+        raise click.UsageError("--past shows what was, --watch what becomes: give one of them")
+    with contextlib.suppress(KeyboardInterrupt):
+        asyncio.run(_shown(cli, name, watch=watch, past=past, limit=limit))
+
+
+async def _shown(cli: Cli, name: str | None, *, watch: bool, past: bool, limit: int) -> None:
+    async with _leases(cli, name) as leases:
+        election = Election(name or LEASE, leases, me="onlooker")
+        if past:
+            _show_past(cli, await election.history(limit))
+        elif watch:
+            async for view in election.watch(every=1):
+                _show_change(cli, name, view)
+        else:
+            _show_now(cli, name, await leases.read(name or LEASE))
+
+
+@asynccontextmanager
+async def _leases(cli: Cli, name: str | None) -> AsyncIterator[LeaseStore]:
+    """The Supervisor's lease is in the state store; those of others are where --store says, in tables of their own."""
+    if name is None:
+        async with looking(cli) as client:
+            yield client.store
+    else:
+        _verify_there(cli.settings.store)
+        async with open_leases(cli.settings.store) as leases:
+            yield leases
+
+
+def _verify_there(url: str) -> None:
+    """Who only looks makes no file."""
+    place = url.removeprefix("sqlite:///")
+    if place in ("", url):
+        return
+    entered(Path(place))
+    if not Path(place).exists():
+        raise ConfigError(
+            f"{place}: there is no such file; nobody ever contended there, or --store names another one"
+        )
+
+
+def _show_now(cli: Cli, name: str | None, view: LeaseView | None) -> None:
+    if cli.json:
+        cli.out.document(as_json.lease(view, name or LEASE))
+    elif view is None or view.holder is None or view.remaining <= 0:
+        last = f"; {view.holder} led last, in epoch {view.epoch}" if view is not None and view.holder else ""
+        how = f"`makegood election run {shlex.quote(name)} -- COMMAND`" if name else "a supervisor with `makegood supervisor` (or `makegood run`)"  # fmt: skip
+        cli.out.text(f"nobody leads{last}: start {how}")
+    else:
+        rows = [(view.holder, view.epoch, f"{view.remaining:.1f}", date_time(view.since))]
+        cli.out.table(("leader", "epoch", "seconds left", "since"), rows, empty="")
+
+
+def _show_change(cli: Cli, name: str | None, view: View) -> None:
+    if cli.json:
+        since = moment(view.since) if view.leader else None
+        cli.out.record({"name": name or LEASE, "holder": view.leader, "epoch": view.epoch, "since": since})
+    elif view.leader is None:
+        cli.out.text(f"nobody leads; the last epoch was {view.epoch}" if view.epoch else "nobody leads")
+    else:
+        cli.out.text(f"{view.leader} leads in epoch {view.epoch}, since {date_time(view.since)}")
+
+
+def _show_past(cli: Cli, terms: list[TermView]) -> None:
+    if cli.json:
+        cli.out.document([{**asdict(t), "began": moment(t.began), "ended": moment(t.ended)} for t in terms])
+        return
+    rows = [
+        (
+            term.epoch, term.holder, date_time(term.began), date_time(term.ended), _ending(term),
+            None if term.gap is None else shown(term.gap),
+        )
+        for term in terms
+    ]  # fmt: skip
+    cli.out.table(("epoch", "leader", "from", "to", "ended", "gap before"), rows, empty="nobody ever led")
+
+
+def _ending(term: TermView) -> str | None:
+    if term.ended is None:
+        return None
+    return "given back" if term.released else "ran out"
+
+
+class Led(click.Command):
+    """A command that is followed by another one, after ``--``: what is before it is ours, also when it is misspelt."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse ours, and leave the other one as it is."""
+        theirs = args[args.index("--") + 1 :] if "--" in args else None
+        try:
+            rest = super().parse_args(ctx, args)
+        except click.NoSuchOption as unknown:
+            if theirs is not None:
+                raise
+            said = unknown.format_message().rstrip(".")
+            raise click.UsageError(f"{said} (write `--` before COMMAND)", ctx) from None
+        if theirs is not None and list(ctx.params["command"]) != theirs and not ctx.resilient_parsing:
+            raise click.UsageError("write NAME before `--`, and nothing but COMMAND after it", ctx)
+        return rest
+
+
+@click.command("run", cls=Led)
+@click.argument("name")
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND...")
+@click.option("--me", help="This candidate's name (default: host, process and chance).")
+@click.option(
+    "--ttl",
+    type=Seconds(least=0.1),
+    default="15s",
+    show_default=True,
+    help="How long a lease lasts unrenewed.",
+)
+@click.option(
+    "--grace", type=Seconds(), help="Between SIGTERM and SIGKILL for the command (default: ttl / 5)."
+)
+@click.option("--wait", type=Seconds(), help="Give up when not leading within this time (exit code 7).")
+@click.option(
+    "--hold", type=Seconds(), help="Keep the lease at least so long, also when the command ends earlier."
+)
+@click.option("--once", is_flag=True, help="When the term is lost, do not contend again (exit code 4).")
+@common
+@pass_cli
+def run(
+    cli: Cli,
+    /,
+    *,
+    name: str,
+    command: tuple[str, ...],
+    me: str | None,
+    ttl: float,
+    grace: float | None,
+    wait: float | None,
+    hold: float | None,
+    once: bool,
+) -> int:
+    """Run COMMAND only while this process leads the election NAME, whose leases are kept at --store. When the term ends, the
+    command is ended with all that it started; then it contends again.
+
+    It finds MAKEGOOD_ELECTION, MAKEGOOD_CANDIDATE and MAKEGOOD_EPOCH in its environment. The epoch rises with every leader:
+    write it with every change.
+
+    Exits with COMMAND's code when that ends by itself (128 + n: by signal n); 0: told to stop by SIGTERM; 4: the term was lost
+    (--once); 7: did not lead within --wait; 8: and the lease store could not be reached; 70: the command's keeper was
+    killed, and the command ended for that; 126, 127: COMMAND cannot be run.
+    """
+    seconds = ttl / 5 if grace is None else grace
+    _verify(cli.settings.store, ttl, seconds)
+    runner = _Runner(cli, name, LedCommand(command, grace=seconds, clock=SystemClock()), hold=hold or 0.0)
+    return asyncio.run(
+        runner.run(
+            {"me": me, "ttl": ttl, "grace": seconds, "renew": ttl / 4, "timeout": ttl / 4}, wait, once=once
+        )
+    )
+
+
+def _verify(store: str, ttl: float, grace: float) -> None:
+    """Raise ``ConfigError`` for what cannot be sound, in the words of this command."""
+    if store.partition(":")[0] == "memory":
+        raise ConfigError(
+            "--store memory: is in this process alone and excludes nobody: use a file or a server"
+        )
+    most = belief(ttl) - ttl / 2
+    if grace >= most:
+        raise ConfigError(
+            f"--grace {shown(grace)} is too long for --ttl {shown(ttl)}: half of the ttl is for a renewal and its answer, so it must be "
+            f"below {most:.4g} s; use a longer --ttl or a shorter --grace"
+        )
+
+
+class _Runner:
+    """One call of ``election run``."""
+
+    def __init__(self, cli: Cli, name: str, command: LedCommand, *, hold: float) -> None:
+        self._cli = cli
+        self._name = name
+        self._command = command
+        self._hold = hold
+
+    async def run(self, options: dict[str, Any], wait: float | None, *, once: bool) -> int:
+        """Contend and run; return the exit code."""
+        async with open_leases(self._cli.settings.store, timeout=options["timeout"]) as leases:
+            election = Election(self._name, leases, **options)
+            with election.listening():
+                async with aclosing(election.terms()) as terms:
+                    while (term := await self._next(terms, leases, wait)) is not None:
+                        self._cli.note(f"makegood: {election.me} leads {self._name!r}, epoch {term.epoch}")
+                        async with term:
+                            await self._command.lead(term)
+                            if self._hold and self._command.code == 0:
+                                await asyncio.sleep(self._hold)
+                        if self._command.unkept:
+                            self._cli.note(
+                                f"makegood: the keeper of the command (keeper.py) was killed, so the command was ended; then the "
+                                f"lease of {self._name!r} was given back"
+                            )
+                        if self._command.code is not None:
+                            return self._command.code
+                        if term.ending == "stepped down":  # any other end is a warning in the log
+                            self._cli.note(
+                                f"makegood: the term {term.epoch} of {self._name!r} is over: {term.ending}"
+                            )
+                        if once and term.ending != "stepped down":
+                            return exits.REFUSED
+        return exits.DONE
+
+    async def _next(self, terms: Any, leases: LeaseStore, wait: float | None) -> Term | None:
+        """Return the next term, None when told to stop. Raises ``WaitExpiredError``, ``StoreUnavailableError``."""
+        if wait is None or self._command.runs:
+            following: Term | None = await anext(terms, None)
+            return following
+        going = asyncio.ensure_future(anext(terms, None))
+        try:
+            await asyncio.wait([going], timeout=wait)
+            if going.done():
+                first: Term | None = going.result()
+                return first
+        finally:
+            going.cancel()  # it gives back what it may have got
+        # What is unanswered may take its time; whoever gave a time to wait does not.
+        looking = asyncio.ensure_future(leases.read(self._name))
+        await asyncio.wait([going, looking], timeout=LAST)
+        going.cancel()
+        await asyncio.wait([going])
+        if not going.cancelled() and going.exception() is None:
+            looking.cancel()
+            return going.result()
+        if not looking.done():
+            looking.cancel()
+            raise StoreUnavailableError(
+                f"did not lead {self._name!r} within {shown(wait)}: the lease store does not answer"
+            )
+        view = View.of(looking.result())  # raises when the store is the reason
+        raise WaitExpiredError(
+            f"did not lead {self._name!r} within {shown(wait)}: {view.leader or 'nobody'} leads, epoch {view.epoch}"
+        )

@@ -1,0 +1,436 @@
+"""``makegood queue send | receive | ack | list | replay | drop`` and ``makegood notices list | retry | drop``."""
+
+import asyncio
+import shlex
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import click
+import msgspec
+
+from makegood.base import ids, sizes
+from makegood.base.durations import shown
+from makegood.base.terminal_text import visible_json
+from makegood.cli import exits
+from makegood.cli.bulk_acts import confirmed
+from makegood.cli.client import connect, looking
+from makegood.cli.commands.task import read
+from makegood.cli.context import Cli, Seconds, by_operator, common, pass_cli
+from makegood.cli.render import as_json
+from makegood.cli.render.output import counted, date_time
+from makegood.client.client import Client
+from makegood.client.queues import LEASE, TRIES, Queue
+from makegood.model import notices
+from makegood.model.queue_message import QueueMessage
+from makegood.payload.codec import UNREADABLE, shallow
+from makegood.store.notice_records import ListenerView
+from makegood.store.queue_records import MessageView, QueueView, Sent
+
+BATCH = 100
+"""Messages received in one go."""
+
+limit_option = click.option(
+    "--limit", type=click.IntRange(1, 10_000), default=100, show_default=True, help="At most so many."
+)
+
+
+# -- send --------------------------------------------------------------------------------------------------------------
+
+
+@click.command()
+@click.argument("name", metavar="NAME")
+@click.argument("value", metavar="VALUE|@FILE|-")
+@click.option("--id", "id", help="The queue takes a message of the same id once only.")
+@click.option("--reply-to", metavar="TO", help="Where to tell what becomes of it: queue:NAME or https://…")
+@click.option("--correlation-id", metavar="ID", help="Travels with it, and with all that is told of it.")
+@click.option("--kind", default="", help="What it is about.")
+@click.option("--header", "headers", metavar="NAME=TEXT", multiple=True, help="May be repeated.")
+@click.option(
+    "--delay", type=Seconds(), default="0", metavar="DURATION", help="It cannot be received before."
+)
+@click.option("--expires", type=Seconds(), metavar="DURATION", help="It is dropped unread after that.")
+@click.option(
+    "--remember", type=Seconds(), default="7d", show_default=True, metavar="DURATION",
+    help="With --id: how long the id is known once the message was acknowledged.",
+)  # fmt: skip
+@common
+@pass_cli
+def send(cli: Cli, /, *, name: str, value: str, headers: tuple[str, ...], **options: Any) -> None:
+    """Put a message into queue NAME: a JSON value, @FILE to read it from a file, or - from stdin. Writes its id.
+
+    Exit 4 when the queue has a message of that --id with another value: it stays, and nothing was sent.
+    """
+    body = _json(value)
+    if wrong_one := [header for header in headers if "=" not in header]:
+        raise click.UsageError(f"--header {wrong_one[0]}: NAME=TEXT")
+    heads = dict(header.split("=", 1) for header in headers) or None
+
+    async def put() -> Sent:
+        async with connect(cli) as client:
+            return await client.send(name, body, headers=heads, **options)
+
+    sent = asyncio.run(put())
+    if not sent.created:
+        other = ", with another value" if sent.conflict else ""
+        cli.note(f"makegood: queue {name} knows a message {sent.id} already{other}: nothing was sent")
+    if cli.json:
+        cli.out.document({"id": sent.id, "created": sent.created, "conflict": sent.conflict, "queue": name})
+    elif not sent.conflict:
+        cli.out.text(sent.id)
+    click.get_current_context().exit(exits.REFUSED if sent.conflict else exits.DONE)
+
+
+def _json(value: str) -> msgspec.Raw:
+    """Return a message's value that was given as JSON, @FILE or -; raises ``click.UsageError``."""
+    text = read(value)
+    try:
+        return msgspec.json.decode(shallow(text.encode(), "the VALUE"), type=msgspec.Raw)
+    except UNREADABLE as wrong:
+        raise click.UsageError(
+            f"the VALUE is not JSON: {wrong}; a text needs its quotes: '\"text\"'"
+        ) from wrong
+
+
+# -- receive, ack ------------------------------------------------------------------------------------------------------
+
+
+@click.command()
+@click.argument("name", metavar="NAME")
+@click.option("--max", "most", type=click.IntRange(1), metavar="N", help="End after so many messages.")
+@click.option("--follow", is_flag=True, help="Go on as messages come, until Ctrl-C (or --max).")
+@click.option(
+    "--timeout", type=Seconds(), metavar="DURATION",
+    help="Wait no longer for a message; then exit 7 when there was none at all.",
+)  # fmt: skip
+@click.option(
+    "--no-ack", is_flag=True,
+    help="Acknowledge nothing: each comes again after --lease unless `makegood queue ack` was told its receipt.",
+)  # fmt: skip
+@click.option(
+    "--lease", type=Seconds(), default=LEASE, show_default=True, metavar="DURATION",
+    help="How long a message is nobody else's.",
+)  # fmt: skip
+@click.option(
+    "--tries", type=click.IntRange(1), default=TRIES, show_default=True, metavar="N",
+    help="A message given out so often in vain becomes a dead letter.",
+)  # fmt: skip
+@common
+@pass_cli
+def receive(cli: Cli, /, *, name: str, lease: float, tries: int, **options: Any) -> None:
+    """Receive the messages that wait in queue NAME, and write each in a line; with --json as an object.
+
+    A message is acknowledged once it is written: it is gone from the queue then. What could not be written (its reader has
+    stopped) goes back. Without --follow or --timeout only those are received that wait now.
+    """
+
+    async def run() -> int:
+        async with connect(cli) as client:
+            return await _receive(cli, client.queue(name, lease=lease, tries=tries), **options)
+
+    click.get_current_context().exit(asyncio.run(run()))
+
+
+async def _receive(
+    cli: Cli, queue: Queue, *, most: int | None, follow: bool, timeout: float | None, no_ack: bool
+) -> int:
+    left, seen = most, 0
+    while left is None or left > 0:
+        limit = BATCH if left is None else min(BATCH, left)
+        wait = timeout if timeout is not None else None if follow else 0.0
+        some = await queue.receive(limit, timeout=wait if follow or not seen else 0.0)
+        if not some:
+            break
+        await _write(cli, queue, some, no_ack=no_ack)
+        seen += len(some)
+        left = None if left is None else left - len(some)
+    if seen:
+        return exits.DONE
+    cli.note(f"makegood: no message waits in queue {queue.name}")
+    return exits.DONE if timeout is None else exits.TIMED_OUT
+
+
+async def _write(cli: Cli, queue: Queue, messages: Sequence[QueueMessage], *, no_ack: bool) -> None:
+    """Write messages and acknowledge them; those that could not be written go back."""
+    written = 0
+    try:
+        for message in messages:
+            if cli.json:
+                cli.out.record(as_json.message(message))
+            else:
+                receipt = f"{as_json.receipt(message)}  " if no_ack else ""
+                cli.out.text(f"{receipt}{message.id}  {one_line(message.body)}")
+            written += 1
+    finally:
+        if not no_ack and not await queue.acknowledge(*messages[:written]):
+            cli.note(
+                f"makegood: some were written after their lease of queue {queue.name} had ended: they come again"
+            )
+        if rest := messages[written:]:
+            await queue.give_back(*rest)
+
+
+def one_line(body: bytes) -> str:
+    """Return a body as text on one line; of JSON the value stays what it is."""
+    return visible_json(body.decode(errors="replace"))
+
+
+@click.command()
+@click.argument("name", metavar="NAME")
+@click.argument("receipts", metavar="RECEIPT...", nargs=-1, required=True)
+@common
+@pass_cli
+def ack(cli: Cli, /, *, name: str, receipts: tuple[str, ...]) -> None:
+    """Acknowledge messages that `queue receive NAME --no-ack` wrote, by their receipts. Exit 4 for one that has come again since."""
+    parsed = [as_json.of_receipt(text) for text in receipts]
+    if None in parsed:
+        raise click.UsageError(
+            f"{receipts[parsed.index(None)]!r} is no receipt: `queue receive {shlex.quote(name)} --no-ack` writes them, such as 12.1"
+        )
+
+    async def run() -> list[bool]:
+        async with connect(cli) as client:
+            return await client.store.acknowledge_messages([one for one in parsed if one is not None])
+
+    said = asyncio.run(run())
+    if cli.json:
+        pairs = zip(receipts, said, strict=True)
+        cli.out.document([{"receipt": text, "acknowledged": ours} for text, ours in pairs])
+    for text, ours in zip(receipts, said, strict=True):
+        if not ours:
+            cli.note(
+                f"makegood: {text} is not yours any more: its message was acknowledged, or given out again"
+            )
+    click.get_current_context().exit(exits.DONE if all(said) else exits.REFUSED)
+
+
+# -- list, replay, drop ------------------------------------------------------------------------------------------------
+
+
+@click.command("list")
+@click.argument("name", metavar="[NAME]", required=False)
+@click.option("--dead", is_flag=True, help="Dead letters: messages that could not be handled.")
+@limit_option
+@common
+@pass_cli
+def list_(cli: Cli, /, *, name: str | None, dead: bool, limit: int) -> None:
+    """List the queues; with NAME the messages that wait in it, with --dead those that could not be handled. Nobody takes
+    them by that.
+    """
+
+    async def look() -> tuple[list[QueueView], list[MessageView]]:
+        async with looking(cli) as client:
+            if name is None and not dead:
+                return await client.queues(), []
+            return [], await client.messages(name, dead=dead, limit=limit)
+
+    queues, messages = asyncio.run(look())
+    if name is not None or dead:
+        _messages(cli, messages, name, dead=dead)
+    elif cli.json:
+        cli.out.document([as_json.queue(view) for view in queues])
+    else:
+        rows = [
+            (
+                v.queue, v.waiting, v.taken, v.delayed, v.dead, sizes.shown(v.bytes),
+                None if v.oldest is None else shown(v.oldest), "yes" if v.read else "never",
+            )
+            for v in queues
+        ]  # fmt: skip
+        heads = ("queue", "waiting", "taken", "delayed", "dead", "size", "oldest", "read")
+        cli.out.table(heads, rows, empty="no message in any queue")
+
+
+def _messages(cli: Cli, found: list[MessageView], name: str | None, *, dead: bool) -> None:
+    if cli.json:
+        cli.out.document([as_json.mail(view) for view in found])
+        return
+    where = "any queue" if name is None else f"queue {name}"
+    rows = [
+        (
+            v.message.queue, v.message.id, date_time(v.message.sent_at), v.message.tries, _state(v), v.message.error,
+            one_line(v.message.body),
+        )
+        for v in found
+    ]  # fmt: skip
+    heads = ("queue", "id", "sent", "tries", "state", "error", "value")
+    cli.out.table(heads, rows, empty=f"no {'dead letter' if dead else 'message'} in {where}", folds=False)
+
+
+def _state(view: MessageView) -> str:
+    if view.state == "dead":
+        return f"dead since {date_time(view.ended)}"
+    if view.due <= 0:
+        return "waiting"
+    return f"taken by {view.taken_by}" if view.taken_by else f"in {shown(view.due)}"
+
+
+def _which(chosen: tuple[str, ...], *, everything: bool, what: str) -> None:
+    if bool(chosen) == everything:
+        raise click.UsageError(f"say which: {what}..., or --all")
+
+
+def _of_many(what: str, all_of_them: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Make a function an operator's act on those that are named, or on all: it takes ``chosen`` and ``everything``."""
+    named = click.argument("chosen", metavar=f"[{what}]...", nargs=-1)
+    every = click.option("--all", "everything", is_flag=True, help=all_of_them)
+    return lambda act: named(every(by_operator(common(pass_cli(act)))))
+
+
+@click.command()
+@click.argument("name", metavar="NAME")
+@click.option(
+    "--value",
+    metavar="JSON|@FILE|-",
+    help="With one ID: what replaces the message's value; the audit keeps both.",
+)
+@_of_many("ID", "All dead letters of the queue.")
+def replay(cli: Cli, /, **options: Any) -> None:
+    """Let dead letters of queue NAME be received again, and end their alerts."""
+    _revive(cli, **options, drop=False)
+
+
+@click.command()
+@click.argument("name", metavar="NAME")
+@click.option("--waiting", is_flag=True, help="Messages that wait and nobody has, instead of dead letters.")
+@click.option("--yes", is_flag=True, help="With --all --waiting: do not ask.")
+@_of_many("ID", "All dead letters of the queue; with --waiting all that wait.")
+def drop(cli: Cli, /, *, waiting: bool, yes: bool, **options: Any) -> None:
+    """Remove dead letters of queue NAME for good, and end their alerts; with --waiting messages that nobody has received.
+
+    With --all --waiting how many wait is shown, and asked for.
+    """
+    if waiting:
+        _drop_waiting(cli, **options, yes=yes)
+    else:
+        _revive(cli, **options, drop=True)
+
+
+def _drop_waiting(
+    cli: Cli, *, name: str, chosen: tuple[str, ...], everything: bool, yes: bool, who: str | None, why: str
+) -> None:
+    _which(chosen, everything=everything, what="ID")
+
+    async def count() -> int:
+        async with looking(cli) as client:
+            return sum(view.waiting + view.delayed for view in await client.queues() if view.queue == name)
+
+    if everything and not yes:
+        there = asyncio.run(count())
+        if there and not confirmed(
+            cli, f"drop {counted(there, 'message')} that wait{'s' * (there == 1)} in queue {name}?"
+        ):
+            cli.note("nothing was done")
+            return
+
+    async def run(client: Client) -> list[str]:
+        return await client.drop_messages(
+            name, None if everything else chosen, waiting=True, who=who, why=why
+        )
+
+    _said(cli, asyncio.run(_with(cli, run)), chosen, f"message that waits in queue {name}", drop=True)
+
+
+def _revive(
+    cli: Cli,
+    *,
+    name: str,
+    chosen: tuple[str, ...],
+    everything: bool,
+    drop: bool,
+    who: str | None,
+    why: str,
+    value: str | None = None,
+) -> None:
+    _which(chosen, everything=everything, what="ID")
+    if value is not None and len(chosen) != 1:
+        raise click.UsageError("--value is for one message: name it by its ID")
+    body = msgspec.UNSET if value is None else _json(value)
+
+    async def run(client: Client) -> list[str]:
+        which = None if everything else chosen
+        if drop:
+            return await client.drop_messages(name, which, who=who, why=why)
+        return await client.replay_messages(name, which, value=body, who=who, why=why)
+
+    _said(cli, asyncio.run(_with(cli, run)), chosen, f"dead letter in queue {name}", drop=drop)
+
+
+async def _with(cli: Cli, work: Any) -> list[str]:
+    async with connect(cli) as client:
+        found: list[str] = await work(client)
+        return found
+
+
+def _said(cli: Cli, found: list[str], chosen: Sequence[str], what: str, *, drop: bool) -> None:
+    """Write what became of those that were chosen; exit 3 when one of them was not there."""
+    missing = [one for one in chosen if one not in found]
+    if cli.json:
+        cli.out.document({"dropped" if drop else "again": found, "missing": missing})
+    else:
+        for one in found:
+            cli.out.text(f"{one} {'dropped' if drop else 'goes again'}")
+        if not found and not chosen:
+            cli.note(f"no {what}")
+    for one in missing:
+        cli.note(f"makegood: there is no {what} with the id {one}")
+    click.get_current_context().exit(exits.NOT_FOUND if missing else exits.DONE)
+
+
+# -- notices -----------------------------------------------------------------------------------------------------------
+
+
+@click.command("list")
+@click.option("--dead", is_flag=True, help="Only those that were given up.")
+@limit_option
+@common
+@pass_cli
+def notices_list(cli: Cli, /, *, dead: bool, limit: int) -> None:
+    """List the webhooks that are still to be told of a task's states, those given up first."""
+
+    async def look() -> list[ListenerView]:
+        async with looking(cli) as client:
+            return await client.notices(dead=dead, limit=limit)
+
+    found = asyncio.run(look())
+    if cli.json:
+        cli.out.document([as_json.listener(view) for view in found])
+        return
+    rows = [
+        (
+            ids.show(v.task), notices.shown(v.url), v.last - v.sent, v.tries,
+            "given up" if v.due is None else "due" if v.due <= 0 else f"in {shown(v.due)}", v.error,
+        )
+        for v in found
+    ]  # fmt: skip
+    cli.out.table(
+        ("task", "to", "unsent", "tries", "state", "error"), rows, empty="nobody is to be told anything"
+    )
+
+
+@click.command("retry")
+@_of_many("TASK", "Of all tasks.")
+def notices_retry(cli: Cli, /, **options: Any) -> None:
+    """Send again what was given up of these tasks, and end its alerts."""
+    _resend(cli, **options, drop=False)
+
+
+@click.command("drop")
+@_of_many("TASK", "Of all tasks.")
+def notices_drop(cli: Cli, /, **options: Any) -> None:
+    """Drop what is unsent of these tasks, with --all what was given up, and end its alerts: their submitters will not be told."""
+    _resend(cli, **options, drop=True)
+
+
+def _resend(
+    cli: Cli, *, chosen: tuple[str, ...], everything: bool, drop: bool, who: str | None, why: str
+) -> None:
+    _which(chosen, everything=everything, what="TASK")
+
+    async def run(client: Client) -> list[str]:
+        verb = client.drop_notices if drop else client.retry_notices
+        if everything:
+            return await verb(who=who, why=why)
+        return [found for task in chosen for found in await verb(task, who=who, why=why)]
+
+    what = "unsent notice" if drop and not everything else "notice that was given up"
+    _said(cli, asyncio.run(_with(cli, run)), chosen, what, drop=drop)

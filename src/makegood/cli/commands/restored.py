@@ -1,0 +1,81 @@
+"""``makegood store restored``: an operator says that the store comes from a backup, and a new generation begins.
+
+What was acknowledged after the backup is missing in it, and services may have been called for what it does not know. Each
+token that they are sent from here on bears the new generation, so it is newer than any that they were sent before.
+"""
+
+import asyncio
+import sys
+
+import click
+
+from makegood.cli.client import connect
+from makegood.cli.context import Cli, by_operator, common, pass_cli
+from makegood.cli.no_scheduler import state_of
+from makegood.cli.render.output import counted, masked
+from makegood.errors import ActRefusedError
+from makegood.store.records import Anew
+from makegood.store.views import NodeView
+
+
+@click.command()
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@by_operator
+@common
+@pass_cli
+def restored(cli: Cli, /, *, yes: bool, why: str, who: str | None) -> None:
+    """Say that the store was restored from a backup: its generation is raised, and what was under way is in doubt.
+
+    All makegood processes must be stopped. Run it once after each restore, before they are started again.
+    """
+    found = asyncio.run(_restored(cli, who, why, asked=not yes))
+    if cli.json:
+        cli.out.document(
+            {
+                "store": masked(cli.settings.store),
+                "generation": found.generation,
+                "freed": found.freed,
+                "doubtful": found.doubtful,
+            }
+        )
+        return
+    cli.out.text(
+        f"generation {found.generation} began: {counted(found.freed, 'task')} freed, "
+        f"{counted(found.doubtful, 'request')} in doubt; now start the processes"
+    )
+
+
+async def _restored(cli: Cli, who: str | None, why: str, *, asked: bool) -> Anew:
+    async with connect(cli) as client:
+        refuse_while_alive(await client.store.nodes())
+        if asked and not _confirmed(cli, client.store.identity.generation):
+            raise click.Abort
+        refuse_while_alive(await client.store.nodes())
+        return await client.store.begin_anew(client.new_act(who, why))
+
+
+def refuse_while_alive(views: list[NodeView]) -> None:
+    """Raise ``ActRefusedError`` while processes run: they remember more than the store knows."""
+    alive = [view for view in views if state_of(view) == "alive"]
+    if alive:
+        first = alive[0]
+        last = max(view.remaining for view in alive)
+        raise ActRefusedError(
+            f"{counted(len(alive), 'process')} {'runs' if len(alive) == 1 else 'run'} on this store, as far as it tells (node {first.id}: {first.info.name}, pid {first.info.pid} "
+            f"on {first.info.host}): they remember what the restored store does not know. Stop them all; the backup itself may "
+            f"show some as alive for {last:.0f} s more, see `makegood agents`"
+        )
+
+
+def _confirmed(cli: Cli, generation: int) -> bool:
+    cli.note(
+        f"{masked(cli.settings.store)} is of generation {generation}. Only after a restore from a backup: every task under way is "
+        "taken up anew, and what was asked for and not taken counts as in doubt"
+    )
+    try:
+        return click.confirm("was it restored from a backup?", err=True)
+    except click.Abort as nobody:
+        raise click.UsageError("nobody answered: give --yes in scripts; nothing was done") from nobody
+    finally:
+        if not sys.stdin.isatty():
+            cli.note("")

@@ -1,0 +1,237 @@
+"""``makegood run | scheduler | agent | supervisor | inbox``: processes that run the actors until SIGTERM or Ctrl-C, then drain.
+
+Logs go to stderr. With ``--json`` one object on stdout says that the process has started, another that it has stopped.
+"""
+
+import asyncio
+import dataclasses
+import logging
+
+import click
+
+from makegood.base.durations import shown
+from makegood.base.host_port import with_tls
+from makegood.cli import event_loop
+from makegood.cli.client import looking
+from makegood.cli.commands.store import set_up
+from makegood.cli.context import Cli, common, pass_cli, setting
+from makegood.cli.import_app import load_app
+from makegood.cli.logs_and_telemetry import set_up_logs, telemetry_of
+from makegood.cli.render.output import masked
+from makegood.cli.settings import LEVELS
+from makegood.messaging.outbox import ddl as outbox_ddl
+from makegood.node.node import Node
+from makegood.store import open_store
+from makegood.supervisor.supervisor import LEASE, Pass
+from makegood.workflow.app import App
+
+log = logging.getLogger("makegood.cli")
+
+slots_option = setting("slots", metavar="N", text="Slots of each agent, instead of its concurrency.")
+every_option = setting("every", metavar="DURATION", text="The Supervisor's interval (default 5s).")
+drain_option = setting(
+    "drain",
+    metavar="DURATION",
+    text="How long an orderly end may wait for what runs (default 30s). A second SIGTERM or Ctrl-C ends at once.",
+)
+listen_option = setting(
+    "listen",
+    metavar="HOST:PORT",
+    text="Answer /livez, /readyz, /startupz and /metrics there; port 0 takes any that is free.",
+)
+traces_option = setting(
+    "traces", metavar="on|off", text="Send a span for each attempt, by OTLP (default off)."
+)
+level_option = setting("log_level", metavar="LEVEL", text=f"One of {', '.join(LEVELS)} (default info).")
+format_option = setting("log_format", metavar="FORMAT", text="text (the default), or json: an object a line.")
+
+
+@click.command()
+@click.argument("app", metavar="APP")
+@slots_option
+@every_option
+@drain_option
+@listen_option
+@traces_option
+@level_option
+@format_option
+@common
+@pass_cli
+def run(cli: Cli, /, *, app: str) -> None:
+    """Run every role of APP in one process, such as `makegood run orders:shop`. An empty store is set up first."""
+    loaded = load_app(app)
+    asyncio.run(_set_up_when_empty(cli))
+    _serve(cli, loaded, ("scheduler", "agent", "supervisor", *(("inbox",) if loaded.inboxes else ())), None)
+
+
+@click.command()
+@drain_option
+@listen_option
+@traces_option
+@level_option
+@format_option
+@common
+@pass_cli
+def scheduler(cli: Cli) -> None:
+    """Run a Scheduler: it claims tasks, puts their steps in order and records every change. It never imports your code."""
+    _serve(cli, None, ("scheduler",), None)
+
+
+@click.command()
+@click.argument("app", metavar="APP")
+@click.argument("names", metavar="NAME...", nargs=-1, required=True)
+@slots_option
+@drain_option
+@listen_option
+@traces_option
+@level_option
+@format_option
+@common
+@pass_cli
+def agent(cli: Cli, /, *, app: str, names: tuple[str, ...]) -> None:
+    """Run the named agents of APP, such as `makegood agent orders:shop payments stock`."""
+    loaded = load_app(app)
+    if unknown := [name for name in names if name not in loaded.agents]:
+        raise click.UsageError(
+            f"app {loaded.name!r} declares no agent {unknown[0]!r}; it has {', '.join(loaded.agents) or 'none'}"
+        )
+    _serve(cli, loaded, ("agent",), names)
+
+
+@click.command()
+@click.argument("app", metavar="[APP]", required=False)
+@click.option(
+    "--from",
+    "outbox",
+    metavar="URL",
+    envvar="MAKEGOOD_OUTBOX",
+    help="Carry orders from the table makegood_outbox of another database into queues of the store; else MAKEGOOD_OUTBOX.",
+)
+@click.option("--ddl", is_flag=True, help="With --from: print the statement that makes that table, and end.")
+@drain_option
+@listen_option
+@traces_option
+@level_option
+@format_option
+@common
+@pass_cli
+def inbox(cli: Cli, /, *, app: str | None, outbox: str | None, ddl: bool) -> None:
+    """Run the submission process of APP, such as `makegood inbox orders:shop`: messages of its inboxes' queues become tasks.
+
+    With --from orders come from another database as well, each key once for ever, however many of these processes run. Without
+    APP they are carried only, and become tasks where an APP runs.
+    """
+    if ddl:
+        if outbox is None:
+            raise click.UsageError("--ddl needs --from: whether sqlite:///… or postgresql://…")
+        for line in outbox_ddl(outbox).split("\n"):
+            cli.out.text(line)
+        return
+    loaded = None if app is None else load_app(app)
+    if loaded is None and outbox is None:
+        raise click.UsageError("say what to run: APP, whose inboxes take messages, or --from URL, or both")
+    if loaded is not None and not loaded.inboxes:
+        raise click.UsageError(
+            f'app {loaded.name!r} declares no inbox: @app.inbox("orders") above a function'
+        )
+    _serve(cli, loaded, () if loaded is None else ("inbox",), None, outbox)
+
+
+@click.command()
+@click.option(
+    "--once",
+    is_flag=True,
+    help="One pass, for cron: take the lease, watch one interval, judge, give it back.",
+)
+@every_option
+@listen_option
+@traces_option
+@level_option
+@format_option
+@common
+@pass_cli
+def supervisor(cli: Cli, /, *, once: bool) -> None:
+    """Run a Supervisor: it finds what is overdue or left behind and asks for the remedy. Many may run, one leads."""
+    if not once:
+        _serve(cli, None, ("supervisor",), None)
+        return
+    set_up_logs(cli)
+    found = asyncio.run(_supervise_once(cli))
+    if cli.json:
+        cli.out.document(
+            {"led": found is not None, **(dataclasses.asdict(found) if found is not None else {})}
+        )
+    elif found is None:
+        cli.out.text("another supervisor leads: nothing to do")
+    else:
+        cli.out.text(
+            f"judged {found.judged} attempts, freed {found.released} tasks of dead and {found.deaf} of deaf schedulers, "
+            f"{found.expired} tasks past their complete-by, {found.starved} requests that no agent takes"
+        )
+
+
+async def _supervise_once(cli: Cli) -> Pass | None:
+    """Make one pass, None when another Supervisor leads; while that may give up its lease there is a wait, so it is said first."""
+    wait = cli.settings.options.number("lease") * 1.5
+    async with looking(cli) as client:
+        view = await client.store.read(LEASE)
+    if view is not None and view.holder and view.remaining > 0:
+        cli.note(f"makegood: {view.holder} leads; waiting up to {shown(wait)} for its lease")
+    node = Node(None, cli.settings.store, roles=("supervisor",), options=cli.settings.options)
+    return await node.supervise_once(wait)
+
+
+async def _set_up_when_empty(cli: Cli) -> None:
+    """Set up an empty store. One that is only old is left to `makegood store migrate`."""
+    store = open_store(cli.settings.store)
+    try:
+        for name in await set_up(cli, store, empty=True):
+            cli.note(f"applied {name} to {masked(cli.settings.store)}")
+    finally:
+        await store.close()
+
+
+def _serve(
+    cli: Cli,
+    app: App | None,
+    roles: tuple[str, ...],
+    agents: tuple[str, ...] | None,
+    outbox: str | None = None,
+) -> None:
+    """Run a node until it is told to stop."""
+    set_up_logs(cli)
+    telemetry = telemetry_of(cli)
+    node = Node(
+        app,
+        cli.settings.store,
+        roles=roles,
+        agents=agents,
+        options=cli.settings.options,
+        telemetry=telemetry,
+        outbox=None if outbox is None else with_tls(outbox) if cli.settings.require_tls else outbox,
+    )
+    names = list(agents or (app.agents if app is not None else ()))
+    what = {
+        "name": node.name, "roles": list(node.roles), "store": masked(cli.settings.store),
+        "app": None if app is None else app.name, "agents": names,
+    }  # fmt: skip
+
+    def say(event: str) -> None:
+        address = "" if telemetry is None else telemetry.address
+        if cli.json:
+            listens = {"listen": address} if address else {}
+            cli.out.record({"event": event, "node": node.number, **what, **listens})
+        elif event == "started":
+            queues = ", ".join(app.inboxes) if app is not None else ""
+            inside = {"agent": f"agent ({', '.join(names)})", "inbox": f"inbox ({queues})"}
+            inside["relay"] = f"relay from {masked(outbox or '')}"
+            named = [inside.get(role, role) for role in node.roles]
+            page = f"; probes and metrics on {address}" if address else ""
+            text = f"{', '.join(named)} on {what['store']}{page}; Ctrl-C or SIGTERM drains and stops"
+            if cli.settings.log_format == "json":
+                log.info("%s", text)  # who reads objects, a line each, reads nothing else
+            else:
+                cli.note(f"makegood: {text}")
+
+    event_loop.run(node.run(lambda: say("started")))
+    say("stopped")

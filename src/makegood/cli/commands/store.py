@@ -1,0 +1,244 @@
+"""``makegood store migrate | status | check | prune | grants``."""
+
+import asyncio
+import sys
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
+
+import click
+
+from makegood.base.durations import seconds
+from makegood.cli import exits
+from makegood.cli.client import looking
+from makegood.cli.context import Cli, common, pass_cli
+from makegood.cli.render.output import counted, masked
+from makegood.cli.settings import duration
+from makegood.client.client import Client
+from makegood.errors import ConfigError, StoreError
+from makegood.store import Store, open_store
+from makegood.store.grants import ROLES, wanted
+from makegood.store.grants import script as grants_of
+from makegood.store.migrations import Dialect, script, verify
+from makegood.store.views import SchemaStatus
+
+T = TypeVar("T")
+
+
+def with_store(cli: Cli, work: Callable[[Store], Awaitable[T]]) -> T:
+    """Run ``work`` on the store without asking for its schema first."""
+
+    async def go() -> T:
+        store = open_store(cli.settings.store)
+        try:
+            return await work(store)
+        finally:
+            await store.close()
+
+    return asyncio.run(go())
+
+
+async def set_up(cli: Cli, store: Store, *, empty: bool = False) -> list[str]:
+    """Migrate a store and return what was applied; ``empty``: only an empty one. Says when others keep tables in it."""
+    found = await store.schema()
+    if empty and found.version > 0:
+        return []
+    if found.version == 0 and found.others:
+        cli.note(
+            f"makegood: {masked(cli.settings.store)} holds other tables ({listed(found.others)}); makegood's are put beside "
+            "them, their names begin with makegood_"
+        )
+    return await store.migrate()
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return names in a row, the first five of many."""
+    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+    return ", ".join(names[:5]) + more
+
+
+def shape_of(cli: Cli, found: SchemaStatus) -> dict[str, object]:
+    """Return a store's schema as ``--json`` shows it."""
+    return {
+        "store": masked(cli.settings.store),
+        "dialect": found.dialect,
+        "version": found.version,
+        "needed": found.needed,
+        "missing": found.missing,
+        "rows": found.rows,
+        "others": found.others,
+    }
+
+
+@click.command()
+@click.option("--plan", is_flag=True, help="Only list what would be applied.")
+@click.option("--sql", is_flag=True, help="Only print the SQL that would be applied.")
+@common
+@pass_cli
+def migrate(cli: Cli, /, *, plan: bool, sql: bool) -> None:
+    """Bring the store's schema up to date; an empty store is set up."""
+    if plan and sql:
+        raise click.UsageError("--plan or --sql, not both")
+    if not plan and not sql:
+        applied = with_store(cli, lambda store: set_up(cli, store))
+        if cli.json:
+            cli.out.document({"store": masked(cli.settings.store), "applied": applied})
+        else:
+            cli.out.text(
+                f"applied {', '.join(applied)}" if applied else "nothing to apply: the schema is up to date"
+            )
+        return
+    found = with_store(cli, lambda store: store.schema())
+    dialect: Dialect = "sqlite" if found.dialect == "sqlite" else "postgres"
+    if (
+        found.version > found.needed
+    ):  # nothing is missing there, and yet it is not up to date: as `migrate` itself says
+        verify(dialect, found.version, masked(cli.settings.store))
+    text = script(dialect, found.version) if sql else ""
+    if cli.json:
+        cli.out.document({**shape_of(cli, found), **({"sql": text} if sql else {})})
+    elif sql:
+        sys.stdout.write(text)
+    elif found.missing:
+        for name in found.missing:
+            cli.out.text(name)
+    else:
+        cli.note("nothing to apply: the schema is up to date")
+
+
+@click.command()
+@common
+@pass_cli
+def status(cli: Cli) -> None:
+    """Show schema version, missing migrations and row counts; exit 9 when the schema is older or newer than needed."""
+    found = with_store(cli, lambda store: store.schema())
+    if cli.json:
+        cli.out.document(shape_of(cli, found))
+    else:
+        _tell(cli, found)
+    if found.version != found.needed:
+        click.get_current_context().exit(exits.MIGRATION_NEEDED)
+
+
+def _tell(cli: Cli, found: SchemaStatus) -> None:
+    """Say where a store stands, in words."""
+    cli.out.text(f"store    {masked(cli.settings.store)}")
+    state = "up to date" if not found.missing else f"needs {found.needed}: run `makegood store migrate`"
+    if found.version > found.needed:
+        state = f"newer than this makegood, which knows version {found.needed}: install the newer makegood here as well"
+    cli.out.text(f"schema   {found.dialect} version {found.version}, {state}")
+    if found.missing:
+        cli.out.text(f"missing  {', '.join(found.missing)}")
+    if found.others:
+        cli.out.text(f"others   {listed(found.others)}: not makegood's, left alone")
+    if found.rows:
+        cli.out.text()
+        cli.out.table(("table", "rows"), sorted(found.rows.items()), empty="")
+
+
+_BROKEN = 100
+
+
+@click.command()
+@common
+@pass_cli
+def check(cli: Cli) -> None:
+    """Verify integrity and durability settings, and read every unfinished row; exit 1 when something is found, 9 when a migration is missing."""
+
+    async def look() -> list[str]:
+        store = open_store(cli.settings.store)
+        try:
+            await store.open(looking=True)
+            findings = await store.check()
+            try:
+                return findings + await store.broken(_BROKEN)
+            except StoreError:
+                if not findings:  # which say why nothing can be read
+                    raise
+                return findings
+        finally:
+            await store.close()
+
+    findings = asyncio.run(look())
+    if cli.json:
+        cli.out.document({"store": masked(cli.settings.store), "findings": findings})
+    else:
+        for line in findings or ["nothing found: the store is sound"]:
+            cli.out.text(line)
+    click.get_current_context().exit(exits.FAILED if findings else exits.DONE)
+
+
+@click.command()
+@click.option(
+    "--role", "roles", multiple=True, type=click.Choice(ROLES), help="Only this kind of role; default all."
+)
+@click.option(
+    "--agent", "agents", multiple=True, metavar="APP/AGENT", help="An agent that gets a role of its own."
+)
+@click.option(
+    "--prefix", default="makegood_", show_default=True, help="What the names of the roles begin with."
+)
+@common
+@pass_cli
+def grants(cli: Cli, /, *, roles: tuple[str, ...], agents: tuple[str, ...], prefix: str) -> None:
+    """Print the SQL that gives each kind of process a role of its own in PostgreSQL, with no more rights than it needs.
+
+    Nothing is applied: pipe it to psql, as a superuser, and again after each migration. --role and --agent can be repeated.
+    """
+    if not cli.settings.store.startswith(("postgresql:", "postgres:")):
+        raise ConfigError(
+            f"{masked(cli.settings.store)} has no roles: on SQLite the rights on the file and its folder are the roles, and all processes "
+            "that may write the file may do everything in it. Give both to one user (chmod 600, 700), or name a "
+            "PostgreSQL store: --store postgresql://..."
+        )
+    sql = grants_of(prefix, roles, agents)
+    if cli.json:
+        made = [
+            {"role": name, "kind": kind, "agent": agent or None}
+            for name, kind, agent in wanted(prefix, roles, agents)
+        ]
+        cli.out.document({"store": masked(cli.settings.store), "roles": made, "sql": sql})
+        return
+    sys.stdout.write(sql)
+    if not agents and not roles:
+        cli.note("no agent was named: give each that runs in a process of its own with --agent APP/AGENT")
+
+
+_PAGE = 500
+_SAY = 2.0  # seconds between two lines of progress
+
+
+@click.command()
+@click.option("--older", default="30d", show_default=True, help="Only tasks that ended longer ago.")
+@click.option("--dry-run", is_flag=True, help="Only count what would be removed.")
+@common
+@pass_cli
+def prune(cli: Cli, /, *, older: str, dry_run: bool) -> None:
+    """Remove tasks that were processed or undone, with all about them.
+
+    Kept are tasks in error, tasks that somebody has a message for, and those about which an alert stands or was not told.
+    """
+    least = seconds(duration(older, "--older"), name="--older")
+
+    async def sweep() -> tuple[int, int]:
+        removed = kept = after = 0
+        async with looking(cli) if dry_run else Client(cli.settings.store) as client:
+            said = time.monotonic()
+            while True:
+                found = await client.store.prune(least, after, _PAGE, dry=dry_run)
+                removed, kept = removed + found.removed, kept + found.kept
+                if found.next is None:
+                    return removed, kept
+                after = found.next
+                if time.monotonic() - said > _SAY:
+                    said = time.monotonic()
+                    cli.note(f"{removed:,} so far")
+
+    removed, kept = asyncio.run(sweep())
+    if cli.json:
+        cli.out.document(
+            {"store": masked(cli.settings.store), "removed": removed, "kept": kept, "dry_run": dry_run}
+        )
+        return
+    said = "would be removed" if dry_run else "removed"
+    cli.out.text(f"{counted(removed, 'task')} {said}" + (f", {kept:,} kept: not settled yet" if kept else ""))

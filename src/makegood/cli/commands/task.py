@@ -1,0 +1,431 @@
+"""``makegood task submit | list | show | watch | history``."""
+
+import asyncio
+import contextlib
+import inspect
+import sys
+import typing
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+from msgspec.structs import replace
+
+from makegood.base import ids
+from makegood.base.durations import shown
+from makegood.base.terminal_text import visible_json
+from makegood.cli import exits, next_commands, no_scheduler
+from makegood.cli.client import connect, looking
+from makegood.cli.context import Cli, Seconds, common, pass_cli
+from makegood.cli.corrected_inputs import told
+from makegood.cli.filters import filter_options, unknown_names
+from makegood.cli.import_app import load_workflow, place_of
+from makegood.cli.render import as_json
+from makegood.cli.render.ladder import event_lines, ladder
+from makegood.cli.render.output import counted, date_time, recent
+from makegood.client.client import Client
+from makegood.client.handle import AT_REST, TaskHandle
+from makegood.errors import DefinitionError, MakegoodError, PayloadError, WaitExpiredError
+from makegood.model import notices
+from makegood.payload.codec import UNREADABLE, decode, shallow
+from makegood.store.views import Filter, TaskDetail, TaskView
+from makegood.workflow.workflow import Workflow
+
+REDRAW = 0.25
+"""Seconds between two looks at a task that is drawn live."""
+
+timeout_option = click.option(
+    "--timeout",
+    type=Seconds(),
+    metavar="DURATION",
+    help="Wait no longer (30, 20s, 5m); then exit 7 while the task goes on.",
+)
+
+
+# -- submit ------------------------------------------------------------------------------------------------------------
+
+
+@click.command()
+@click.argument("workflow")
+@click.argument("inputs", nargs=-1, metavar="[INPUT|@FILE|-]...")
+@click.option(
+    "--named", is_flag=True, help="One INPUT: a JSON object, its members are the parameters by name."
+)
+@click.option("--key", help="The same key again with the same inputs is the same task.")
+@click.option("--priority", type=click.IntRange(0, 9), help="0 to 9, 9 first.")
+@click.option("--correlation-id", metavar="ID", help="Kept with the task, for you.")
+@click.option("--reply-to", metavar="TO", help="Where to tell of its states: queue:NAME or https://…")
+@click.option(
+    "--wait", is_flag=True, help="Wait for the end; write the result; exit with the task's outcome."
+)
+@timeout_option
+@common
+@pass_cli
+def submit(
+    cli: Cli,
+    /,
+    *,
+    workflow: str,
+    inputs: tuple[str, ...],
+    named: bool,
+    wait: bool,
+    timeout: float | None,
+    **options: Any,
+) -> None:
+    """Submit a task. WORKFLOW is module:workflow, such as orders:place_order.
+
+    One INPUT per parameter of the workflow, each a JSON value ('{"id": "o-1"}', 3, true), @FILE to read it from a file
+    or - to read it from stdin; a parameter annotated str takes plain text as well. The workflow function runs here, once.
+    Writes the task's id.
+    """
+    loaded = load_workflow(workflow)
+    values = read_inputs(loaded, inputs, named=named)
+    try:
+        plan = loaded.plan(**values)
+    except MakegoodError:
+        raise
+    except Exception as wrong:
+        raise DefinitionError(
+            f"{loaded.address} raised {type(wrong).__name__}: {wrong} ({place_of(wrong)}); nothing was submitted"
+        ) from wrong
+    code = asyncio.run(_submit(cli, plan, wait=wait, timeout=timeout, options=options))
+    click.get_current_context().exit(code)
+
+
+async def _submit(
+    cli: Cli, plan: Any, *, wait: bool, timeout: float | None, options: Mapping[str, Any]
+) -> int:
+    async with connect(cli) as client:
+        task = await client.submit(plan, **options)
+        made = {
+            "id": task.id,
+            "created": task.created,
+            "app": plan.app,
+            "workflow": plan.workflow,
+            "key": options["key"],
+        }
+        if not task.created:
+            cli.note(f"task {task.id} has this key already, with the same inputs")
+        if not wait:
+            if cli.json:
+                cli.out.document(made)
+            else:
+                cli.out.text(task.id)
+            return exits.DONE
+        if task.created and not cli.json:
+            cli.note(f"task {task.id} submitted")
+        return await _outcome(cli, client, task, timeout, made)
+
+
+async def _outcome(
+    cli: Cli, client: Client, task: TaskHandle[Any], limit: float | None, made: Mapping[str, Any]
+) -> int:
+    """Wait for a task's end, write how it ended, return the exit code."""
+    try:
+        await no_scheduler.warn_of(cli, client, task)
+        view = await task.wait(limit)
+    except WaitExpiredError as expired:
+        if cli.json:
+            cli.out.document({**made, **as_json.task((await task.status()).task)})
+        cli.note(f"makegood: {await no_scheduler.late(client, expired)}")
+        return exits.TIMED_OUT
+    found = await task.status()
+    if cli.json:
+        cli.out.document({**made, **as_json.task(found.task), **next_commands.outcome(cli, found)})
+    elif view.state == "processed":
+        cli.out.value(found.task.result or b"null")
+    else:
+        next_commands.tell(cli, found)
+    return exits.outcome(view.state)
+
+
+def read_inputs(workflow: Workflow[..., Any], texts: Sequence[str], *, named: bool) -> dict[str, Any]:
+    """Return the workflow's arguments by name, each decoded to its annotated type.
+
+    Raises ``click.UsageError`` for too many or too few, and for a text that is no JSON or does not fit its type.
+    """
+    signature = inspect.signature(workflow.fn)
+    hints = typing.get_type_hints(workflow.fn, include_extras=True)
+    known = signature.parameters
+    if named:
+        if len(texts) != 1:
+            raise click.UsageError(
+                f"--named takes one INPUT, a JSON object by parameter name, not {len(texts)}"
+            )
+        members = _members(read(texts[0]))
+        if unknown := [name for name in members if name not in known]:
+            raise click.UsageError(f"{unknown[0]!r} is no parameter of {workflow.name}{signature}")
+        given = {name: bytes(value) for name, value in members.items()}
+    else:
+        if len(texts) > len(known):
+            raise click.UsageError(
+                f"{workflow.name}{signature} takes {counted(len(known), 'input')}, not {len(texts)}"
+            )
+        pairs = zip(known, texts, strict=False)
+        given = {name: _json(read(text), plain=hints.get(name) is str) for name, text in pairs}
+    for name, value in given.items():
+        shallow(value, f"the input {name}")
+    if missing := [
+        n
+        for n, p in known.items()
+        if n not in given and p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+    ]:
+        raise click.UsageError(f"{workflow.name}{signature} needs {', '.join(missing)} as well")
+    return {name: _converted(value, hints.get(name, Any), name) for name, value in given.items()}
+
+
+def read(text: str) -> str:
+    """Return a text, what @FILE holds, or with - what comes on stdin."""
+    if text == "-":
+        try:
+            return utf8(sys.stdin.read(), "stdin")
+        except UnicodeDecodeError as wrong:
+            raise click.UsageError(f"stdin: {wrong}") from wrong
+    if text.startswith("@"):
+        try:
+            return Path(text[1:]).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as wrong:
+            raise click.UsageError(f"{text}: {wrong}") from wrong
+    return utf8(text)
+
+
+def utf8(text: str, name: str = "") -> str:
+    """Return a text that was given as a value, or stands in ``name``, if it was UTF-8; Python hands on the bytes of any other."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as wrong:
+        raise click.UsageError(f"{name or ascii(text)} is not UTF-8, as JSON must be") from wrong
+    return text
+
+
+def _json(text: str, *, plain: bool) -> bytes:
+    """Return an input as JSON; ``plain``: its parameter is a text, which needs no quotes."""
+    if plain and not text.lstrip().startswith('"'):
+        return msgspec.json.encode(text)
+    return text.encode()
+
+
+def _members(text: str) -> dict[str, msgspec.Raw]:
+    try:
+        return msgspec.json.decode(text, type=dict[str, msgspec.Raw])
+    except UNREADABLE as wrong:
+        raise click.UsageError(f"--named: the INPUT is not a JSON object: {wrong}") from wrong
+
+
+def _converted(value: bytes, hint: Any, name: str) -> Any:
+    try:
+        return decode(value, hint, f"the input {name}")
+    except PayloadError as wrong:
+        raise click.UsageError(str(wrong)) from wrong
+
+
+# -- list, show, history -----------------------------------------------------------------------------------------------
+
+
+@click.command("list")
+@filter_options
+@click.option(
+    "--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="At most so many."
+)
+@click.option("--before", metavar="ID", help="Only tasks older than this one: the next page.")
+@common
+@pass_cli
+def list_(cli: Cli, /, *, chosen: Filter | None, before: str | None, limit: int) -> None:
+    """List tasks, newest first."""
+    wanted = replace(chosen or Filter(), before=None if before is None else ids.parse(before), limit=limit)
+
+    async def find() -> tuple[list[TaskView], dict[int, TaskDetail], float]:
+        async with looking(cli) as client:
+            views = await client.find(wanted)
+            for line in [] if views else await unknown_names(client, wanted):
+                cli.note(line)
+            backward = [view.id for view in views if view.state in ("error", "undoing") and not cli.json]
+            seen = [(task, await client.store.detail(task)) for task in backward]
+            return (
+                views,
+                {task: detail for task, detail in seen if detail is not None},
+                await client.store.now(),
+            )
+
+    found, details, now = asyncio.run(find())
+    if cli.json:
+        cli.out.document([as_json.task(view) for view in found])
+        return
+    rows = [
+        (
+            ids.show(view.id), f"{view.app}.{view.workflow}", view.state,
+            recent(view.created, now) if cli.out.fancy else date_time(view.created),
+            shown((now if view.ended is None else view.ended) - view.created),
+            view.key, view.failure_count or None, _why(view, details.get(view.id)),
+        )
+        for view in found
+    ]  # fmt: skip
+    heads = ("id", "workflow", "state", "created", "for", "key", "failures", "cause")
+    some = chosen is not None or before is not None
+    empty = "no task matches" if some else "no tasks yet: `makegood task submit` makes one"
+    cli.out.table(heads, rows, empty=empty, folds=False)
+
+
+def _why(view: TaskView, found: TaskDetail | None) -> str:
+    """Return the cause as the list shows it; of a task that goes, or went, backward with what is wrong with its undo."""
+    return view.cause if found is None else next_commands.reasons(found)
+
+
+@click.command()
+@click.argument("task_id", metavar="ID")
+@common
+@pass_cli
+def show(cli: Cli, /, *, task_id: str) -> None:
+    """Show a task with its inputs, steps and alerts."""
+
+    async def look() -> None:
+        async with looking(cli) as client:
+            task = client.task(task_id)
+            found = (
+                await client.store.detail(task.number, asked=True) or await task.status()
+            )  # raises for none
+            alerts = await client.store.alerts(task=task.number)
+            corrected = [act for act in reversed(await client.audit(task.number)) if act.change is not None]
+            if cli.json:
+                more = {
+                    "asked": [no_scheduler.asked_shape(found, one) for one in found.asked],
+                    "corrected": [as_json.audit(act) for act in corrected],
+                    "alerts": [*map(as_json.alert, alerts)],
+                }
+                cli.out.document({**as_json.detail(found), **more, **next_commands.shape(cli, found)})
+                return
+            nodes = {view.id: view.info.name for view in await client.store.nodes()}
+            now = await client.store.now()
+        cli.out.drawing(ladder(found, now=now, nodes=nodes, unicode=cli.out.unicode))
+        for what in found.unreadable:
+            cli.out.text(f"{'unreadable':<14}{what}")
+        for name, value in _facts(found):
+            cli.out.text(f"{name:<14}{value}")
+        for act in corrected:
+            cli.out.text(f"{'corrected':<14}{date_time(act.at)}  {told(act.change)}")
+        for one in found.asked:
+            cli.out.text(f"{'asked':<14}{no_scheduler.asked(found, one)}")
+        for alert in alerts:
+            over = "" if alert.open else f"({'ended' if alert.ended is not None else 'acknowledged'})"
+            words = (date_time(alert.at), alert.kind, alert.step, over, alert.text)
+            cli.out.text(f"{'alert':<14}{'  '.join(word for word in words if word)}")
+        for line in next_commands.lines(cli, found):
+            cli.out.text(line)
+
+    asyncio.run(look())
+
+
+def _facts(found: TaskDetail) -> list[tuple[str, str]]:
+    task = found.task
+    facts: list[tuple[str, object]] = [
+        ("inputs", ", ".join(visible_json(value.decode()) for value in found.inputs)),
+        ("result", visible_json(task.result.decode()) if task.result is not None else ""),
+        ("cause", task.cause),
+        ("key", task.key),
+        ("correlation", task.correlation_id),
+        ("reply to", notices.shown(found.reply_to) if found.reply_to is not None else ""),
+        ("priority", task.priority or ""),
+        ("failures", task.failure_count or ""),
+        ("created", date_time(task.created)),
+        ("ended", date_time(task.ended) if task.ended is not None else ""),
+        ("complete by", date_time(task.complete_by) if task.complete_by is not None else ""),
+        ("held by node", task.locked_by),
+    ]
+    return [(name, str(value)) for name, value in facts if value not in (None, "")]
+
+
+@click.command()
+@click.argument("task_id", metavar="ID")
+@click.option("--follow", is_flag=True, help="Go on until the task is at rest.")
+@common
+@pass_cli
+def history(cli: Cli, /, *, task_id: str, follow: bool) -> None:
+    """Show what moved when, and what came too late."""
+
+    async def tell() -> None:
+        async with looking(cli) as client:
+            task = client.task(task_id)
+            if follow:
+                await no_scheduler.warn_of(cli, client, task)
+            events = [] if follow else [event async for event in task.events(follow=False)]
+            if not follow and cli.json:
+                cli.out.document([as_json.event(event) for event in events])
+                return
+            for event in events:
+                cli.out.drawing(event_lines(event, unicode=cli.out.unicode))
+            if follow:
+                await _stream(cli, task)
+
+    asyncio.run(tell())
+
+
+# -- watch -------------------------------------------------------------------------------------------------------------
+
+
+@click.command()
+@click.argument("task_id", metavar="ID")
+@timeout_option
+@common
+@pass_cli
+def watch(cli: Cli, /, *, task_id: str, timeout: float | None) -> None:
+    """Follow a task until it is at rest; exit with its outcome: 0 processed, 5 undone, 6 in error.
+
+    At a terminal it is drawn as a ladder of its steps; in a pipe each move is a line, with --json an object. Ctrl-C ends only
+    the watching.
+    """
+    code = asyncio.run(_watch(cli, task_id, timeout))
+    click.get_current_context().exit(code)
+
+
+async def _watch(cli: Cli, task_id: str, limit: float | None) -> int:
+    async with looking(cli) as client:
+        task = client.task(task_id)
+        await no_scheduler.warn_of(cli, client, task)
+        try:
+            async with asyncio.timeout(limit):
+                if cli.out.fancy:
+                    await _draw(cli, client, task)
+                else:
+                    await _stream(cli, task)
+        except TimeoutError:
+            expired = f"task {task.id} did not come to rest within {limit:g} s; it goes on, watch it again"
+            raise WaitExpiredError(
+                await no_scheduler.late(client, expired),
+                task_id=task.id,
+            ) from None
+        found = await task.status()
+    if cli.json:
+        cli.out.record({"event": "end", **as_json.detail(found)})
+    elif found.task.state == "processed":
+        cli.out.text(f"result  {visible_json((found.task.result or b'null').decode())}")
+    else:
+        next_commands.tell(cli, found)
+    return exits.outcome(found.task.state)
+
+
+async def _stream(cli: Cli, task: TaskHandle[Any]) -> None:
+    """Write each event of a task as it comes, until the task is at rest."""
+    width = max((len(step.name) for step in (await task.status()).steps), default=0)
+    async for event in task.events(follow=True):
+        if cli.json:
+            cli.out.record(as_json.event(event))
+        else:
+            cli.out.drawing(event_lines(event, unicode=cli.out.unicode, width=max(width, len("task"))))
+
+
+async def _draw(cli: Cli, client: Client, task: TaskHandle[Any]) -> None:
+    """Draw the ladder over and over, until the task is at rest."""
+    found = await task.status()
+    with cli.out.live() as live:
+        while True:
+            nodes = {view.id: view.info.name for view in await client.store.nodes()}
+            now = await client.store.now()
+            height = live.height - 2
+            live.show(ladder(found, now=now, nodes=nodes, unicode=cli.out.unicode, height=height))
+            if found.task.state in AT_REST:
+                return
+            with contextlib.suppress(WaitExpiredError):
+                await task.wait(REDRAW)
+            found = await task.status()

@@ -1,0 +1,170 @@
+"""What a measurement or a count means: plain rules from facts to findings, for ``makegood doctor``."""
+
+from collections.abc import Mapping, Sequence
+
+from makegood.base import ids
+from makegood.base.durations import shown
+from makegood.base.terminal_text import command
+from makegood.cli.render.output import counted
+from makegood.election.protocol import LeaseView
+from makegood.store.queue_records import QueueView
+from makegood.store.records import Identity
+from makegood.store.views import Figures, Finding, NodeView, SchemaStatus
+
+SKEW = 1.0
+"""Seconds between this machine's clock and the store's from which on it is worth mending."""
+FAR = 60.0
+"""Seconds from which on signatures and tokens of other services begin to be refused."""
+UNREAD = 60.0
+"""Seconds that messages of a queue wait and nobody has one, from which on nobody seems to read it."""
+SLOW_READ = 0.05
+"""Seconds of a look into the store, from which on everything waits noticeably."""
+SLOW_COMMIT = 0.1
+"""Seconds of a commit from which on a step's latency is mostly the disk's, or the standby's."""
+
+
+def clock(skew: float, round_trip: float) -> Finding:
+    """Judge by how many seconds the store's clock is ahead of this machine's; it is known to half the round trip.
+
+    >>> clock(0.002, 0.01).severity, clock(-5.0, 0.01).severity, clock(0.9, 3.0).severity
+    ('ok', 'warning', 'ok')
+    """
+    apart, side = abs(skew), "ahead of" if skew > 0 else "behind"
+    known = f" (known to {shown(round_trip / 2)})"
+    if apart - round_trip / 2 < SKEW:
+        return Finding(
+            "clock",
+            "ok",
+            f"the store's clock and this machine's agree within {shown(max(apart, round_trip / 2))}",
+        )
+    what = f"the store's clock is {shown(apart)} {side} this machine's{known}"
+    if apart < FAR:
+        what += ": nothing is judged by it, but times in logs and in the store do not match"
+    else:
+        what += ": nothing is judged by it, but signed webhooks and other services' tokens will be refused"
+    return Finding(
+        "clock", "warning", what, "let both machines follow a time server (chrony, systemd-timesyncd)"
+    )
+
+
+def latency(check: str, seconds: Sequence[float], most: float, remedy: str) -> Finding:
+    """Judge how long something took, by its median."""
+    middle = sorted(seconds)[len(seconds) // 2]
+    words = {"read": "a look into the store", "commit": "a durable commit"}
+    what = f"{words[check]} takes {shown(middle)} (median of {len(seconds)}, slowest {shown(max(seconds))})"
+    return Finding(check, "ok", what) if middle < most else Finding(check, "warning", what, remedy)
+
+
+def schema(found: SchemaStatus) -> Finding:
+    """Judge the schema's version."""
+    if found.version > found.needed:
+        what = f"version {found.version} is newer than this makegood, which knows {found.needed}"
+        return Finding("schema", "error", what, "install the newer makegood here as well")
+    if found.missing:
+        what = (
+            f"version {found.version}, this makegood needs {found.needed}: missing {', '.join(found.missing)}"
+        )
+        return Finding("schema", "error", what, "`makegood store migrate`")
+    return Finding("schema", "ok", f"{found.dialect} version {found.version}, up to date")
+
+
+def leading(view: LeaseView | None, supervisors: int) -> Finding:
+    """Judge the lease under which one Supervisor leads; ``supervisors``: how many processes run one."""
+    if view is not None and view.holder and view.remaining > 0:
+        what = f"{view.holder} leads, term {view.epoch}, {shown(view.remaining)} left"
+        return Finding("leader", "ok", f"{what}; {supervisors} may lead")
+    if view is not None and view.holder:
+        what = f"nobody leads: the lease of {view.holder}, term {view.epoch}, is over"
+    else:
+        what = "nobody leads"
+    if supervisors:
+        remedy = "a supervisor runs and does not get the lease: see its log, and `makegood leader`"
+        return Finding("leader", "warning", what, remedy)
+    what += " and no supervisor runs: steps that fall silent, and dead schedulers' tasks, are not found"
+    return Finding("leader", "warning", what, "start one: `makegood supervisor`, or `makegood run`")
+
+
+def processes(alive: Sequence[NodeView], dead: Sequence[NodeView], figures: Figures) -> list[Finding]:
+    """Judge whether there is somebody for what there is to do."""
+    roles = [role for view in alive for role in view.info.roles]
+    told = ", ".join(f"{roles.count(role)} {role}" for role in dict.fromkeys(roles)) or "none"
+    remedy = "" if alive else "`makegood run APP`, or a process for each role"
+    found = [Finding("processes", "ok" if alive else "note", f"running: {told}", remedy)]
+    pending = sum(n for (_, _, state), n in figures.tasks.items() if state != "error")
+    if pending and "scheduler" not in roles:
+        what = f"{counted(pending, 'task')} under way or waiting, and no scheduler runs"
+        found.append(Finding("processes", "error", what, "`makegood scheduler`, or `makegood run APP`"))
+    served = {info.agent for view in alive for info in view.info.agents}
+    for agent, (depth, oldest) in sorted(figures.queues.items()):
+        if agent not in served:
+            app, _, name = agent.partition("/")
+            what = f"{counted(depth, 'request')} for {agent}, the oldest for {shown(oldest)}, and no process runs it"
+            start = command(["agent"], [f"MODULE:{app}", name])
+            found.append(Finding("agents", "error", what, f"{start}{', or ' if start else ''}`makegood run`"))
+    if dead:
+        first = ", ".join(f"{view.info.name} (pid {view.info.pid} on {view.info.host})" for view in dead[:3])
+        what = f"{len(dead)} died within the last hour: {first}"
+        found.append(
+            Finding("processes", "note", what, "what starts them again (systemd, Kubernetes) knows why")
+        )
+    return found
+
+
+def orphaned(tasks: Sequence[int], most: int, *, scheduled: bool) -> Finding:
+    """Judge tasks under way that nothing will move; ``scheduled``: a scheduler and a leader live, which would free them."""
+    if not tasks:
+        return Finding("orphans", "ok", "every task under way has a request, a timer or a live scheduler")
+    count = f"{most} or more tasks" if len(tasks) >= most else counted(len(tasks), "task")
+    named = ", ".join(ids.show(task) for task in tasks[:3]) + (", ..." if len(tasks) > 3 else "")
+    what = f"{count} under way without a request, a timer or a live scheduler: {named}"
+    if not scheduled:
+        return Finding(
+            "orphans",
+            "warning",
+            what,
+            "a leading supervisor frees them and a scheduler takes them: start both",
+        )
+    remedy = "look again in a minute; if they are still there, `makegood task cancel ID` has each undone. Please report it"
+    return Finding("orphans", "error", what, remedy)
+
+
+def broken(rows: Sequence[str], most: int) -> list[Finding]:
+    """Judge rows that do not read."""
+    remedy = (
+        "put the row back from a backup, or mend it by SQL; a task in error is then asked for again by `makegood task resubmit ID`, "
+        "a message by `makegood queue replay`"
+    )
+    found = [Finding("rows", "error", what, remedy) for what in rows[: most - 1]]
+    if len(rows) >= most:
+        found.append(Finding("rows", "error", "and more; `makegood store check` names up to 100", remedy))
+    return found or [Finding("rows", "ok", "every unfinished row reads")]
+
+
+def unread(queues: Sequence[QueueView]) -> list[Finding]:
+    """Judge whether somebody reads the queues in which messages wait: a name may be misspelt, or a reader be gone."""
+    found: list[Finding] = []
+    for view in queues:
+        if not view.waiting or view.taken or view.oldest is None or view.oldest < UNREAD:
+            continue
+        waits = (
+            f"{counted(view.waiting, 'message')} in queue {view.queue}, the oldest for {shown(view.oldest)}"
+        )
+        what = f"{waits}, and nobody takes any" + ("" if view.read else "; none was ever given out")
+        remedy = "is the name right, and does its reader run?"
+        if see := command(["queue", "list"], [view.queue]):
+            remedy += f" {see}; {command(['queue', 'drop', '--all', '--waiting'], [view.queue])} removes them"
+        found.append(Finding("queues", "note", what, remedy))
+    return found or [Finding("queues", "ok", "no message waits that nobody takes")]
+
+
+def alerting(alerts: Mapping[str, int]) -> Finding:
+    """Judge the alerts that stand, by kind."""
+    if not alerts:
+        return Finding("alerts", "ok", "none stands")
+    told = ", ".join(f"{count} {kind}" for kind, count in sorted(alerts.items()))
+    return Finding("alerts", "warning", told, "`makegood alerts`")
+
+
+def generation(identity: Identity) -> Finding:
+    """Tell which history of the store this is."""
+    return Finding("generation", "ok", f"store {identity.store_id}, generation {identity.generation}")

@@ -1,0 +1,139 @@
+"""From "module:attribute" to the thing itself: an App, a workflow.
+
+Only here does the command line import a user's code. A name that cannot be loaded is a usage error (exit 2), whether the name
+is wrong or the user's module cannot be imported; then the message says where.
+"""
+
+import ast
+import pkgutil
+import sys
+import traceback
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import click
+
+from makegood.cli.render.output import with_article
+from makegood.errors import MakegoodError
+from makegood.workflow.app import App
+from makegood.workflow.workflow import Workflow
+
+
+def load_app(text: str) -> App:
+    """Return the App that ``text`` names, such as ``orders:shop``."""
+    found = _load(text, App, "an App")
+    assert isinstance(found, App)
+    return found
+
+
+def load_workflow(text: str) -> Workflow[..., Any]:
+    """Return the workflow that ``text`` names, such as ``orders:place_order``."""
+    found = _load(text, Workflow, "a workflow")
+    assert isinstance(found, Workflow)
+    return found
+
+
+def _load(text: str, kind: type, what: str) -> object:
+    name, colon, attribute = text.partition(":")
+    if "/" in attribute or "@" in attribute:  # parts of a URL, which may hold a password, are not shown
+        raise click.BadParameter("a URL is not a module: write module:attribute, such as orders:shop")
+    if not name or (colon and not attribute) or "/" in name or name.endswith(".py"):
+        hint = f"{Path(name).stem or 'module'}:{attribute or 'attribute'}"
+        raise click.BadParameter(f"{text!r}: write module:attribute, such as {hint}")
+    module = _module(name)
+    if not colon:
+        raise click.BadParameter(f"{text!r}: write module:attribute{_known(module, kind, name)}")
+    found: object = module
+    for part in attribute.split("."):
+        found = getattr(found, part, None)
+    if not isinstance(found, kind):
+        kind_found = with_article(type(found).__name__)
+        state = "is not there" if found is None else f"is not {what} but {kind_found}"
+        raise click.BadParameter(
+            f"{text!r}: {attribute} {state}{_meant(module, attribute) or _known(module, kind, name)}"
+        )
+    return found
+
+
+def _known(module: ModuleType, kind: type, name: str) -> str:
+    names = [attribute for attribute, value in vars(module).items() if isinstance(value, kind)]
+    return f"; {name} has {', '.join(f'{name}:{n}' for n in names)}" if names else ""
+
+
+def _meant(module: ModuleType, attribute: str) -> str:
+    """Return which module of a package has ``attribute``, or is called so. They are read, not imported: one may be a program."""
+    inner = [info for info in pkgutil.iter_modules(getattr(module, "__path__", ())) if not info.ispkg]
+    found = [info.name for info in inner if attribute in _top(info)] or [
+        info.name for info in inner if info.name == attribute
+    ]
+    return f"; did you mean {module.__name__}.{found[0]}:{attribute}?" if found else ""
+
+
+def _top(info: pkgutil.ModuleInfo) -> set[str]:
+    """Return the names that a module's source gives to something, none for one that does not read."""
+    spec = info.module_finder.find_spec(info.name, None)
+    try:
+        tree = ast.parse(Path(spec.origin).read_bytes()) if spec is not None and spec.origin else None
+    except (OSError, SyntaxError, ValueError):
+        return set()
+    names: set[str] = set()
+    for node in tree.body if tree is not None else ():
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            names.add(node.name)
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        names |= {target.id for target in targets if isinstance(target, ast.Name)}
+    return names
+
+
+def _module(name: str) -> ModuleType:
+    """Import a module, from the current folder first as ``python -m`` does."""
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        return import_module(name)
+    except ModuleNotFoundError as missing:
+        if missing.name is not None and (name == missing.name or name.startswith(f"{missing.name}.")):
+            raise click.BadParameter(
+                f"there is no module {missing.name!r} in {here} nor among what is installed; run makegood in the folder "
+                f"that holds it, or set PYTHONPATH"
+            ) from missing
+        raise click.BadParameter(f"{name} cannot be imported: {missing}{_at(missing)}") from missing
+    except MakegoodError as wrong:
+        raise click.BadParameter(f"{name} ({place_of(wrong)}): {wrong}") from wrong
+    except SystemExit as left:
+        raise click.BadParameter(
+            f"{name} ends the program while it is imported ({place_of(left)}): put what it runs under "
+            f'`if __name__ == "__main__":`'
+        ) from left
+    except Exception as wrong:
+        raise click.BadParameter(
+            f"{name} cannot be imported: {type(wrong).__name__}: {_said(wrong)}{_at(wrong)}"
+        ) from wrong
+
+
+def _said(error: BaseException) -> str:
+    """Return an error's words, without the place that stands behind them."""
+    return error.msg if isinstance(error, SyntaxError) and error.filename else str(error)
+
+
+def _at(error: BaseException) -> str:
+    """Return the place for the end of a sentence, nothing where only Python's import is to be named: no line of the module has run."""
+    place = place_of(error)
+    return "" if place.startswith(str(import_module.__code__.co_filename)) else f" ({place})"
+
+
+def place_of(error: BaseException) -> str:
+    """Return file and line of the user's code that raised ``error``: the innermost frame in the current folder, if any."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{error.filename}, line {error.lineno}"
+    ours = str(Path(__file__).resolve().parents[1])
+    frames = traceback.extract_tb(error.__traceback__)
+    outside = [f for f in frames if not f.filename.startswith((ours, "<"))]
+    near = [
+        f for f in outside if f.filename.startswith(str(Path.cwd())) and "site-packages" not in f.filename
+    ]
+    frame = (near or outside or frames)[-1]
+    return f"{frame.filename}, line {frame.lineno}"

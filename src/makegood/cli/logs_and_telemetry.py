@@ -1,0 +1,66 @@
+"""How the command line's processes are watched: their logs, probes and metrics, as the settings ask.
+
+``makegood.telemetry`` is loaded only when something of it is asked for.
+"""
+
+import logging
+import os
+import socket
+import sys
+from importlib import import_module
+from typing import Any
+
+from makegood.cli.context import Cli
+from makegood.errors import ConfigError
+from makegood.telemetry.hooks import Observer
+from makegood.telemetry.log_lines import CallFields, JsonLines, TextLines
+
+
+def set_up_logs(cli: Cli) -> None:
+    """Write logs to stderr, as text or as JSON."""
+    stream = logging.StreamHandler(sys.stderr)
+    stream.addFilter(CallFields())
+    stream.setFormatter(JsonLines() if cli.settings.log_format == "json" else TextLines())
+    logging.basicConfig(level=cli.settings.log_level.upper(), handlers=[stream])
+    if cli.settings.log_level != "debug":
+        for chatty in (
+            "httpx",
+            "httpx2",
+        ):  # a line for each request that an action makes would drown all others
+            logging.getLogger(chatty).setLevel(logging.WARNING)
+
+
+def telemetry_of(cli: Cli) -> Observer | None:
+    """Return who watches this process, None when nobody is to."""
+    settings = cli.settings
+    if settings.listen is None and not settings.traces:
+        return None
+    traces = _provider() if settings.traces else False
+    watcher: Observer = import_module("makegood.telemetry").Telemetry(listen=settings.listen, traces=traces)
+    return watcher
+
+
+def traces_of(cli: Cli) -> Observer | None:
+    """Return whose traces a command's submissions are part of, None when nobody traces. TRACEPARENT in the environment says whose child
+    they are.
+    """
+    if not cli.settings.traces:
+        return None
+    provider = _provider()
+    import_module("makegood.telemetry.sdk").inherit(os.environ)
+    watcher: Observer = import_module("makegood.telemetry").Telemetry(traces=provider)
+    return watcher
+
+
+def _provider() -> Any:
+    """Return what spans go to. Raises ``ConfigError`` when OpenTelemetry's SDK or its exporter is not installed."""
+    try:
+        sdk = import_module("makegood.telemetry.sdk")
+    except ModuleNotFoundError as missing:
+        if not (missing.name or "").startswith("opentelemetry"):
+            raise
+        raise ConfigError(
+            "traces=on needs OpenTelemetry's SDK and its exporter: `pip install opentelemetry-sdk "
+            "opentelemetry-exporter-otlp-proto-http`, or install makegood with its extra (in a checkout `pip install '.[otlp]'`)"
+        ) from missing
+    return sdk.provider(f"{socket.gethostname()}-{os.getpid()}")

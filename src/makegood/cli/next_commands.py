@@ -1,0 +1,189 @@
+"""What is wrong with a task, in a sentence, and what can be done about it, spelt out as commands.
+
+Which acts are lawful now is asked of the rules that will decide on them (``saga.lawful``). Nothing is said of a task that
+goes on as it should.
+"""
+
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from makegood import saga
+from makegood.base import ids
+from makegood.cli.context import Cli
+from makegood.cli.render.output import counted, masked
+from makegood.cli.undo_preview import needs_settling
+from makegood.client.handle import AT_REST
+from makegood.client.replanning import held
+from makegood.model.messages import Message
+from makegood.store.views import StepView, TaskDetail
+
+MOST = 5
+"""So many steps at most are told of one by one; of the others, how many they are."""
+
+_OUTCOMES: Mapping[str, tuple[tuple[str, ...], str]] = {
+    "done": (("--done", "VALUE"), "it happened; VALUE is its result, as JSON"),
+    "failed": (("--not-done",), "it did not happen, and certainly cannot any more"),
+    "undone": (("--undone",), "its effect was taken back by hand"),
+}
+
+
+class Remedy(NamedTuple):
+    """A command that makes sense now. ``words``: after ``makegood``; ``settled``: what a settlement states."""
+
+    act: str
+    words: tuple[str, ...]
+    means: str
+    step: str | None = None
+    settled: str | None = None
+
+
+# -- what is wrong -----------------------------------------------------------------------------------------------------
+
+
+def trouble(found: TaskDetail) -> list[str]:
+    """Say of each step with which nobody can be content how it is, and why."""
+    said = [
+        text for step in found.steps if step.kind == "action" and (text := _of_step(step, found.task.cause))
+    ]
+    more = len(said) - MOST
+    return [*said[:MOST], f"and {more} more"] if more > 0 else said
+
+
+def reasons(found: TaskDetail) -> str:
+    """Say why a task is as it is: its cause, and the trouble with its steps; "" when nothing is known."""
+    return "; ".join(text for text in (found.task.cause, *trouble(found)) if text)
+
+
+def _of_step(step: StepView, cause: str) -> str:
+    if step.state == "undo_failed":
+        return f"the undo of {step.name} failed: {step.error or 'no reason recorded'}"
+    if step.state == "undoing" and step.failures:
+        times = f"has failed {counted(step.failures, 'time')}"
+        return f"the undo of {step.name} {times}: {step.error or 'no reason recorded'}"
+    if step.state != "in_doubt":
+        return ""
+    told = step.error is None or step.error in cause  # the cause is often just this
+    return f"nobody knows whether {step.name} happened" + ("" if told else f": {step.error}")
+
+
+def ending(found: TaskDetail) -> str:
+    """Say in one sentence how a task that was not processed ended, or how it is while it goes on."""
+    task = ids.show(found.task.id)
+    stands = [s for s in found.steps if s.stands]
+    cause = found.task.cause or "no cause recorded"
+    if found.task.state == "undone":
+        final = ", ".join(s.name for s in stands if s.no_return)
+        harmless = ", ".join(s.name for s in stands if not s.no_return)
+        return (
+            f"task {task} was undone: {cause}"
+            + (f"; {final} cannot be undone and stands" if final else "")
+            + (f"; harmless effects stand: {harmless}" if harmless else "")
+        )
+    how = "in error" if found.task.state == "error" else found.task.state
+    told = "; ".join(
+        [cause, *trouble(found)] if found.task.cause or found.task.state == "error" else trouble(found)
+    )
+    standing = ", ".join(s.name for s in stands) or "nothing"
+    return f"task {task} is {how}{': ' if told else ''}{told}; standing or in doubt: {standing}"
+
+
+# -- what can be done --------------------------------------------------------------------------------------------------
+
+
+def remedies(found: TaskDetail) -> list[Remedy]:
+    """Return what can be done about a task that is in error, or of which a step is in doubt or cannot be undone; else nothing."""
+    if found.unreadable or not (found.task.state == "error" or trouble(found)):
+        return []
+    task = ids.show(found.task.id)
+    names = {step.idx: step.name for step in found.steps}
+    made = [_remedy(found, task, message, names) for message in saga.lawful(held(found))]
+    if found.task.state not in AT_REST:
+        made.append(Remedy("watch", ("task", "watch", task), "it goes on by itself: follow it to its end"))
+    if needs_settling(found):  # until then an undo, or a resubmission, would come to the same end
+        made.sort(key=lambda remedy: remedy.act != "settle")
+    return made
+
+
+def _remedy(found: TaskDetail, task: str, message: Message, names: Mapping[int, str]) -> Remedy:
+    kind = message.kind
+    if kind == "settle":
+        flags, means = _OUTCOMES[message.settled]
+        name = names[message.idx]
+        words = ("task", "settle", task, "--step", name, *flags, "--why", "HOW YOU KNOW")
+        return Remedy(kind, words, means, name, message.settled)
+    means = {
+        "undo": _undo_means(found),
+        "cancel": "end it: undo what it did",
+        "resubmit": "send it forward again: what failed or was undone runs anew" + _correction(found),
+    }[kind]
+    return Remedy(kind, ("task", kind, task), means)
+
+
+def _correction(found: TaskDetail) -> str:
+    """Say how to correct what a step was given: sent forward again as it is, a step that was refused is refused again."""
+    failed = next(
+        (step.name for step in found.steps if step.kind == "action" and step.state == "failed"), None
+    )
+    return "" if failed is None else f", corrected by --step {shlex.quote(failed)} --input JSON"
+
+
+def _undo_means(found: TaskDetail) -> str:
+    if stuck := needs_settling(found):
+        return f"undo what is left, once {', '.join(stuck[:MOST])} is settled"
+    if failed := [step.name for step in found.steps if step.state == "undo_failed"]:
+        return f"try the undo of {', '.join(failed[:MOST])} again, then undo what is left"
+    return "undo what is left" if found.task.goal == "undo" else "end it: undo what it did"
+
+
+# -- said --------------------------------------------------------------------------------------------------------------
+
+
+def spelt(cli: Cli, words: Sequence[str]) -> str:
+    """Return a command as it can be typed, on the store that this one was told to use."""
+    store = cli.flags.get("store")
+    more = ("--store", store if store.startswith("@") else masked(store)) if isinstance(store, str) else ()
+    return shlex.join(("makegood", *words, *more))
+
+
+def lines(cli: Cli, found: TaskDetail) -> list[str]:
+    """Return what can be done as lines under a heading, none when there is nothing to do."""
+    made = remedies(found)
+    if not made:
+        return []
+    steps = list(dict.fromkeys(remedy.step for remedy in made if remedy.step is not None))
+    left = steps[MOST:]
+    typed = [(spelt(cli, remedy.words), remedy.means) for remedy in made if remedy.step not in left]
+    width = max(len(command) for command, _ in typed)
+    more = [f"  ... and settle {counted(len(left), 'more step')}, such as {left[0]}"] if left else []
+    return ["what can be done:", *(f"  {command:<{width}}  # {means}" for command, means in typed), *more]
+
+
+def shape(cli: Cli, found: TaskDetail) -> dict[str, Any]:
+    """Return what is wrong with a task, and what can be done, for ``--json``."""
+    stuck = [
+        {"step": step.name, "state": step.state, "error": step.error}
+        for step in found.steps
+        if step.kind == "action" and _of_step(step, "")
+    ]
+    made = [
+        {"act": remedy.act, "step": remedy.step, "settled": remedy.settled, "command": spelt(cli, remedy.words), "means": remedy.means}
+        for remedy in remedies(found)
+    ]  # fmt: skip
+    return {"stuck": stuck, "next": made}
+
+
+def outcome(cli: Cli, found: TaskDetail) -> dict[str, Any]:
+    """Return how a task that somebody waited for came to rest, for ``--json``."""
+    return {
+        "undone": [s.name for s in found.steps if s.kind == "action" and s.state == "undone"],
+        "standing": [s.name for s in found.steps if s.stands],
+        **shape(cli, found),
+    }
+
+
+def tell(cli: Cli, found: TaskDetail) -> None:
+    """Say on stderr how a task is that is not as it was wanted, and what can be done about it."""
+    cli.note(f"makegood: {ending(found)}")
+    for line in lines(cli, found):
+        cli.note(line)

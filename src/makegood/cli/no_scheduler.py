@@ -1,0 +1,65 @@
+"""Whether anybody is there who would go on with tasks, and what to say to who waits for one when nobody is."""
+
+from typing import Any
+
+from makegood.cli.context import Cli
+from makegood.cli.render.output import date_time, moment
+from makegood.client.client import Client
+from makegood.client.handle import AT_REST, TaskHandle
+from makegood.store.views import Asked, NodeView, TaskDetail
+
+_START = "`makegood run APP` (or `makegood scheduler`) starts one, `makegood agents` shows what runs"
+
+UNDECIDED = "the act is not decided"
+"""What does not happen to an act where no Scheduler runs."""
+
+
+def state_of(view: NodeView) -> str:
+    """Return what a process is: alive, stopped in good order, or dead."""
+    if view.stopped:
+        return "stopped"
+    return "dead" if view.dead or view.remaining <= 0 else "alive"
+
+
+async def unattended(client: Client) -> bool:
+    """Whether no process runs that puts steps in order and decides on acts."""
+    return not any(
+        "scheduler" in view.info.roles and state_of(view) == "alive" for view in await client.store.nodes()
+    )
+
+
+async def warn(cli: Cli, client: Client, what: str) -> None:
+    """Say on stderr, before a wait for it begins, that ``what`` is not going to happen as things are."""
+    if await unattended(client):
+        cli.note(f"makegood: no scheduler runs on this store, {what} until one does: {_START}")
+
+
+async def warn_of(cli: Cli, client: Client, task: TaskHandle[Any]) -> None:
+    """Warn of a wait for a task's end, unless it is at rest."""
+    if (await task.status()).task.state not in AT_REST:
+        await warn(cli, client, "nothing goes on")
+
+
+def asked(found: TaskDetail, one: Asked) -> str:
+    """Say of an act that is not decided who asked for it, when and why."""
+    why = f": {one.act.why}" if one.act.why else ""
+    what = " ".join(word for word in (one.kind, _step(found, one)) if word)
+    return f"{date_time(one.at)}  {what}  by {one.act.who}{why}  (not decided: no scheduler has taken it)"
+
+
+def asked_shape(found: TaskDetail, one: Asked) -> dict[str, object]:
+    """Return such an act for ``--json``."""
+    return {
+        "act": one.act.id, "kind": one.kind, "step": _step(found, one), "who": one.act.who, "why": one.act.why,
+        "at": moment(one.at),
+    }  # fmt: skip
+
+
+def _step(found: TaskDetail, one: Asked) -> str | None:
+    return next((step.name for step in found.steps if step.idx == one.idx), None)
+
+
+async def late(client: Client, expired: object) -> str:
+    """Return the words of a wait that is over without a task's end: that the task goes on is said only if somebody is there."""
+    said, _, _ = str(expired).partition("; it goes on")
+    return f"{said}: no scheduler runs on this store; {_START}" if await unattended(client) else str(expired)

@@ -1,0 +1,1 @@
+"""How the command line shows things: as styled lines, as plain text, as JSON."""

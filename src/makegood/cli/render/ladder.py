@@ -1,0 +1,175 @@
+"""The ladder: a task drawn as its steps, one rung each, going up while it goes forward and unwinding while it is undone.
+
+Pure functions from records to styled lines; ``tasks`` fetches the records and ``output`` writes the lines. What goes
+forward is green or cyan, what is taken back magenta, what needs somebody red or yellow::
+
+    shop.place_order 0csdx3m2k0a4v  undoing  4.2s  card refused
+      ↶ reserve  stock     undoing  undo, attempt 2, at web-7, 3.1s left
+      ✗ charge   payments  failed   card refused
+      · ship     carrier   waiting
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from makegood.base import ids
+from makegood.base.durations import shown
+from makegood.cli.render.output import clock_time
+from makegood.cli.render.style import STYLES, Line, Span
+from makegood.saga.rules import owner
+from makegood.store.views import EventView, StepView, TaskDetail, TaskView
+
+MARKS: Mapping[str, tuple[str, str]] = {
+    "waiting": ("·", "."), "ready": ("○", "o"), "running": ("▶", ">"), "done": ("✓", "+"), "failed": ("✗", "x"),
+    "in_doubt": ("?", "?"), "undoing": ("↶", "<"), "undone": ("↩", "-"), "undo_failed": ("!", "!"), "kept": ("■", "="),
+    "skipped": ("–", " "),
+}  # fmt: skip
+"""The mark of each state of a step: for terminals that show all of Unicode, and for the others."""
+
+QUIET = ("waiting", "done", "skipped", "undone", "kept")
+"""States of steps that may be folded together when a ladder is higher than the terminal."""
+
+HIDDEN = ("merge", "gather")
+"""Control steps that only join what others decided: they are no rung."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rung:
+    """One step as drawn: ``where`` is its agent, ``notes`` what is to be said of it besides its state."""
+
+    mark: str
+    name: str
+    where: str
+    state: str
+    notes: str
+
+
+def ladder(
+    found: TaskDetail,
+    *,
+    now: float,
+    nodes: Mapping[int, str] | None = None,
+    unicode: bool = True,
+    height: int | None = None,
+) -> list[Line]:
+    """Return a task as styled lines: a head, then its rungs in order.
+
+    ``now``: the store's clock. ``nodes``: names of processes by number. ``unicode``: False for plain ASCII marks.
+    ``height``: fold quiet steps together so that it fits into so many lines, as far as that is possible.
+    """
+    drawn = [rung(step, nodes or {}, unicode=unicode) for step in in_order(found.steps)]
+    head = _head(found.task, now)
+    if height is not None and len(drawn) + len(head) > height:
+        drawn = fold(drawn)
+    widths = [max((len(getattr(r, part)) for r in drawn), default=0) for part in ("name", "where", "state")]
+    return head + [_drawn(r, widths) for r in drawn]
+
+
+def in_order(steps: Iterable[StepView]) -> list[StepView]:
+    """Return the steps that are rungs, in the order of the plan; the items of an ``each`` follow it, item by item."""
+
+    def place(step: StepView) -> tuple[tuple[int, int], ...]:
+        each = -1 if step.plan is None else owner(step.plan)
+        if step.plan is None or each not in known:
+            return ((-1, step.idx),)
+        return (*place(known[each]), (step.plan.nth, step.idx))
+
+    known = {step.idx: step for step in steps}
+    return sorted((s for s in known.values() if s.kind not in HIDDEN), key=place)
+
+
+def rung(step: StepView, nodes: Mapping[int, str], *, unicode: bool = True) -> Rung:
+    """Return a step as it is drawn."""
+    mark = MARKS.get(step.state, ("?", "?"))[0 if unicode else 1]
+    where = step.agent if step.kind == "action" else f"({step.kind})"
+    return Rung(mark, step.name, where, step.state, ", ".join(_notes(step, nodes)))
+
+
+def _notes(step: StepView, nodes: Mapping[int, str]) -> list[str]:
+    notes = []
+    if step.round > 1:
+        notes.append(f"round {step.round}")
+    if step.doing in ("probe", "undo"):
+        notes.append(step.doing)
+    if step.attempt > 1 or (step.doing and step.attempt):
+        notes.append(f"attempt {step.attempt}")
+    if step.failures:
+        notes.append(f"{step.failures} failure{'s' * (step.failures > 1)}")
+    if step.doing and step.taken_by is not None:
+        notes.append(f"at {nodes.get(step.taken_by, f'node {step.taken_by}')}")
+        if step.due is not None:
+            notes.append(f"{shown(step.due)} left" if step.due > 0 else f"overdue by {shown(-step.due)}")
+    elif step.doing:
+        notes.append("waiting for an agent")
+    elif step.waiting and step.due is not None:
+        notes.append(f"again in {shown(max(step.due, 0.0))}")
+    if step.doubt and step.state not in ("done", "undone"):
+        notes.append("an earlier try is unanswered")
+    if step.state == "kept" or (step.state == "done" and not step.undoable and step.kind == "action"):
+        notes.append("no way back" if step.no_return else "nothing to undo")
+    if step.error and step.state not in ("done", "undone", "skipped"):
+        notes.append(step.error)
+    return notes
+
+
+def fold(rungs: Sequence[Rung]) -> list[Rung]:
+    """Return the rungs with each run of three or more quiet steps of one state drawn as one."""
+    folded: list[Rung] = []
+    run: list[Rung] = []
+    for each in [*rungs, None]:
+        if run and (each is None or each.state != run[0].state or each.state not in QUIET):
+            same = f"{run[0].name} to {run[-1].name}"
+            folded += (
+                run if len(run) < 3 else [Rung(run[0].mark, same, f"{len(run)} steps", run[0].state, "")]
+            )
+            run = []
+        if each is not None:
+            run.append(each)
+    return folded
+
+
+def _head(task: TaskView, now: float) -> list[Line]:
+    spans: list[Span] = [
+        (f"{task.app}.{task.workflow} ", "bold"),
+        (ids.show(task.id), ""),
+        ("  ", ""),
+        (task.state, STYLES.get(task.state, "")),
+        (f"  {shown(max(0.0, (task.ended if task.ended is not None else now) - task.created))}", "dim"),
+    ]
+    if task.submission > 1:
+        spans.append((f"  submission {task.submission}", "dim"))
+    if task.goal != "forward" and task.state in ("pending", "processing"):
+        spans.append((f"  goal {task.goal}", STYLES["undoing"]))
+    if task.cause:
+        spans.append((f"  {task.cause}", "yellow"))
+    return [spans]
+
+
+def _drawn(r: Rung, widths: Sequence[int]) -> Line:
+    style = STYLES.get(r.state, "")
+    return [
+        (f"  {r.mark} ", style),
+        (f"{r.name:<{widths[0]}}  ", "dim" if r.state in ("waiting", "skipped") else ""),
+        (f"{r.where:<{widths[1]}}  ", "dim"),
+        (f"{r.state:<{widths[2]}}  ", style),
+        (r.notes, "dim" if r.state in QUIET else ""),
+    ]
+
+
+def event_lines(event: EventView, *, unicode: bool = True, width: int = 16) -> list[Line]:
+    """Return one event as lines, one per move: when, who, from which state to which, why."""
+    arrow = "→" if unicode else "->"
+    at = (f"{clock_time(event.at)}  ", "dim")
+    drawn: list[Line] = [
+        [
+            at,
+            (f"{who:<{width}}  ", "bold" if who == "task" else ""),
+            (f"{before} {arrow} ", "dim"),
+            (after, STYLES.get(after, "")),
+            (f"  {why}" if why else "", "dim"),
+        ]
+        for who, before, after, why in event.moves
+    ]
+    if event.note:
+        drawn.append([at, (f"{'':<{width}}  ", ""), (event.note, "dim")])
+    return drawn

@@ -1,0 +1,192 @@
+"""Results on stdout: tables for people, aligned text for pipes, JSON for machines.
+
+JSON is written by plain ``print``, never through rich, which would wrap and mark it up. What is text of others is written
+``visible``: here, so that no command can forget it.
+"""
+
+import json
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from importlib import import_module
+from typing import Any
+
+import msgspec
+
+from makegood.base import urls
+from makegood.base.terminal_text import visible, visible_json
+from makegood.base.text import kept
+from makegood.cli.render.style import Line, to_the_right
+
+_encode = msgspec.json.Encoder(order=None).encode
+
+
+class Output:
+    """Where results go. ``json``: JSON only; ``color``: auto, always or never."""
+
+    def __init__(self, *, json: bool = False, color: str = "auto") -> None:
+        self.json = json
+        self._color = color
+
+    @property
+    def fancy(self) -> bool:
+        """Whether a person reads: tables and live drawings instead of plain text."""
+        return not self.json and (self._color == "always" or (self._color == "auto" and sys.stdout.isatty()))
+
+    @property
+    def colored(self) -> bool:
+        """Whether to colour. ``NO_COLOR`` leaves the tables."""
+        return self.fancy and (self._color == "always" or not os.environ.get("NO_COLOR"))
+
+    @property
+    def unicode(self) -> bool:
+        """Whether stdout can show arrows and marks."""
+        return "utf" in (sys.stdout.encoding or "").lower()
+
+    def document(self, value: object) -> None:
+        """Write the one JSON document of a command."""
+        text = msgspec.json.format(_encode(value), indent=2).decode()
+        print("\n".join(map(_on_stdout, text.split("\n"))))
+
+    def record(self, value: object) -> None:
+        """Write one JSON object on a line of its own: for commands that stream."""
+        print(_on_stdout(_encode(value).decode()), flush=True)
+
+    def text(self, value: str = "") -> None:
+        """Write a line of text."""
+        print(visible(value), flush=True)
+
+    def value(self, value: bytes) -> None:
+        """Write a value, which is JSON, on a line of its own."""
+        print(_on_stdout(value.decode()), flush=True)
+
+    def table(
+        self, heads: Sequence[str], rows: Iterable[Sequence[object]], *, empty: str, folds: bool = True
+    ) -> None:
+        """Write a table. Numbers stand to the right; cells that are states are coloured for people. ``empty``: what to
+        say, on stderr, when there are no rows. ``folds``: whether the last column may take several lines of a terminal; False
+        for a list whose rows can be looked at one by one.
+        """
+        cells = [[shown(cell) for cell in row] for row in rows]
+        if not cells:
+            print(visible(empty), file=sys.stderr)
+        elif self.fancy:
+            self._pretty().table(heads, cells, colored=self.colored, folds=folds)
+        else:
+            print(aligned(heads, cells))
+
+    def lines(self, lines: Iterable[Line]) -> None:
+        """Write styled lines: coloured for people, as they are in a pipe."""
+        if self.colored:
+            self._pretty().lines(list(lines))
+        else:
+            for line in lines:
+                self.text(plain(line))
+
+    def drawing(self, lines: Iterable[Line]) -> None:
+        """Write styled lines that end in an ellipsis where a person's terminal is too narrow for them; a pipe gets them whole."""
+        if self.fancy:
+            self._pretty().lines(list(lines), colored=self.colored, cut=True)
+        else:
+            self.lines(lines)
+
+    def live(self) -> Any:
+        """Return a context manager whose ``show(lines)`` draws lines over the last ones; for people only."""
+        return self._pretty().Live(colored=self.colored)
+
+    def _pretty(self) -> Any:
+        return import_module("makegood.cli.render.rich_output")  # rich is loaded only where somebody looks
+
+
+def _on_stdout(text: str) -> str:
+    """Return a JSON text as it is shown, in JSON's escapes if stdout's encoding lacks a letter of it; other text shows those as Python does."""
+    text = visible_json(text)
+    try:
+        text.encode(sys.stdout.encoding or "ascii")
+    except UnicodeEncodeError:
+        return "".join(letter if letter.isascii() else json.dumps(letter)[1:-1] for letter in text)
+    return text
+
+
+def plain(line: Line) -> str:
+    """Return a styled line as text."""
+    return visible("".join(text for text, _ in line)).rstrip()
+
+
+def shown(cell: object) -> str:
+    """Return a table's cell as text: nothing is "-", a text stays on its line."""
+    return "-" if cell is None or cell == "" else visible(str(cell))
+
+
+def with_article(noun: str) -> str:
+    """Return a noun with "a" or "an".
+
+    >>> with_article("App"), with_article("Workflow")
+    ('an App', 'a Workflow')
+    """
+    return f"{'an' if noun[:1].lower() in 'aeiou' else 'a'} {noun}"
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number of things in words; plurals end in "s".
+
+    >>> counted(1, "workflow"), counted(1000, "agent"), counted(4, "process")
+    ('1 workflow', '1,000 agents', '4 processes')
+    """
+    plural = "es" if noun.endswith(("s", "x")) else "s"
+    return f"{number:,} {noun}{'' if number == 1 else plural}"
+
+
+def aligned(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a table as aligned text: columns two spaces apart, nothing wrapped, nothing cut.
+
+    >>> print(aligned(("id", "n"), [("a", "1"), ("bcd", "20")]))
+    ID    N
+    a     1
+    bcd  20
+    """
+    widths = [max(len(head), *(len(row[n]) for row in rows)) for n, head in enumerate(heads)]
+    right = [to_the_right(head, [row[n] for row in rows]) for n, head in enumerate(heads)]
+    lines = [[head.upper() for head in heads], *rows]
+    return "\n".join(
+        "  ".join(
+            cell.rjust(width) if to_right else cell.ljust(width)
+            for cell, width, to_right in zip(line, widths, right, strict=True)
+        ).rstrip()
+        for line in lines
+    )
+
+
+def moment(seconds: float | None) -> str | None:
+    """Return a point in time, seconds since 1970, as ISO 8601 in UTC: for JSON."""
+    if seconds is None:
+        return None
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def clock_time(seconds: float) -> str:
+    """Return a point in time as people at this machine read it: local time to the millisecond."""
+    return datetime.fromtimestamp(seconds, UTC).astimezone().strftime("%H:%M:%S.%f")[:-3]
+
+
+def date_time(seconds: float | None) -> str:
+    """Return a point in time with its date, local time to the second; "-" for none."""
+    if seconds is None:
+        return "-"
+    return datetime.fromtimestamp(seconds, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def recent(seconds: float, now: float) -> str:
+    """Return a point in time for a narrow column: the local time alone when it is of today, with its date otherwise."""
+    at = date_time(seconds)
+    return at[11:] if at[:10] == date_time(now)[:10] else at[:16]
+
+
+def masked(url: str) -> str:
+    """Return a URL without its secrets, as a text of UTF-8 whatever a file is called.
+
+    >>> masked("postgresql://me:secret@db/shop")
+    'postgresql://me:***@db/shop'
+    """
+    return urls.masked(kept(url))

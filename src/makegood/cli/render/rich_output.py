@@ -1,0 +1,127 @@
+"""What a person at a terminal sees: tables and live drawings, with rich. Loaded only when somebody looks."""
+
+from collections.abc import Collection, Mapping, Sequence
+from types import TracebackType
+from typing import Self
+
+from rich import box
+from rich.console import Console
+from rich.live import Live as RichLive
+from rich.table import Table
+from rich.text import Text
+
+from makegood.base.terminal_text import visible
+from makegood.cli.render.style import STYLES, Line, to_the_right
+
+CUTS = (16, 12, 8)
+"""Widths of a column that may be cut, where the terminal is too narrow for the table; the first that leaves room to read."""
+
+READABLE, LEAST = 16, 8
+"""The last column folds where it has so much room, else it is cut; where it has not even the least, one before it is left out."""
+
+PADDING = 3
+"""Blanks between two columns."""
+
+EDGES = 2
+"""Blanks before the first and behind the last."""
+
+
+def _console(*, colored: bool) -> Console:
+    return Console(
+        no_color=not colored, highlight=False, markup=False, emoji=False, force_terminal=colored or None
+    )
+
+
+def table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, colored: bool, folds: bool = True) -> None:
+    """Draw a table; a cell that is the name of a state has that state's colour.
+
+    Columns without any value are left out. The first column (what one copies), numbers and states are never cut, the last one
+    (what one reads) folds, if it may. Where the terminal is too narrow those between are cut, then the last one, then columns before it
+    are left out.
+    """
+    kept = [n for n in range(len(heads)) if n == 0 or any(row[n] != "-" for row in rows)]
+    widest = {n: max(len(heads[n]), *(len(row[n]) for row in rows)) for n in kept}
+    right = {n for n in kept if to_the_right(heads[n], [row[n] for row in rows])}
+    whole = right | {n for n in kept if n == 0 or STYLES.keys() & {row[n] for row in rows}}
+    console = _console(colored=colored)
+    *before, last = kept
+    widths, room = _fitted(before, widest, whole, console.width, min(widest[last], READABLE))
+    while room < min(widest[last], LEAST) and len(before) > 1:
+        before.pop()
+        widths, room = _fitted(before, widest, whole, console.width, min(widest[last], READABLE))
+    folds = folds and room >= READABLE
+    widths[last] = min(widest[last], max(room, LEAST))
+    kept = [*before, last]
+    drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
+    for n in kept:
+        drawn.add_column(
+            heads[n],
+            justify="right" if n in right else "left",
+            no_wrap=n != last or not folds,
+            overflow="fold" if n == last and folds else "ellipsis",
+            width=widths[n],
+        )
+    for row in rows:
+        drawn.add_row(*(Text(row[n], style=STYLES.get(row[n], "")) for n in kept))
+    console.print(drawn)
+
+
+def _fitted(
+    before: Sequence[int], widest: Mapping[int, int], whole: Collection[int], width: int, wanted: int
+) -> tuple[dict[int, int], int]:
+    """Return the widths of all columns but the last, cut no more than leaves ``wanted`` to that, and what is left to it."""
+    widths: dict[int, int] = {}
+    room = 0
+    for cut in (width, *CUTS):
+        widths = {n: widest[n] if n in whole else min(widest[n], cut) for n in before}
+        room = width - EDGES - sum(widths.values()) - PADDING * len(before)
+        if room >= wanted:
+            break
+    return widths, room
+
+
+def lines(drawn: Sequence[Line], *, colored: bool = True, cut: bool = False) -> None:
+    """Write styled lines; ``cut``: none longer than the terminal is wide."""
+    console = _console(colored=colored)
+    for line in drawn:
+        console.print(_cut(line, console) if cut else _text(line), soft_wrap=True)
+
+
+def _cut(line: Line, console: Console) -> Text:
+    text = _text(line)
+    text.truncate(console.width, overflow="ellipsis")
+    return text
+
+
+def _text(line: Line) -> Text:
+    return Text.assemble(*((visible(text), style) for text, style in line))
+
+
+class Live:
+    """Draws lines over the last ones, until it is left."""
+
+    def __init__(self, *, colored: bool) -> None:
+        self._console = _console(colored=colored)
+        self._live = RichLive(
+            console=self._console, auto_refresh=False, vertical_overflow="ellipsis", redirect_stdout=False
+        )
+
+    @property
+    def height(self) -> int:
+        """Lines that the terminal has."""
+        return self._console.height
+
+    def show(self, drawn: Sequence[Line]) -> None:
+        """Draw these lines now."""
+        self._live.update(Text("\n").join(_cut(line, self._console) for line in drawn), refresh=True)
+
+    def __enter__(self) -> Self:
+        """Begin to draw."""
+        self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Leave the last drawing standing."""
+        self._live.stop()

@@ -1,0 +1,53 @@
+"""Styled text: spans and lines, before anybody knows where they are shown."""
+
+from collections.abc import Mapping, Sequence
+
+Span = tuple[str, str]
+"""A piece of text and its style ("" for none), such as ("undoing", "yellow"): rich's words, used by ``pretty`` only."""
+
+Line = Sequence[Span]
+
+STYLES: Mapping[str, str] = {
+    "done": "green", "processed": "green", "running": "cyan", "processing": "cyan", "failed": "red", "error": "bold red",
+    "in_doubt": "bold yellow", "undoing": "magenta", "undone": "magenta", "undo_failed": "bold red", "kept": "blue",
+    "waiting": "dim", "skipped": "dim", "alive": "green", "dead": "bold red", "stopped": "dim",
+}  # fmt: skip
+"""The colour of each state. What goes backwards is magenta, whatever it is."""
+
+
+def is_number(text: str) -> bool:
+    """Whether a cell stands to the right: digits, perhaps with a sign, a point, a unit or a slash.
+
+    >>> is_number("12"), is_number("3.5 %"), is_number("2/10"), is_number("stock")
+    (True, True, True, False)
+    """
+    return text[:1].isdigit() and not text.strip("0123456789.,/%+- smhd")
+
+
+COUNTS = frozenset(
+    {
+        "failures",
+        "holds",
+        "calls",
+        "success",
+        "mean",
+        "rate",
+        "waiting",
+        "tries",
+        "oldest",
+        "size",
+        "unsent",
+        "gap before",
+    }
+)
+"""Heads of columns that hold numbers, when they hold anything."""
+
+
+def to_the_right(head: str, cells: Sequence[str]) -> bool:
+    """Whether a column stands to the right: numbers only; one without any value where its values will stand.
+
+    >>> to_the_right("n", ["1", "-"]), to_the_right("key", ["-"]), to_the_right("failures", ["-"])
+    (True, False, True)
+    """
+    known = [cell for cell in cells if cell != "-"]
+    return all(map(is_number, known)) if known else head in COUNTS

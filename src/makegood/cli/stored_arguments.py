@@ -1,0 +1,120 @@
+"""Can the code read what is stored for a waiting step? Its arguments are decoded as an agent would decode them.
+
+What depends on a result that is not there yet is looked at as far as it is known: the names of the parameters, the arguments
+beside it, and the annotation of the action that will return it.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+from makegood.declare.action import Action
+from makegood.declare.functions import Fitted
+from makegood.errors import DefinitionError, MissingValueError, PayloadError
+from makegood.model.plan import Ref, Template
+from makegood.model.task import Doing
+from makegood.payload.annotations import members, takes
+from makegood.payload.codec import decode, shown
+from makegood.payload.splice import walk
+from makegood.store.views import StepView, TaskDetail
+
+Find = Callable[[str, str], Action[Any, Any] | None]
+"""Returns the action of an agent that has or had this name."""
+
+RESULT = "result"
+_NOT_YET = ("waiting", "ready", "running", "in_doubt", "failed")
+_OPEN = (
+    b'"\\u0000makegood'  # stands for a value that is not known, in texts that people write it does not occur
+)
+
+
+class Fault(NamedTuple):
+    """What does not fit: the parameter, or the action's "result", and why."""
+
+    parameter: str
+    why: str
+
+
+class Stored:
+    """What is stored of one task: ``find`` knows the code's actions."""
+
+    def __init__(self, detail: TaskDetail, find: Find) -> None:
+        self._inputs = detail.inputs
+        self._steps: Mapping[int, StepView] = {step.idx: step for step in detail.steps}
+        self._find = find
+
+    def faults(self, action: Action[Any, Any], doing: Doing, args: Template | None) -> Iterator[Fault]:
+        """Yield what of a step's arguments the action, its undo or its probe could not be given."""
+        fitted = _fitted(action)
+        if fitted is None:
+            return
+        given = self._arguments(args)
+        for name, needed in fitted.wants.get(doing, {}).items():
+            annotation = fitted.annotations.get(name, Any)
+            value = given.get(name)
+            if value is None:
+                if needed:
+                    yield Fault(name, f"there is no {name}")
+            elif isinstance(value, Ref):
+                returned = self._returned(value)
+                if not any(takes(annotation, member) for member in members(returned)):
+                    yield Fault(name, f"{name} will be {shown(returned)}, and is to be {shown(annotation)}")
+            elif _OPEN not in value:
+                yield from _unread(value, annotation, name)
+
+    def result_faults(self, action: Action[Any, Any], result: bytes | None) -> Iterator[Fault]:
+        """Yield why an undo could not be given what the action returned."""
+        fitted = _fitted(action)
+        if fitted is not None and result is not None and result != b"null":
+            yield from _unread(result, fitted.returns, RESULT)
+
+    def _arguments(self, args: Template | None) -> dict[str, bytes | Ref]:
+        """Return the arguments by name: JSON, in which ``_OPEN`` stands for what is not known, or the Ref that is all of it."""
+        if args is None:
+            return {}
+        pieces = [args.parts[0].encode()]
+        for n, ref in enumerate(args.refs):
+            known = self._known(ref)
+            pieces += _open(n) if known is None else known, args.parts[n + 1].encode()
+        found = msgspec.json.decode(b"".join(pieces), type=dict[str, msgspec.Raw])
+        whole = {_open(n): ref for n, ref in enumerate(args.refs)}
+        return {name: whole.get(bytes(raw), bytes(raw)) for name, raw in found.items()}
+
+    def _known(self, ref: Ref) -> bytes | None:
+        """Return the value of a ref as far as it is there."""
+        value: bytes | None = None
+        if ref.of == "input" and ref.index < len(self._inputs):
+            value = self._inputs[ref.index]
+        elif ref.of == "step" and (step := self._steps.get(ref.index)) and step.state not in _NOT_YET:
+            value = step.result or b"null"
+        try:
+            return None if value is None else walk(value, ref.path)
+        except MissingValueError:  # the fault of the value, not of the code
+            return None
+
+    def _returned(self, ref: Ref) -> Any:
+        """Return the annotation of what an action will return; ``Any`` when it is a part of that, or no action's."""
+        step = self._steps.get(ref.index) if ref.of == "step" and not ref.path else None
+        action = None if step is None or step.kind != "action" else self._find(step.agent, step.action)
+        fitted = None if action is None else _fitted(action)
+        return Any if fitted is None else fitted.returns
+
+
+def _fitted(action: Action[Any, Any]) -> Fitted | None:
+    """Return what an action takes and returns; None when its annotations cannot be used, which ``check`` tells by itself."""
+    try:
+        return action.fitted()
+    except DefinitionError:
+        return None
+
+
+def _open(n: int) -> bytes:
+    return _OPEN + b'%d"' % n
+
+
+def _unread(value: bytes, annotation: Any, name: str) -> Iterator[Fault]:
+    try:
+        decode(value, annotation, name)
+    except PayloadError as wrong:
+        yield Fault(name, str(wrong))

@@ -1,0 +1,132 @@
+"""What an undo would take back, and in which order: asked of the same rules that will do it."""
+
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+from typing import NamedTuple
+
+from makegood.client.replanning import held
+from makegood.model.policy import Policy
+from makegood.store.views import StepView, TaskDetail
+
+TOUCHED = ("done", "in_doubt", "running", "undoing", "undo_failed")
+"""States of steps with an effect that stands or may stand; ``kept`` is settled, whatever stands of it stays."""
+
+STUCK = "stuck"
+"""Stands in what is said of a step whose undo needs an operator."""
+
+
+class Preview(NamedTuple):
+    """A step that an undo deals with. ``turn``: the steps of one number may be undone at the same time."""
+
+    turn: int
+    step: StepView
+    happens: str
+
+
+def listed(found: TaskDetail) -> list[Preview]:
+    """Return what an undo of the task deals with, in order: nothing before all that followed it is settled, and of those that
+    are free the later one first. What an undo leaves alone (it did nothing, is undone, was kept) is not listed.
+    """
+    views = {view.idx: view for view in found.steps}
+    followers = _followers(found)
+    turns: dict[int, int] = {}
+    for idx in _backward(followers):
+        after = max((turns[follower] for follower in followers[idx]), default=0)
+        turns[idx] = after + _holds_up(views[idx])
+    order = sorted(
+        (view for view in found.steps if view.kind == "action" and _touched(view)),
+        key=lambda view: (turns[view.idx] + (not _holds_up(view)), -view.idx),
+    )
+    stuck = _stuck(views, followers)
+    return [
+        Preview(
+            turns[view.idx] + (not _holds_up(view)),
+            view,
+            what_happens(view) + (f", once {stuck[view.idx]} is settled" if view.idx in stuck else ""),
+        )
+        for view in order
+    ]
+
+
+def _holds_up(view: StepView) -> bool:
+    """Whether what came before this step waits for its undo: of what stays it does not, once that is answered."""
+    stays = not view.undoable or _no_return(view)
+    return view.kind == "action" and _touched(view) and (not stays or view.state in ("running", "ready"))
+
+
+def _stuck(views: Mapping[int, StepView], followers: Mapping[int, AbstractSet[int]]) -> dict[int, str]:
+    """Return the steps whose undo waits for one that nobody can undo without an operator, with the name of that one."""
+    found: dict[int, str] = {}
+    for idx in _backward(followers):
+        for follower in sorted(followers[idx]):
+            if follower in found:
+                found[idx] = found[follower]
+            elif _touched(views[follower]) and STUCK in what_happens(views[follower]):
+                found[idx] = views[follower].name
+    return found
+
+
+def _backward(followers: Mapping[int, AbstractSet[int]]) -> list[int]:
+    """Return the steps so that each comes after all that follow it."""
+    left = {idx: len(after) for idx, after in followers.items()}
+    before: dict[int, list[int]] = {idx: [] for idx in followers}
+    for idx, after in followers.items():
+        for follower in after:
+            before[follower].append(idx)
+    ordered = [idx for idx, count in left.items() if count == 0]
+    for idx in ordered:
+        for predecessor in before[idx]:
+            left[predecessor] -= 1
+            if left[predecessor] == 0:
+                ordered.append(predecessor)
+    return ordered
+
+
+def _touched(view: StepView) -> bool:
+    return view.state in TOUCHED or (view.state == "ready" and view.doubt)
+
+
+def _no_return(view: StepView) -> bool:
+    return view.plan is not None and view.plan.policy is not None and view.plan.policy.no_return
+
+
+def _followers(found: TaskDetail) -> dict[int, set[int]]:
+    """Return who follows whom, as the rules see it."""
+    return {idx: set(after) for idx, after in enumerate(held(found).followers)}
+
+
+def needs_settling(found: TaskDetail) -> list[str]:
+    """Return the steps whose undo waits until an operator has settled them."""
+    return [view.name for view in found.steps if _touched(view) and STUCK in what_happens(view)]
+
+
+def what_happens(view: StepView) -> str:
+    """Say what an undo does with a step, in a few words."""
+    policy = view.plan.policy if view.plan is not None else None
+    if view.state == "undoing":
+        return "its undo is under way"
+    if policy is not None and policy.no_return:
+        return "no way back: stays"
+    if not view.undoable:
+        return "nothing to undo: stays"
+    if view.state == "running" and view.taken_by is None and view.doing is not None and not view.doubt:
+        return "no process has taken it: taken back, nothing to undo"
+    if view.state in ("running", "ready"):
+        return "its answer or complete-by is awaited, then undone"
+    if view.state == "in_doubt" and policy is not None:
+        return _in_doubt(policy)
+    if view.state == "undo_failed":
+        return "its undo is tried again"
+    return "undone"
+
+
+def _in_doubt(policy: Policy) -> str:
+    """Say what an undo does with a step of which nobody knows whether it happened."""
+    probed = "in doubt: its probe is asked, then " if policy.probe else "in doubt: "
+    if policy.never and not policy.probe:
+        return f"in doubt, and must not be repeated: {STUCK} until it is settled by hand"
+    if policy.never:
+        return f"{probed}undone if it happened{'' if policy.fences else ', else stuck until it is settled by hand'}"
+    if policy.settle:
+        return f"{probed}driven to a definite answer under its key, and undone if it happened"
+    return f"{probed}undone {'if it happened' if policy.fences else 'as if it were done'}"

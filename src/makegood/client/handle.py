@@ -1,0 +1,309 @@
+"""A task as its submitter sees it: its state, its result, its history, and what may be done about it."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+
+import msgspec
+
+from makegood.base import ids
+from makegood.base.durations import Duration, seconds
+from makegood.client.replanning import replanned, tried
+from makegood.errors import (
+    ActRefusedError,
+    ConfigError,
+    TaskInError,
+    TaskNotFoundError,
+    TaskUndone,
+    WaitExpiredError,
+)
+from makegood.model.messages import Act, Answer, Message, MessageKind
+from makegood.model.plan import Plan
+from makegood.payload.codec import decode, decoder, encode
+from makegood.store import Store
+from makegood.store.views import EventView, StepView, TaskDetail, TaskView
+from makegood.workflow.workflow import Workflow
+
+R_co = TypeVar("R_co", covariant=True)
+
+AT_REST = frozenset({"processed", "undone", "error"})
+
+
+class Rested(NamedTuple):
+    """A task at rest. ``steps``: as they are then, None when nobody has looked."""
+
+    view: TaskView
+    steps: Sequence[StepView] | None = None
+
+
+class Waiting(Protocol):
+    """What a handle needs of the client that it came from."""
+
+    store: Store
+
+    def ready(self) -> None:
+        """Raise ``ClosedError`` unless the client is open."""
+        ...
+
+    async def rested(self, task: int, limit: float | None = None) -> "Rested | None":
+        """Return the task once it is at rest, None when it is not within ``limit`` seconds."""
+        ...
+
+    async def act(self, task: int, message: Message, *, timeout: Duration | None) -> Answer:
+        """Leave an operator's act in the task's inbox and return what became of it."""
+        ...
+
+    def new_act(self, who: str | None, why: str) -> Act:
+        """Return an act's identity."""
+        ...
+
+
+def missing(task: int) -> TaskNotFoundError:
+    """Return the error for a task that the store does not have."""
+    shown = ids.show(task)
+    return TaskNotFoundError(
+        f"there is no task {shown} in this store: see `makegood task list`. (What was submitted with connection= is there once "
+        "its transaction is committed; a store that was put back in time has lost what came last.)",
+        task_id=shown,
+    )
+
+
+class TaskHandle(Generic[R_co]):
+    """One task. ``id`` is what people see, ``number`` what the store keeps; ``created`` is False when the key had it already."""
+
+    def __init__(
+        self, client: Waiting, number: int, returns: Any, *, created: bool, known: bool = False
+    ) -> None:
+        self._known = known
+        self.number = number
+        self.created = created
+        self._client = client
+        self.returns = returns
+
+    @property
+    def id(self) -> str:
+        """The task's id: 13 letters and digits."""
+        return ids.show(self.number)
+
+    def __repr__(self) -> str:
+        return f"<task {self.id}>"
+
+    async def status(self) -> TaskDetail:
+        """Return the task with its steps as they are now. Raises ``TaskNotFoundError``, ``ClosedError``."""
+        self._client.ready()
+        found = await self._client.store.detail(self.number)
+        if found is None:
+            raise missing(self.number)
+        return found
+
+    async def wait(self, timeout: Duration | None = None) -> TaskView:
+        """Wait until the task is at rest (processed, undone, error). Raises ``WaitExpiredError``, ``TaskNotFoundError``."""
+        return (await self._rested(timeout)).view
+
+    async def result(self, timeout: Duration | None = None) -> R_co:
+        """Wait for the task's end and return its result, decoded to the workflow's return type.
+
+        ``timeout``: seconds or a duration, None = for ever. Raises ``TaskUndone`` (cause, undone, standing),
+        ``TaskInError`` (cause, standing: an operator is needed) or ``WaitExpiredError`` (the task goes on).
+        """
+        rested = await self._rested(timeout)
+        if rested.view.state == "processed":
+            return self._decoded(rested.view.result or b"null")
+        raise await self._outcome(rested)
+
+    async def _outcome(self, rested: Rested) -> TaskUndone | TaskInError:
+        """Return what to raise for a task that came to rest without a result."""
+        view, seen = rested
+        cause = view.cause
+        if seen is None:
+            detail = await self.status()
+            seen, cause = detail.steps, detail.task.cause or cause
+        steps = [s for s in seen if s.kind == "action"]
+        standing = tuple(s.name for s in steps if s.stands)
+        if view.state == "undone":
+            undone = tuple(s.name for s in steps if s.state == "undone")
+            final = [s.name for s in steps if s.stands and s.no_return]
+            harmless = [s.name for s in steps if s.stands and not s.no_return]
+            return TaskUndone(
+                f"task {self.id} was undone: {cause or 'no cause recorded'}"
+                + (f"; {', '.join(final)} cannot be undone and stands" if final else "")
+                + (f"; harmless effects stand: {', '.join(harmless)}" if harmless else ""),
+                task_id=self.id, cause=cause, undone=undone, standing=standing,
+            )  # fmt: skip
+        stuck = [
+            f"the undo of {s.name} failed ({s.error or 'no reason recorded'})"
+            for s in steps
+            if s.state == "undo_failed"
+        ]
+        return TaskInError(
+            f"task {self.id} needs an operator: {'; '.join([cause or 'no cause recorded', *stuck])}; standing or in doubt: "
+            f"{', '.join(standing) or 'nothing'} (`makegood task show {self.id}`)",
+            task_id=self.id, cause=cause, standing=standing,
+        )  # fmt: skip
+
+    def _decoded(self, data: bytes) -> R_co:
+        try:
+            value: R_co = decoder(self.returns, "the workflow's result")(data)
+        except Exception:  # noqa: BLE001 - see ``codec.decode``
+            value = decode(data, self.returns, f"the result of task {self.id}")  # raises, and names the task
+        return value
+
+    async def _rested(self, timeout: Duration | None) -> Rested:
+        limit = seconds(timeout, name="timeout") if timeout is not None else None
+        if not self._known:
+            found = await self.status()  # raises for a task that is not there: nobody would ever end it
+            self._known = True
+            if found.task.state in AT_REST:
+                return Rested(found.task, found.steps)
+        rested = await self._client.rested(self.number, limit)
+        if rested is None:
+            raise WaitExpiredError(
+                f"task {self.id} did not end within {limit:g} s; it goes on, ask again later", task_id=self.id
+            )
+        return rested
+
+    async def events(self, *, follow: bool = True) -> AsyncIterator[EventView]:
+        """Yield the task's history in order; with ``follow`` go on until the task is at rest."""
+        seen = 0
+        while True:
+            events, rests = await self.look(seen)
+            for event in events:
+                seen = event.seq
+                yield event
+            if rests or not follow:
+                return
+            await asyncio.sleep(0.1)
+
+    async def look(self, after: int = 0) -> tuple[list[EventView], bool]:
+        """Return the events with a sequence above ``after``, and whether these are all until somebody acts on the task."""
+        view = (await self.status()).task
+        return await self._client.store.history(self.number, after=after), view.state in AT_REST
+
+    async def cancel(
+        self, *, why: str = "", who: str | None = None, timeout: Duration | None = "30s"
+    ) -> Answer:
+        """Stop the task and undo what was done. Raises ``ActRefusedError``, saying which state won."""
+        return await self._act("cancel", who, why, timeout)
+
+    async def undo(
+        self, *, why: str = "", who: str | None = None, timeout: Duration | None = "30s"
+    ) -> Answer:
+        """Undo a task in error or one that was processed."""
+        return await self._act("undo", who, why, timeout)
+
+    async def resubmit(
+        self,
+        *,
+        step: str | None = None,
+        inputs: Mapping[str, Any] | Sequence[Any] | Plan[Any] | None = None,
+        workflow: Workflow[..., Any] | None = None,
+        dry_run: bool = False,
+        why: str = "",
+        who: str | None = None,
+        timeout: Duration | None = "30s",
+    ) -> Answer:
+        """Start a task in error, or an undone one, again: what failed or was undone runs in a new round, under a new key.
+
+        ``step`` with ``inputs``: arguments of that step by name, which replace what it was given; the others stay. ``inputs``
+        alone: all inputs of the workflow, in order. With ``workflow`` its function plans again with them: the plan must have the
+        same steps, and those that run get its arguments. Without it they are refused where the function may have made arguments of
+        the inputs. With a ``workflow`` the inputs may also be a plan that it has made: the very same for a dry run and after it, whatever
+        the function draws or reads. A step that is done keeps what it did; what is in doubt is not corrected. The audit keeps what was and what is.
+
+        ``dry_run``: change nothing, return what would be answered now; ``change`` of the answer says which arguments.
+
+        >>> async def mend(task):
+        ...     await task.resubmit(step="charge", inputs={"card": "another"}, why="the old one had expired")
+        """
+        if inputs is None:
+            if step is not None or workflow is not None:
+                what = f"step={step!r}" if workflow is None else f"workflow={workflow.name}"
+                raise ConfigError(
+                    f"{what} goes with inputs=: the step's arguments by name, or all inputs of the workflow"
+                )
+            return await self._act("resubmit", who, why, timeout, dry_run=dry_run)
+        if step is None:
+            if isinstance(inputs, Mapping | str | bytes):
+                raise ConfigError(
+                    "inputs: a list of all inputs of the workflow, in order ('[...]' on the command line). An object by name corrects the "
+                    "arguments of one step: name it with step= (--step NAME)"
+                )
+            idx = -1
+            if workflow is not None:
+                value = replanned(workflow, await self.status(), inputs)
+            elif isinstance(inputs, Plan):
+                raise ConfigError(
+                    f"inputs= is a plan: pass workflow={inputs.workflow} as well, which made it"
+                )
+            else:
+                value = encode(list(inputs), what="the inputs", around=1)
+        else:
+            if not isinstance(inputs, Mapping):
+                raise ConfigError(f"inputs: the arguments of {step} by name")
+            if workflow is not None:
+                raise ConfigError("workflow= plans all steps with the workflow's inputs: leave out step=")
+            value, idx = (
+                encode(dict(inputs), what=f"the arguments of {step}", around=1),
+                await self._step(step),
+            )
+        return await self._act("resubmit", who, why, timeout, dry_run=dry_run, idx=idx, value=value)
+
+    async def settle(
+        self,
+        step: str,
+        *,
+        outcome: str = "done",
+        value: Any = None,
+        why: str = "",
+        who: str | None = None,
+        timeout: Duration | None = "30s",
+    ) -> Answer:
+        """State the outcome of a step of a task in error: ``done`` (with its result as ``value``), ``failed`` (certainly not
+        done, and nothing of it can still arrive), or ``undone``.
+        """
+        if outcome not in ("done", "failed", "undone"):
+            raise ConfigError(f'outcome={outcome!r}: "done", "failed" or "undone"')
+        idx = await self._step(step)
+        encoded = encode(value, what=f"the result of step {step}") if outcome == "done" else None
+        return await self._act("settle", who, why, timeout, idx=idx, value=encoded, settled=outcome)
+
+    async def _step(self, name: str) -> int:
+        """Return the index of a step."""
+        detail = await self.status()
+        idx = next((s.idx for s in detail.steps if s.name == name), None)
+        if idx is None:
+            known = ", ".join(s.name for s in detail.steps)
+            raise TaskNotFoundError(f"task {self.id} has no step {name!r}; it has {known}", task_id=self.id)
+        return idx
+
+    async def _act(
+        self,
+        kind: MessageKind,
+        who: str | None,
+        why: str,
+        timeout: Duration | None,
+        *,
+        dry_run: bool = False,
+        **fields: Any,
+    ) -> Answer:
+        found = await self.status()
+        if found.unreadable:
+            stands = ", ".join(s.name for s in found.steps if s.stands) or "nothing"
+            raise ActRefusedError(
+                f"nothing can decide about task {self.id}: {'; '.join(found.unreadable)}. Put those rows back from a backup and ask "
+                f"again; or see to what stands or may stand by hand, at the services ({stands}), and acknowledge its alert "
+                f"(`makegood alerts --task {self.id}`)",
+                act=kind,
+                state=found.task.state,
+            )
+        message = msgspec.structs.replace(Message(kind, act=self._client.new_act(who, why)), **fields)
+        if dry_run:
+            answer = tried(found, message)
+            if answer.verdict == "refused":
+                raise ActRefusedError(
+                    f"{kind} of task {self.id} would be refused: {answer.outcome}",
+                    act=kind,
+                    state=answer.state,
+                )
+            return answer
+        return await self._client.act(self.number, message, timeout=timeout)

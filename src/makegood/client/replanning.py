@@ -1,0 +1,93 @@
+"""What a resubmission with other inputs says, and what an operator's act would do: asked of the same rules that will decide it."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from makegood import saga
+from makegood.base.ids import show
+from makegood.errors import ConfigError, StoreError
+from makegood.model.messages import Answer, Message
+from makegood.model.plan import Plan, StepPlan
+from makegood.model.shape import Held
+from makegood.model.task import Doing, Step, Task
+from makegood.store.views import TaskDetail
+from makegood.workflow.workflow import Workflow
+
+_DOING: Mapping[str, Doing] = {"do": "do", "probe": "probe", "undo": "undo"}
+
+
+def replanned(workflow: Workflow[..., Any], found: TaskDetail, inputs: Sequence[Any] | Plan[Any]) -> bytes:
+    """Return the ``value`` of a resubmission: all inputs in order, and what the workflow function plans with them, or the plan that it
+    made.
+
+    Raises ``ConfigError`` for another workflow than the task's, and what ``Workflow.plan_from`` raises.
+    """
+    task, names = found.task, (workflow.name, *workflow.formerly)
+    if workflow.address != f"{task.app}.{workflow.name}" or task.workflow not in names:
+        raise ConfigError(
+            f"task {show(task.id)} is one of {task.app}.{task.workflow}, not of {workflow.address}: pass the workflow that it was "
+            f"submitted with"
+        )
+    plan = inputs if isinstance(inputs, Plan) else workflow.plan_from(inputs)
+    if (plan.app, plan.workflow) != (task.app, workflow.name):
+        raise ConfigError(f"inputs= is a plan of {plan.app}.{plan.workflow}, not of {workflow.address}")
+    stored = [step.plan for step in found.steps if step.plan is not None]
+    steps = [_as_stored(workflow, old, new) for old, new in zip(stored, plan.steps, strict=False)]
+    whole = (*steps, *plan.steps[len(steps) :])
+    return msgspec.json.encode(
+        saga.Replanned(tuple(map(msgspec.Raw, plan.inputs)), tuple(map(_bare, whole)), plan.returns)
+    )
+
+
+def _as_stored(workflow: Workflow[..., Any], old: StepPlan, new: StepPlan) -> StepPlan:
+    """Return a step under the name that its action had when the task was submitted, if it is the same action."""
+    body = tuple(_as_stored(workflow, *pair) for pair in zip(old.body, new.body, strict=False))
+    new = replace(new, body=(*body, *new.body[len(body) :]))
+    if old.action == new.action or workflow.find_action(old.agent, old.action) is not workflow.find_action(
+        new.agent, new.action
+    ):
+        return new
+    return replace(new, agent=old.agent, action=old.action)
+
+
+def _bare(plan: StepPlan) -> StepPlan:
+    """Return a step without what it declares of failures: that of the task stays."""
+    return replace(plan, policy=None, body=tuple(map(_bare, plan.body)))
+
+
+def tried(found: TaskDetail, message: Message) -> Answer:
+    """Return what the rules would answer to an act now. Raises ``StoreError`` for a task whose rows do not read."""
+    return saga.tried(held(found), message)
+
+
+def held(found: TaskDetail) -> Held:
+    """Return a task as the rules are asked about it. Raises ``StoreError`` for one whose rows do not read."""
+    view = found.task
+    task = Task(
+        view.id,
+        view.app,
+        view.workflow,
+        view.key,
+        view.state,
+        view.goal,
+        submission=view.submission,
+        cause=view.cause,
+        inputs=found.inputs,
+        returns=found.returns,
+    )
+    steps: list[Step] = []
+    for step in sorted(found.steps, key=lambda step: step.idx):
+        if step.plan is None:
+            raise StoreError(
+                f"what this would do cannot be known: {'; '.join(found.unreadable) or f'step {step.name} has no plan'}"
+            )
+        steps.append(
+            Step(
+                step.plan, step.state, _DOING.get(step.doing or ""), step.waiting, step.attempt, step.round, step.failures,
+                doubt=step.doubt, result=step.result, error=step.error, stood=step.stood,
+            )
+        )  # fmt: skip
+    return saga.hold(task, steps)

@@ -1,0 +1,103 @@
+"""Submission of one task: from a plan to the rows that are written."""
+
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Sequence,
+)
+from typing import Any
+
+from makegood.base import ids
+from makegood.base.text import refuse_unstorable
+from makegood.errors import ConfigError, DefinitionError, KeyConflict, PayloadError
+from makegood.model import notices
+from makegood.model.plan import Plan
+from makegood.store.records import Draft, Submitted
+from makegood.workflow.workflow import Workflow
+
+MOST_KEY = 500
+"""Characters of a key: PostgreSQL's index takes no longer one, whatever they are."""
+
+
+def plan_of(workflow: Any, inputs: tuple[Any, ...]) -> Plan[Any]:
+    """Return the plan of a workflow with its inputs, or the Plan that was given. Raises ``DefinitionError``."""
+    __tracebackhide__ = True
+    if isinstance(workflow, Plan):
+        if inputs:
+            raise DefinitionError("a Plan has its inputs already: submit(plan), or submit(workflow, *inputs)")
+        return workflow
+    if not isinstance(workflow, Workflow):
+        raise DefinitionError(
+            f"submit() takes a function decorated with @app.workflow(...), or a Plan, not {type(workflow).__name__}"
+        )
+    return workflow.plan(*inputs)
+
+
+def with_options(
+    plan: Plan[Any],
+    key: str | None,
+    priority: int | None,
+    correlation_id: str | None,
+    reply_to: str | None = None,
+) -> Plan[Any]:
+    """Return the plan with its options. Raises ``ConfigError``."""
+    if not (key is None and priority is None and correlation_id is None and reply_to is None):
+        plan = plan.with_(key=key, priority=priority, correlation_id=correlation_id, reply_to=reply_to)
+    elif (
+        plan.key is None
+        and plan.correlation_id is None
+        and plan.reply_to is None
+        and type(plan.priority) is int
+        and plan.priority == 0
+    ):
+        return plan  # nearly always
+    for name, text, most in (
+        ("key", plan.key, MOST_KEY),
+        ("correlation_id", plan.correlation_id, notices.MOST_TEXT),
+    ):
+        if text is not None and (not isinstance(text, str) or len(text) > most):
+            raise ConfigError(f"{name}={text!r:.60}: a text of up to {most} characters")
+    refuse_unstorable(PayloadError, "; nothing was written", key=plan.key, correlation_id=plan.correlation_id)
+    if plan.key == "":
+        raise ConfigError("key='': a text that is not empty, or None for a task without a key")
+    notices.reply(plan.reply_to, plan.correlation_id)  # raises for what can never be told
+    if type(plan.priority) is not int or not 0 <= plan.priority <= 9:  # True and 1.0 would be other JSON
+        raise ConfigError(f"priority={plan.priority!r:.60}: a whole number from 0 to 9, 9 first")
+    return plan
+
+
+def draft_of(plan: Plan[Any], task_id: int) -> Draft:
+    """Return a plan as it is written down."""
+    return Draft(
+        task_id, plan.app, plan.workflow, plan.steps, plan.inputs, plan.returns, plan.fingerprint, plan.key, plan.priority,
+        plan.correlation_id, plan.within, plan.undo_within, plan.on_failure,
+        reply_to=plan.reply_to,
+    )  # fmt: skip
+
+
+def conflict(plan: Plan[Any], answer: Submitted) -> KeyConflict:
+    """Return the error for a plan whose key belongs to a task with other inputs."""
+    shown = ids.show(answer.id)
+    return KeyConflict(
+        f"task {shown} of {plan.app}.{plan.workflow} has the key {plan.key!r} with other inputs: use another key, "
+        f"or submit the same inputs to get that task",
+        task_id=shown,
+        key=plan.key or "",
+    )
+
+
+async def insert(
+    plans: Sequence[Plan[Any]],
+    draw: Callable[[], int],
+    write: Callable[[Sequence[Draft]], Awaitable[list[Submitted]]],
+    watched: Callable[[Draft], Draft] | None = None,
+) -> list[Submitted]:
+    """Write plans, each as ``watched`` would have it, those whose id was somebody else's once more under another one; one answer per plan, in order."""
+    answers: dict[int, Submitted] = {}
+    left: Sequence[int] = range(len(plans))
+    while left:
+        drafts = [draft_of(plans[n], draw()) for n in left]
+        written = await write(drafts if watched is None else [watched(draft) for draft in drafts])
+        answers.update(zip(left, written, strict=True))
+        left = [n for n in left if answers[n].collided]
+    return [answers[n] for n in range(len(plans))]

@@ -1,0 +1,286 @@
+"""What submitting one task and submitting many have in common, and with or without a connection of the caller's."""
+
+import asyncio
+import warnings
+from collections.abc import (
+    AsyncIterable,
+    AsyncIterator,
+    Callable,
+    Generator,
+    Iterable,
+    Iterator,
+    Sequence,
+)
+from functools import partial
+from typing import Any, Generic, TypeVar, overload
+
+from makegood.base import ids
+from makegood.client.handle import TaskHandle, Waiting
+from makegood.client.submission import conflict, insert, plan_of, with_options
+from makegood.errors import ConfigError
+from makegood.messaging.hosts import Hosts
+from makegood.model.plan import Plan
+from makegood.store.records import Submitted
+from makegood.telemetry.hooks import Observer
+from makegood.transactions import Caller, recognise
+
+R_co = TypeVar("R_co", covariant=True)
+R = TypeVar("R")
+T = TypeVar("T")
+
+BATCH = 500
+"""Tasks that ``submit_many`` writes in one commit."""
+_MOST_BYTES = 4 * 1024 * 1024
+_SLICE = 50  # inputs planned without a pause: a millisecond
+
+
+class Many:
+    """Makes plans of the inputs of ``submit_many``, one batch at a time."""
+
+    def __init__(
+        self,
+        workflow: Any,
+        *,
+        key: Any,
+        priority: int | None,
+        correlation_id: Any,
+        reply_to: str | None,
+        batch: int,
+    ) -> None:
+        for name, option in (("key", key), ("correlation_id", correlation_id)):
+            if option is not None and not callable(option):
+                raise ConfigError(
+                    f"{name}={option!r}: submit_many takes a function of the input, such as lambda order: order.id"
+                )
+        if batch < 1:
+            raise ConfigError(f"batch={batch}: a whole number of at least 1")
+        self._workflow = workflow
+        self._key = key
+        self._priority = priority
+        self._correlation_id = correlation_id
+        self._reply_to = reply_to
+        self._batch = batch
+        self._made: list[Plan[Any]] = []
+        self._bytes = 0
+
+    def add(self, item: Any) -> list[Plan[Any]]:
+        """Take an input, or a Plan; returns a batch when one is full."""
+        plan = plan_of(item, ()) if isinstance(item, Plan) else plan_of(self._workflow, (item,))
+        key = self._key(item) if self._key is not None else None
+        correlation_id = self._correlation_id(item) if self._correlation_id is not None else None
+        self._made.append(with_options(plan, key, self._priority, correlation_id, self._reply_to))
+        self._bytes += sum(map(len, plan.inputs))
+        full = len(self._made) >= self._batch or self._bytes >= _MOST_BYTES
+        return self.rest() if full else []
+
+    def rest(self) -> list[Plan[Any]]:
+        """Return what is not in a full batch."""
+        made, self._made, self._bytes = self._made, [], 0
+        return made
+
+    def batches(self, items: Iterable[Any]) -> Iterator[list[Plan[Any]]]:
+        """Yield the batches of an iterable."""
+        for item in items:
+            if full := self.add(item):
+                yield full
+        if rest := self.rest():
+            yield rest
+
+    async def batches_async(self, items: Any) -> AsyncIterator[list[Plan[Any]]]:
+        """Yield the batches of an iterable, or of an asynchronous one."""
+        async for item in items if hasattr(items, "__aiter__") else _with_pauses(items):
+            if full := self.add(item):
+                yield full
+        if rest := self.rest():
+            yield rest
+
+
+async def _with_pauses(items: Iterable[Any]) -> AsyncIterator[Any]:
+    """Yield what an iterable yields, and let others run now and then."""
+    for n, item in enumerate(items):
+        if n % _SLICE == 0:
+            await asyncio.sleep(0)
+        yield item
+
+
+class _Begun:
+    """Says so when nobody has begun."""
+
+    _begun = False
+
+    def __del__(self) -> None:
+        if not self._begun:
+            warnings.warn(
+                f"nothing was submitted: {type(self).__name__} was neither awaited nor gone through",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+
+
+class Submissions(_Begun, Generic[R_co]):
+    """Tasks that are being submitted, batch after batch, while one goes through their handles.
+
+    ``async for task in submissions`` keeps a batch or two in memory; ``await submissions`` returns the handles of all. Before either
+    nothing is submitted. A ``KeyConflict`` is raised in the turn of its task; the rest of its batch is submitted.
+    """
+
+    def __init__(self, handles: AsyncIterator[TaskHandle[R_co]]) -> None:
+        self._handles = handles
+
+    def __aiter__(self) -> AsyncIterator[TaskHandle[R_co]]:
+        """Submit, and yield a handle for each task."""
+        self._begun = True
+        return self._handles
+
+    def __await__(self) -> Generator[Any, None, list[TaskHandle[R_co]]]:
+        """Submit all, and return their handles."""
+        return self._all().__await__()
+
+    async def _all(self) -> list[TaskHandle[R_co]]:
+        return [handle async for handle in self]
+
+
+class SyncSubmissions(_Begun, Generic[T]):
+    """``Submissions`` for blocking code: ``for task in submissions``, or ``list(submissions)``."""
+
+    def __init__(self, handles: Iterator[T]) -> None:
+        self._handles = handles
+
+    def __iter__(self) -> Iterator[T]:
+        """Submit, and yield a handle for each task."""
+        self._begun = True
+        return self._handles
+
+
+class Submitter(Waiting):
+    """The part of a ``Client`` that submits several tasks at a time."""
+
+    _ids: ids.TaskIds
+    _hosts: Hosts | None = None
+    _telemetry: Observer | None = None
+
+    def only_to(self, hosts: Hosts) -> None:
+        """Refuse a ``reply_to`` of a host to which, as far as this process knows, none would send."""
+        self._hosts = hosts
+
+    def may_tell(self, plans: Sequence[Plan[Any]]) -> None:
+        """Raise ``ConfigError`` for a plan that would tell a host which this process does not send to."""
+        if self._hosts is not None:
+            for plan in plans:
+                if plan.reply_to is not None:
+                    self._hosts.check(plan.reply_to)
+
+    @overload
+    def submit_many(
+        self,
+        workflow: Callable[[T], R],
+        inputs: Iterable[T] | AsyncIterable[T],
+        /,
+        *,
+        key: Callable[[T], str | None] | None = None,
+        priority: int | None = None,
+        correlation_id: Callable[[T], str | None] | None = None,
+        reply_to: str | None = None,
+        batch: int = BATCH,
+        connection: Any = None,
+    ) -> Submissions[R]: ...
+
+    @overload
+    def submit_many(
+        self,
+        plans: Iterable[Plan[R]] | AsyncIterable[Plan[R]],
+        /,
+        *,
+        key: Callable[[Plan[R]], str | None] | None = None,
+        priority: int | None = None,
+        correlation_id: Callable[[Plan[R]], str | None] | None = None,
+        reply_to: str | None = None,
+        batch: int = BATCH,
+        connection: Any = None,
+    ) -> Submissions[R]: ...
+
+    def submit_many(
+        self,
+        workflow: Any,
+        inputs: Any = None,
+        /,
+        *,
+        key: Any = None,
+        priority: int | None = None,
+        correlation_id: Any = None,
+        reply_to: str | None = None,
+        batch: int = BATCH,
+        connection: Any = None,
+    ) -> Submissions[Any]:
+        """Submit a task for each input, or each Plan, ``batch`` of them in one commit, in bounded memory: of an iterable that is not
+        asynchronous two batches, as the next one is planned while one is written.
+
+        ``async for task in client.submit_many(...)`` yields the handles in order, ``await client.submit_many(...)`` returns them
+        all; nothing is submitted before. ``inputs`` may be any iterable, or an asynchronous one. ``key`` and
+        ``correlation_id`` are functions of the input; ``reply_to`` is one for all. Otherwise as ``submit``; with keys a call that failed half way may
+        simply be repeated.
+
+        >>> async def import_orders(client, orders):
+        ...     async for task in client.submit_many(place_order, orders, key=lambda order: order.id):
+        ...         print(task.id, task.created)
+        """
+        self.ready()
+        many = Many(
+            workflow,
+            key=key,
+            priority=priority,
+            correlation_id=correlation_id,
+            reply_to=reply_to,
+            batch=batch,
+        )
+        caller = None if connection is None else recognise(connection)
+        items = workflow if inputs is None else inputs
+        batches = many.batches_async(items)
+        if caller is None and not hasattr(items, "__aiter__"):
+            return Submissions(self._ahead(batches))
+        return Submissions(self._handles(batches, caller))
+
+    async def _handles(
+        self, batches: AsyncIterator[list[Plan[Any]]], caller: Caller | None
+    ) -> AsyncIterator[TaskHandle[Any]]:
+        """Submit each batch as soon as it has come: nobody knows how long the next one takes, or if it needs the caller's connection."""
+        async for plans in batches:
+            self.may_tell(plans)
+            for plan, answer in zip(plans, await self.submit_plans(plans, caller), strict=True):
+                yield self.handle(plan, answer, known=caller is None)
+
+    async def _ahead(self, batches: AsyncIterator[list[Plan[Any]]]) -> AsyncIterator[TaskHandle[Any]]:
+        """Plan a batch while the one before is written. What is wrong with it is raised in its turn, after the handles of that one."""
+        plans: list[Plan[Any]] = await anext(batches, [])
+        while plans:
+            self.may_tell(plans)
+            answers, following = await asyncio.gather(
+                self.submit_plans(plans), anext(batches, []), return_exceptions=True
+            )
+            if isinstance(answers, BaseException):
+                raise answers
+            for plan, answer in zip(plans, answers, strict=True):
+                yield self.handle(plan, answer, known=True)
+            if isinstance(following, BaseException):
+                raise following
+            plans = following
+
+    def handle(self, plan: Plan[Any], answer: Submitted, *, known: bool) -> TaskHandle[Any]:
+        """Return the handle of what became of a plan. Raises ``KeyConflict``."""
+        if answer.conflict:
+            raise conflict(plan, answer)
+        return TaskHandle(self, answer.id, plan.returns_type, created=answer.created, known=known)
+
+    async def submit_plans(self, plans: Sequence[Plan[Any]], caller: Caller | None = None) -> list[Submitted]:
+        """Record plans in one transaction, in the caller's if there is one; one answer per plan, in order.
+
+        With a caller that blocks it may be called in any thread, and waits for nothing else.
+        """
+        watched = None if self._telemetry is None else self._telemetry.submitted
+        if caller is None:
+            return await insert(plans, self._ids.draw, self.store.submit, watched)
+        answers = await caller.perform(
+            lambda tx: insert(plans, self._ids.draw, partial(self.store.join, tx), watched)
+        )
+        self.store.joined(*[answer.id for answer in answers if answer.created][-1:])
+        return answers

@@ -1,0 +1,496 @@
+"""What users declare: agents and their actions, and how each action is made good.
+
+An action is a function with terms: how long an attempt may take, how often it is tried, what takes it back (``undo``), how to
+ask whether it happened (``probe``). Inside a workflow function calling it records a step; anywhere else calling it is refused,
+so that nobody charges a card by accident: ``action.fn`` is the function itself.
+
+Misuse is refused where it is written, as far as it can be seen there. Annotations may name what is defined further down in the
+module; they are looked at once more when the action is first needed.
+"""
+
+import functools
+import inspect
+from collections import OrderedDict
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from contextvars import ContextVar
+from typing import Any, Generic, ParamSpec, Protocol, TypeVar, overload
+
+from makegood.base.durations import Duration, seconds
+from makegood.base.ids import checked_name
+from makegood.base.sizes import PAYLOAD_LIMIT
+from makegood.declare.functions import Fitted, Fitting
+from makegood.declare.outcomes import NOT_HAPPENED, NOTHING, Happened, NotHappened, Nothing
+from makegood.declare.parameters import Parameters, names_around, signature
+from makegood.declare.terms import Declared, Terms, checked_within, former_names, known
+from makegood.errors import DefinitionError, DuplicateNameError, PayloadError
+from makegood.model.breaker import Breaker
+from makegood.model.messages import Request
+from makegood.model.plan import Ref, Template
+from makegood.model.policy import Policy, Recover, Retry
+from makegood.model.rates import per_second
+from makegood.payload.codec import check_fits, encode, misfit
+
+__all__ = [
+    "NOTHING",
+    "NOT_HAPPENED",
+    "RECORDER",
+    "Action",
+    "ActionDecorator",
+    "Agent",
+    "AsyncAction",
+    "Happened",
+    "NotHappened",
+    "Nothing",
+    "Recorder",
+    "Shared",
+]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+# -- what the declarations of one app share ------------------------------------------------------------------------------
+
+
+class Recorder(Protocol):
+    """A plan in the making, as far as an action knows it."""
+
+    def action(
+        self, action: "Action[..., Any]", args: tuple[object, ...], kwargs: Mapping[str, object]
+    ) -> object:
+        """Record a step and return the promise of its result."""
+        ...
+
+    def stray(self, name: str) -> None:
+        """Note that an action was called outside of any plan while this one is being built: it cannot be complete."""
+        ...
+
+
+_TEMPLATES = 100
+
+RECORDER: ContextVar[Recorder | None] = ContextVar("makegood_plan", default=None)
+"""The plan that is being built by the workflow function that runs here."""
+
+
+class Shared:
+    """What the declarations of one app share: its name, its limits, its agents, and the plans that are being built just now."""
+
+    def __init__(self, app: str, *, payload_limit: int = PAYLOAD_LIMIT, step_limit: int = 10_000) -> None:
+        self.app = app
+        self.payload_limit = payload_limit
+        self.step_limit = step_limit
+        self.plans: set[Recorder] = set()
+        self.agents: dict[str, Agent] = {}
+
+    def find(self, agent: str, name: str) -> "Action[..., Any] | None":
+        """Return the action that has or had this name, None when there is none."""
+        declared = self.agents.get(agent)
+        return None if declared is None else declared.find(name)
+
+    def outside(self, name: str) -> None:
+        """Tell the plans that are being built in other threads that an action was called outside: it may be theirs."""
+        for plan in tuple(self.plans):
+            plan.stray(name)
+
+
+UF = TypeVar(
+    "UF", bound=Callable[..., Any]
+)  # `*, result` beside some of P cannot be said: it is checked when declared
+
+
+class ProbeDecorator(Protocol[P, R]):
+    """What ``@action.probe(...)`` with options returns."""
+
+    @overload
+    def __call__(
+        self, fn: Callable[P, Coroutine[Any, Any, Happened[R] | NotHappened]], /
+    ) -> Callable[P, Coroutine[Any, Any, Happened[R] | NotHappened]]: ...
+    @overload
+    def __call__(
+        self, fn: Callable[P, Happened[R] | NotHappened], /
+    ) -> Callable[P, Happened[R] | NotHappened]: ...
+
+
+class Action(Generic[P, R]):
+    """An action of an agent: see ``Agent.action``. Called inside a workflow function it records a step.
+
+    ``agent``, ``name``, ``formerly``: where and under which names its requests arrive. ``retry``: tries within one attempt.
+    """
+
+    def __init__(
+        self, fn: Callable[P, Any], agent: "Agent", terms: Terms, *, name: str, formerly: tuple[str, ...]
+    ) -> None:
+        self.agent = agent
+        self.name = name
+        self.formerly = formerly
+        self.address = f"{agent.shared.app}/{agent.name}/{name}"
+        self._result = f"the result of {self.address}"
+        self.terms = terms
+        self.retry = terms.retry
+        self.parameters = Parameters(fn, self.address)
+        if "result" in self.parameters.names:
+            raise DefinitionError(
+                f"{self.address} has a parameter named result: that is what its undo is given; name it otherwise"
+            )
+        self._fn = fn
+        self._functions = Fitting(fn, self.parameters, where=self.address, name=name)
+        self._undo_terms: tuple[float, Recover] = (terms.within, terms.recover)
+        self._fences = False
+        self._policy: Policy | None = None
+        self._fitted: Fitted | None = None
+        self._templates: OrderedDict[tuple[Ref, ...], Template] = OrderedDict()
+        functools.update_wrapper(self, fn, updated=())
+        self._changed()
+
+    def __repr__(self) -> str:
+        return f"<action {self.address}>"
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Record a step in the plan that is being built; raises ``DefinitionError`` where none is."""
+        recorder = RECORDER.get()
+        if recorder is None:
+            self.agent.shared.outside(self.address)
+            raise DefinitionError(
+                f"{self.address} was called outside a workflow, or in a thread of its own: inside a @app.workflow function calling "
+                f"it records a step; to run the function itself, as in a unit test, call {self.name}.fn(...)"
+            )
+        return recorder.action(self, args, kwargs)  # type: ignore[return-value]  # type checkers see the result's type
+
+    @property
+    def fn(self) -> Callable[P, R]:
+        """The function that was decorated, for unit tests."""
+        return self._fn
+
+    # -- what is declared ------------------------------------------------------------------------------------------------
+
+    @overload
+    def undo(self, fn: UF, /) -> UF: ...
+    @overload
+    def undo(
+        self, *, complete_within: Duration | None = None, recover: Recover | None = None
+    ) -> Callable[[UF], UF]: ...
+    def undo(
+        self, fn: Any = None, *, complete_within: Duration | None = None, recover: Recover | None = None
+    ) -> Any:
+        """Declare what takes the action back: ``@charge.undo``, or ``@charge.undo(complete_within="1m")``.
+
+        The function has those of the action's parameters that it wants, by name, and ``*, result``, which is None when in doubt.
+        ``complete_within`` and ``recover`` are the action's when not given. Returns the function as it is. Raises
+        ``DefinitionError`` for one that does not fit.
+        """
+        where = f"the undo of {self.address}"
+        if self.terms.nothing or self.terms.no_return:
+            said = "undo=mg.NOTHING" if self.terms.nothing else "no_return=True"
+            raise DefinitionError(f"{self.address} says {said}, so it has no undo: drop the one or the other")
+        least = self.terms.within if complete_within is None else checked_within(complete_within, where)
+        if recover is not None and not isinstance(recover, Recover):
+            raise DefinitionError(f"{where}: recover={recover!r}: pass mg.Recover(...)")
+
+        def declare(undo: Any) -> Any:
+            if self.undoable:
+                raise DuplicateNameError(f"{self.address} has an undo already: an action has one")
+            self._fits(undo, where, undoes=True)
+            self._functions.undo, self._undo_terms = undo, (least, recover or self.terms.recover)
+            self._changed()
+            return undo
+
+        return declare if fn is None else declare(fn)
+
+    @overload
+    def probe(
+        self, fn: Callable[P, Coroutine[Any, Any, Happened[R] | NotHappened]], /
+    ) -> Callable[P, Coroutine[Any, Any, Happened[R] | NotHappened]]: ...
+    @overload
+    def probe(
+        self, fn: Callable[P, Happened[R] | NotHappened], /
+    ) -> Callable[P, Happened[R] | NotHappened]: ...
+    @overload
+    def probe(self, *, fences: bool = False) -> ProbeDecorator[P, R]: ...
+    def probe(self, fn: Any = None, *, fences: bool = False) -> Any:
+        """Declare how to ask whether the action happened: ``@charge.probe``, or ``@charge.probe(fences=True)``.
+
+        The function has the action's parameters and returns ``mg.Happened(result)`` or ``mg.NOT_HAPPENED``. ``fences``: the
+        service refuses every older token once it was asked, so that "not happened" is final. Returns the function as it is.
+        """
+        where = f"the probe of {self.address}"
+
+        def declare(probe: Any) -> Any:
+            if self._functions.probe is not None:
+                raise DuplicateNameError(f"{self.address} has a probe already: an action has one")
+            self._fits(probe, where, undoes=False)
+            self._functions.probe, self._fences = probe, fences
+            self._changed()
+            return probe
+
+        return declare if fn is None else declare(fn)
+
+    def _fits(self, fn: Callable[..., Any], where: str, *, undoes: bool) -> None:
+        """Raise ``DefinitionError`` when an undo's or a probe's parameters are not among the action's."""
+        found = signature(fn, where).parameters
+        for name, p in found.items():
+            if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD, p.POSITIONAL_ONLY):
+                raise DefinitionError(
+                    f"{where}: {p} is not passed by name: write out the parameters it wants"
+                )
+            if name not in self.parameters.names and not (undoes and name == "result"):
+                known = ", ".join(self.parameters.names) or "none"
+                raise DefinitionError(f"{where} takes {name}, which {self.name} has not: it may take {known}")
+        if undoes and ("result" not in found or found["result"].kind is not inspect.Parameter.KEYWORD_ONLY):
+            raise DefinitionError(
+                f"{where} must take the result by keyword: add `*, result`, which is None when it is in doubt whether the action "
+                f"happened (mg.current_call().in_doubt)"
+            )
+
+    def _changed(self) -> None:
+        """Fit the functions together, unless an annotation names what is not defined yet: then when first needed."""
+        self._policy = self._fitted = None
+        names = names_around()
+        if self._functions.evaluates(names):
+            self._fitted = self._functions.fit(names)
+
+    # -- what plans and agents need ----------------------------------------------------------------------------------------
+
+    @property
+    def made_good(self) -> bool:
+        """Whether the action says how it is made good."""
+        terms = self.terms
+        return terms.nothing or terms.no_return or self._functions.undo is not None
+
+    @property
+    def undoable(self) -> bool:
+        """Whether there is an undo to run."""
+        return self._functions.undo is not None
+
+    @property
+    def probed(self) -> bool:
+        """Whether there is a probe to run."""
+        return self._functions.probe is not None
+
+    @property
+    def undo_fn(self) -> Callable[..., Any] | None:
+        """The undo's function, None without one."""
+        return self._functions.undo
+
+    @property
+    def probe_fn(self) -> Callable[..., Any] | None:
+        """The probe's function, None without one."""
+        return self._functions.probe
+
+    @property
+    def policy(self) -> Policy:
+        """What the rules need to know; written into each step."""
+        if self._policy is None:
+            terms, recover = self.terms, self.terms.recover
+            undo_within, undo_recover = self._undo_terms
+            self._policy = Policy(
+                within=terms.within,
+                threshold=recover.threshold,
+                wait=seconds(recover.wait),
+                extended=seconds(recover.extended),
+                then=recover.then,
+                undoable=self.undoable,
+                undo_within=undo_within,
+                undo_threshold=undo_recover.threshold,
+                undo_wait=seconds(undo_recover.wait),
+                undo_extended=seconds(undo_recover.extended),
+                no_return=terms.no_return,
+                settle=terms.settle,
+                never=terms.retry.never,
+                probe=self._functions.probe is not None,
+                fences=self._fences,
+            )
+        return self._policy
+
+    def template(self, refs: tuple[Ref, ...]) -> Template:
+        """Return the arguments of a step all of which are inputs or results: ``refs`` in the order of the parameters.
+
+        The last hundred are kept: the same call in task after task gives the same record.
+        """
+        known = self._templates.get(refs)
+        if known is None:
+            names = [f'"{name}":' for name in self.parameters.names]
+            parts = ["{" + names[0], *[f",{name}" for name in names[1:]], "}"] if names else ["{}"]
+            known = self._templates[refs] = Template(tuple(parts), refs)
+            if len(self._templates) > _TEMPLATES:
+                self._templates.popitem(last=False)
+        return known
+
+    def fitted(self) -> Fitted:
+        """Return what is needed to run the action; raises ``DefinitionError`` for annotations that cannot be used."""
+        if self._fitted is None:
+            self._fitted = self._functions.fit()
+        return self._fitted
+
+    def prepared(self, request: Request) -> tuple[Callable[..., Any], dict[str, Any]]:
+        """Return the function that a request asks for (action, undo or probe) and its arguments, decoded.
+
+        Raises ``PayloadError`` when they do not fit what the code now declares, or when it declares no such function any more.
+        """
+        functions = self._functions
+        try:
+            fitted = self._fitted or self.fitted()
+            if request.doing == "do":
+                return functions.fn, fitted.args(request.args)
+            if request.doing == "undo" and functions.undo is not None and fitted.undo is not None:
+                kwargs = fitted.undo(request.args)
+                known = None if request.result == b"null" else request.result  # null: settled by hand
+                kwargs["result"] = None if known is None else fitted.result(known)
+                return functions.undo, kwargs
+            if request.doing == "probe" and functions.probe is not None and fitted.probe is not None:
+                return functions.probe, fitted.probe(request.args)
+        except DefinitionError as wrong:
+            raise PayloadError(f"the {request.doing} of {self.address}: {wrong}") from wrong
+        except Exception as wrong:  # the user's classes may raise anything while they are made
+            raise PayloadError(f"the {request.doing} of {self.address}: {misfit(wrong)}") from wrong
+        raise PayloadError(f"{self.address} declares no {request.doing} any more: declare it again")
+
+    def encoded(self, value: object) -> bytes:
+        """Return a result as JSON; raises ``PayloadError``, naming size and limit when it is too large."""
+        try:
+            data = encode(value, limit=self.agent.shared.payload_limit, what=self._result)
+        except PayloadError:
+            if inspect.iscoroutine(value):
+                value.close()
+                raise PayloadError(
+                    f"{self.address} returned a coroutine: write async def, or await it"
+                ) from None
+            raise
+        fitted = self._fitted or self.fitted()
+        if not fitted.always("return", type(value)):
+            check_fits(data, fitted.returns, value, self._result)
+        return data
+
+    def decoded(self, value: bytes) -> Any:
+        """Return a result of this action from its JSON; raises ``PayloadError`` when it does not fit."""
+        fitted = self._fitted or self.fitted()
+        try:
+            return fitted.result(value)
+        except Exception as wrong:  # see ``prepared``
+            raise PayloadError(f"{self._result}: {misfit(wrong)}") from wrong
+
+
+class AsyncAction(Action[P, R]):
+    """An action that was declared with ``async def``; in a workflow it is called like any other, without await."""
+
+    @property
+    def fn(self) -> Callable[P, Coroutine[Any, Any, R]]:  # type: ignore[override]  # awaitable, unlike that of a plain one
+        """The function that was decorated, for unit tests: ``await action.fn(...)``."""
+        return self._fn
+
+
+class ActionDecorator(Protocol):
+    """What ``agent.action(...)`` returns."""
+
+    @overload
+    def __call__(self, fn: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncAction[P, R]: ...
+    @overload
+    def __call__(self, fn: Callable[P, R], /) -> Action[P, R]: ...
+
+
+class Agent:
+    """Wraps one remote service: the actions declared on it run in any process that runs this agent. See ``App.agent``."""
+
+    def __init__(
+        self,
+        name: str,
+        shared: Shared,
+        *,
+        concurrency: int = 10,
+        rate: object = None,
+        breaker: Breaker | None = None,
+    ) -> None:
+        self.name = checked_name(name, "agent")
+        self.shared = shared
+        if not isinstance(concurrency, int) or isinstance(concurrency, bool) or concurrency < 1:
+            raise DefinitionError(
+                f"agent {name}: concurrency={concurrency!r}: a whole number from 1, how many calls run at once in one process"
+            )
+        if breaker is not None and not isinstance(breaker, Breaker):
+            raise DefinitionError(
+                f'agent {name}: breaker={breaker!r}: write mg.Breaker(failures=5, reset="30s")'
+            )
+        self.concurrency = concurrency
+        self.rate = None if rate is None else per_second(rate, name=f"agent {name}: rate")
+        self.breaker = breaker
+        self.actions: dict[str, Action[..., Any]] = {}
+
+    def __repr__(self) -> str:
+        return f"<agent {self.shared.app}/{self.name}>"
+
+    @overload
+    def action(
+        self,
+        *,
+        complete_within: Duration,
+        undo: Nothing,
+        retry: Retry | None = None,
+        recover: Recover | None = None,
+        settle: bool = False,
+        name: str | None = None,
+        formerly: Iterable[str] = (),
+    ) -> ActionDecorator: ...
+    @overload
+    def action(
+        self,
+        *,
+        complete_within: Duration,
+        no_return: bool = False,
+        retry: Retry | None = None,
+        recover: Recover | None = None,
+        settle: bool = False,
+        name: str | None = None,
+        formerly: Iterable[str] = (),
+    ) -> ActionDecorator: ...
+    def action(self, *misplaced: Any, complete_within: Any = None, **options: Any) -> Any:
+        """Declare an action: ``@payments.action(complete_within="30s")`` above a ``def`` or an ``async def``.
+
+        - ``complete_within``: how long one attempt may take, retries within it included; after that the agent is silent.
+        - ``retry``: tries within one attempt (``mg.Retry``; ``mg.NEVER`` for services without keys: one try, never again).
+        - ``recover``: what follows an attempt without an answer (``mg.Recover``: threshold, waits, verdict).
+        - how it is made good: ``@the_action.undo``, or ``undo=mg.NOTHING`` (a read, a harmless effect), or ``no_return=True``
+          (there is no way back: from there on failures are held for an operator).
+        - ``settle``: the service remembers its answer per key but knows no tokens: in doubt, ask again before undoing.
+        - ``name``: instead of the function's; ``formerly``: names it had, so that waiting steps find it after a deploy.
+
+        Raises ``DefinitionError`` or ``DuplicateNameError``, saying what to write instead.
+        """
+        if misplaced:
+            raise DefinitionError(
+                f'@{self.name}.action needs its options: write @{self.name}.action(complete_within="30s", ...) above the function'
+            )
+        given = Declared(complete_within=complete_within, **known(options, f"an action of agent {self.name}"))
+
+        def declare(fn: Any) -> Any:
+            if isinstance(fn, Action):
+                raise DefinitionError(
+                    f"{fn.address} is declared already: one function is one action of one agent"
+                )
+            name = given.name if given.name is not None else getattr(fn, "__name__", "")
+            terms = given.terms(f"{self.shared.app}/{self.name}/{name}")
+            kind: type[Action[..., Any]] = AsyncAction if inspect.iscoroutinefunction(fn) else Action
+            action = kind(
+                fn, self, terms, name=checked_name(name, "action"), formerly=former_names(given.formerly)
+            )
+            self._add(action)
+            return action
+
+        return declare
+
+    def find(self, name: str) -> Action[..., Any] | None:
+        """Return the action that has or had this name, None when there is none."""
+        found = self.actions.get(name)
+        return found or next((a for a in self.actions.values() if name in a.formerly), None)
+
+    def _add(self, action: Action[..., Any]) -> None:
+        for name in (action.name, *action.formerly):
+            if (other := self.find(name)) is not None:
+                raise DuplicateNameError(
+                    f"agent {self.name} has two actions named {name!r}: {_place(other)} and {_place(action)}; rename one, or pass "
+                    f'name="..."'
+                )
+        self.actions[action.name] = action
+
+
+def _place(action: Action[..., Any]) -> str:
+    code = getattr(inspect.unwrap(action.fn), "__code__", None)
+    return action.name if code is None else f"{code.co_filename}:{code.co_firstlineno}"

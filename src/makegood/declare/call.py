@@ -1,0 +1,263 @@
+"""``current_call()``: what an action may ask about the call it runs in.
+
+The call is kept in a context variable, which the agent carries into the threads of ``def`` actions, so that it is right there
+too. It is what a remote service must be told: the key, which is the same for every attempt; the token, which rises with every
+attempt; and how many seconds are left.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Generator
+from contextvars import ContextVar
+from typing import Any, NamedTuple, Protocol
+
+import msgspec
+from msgspec.structs import replace
+
+from makegood.base import durations, ids
+from makegood.base.clock import Clock
+from makegood.errors import CompleteByPassed, ConfigError, DefinitionError
+from makegood.model.messages import Request
+from makegood.payload.codec import decode
+
+_SLACK = 1.0  # seconds that a thread waits for an extension beyond its deadline
+
+
+def margin(within: float) -> float:
+    """Return the seconds before complete-by that are kept for the answer of an attempt: a tenth of its complete_within, at most one.
+
+    >>> margin(5.0), margin(30.0)
+    (0.5, 1.0)
+    """
+    return min(1.0, within / 10)
+
+
+class Token(NamedTuple):
+    """What a service compares to refuse what is older: the store's generation, then the attempt. Written "2.5".
+
+    >>> Token(1, 12) > Token(1, 3), str(Token(1, 12))
+    (True, '1.12')
+    """
+
+    generation: int
+    attempt: int
+
+    def __str__(self) -> str:
+        return f"{self.generation}.{self.attempt}"
+
+
+class Bounds(Protocol):
+    """Until when an attempt may run, as the agent that runs it knows."""
+
+    @property
+    def deadline(self) -> float:
+        """Its complete-by, on the agent's clock."""
+        ...
+
+    @property
+    def again(self) -> int:
+        """Tries of this attempt after the first."""
+        ...
+
+    async def extend(self, more: float) -> bool:
+        """Ask the store for so many seconds from now on; return whether it agreed."""
+        ...
+
+
+class Call(msgspec.Struct, eq=False):
+    """One attempt of a step, as the action, undo or probe that runs it sees it.
+
+    ``bounds``: its complete-by on ``clock``; ``loop``: the event loop that the agent lives on, None for a call outside of any;
+    ``decoded`` turns a result's JSON into the action's type.
+    """
+
+    _request: Request
+    _store_id: str
+    _generation: int
+    _bounds: Bounds
+    _clock: Clock
+    _loop: asyncio.AbstractEventLoop | None
+    _decoded: Callable[[bytes], Any] | None = None
+
+    def traced(self, trace: str) -> "Call":
+        """Return this call as part of the span that ``trace``, a ``traceparent``, names."""
+        return replace(self, _request=replace(self._request, trace=trace))
+
+    @property
+    def trace_id(self) -> str | None:
+        """The id of the trace that this attempt is part of, None when nobody traces."""
+        trace = self._request.trace
+        return None if trace is None else trace.partition("-")[2].partition("-")[0]
+
+    def __repr__(self) -> str:
+        return f"<call {self.key} attempt {self.attempt}>"
+
+    # -- what a service is told ------------------------------------------------------------------------------------------
+
+    @property
+    def key(self) -> str:
+        """The idempotency key: the same for every attempt. Undo has its own; a probe has that of what it asks about."""
+        return self._key("undo" if self._request.doing == "undo" else "do")
+
+    @property
+    def undoes(self) -> str | None:
+        """In an undo and a probe: the key that the action was done under. None in an action."""
+        return None if self._request.doing == "do" else self._key("do")
+
+    @property
+    def token(self) -> Token:
+        """(generation, attempt): rises with every attempt of action, probe and undo alike, within one ``scope``."""
+        return Token(self._generation, self._request.attempt)
+
+    @property
+    def scope(self) -> str:
+        """Within which tokens are compared: one for a step, over all its keys."""
+        return ids.scope(self._store_id, self._request.task, self._request.step)
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """All of it as HTTP headers: Idempotency-Key, Makegood-Token, -Scope, -Undoes, -Remaining (seconds, as ``remaining()``), traceparent."""
+        headers = {
+            "Idempotency-Key": self.key,
+            "Makegood-Token": str(self.token),
+            "Makegood-Scope": self.scope,
+            "Makegood-Remaining": f"{self.remaining():.3f}",
+        }
+        if (undoes := self.undoes) is not None:
+            headers["Makegood-Undoes"] = undoes
+        if self._request.trace is not None:
+            headers["traceparent"] = self._request.trace
+        return headers
+
+    def _key(self, direction: str) -> str:
+        request = self._request
+        return ids.key(self._store_id, request.task, request.step, request.round, direction)
+
+    # -- where it stands ---------------------------------------------------------------------------------------------------
+
+    @property
+    def task_id(self) -> str:
+        """The task's id, as people see it."""
+        return ids.show(self._request.task)
+
+    @property
+    def step(self) -> str:
+        """The step's name, unique in its task."""
+        return self._request.step
+
+    @property
+    def attempt(self) -> int:
+        """How often this step was asked for anything, this time included; tries within an attempt are not counted."""
+        return self._request.attempt
+
+    @property
+    def in_doubt(self) -> bool:
+        """In an undo and a probe: whether it is unknown if the action happened. Then an undo's ``result`` is None."""
+        return self._request.in_doubt
+
+    @property
+    def late_result(self) -> Any:
+        """In an undo: what the action returned in a reply that came too late to count, None when there was none.
+
+        Raises ``PayloadError`` when it does not fit the action's return type.
+        """
+        late = self._request.late
+        if late is None:
+            return None
+        return decode(late, Any, "the late result") if self._decoded is None else self._decoded(late)
+
+    # -- time --------------------------------------------------------------------------------------------------------------
+
+    @property
+    def left(self) -> float:
+        """The seconds left until complete-by itself, 0 when it has passed."""
+        return max(0.0, self._bounds.deadline - self._clock.monotonic())
+
+    def remaining(self, tries: int = 1) -> float:
+        """Return the seconds to wait for a service, at most: the timeout to give to it; 0 when there is no time to ask any more.
+
+        It ends a little before complete-by, by a tenth of ``complete_within`` and at most one second, so that the answer of a call that
+        times out is heard. ``tries``: what the action's ``mg.Retry(tries=...)`` says; what is left is then shared among the tries that are
+        left, so that a service that hangs is tried as often as that. Raises ``ConfigError`` for a number below 1.
+        """
+        if not isinstance(tries, int) or isinstance(tries, bool) or tries < 1:
+            raise ConfigError(f"remaining(tries={tries!r}): a whole number from 1, as in mg.Retry(tries=...)")
+        left = max(0.0, self.left - margin(self._request.within))
+        return left if tries == 1 else left / max(1, tries - self._bounds.again)
+
+    def check(self) -> None:
+        """Raise ``CompleteByPassed`` when complete-by has passed: for long loops, which nobody can stop from outside."""
+        if self.left <= 0:
+            raise CompleteByPassed(f"complete-by of step {self.step} of task {self.task_id} has passed")
+
+    def extend(self, seconds: durations.Duration) -> Awaitable[None]:
+        """Move complete-by to so many seconds (or "2m") from now, never to an earlier time, at most to the agent's cap.
+
+        ``await call.extend("2m")`` in an ``async def`` action; in a ``def`` action ``call.extend("2m")`` waits by itself. Raises
+        ``CompleteByPassed`` when it is refused: the attempt was judged, or has had all it may have.
+        """
+        asked = self._extended(durations.seconds(seconds, name="seconds", least=0.001))
+        here = _running_loop()
+        if here is not None and here is self._loop:
+            return here.create_task(asked)
+        if self._loop is None:
+            asyncio.run(asked)
+        else:
+            future = asyncio.run_coroutine_threadsafe(asked, self._loop)
+            try:
+                future.result(self.left + _SLACK)
+            except TimeoutError:
+                future.cancel()
+                raise self._refused() from None
+        return _Done()
+
+    async def _extended(self, wanted: float) -> None:
+        if not await self._bounds.extend(wanted):
+            raise self._refused()
+
+    def _refused(self) -> CompleteByPassed:
+        return CompleteByPassed(
+            f"complete-by of step {self.step} of task {self.task_id} can be moved no further: stop now; for more time declare a "
+            f"longer complete_within"
+        )
+
+
+class _Done:
+    """Awaited in vain, as everything was done before."""
+
+    def __await__(self) -> Generator[None, None, None]:
+        return
+        yield
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
+
+_CALL: ContextVar[Call | None] = ContextVar("makegood_call", default=None)
+
+
+def enter(call: Call) -> None:
+    """From now on ``current_call()`` returns this call, in this task: for a task made for one attempt alone."""
+    _CALL.set(call)
+
+
+def known_call() -> Call | None:
+    """Return what ``current_call()`` returns, None where that raises: for log lines, which may be written anywhere."""
+    return _CALL.get()
+
+
+def current_call() -> Call:
+    """Return the call that the running action, undo or probe is part of.
+
+    Raises ``DefinitionError`` anywhere else, and in threads that the action started itself without its context.
+    """
+    call = _CALL.get()
+    if call is None:
+        raise DefinitionError(
+            "mg.current_call() is known only while an agent runs an action, an undo or a probe; a thread that the action starts "
+            "knows it when run with contextvars.copy_context().run(...), as asyncio.to_thread does"
+        )
+    return call

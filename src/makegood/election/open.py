@@ -1,0 +1,113 @@
+"""``open_leases(url)``: the lease store that a URL names. Its module, and the client it needs, are imported only then."""
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import NamedTuple
+from urllib.parse import parse_qsl
+
+from makegood.base.clock import Clock, SystemClock
+from makegood.base.durations import Duration, seconds
+from makegood.base.private_files import secret_in
+from makegood.base.urls import parts_of, scheme_of, scrubbed
+from makegood.election.protocol import OpenLeases
+from makegood.errors import ConfigError
+
+
+class Kind(NamedTuple):
+    """Where the store for a scheme is: ``module`` has ``from_url(url, *, clock, timeout)``. ``package`` is the client that it
+    imports, "" for none; ``extra`` the extra of makegood that brings it; ``form`` how such a URL looks; ``takes`` the parameters
+    that it may have, None: whatever the client or the service takes.
+    """
+
+    module: str
+    form: str
+    package: str = ""
+    extra: str = ""
+    takes: tuple[str, ...] | None = ()
+
+
+_TLS = ("ssl_ca_certs", "ssl_ca_path", "ssl_certfile", "ssl_keyfile", "ssl_cert_reqs", "ssl_check_hostname")
+_REDIS = Kind(
+    "redis",
+    "redis://user:password@host:6379/0",
+    "redis",
+    "redis",
+    takes=("db", "username", "password", *_TLS),
+)
+_AZURE = Kind(
+    "azure", "azure-blob://ACCOUNT.blob.core.windows.net/CONTAINER", "azure.storage.blob", "azure", takes=None
+)
+_ETCD = Kind("etcd", "etcd://host:2379/prefix", "httpx2", "etcd")
+_KUBERNETES = Kind("kubernetes", "kubernetes:///namespace", "httpx2", "kubernetes")
+_NATS = Kind("nats", "nats://host:4222/bucket", "nats", "nats", takes=("replicas", "creds"))
+_POSTGRES = Kind("postgres", "postgresql://user@host/database", "asyncpg", "postgres", takes=None)
+_ZOOKEEPER = Kind("zookeeper", "zookeeper://host:2181/folder", "kazoo", "zookeeper")
+
+KINDS: Mapping[str, Kind] = {
+    "memory": Kind("memory", "memory:"),
+    "sqlite": Kind("sqlite", "sqlite:///file.db"),
+    "postgresql": _POSTGRES,
+    "postgres": _POSTGRES,
+    "azure-blob": _AZURE,
+    "etcd": _ETCD,
+    "etcd+https": _ETCD,
+    "kubernetes": _KUBERNETES,
+    "nats": _NATS,
+    "tls": _NATS,
+    "redis": _REDIS,
+    "rediss": _REDIS,
+    "zookeeper": _ZOOKEEPER,
+}
+"""The stores by the scheme of their URL."""
+
+
+def open_leases(url: str, *, timeout: Duration = 5, clock: Clock | None = None) -> OpenLeases:
+    """Return the lease store that ``url`` names (``@FILE``: the URL in that file); it connects when it is first used, and is closed by ``close()`` or ``async with``.
+
+    ``timeout``: how long a call may take before its outcome counts as unknown, in seconds or as a duration. ``clock``: for
+    tests. Raises ``ConfigError`` for a URL that names no store, or when the extra for it is not installed.
+    """
+    if not isinstance(url, str):
+        raise ConfigError(
+            f'the URL of the leases must be a text such as "sqlite:///leases.db", not {type(url).__name__}'
+        )
+    url = secret_in(url, "the URL of the leases")
+    head = url.partition(":")[0]
+    # These two may have nothing behind the colon.
+    scheme = head if head in ("memory", "kubernetes") else scheme_of(url)
+    if head == "kubernetes" and not url.startswith("kubernetes://"):
+        url = f"kubernetes:///{url.partition(':')[2].strip('/')}"
+    kind = KINDS.get(scheme)
+    if kind is None:
+        forms = ", ".join(sorted({kind.form for kind in KINDS.values()}))
+        named = f"the scheme {scheme!r}" if scheme else "this text"
+        meant = KINDS.get(head)
+        raise ConfigError(f"{named} names no lease store: write {meant.form if meant else f'one of {forms}'}")
+    _verify(url, kind)
+    try:
+        module = import_module(f"makegood.election.stores.{kind.module}")
+    except ModuleNotFoundError as missing:
+        if not kind.package or (missing.name or "").partition(".")[0] != kind.package.partition(".")[0]:
+            raise
+        raise ConfigError(
+            f"leases at {kind.form} need {kind.package}: install makegood with its extra {kind.extra!r}, `pip install "
+            f"'makegood[{kind.extra}]'` (in a checkout `pip install '.[{kind.extra}]'`)"
+        ) from missing
+    wait = seconds(timeout, name="timeout", least=0.01)
+    opened: OpenLeases = module.from_url(url, clock=clock or SystemClock(), timeout=wait)
+    return opened
+
+
+def _verify(url: str, kind: Kind) -> None:
+    """Refuse a parameter that the store does not know: it would be taken for part of a name, or for nothing."""
+    if kind.module in ("memory", "sqlite"):
+        query = url.partition("?")[2] if "=" in url.partition("?")[2] else ""
+    else:
+        query = parts_of(url, "the URL of the leases").query
+    if kind.takes is None or not query:
+        return
+    unknown = [name for name, _ in parse_qsl(query, keep_blank_values=True) if name not in kind.takes]
+    if unknown:
+        known = f"it takes {', '.join(kind.takes)}" if kind.takes else "it takes no parameter"
+        named = scrubbed(f"this store has no parameter {unknown[0]!r}", url)
+        raise ConfigError(f"{named}: write {kind.form}; {known}")

@@ -1,0 +1,197 @@
+"""What the lease stores on a server have in common: each call has a time-out, and a caller that goes away leaves nothing half done.
+
+A call runs in a task of its own. When its caller is cancelled, the call is finished in the background, within its time-out, and
+``release`` waits for a take under its nonce that is still under way: otherwise the release could overtake the take, and a
+lease would be held that nobody knows of.
+"""
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, TypeVar
+
+from makegood.base.clock import Clock
+from makegood.base.durations import Duration, seconds
+from makegood.election.protocol import Grant, LeaseView, PastTerm
+from makegood.election.stores.base import Closing, lasting
+from makegood.errors import ConfigError, MakegoodError, StoreUnavailableError
+
+T = TypeVar("T")
+
+
+class RemoteLeases(Closing, ABC):
+    """A lease store on a server. ``where`` names it in messages, without secrets; ``timeout``: how long a call may take.
+
+    A store brings ``take``, ``extend``, ``free``, ``look``, ``remember``, ``disconnect`` and ``meaning``. What they raise that has
+    a meaning becomes an error of ours.
+    """
+
+    def __init__(self, where: str, *, timeout: Duration = 5) -> None:
+        self._where = where
+        self._timeout = seconds(timeout, name="timeout", least=0.01)
+        self._going: set[asyncio.Task[Any]] = set()
+        self._leaving: set[asyncio.Task[Any]] = set()
+        self._taking: dict[str, asyncio.Task[Any]] = {}
+
+    async def acquire(self, name: str, holder: str, nonce: str, ttl: float) -> Grant | None:
+        """Take a lease that is free, expired or ours already (the same nonce)."""
+        lasting(ttl)
+        self.check(name, ttl)
+        going = self._begin(lambda: self.take(name, holder, nonce, ttl))
+        self._taking[nonce] = going
+        going.add_done_callback(lambda done: self._taken(nonce, done))
+        return await asyncio.shield(going)
+
+    async def renew(self, grant: Grant) -> bool:
+        """Extend a lease that is still held; False when the term is over."""
+        return await self.call(lambda: self.extend(grant))
+
+    async def release(self, grant: Grant) -> None:
+        """Free a lease that is still this grant's, after a take of it that is under way."""
+        taking = self._taking.get(grant.nonce)
+        if taking is not None:
+            await asyncio.wait([taking], timeout=self._timeout)
+        await self.call(lambda: self.free(grant))
+
+    async def read(self, name: str) -> LeaseView | None:
+        """Return who holds a lease."""
+        return await self.call(lambda: self.look(name))
+
+    async def past_terms(self, name: str, limit: int = 100) -> list[PastTerm]:
+        """Return the latest terms, newest first."""
+        return await self.call(lambda: self.remember(name, limit))
+
+    async def call(self, work: Callable[[], Awaitable[T]]) -> T:
+        """Do something that only this store can, as the other calls are done."""
+        return await asyncio.shield(self._begin(work))
+
+    async def close(self) -> None:
+        """Let go of what is under way, and of the connections."""
+        for going in list(self._going):
+            going.cancel()
+        await asyncio.gather(*self._going, return_exceptions=True)
+        await asyncio.gather(*self._leaving, return_exceptions=True)
+        await self.disconnect()
+
+    # -- what a store brings ---------------------------------------------------------------------------------------------
+
+    def check(self, name: str, ttl: float) -> None:
+        """Raise ``ConfigError`` for a name or a ttl that the store cannot have."""
+
+    @abstractmethod
+    async def take(self, name: str, holder: str, nonce: str, ttl: float) -> Grant | None:
+        """As ``acquire``."""
+
+    @abstractmethod
+    async def extend(self, grant: Grant) -> bool:
+        """As ``renew``."""
+
+    @abstractmethod
+    async def free(self, grant: Grant) -> None:
+        """As ``release``."""
+
+    @abstractmethod
+    async def look(self, name: str) -> LeaseView | None:
+        """As ``read``."""
+
+    @abstractmethod
+    async def remember(self, name: str, limit: int) -> list[PastTerm]:
+        """As ``past_terms``."""
+
+    @abstractmethod
+    async def disconnect(self) -> None:
+        """Let go of the connections, in no time; a later call connects again."""
+
+    @abstractmethod
+    def meaning(self, fault: Exception) -> MakegoodError | None:
+        """Return our error for one of the client's; None when it is a defect."""
+
+    def broken(self) -> None:
+        """An outcome was unknown: let go of a connection that may be dead, if the client does not do so itself."""
+
+    # -- errors of ours --------------------------------------------------------------------------------------------------
+
+    def unavailable(self, why: object) -> StoreUnavailableError:
+        """Return an error that says: unknown outcome, try again."""
+        return StoreUnavailableError(f"{self._where}: {str(why) or type(why).__name__}")
+
+    def wrong(self, why: object) -> ConfigError:
+        """Return an error that says: this can never work as it is set up."""
+        return ConfigError(f"{self._where}: {str(why) or type(why).__name__}")
+
+    # -- calls -----------------------------------------------------------------------------------------------------------
+
+    def later(self, leave: Coroutine[Any, Any, None]) -> None:
+        """Let go of a connection; nobody need wait for it but ``close``."""
+        self._kept_track(leave, self._leaving)
+
+    def _begin(self, call: Callable[[], Awaitable[T]]) -> "asyncio.Task[T]":
+        return self._kept_track(self._within(call), self._going)
+
+    def _kept_track(self, work: Coroutine[Any, Any, T], among: set[asyncio.Task[Any]]) -> "asyncio.Task[T]":
+        task = asyncio.get_running_loop().create_task(work)
+        among.add(task)
+
+        def ended(done: "asyncio.Task[Any]") -> None:
+            among.discard(done)
+            if not done.cancelled():
+                done.exception()  # its caller may be gone
+
+        task.add_done_callback(ended)
+        return task
+
+    def _taken(self, nonce: str, going: "asyncio.Task[Any]") -> None:
+        if self._taking.get(nonce) is going:
+            del self._taking[nonce]
+
+    async def _within(self, call: Callable[[], Awaitable[T]]) -> T:
+        try:
+            async with asyncio.timeout(self._timeout):
+                return await call()
+        except TimeoutError as silent:
+            self.broken()
+            raise StoreUnavailableError(f"{self._where}: no answer within {self._timeout:g} s") from silent
+        except MakegoodError:
+            raise
+        except Exception as fault:
+            meant = self.meaning(fault)
+            if meant is None:
+                raise
+            if isinstance(meant, StoreUnavailableError):
+                self.broken()
+            raise meant from fault
+
+
+class Sent:
+    """Until when this process's own grants last, by its own clock, counted from before the request that was answered yes.
+
+    For stores whose server would renew what has expired, or keeps no time at all: such a renewal is refused here, and so is
+    one of a grant that this process never had.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._until: dict[str, float] = {}
+
+    def now(self) -> float:
+        """Read the clock: before a request."""
+        return self._clock.monotonic()
+
+    def granted(self, nonce: str, ttl: float, sent: float) -> None:
+        """Note a yes to a request that went out at ``sent``."""
+        now = self._clock.monotonic()
+        self._until = {had: until for had, until in self._until.items() if until > now}
+        self._until[nonce] = sent + ttl
+
+    def holds(self, nonce: str) -> bool:
+        """Whether the grant has time left."""
+        return self._until.get(nonce, 0.0) > self._clock.monotonic()
+
+    def left(self, nonce: str) -> float | None:
+        """Return for how many more seconds; None: it was never ours."""
+        until = self._until.get(nonce)
+        return None if until is None else until - self._clock.monotonic()
+
+    def over(self, nonce: str) -> None:
+        """Forget a grant that was given back or refused."""
+        self._until.pop(nonce, None)

@@ -1,0 +1,191 @@
+"""Leases on any place that can compare and set one record: NATS, ZooKeeper, Kubernetes.
+
+Such a place judges no time, so each observer does, on its own clock and never by somebody's time stamps: a record that has not
+changed for its holder's ttl, and a little more for clocks that differ, since *this* observer first saw it so is free. Each renewal
+changes the record. The price: who looks for the first time waits a full ttl.
+
+The holder's own clock judges its renewals: one whose time is up is not even sent.
+"""
+
+import json
+from abc import abstractmethod
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, TypeAlias
+
+from makegood.base.clock import Clock
+from makegood.base.durations import Duration
+from makegood.election.protocol import Grant, LeaseView, PastTerm
+from makegood.election.stores.calls import RemoteLeases, Sent
+
+KEPT = 32
+"""Terms remembered in the record itself."""
+
+_DRIFT = 0.01
+_PATIENCE = (1 + _DRIFT) / (1 - _DRIFT)
+_TRIES = 4
+
+Version: TypeAlias = Any
+"""What names one state of a record: a revision, an etag. Only compared."""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What is kept under a name. ``nonce`` is "" when it is free; ``beat`` rises with each renewal, so that observers see a change;
+    ``since`` is by the holder's wall clock, for people; ``past``: the latest terms, newest first.
+    """
+
+    holder: str | None
+    nonce: str
+    epoch: int
+    ttl: float
+    beat: int
+    since: float
+    past: list[PastTerm] = field(default_factory=list)
+
+    def encoded(self) -> bytes:
+        """Return it as JSON."""
+        past = [
+            [t.epoch, t.holder, round(t.began, 3), t.ended and round(t.ended, 3), t.released]
+            for t in self.past
+        ]
+        return json.dumps({**asdict(self), "past": past}, separators=(",", ":")).encode()
+
+    @classmethod
+    def decoded(cls, data: bytes) -> "Record":
+        """Read it. Raises ``ValueError`` for anything else."""
+        try:
+            told = json.loads(data)
+            told["past"] = [PastTerm(*row) for row in told["past"]]
+            return cls(**told)
+        except (TypeError, KeyError, UnicodeDecodeError) as other:
+            raise ValueError(f"not a lease: {other}") from other
+
+
+class ObservedLeases(RemoteLeases):
+    """A lease store on a place with ``get`` and ``put``. ``clock`` judges expiry."""
+
+    def __init__(self, where: str, *, clock: Clock, timeout: Duration = 5) -> None:
+        super().__init__(where, timeout=timeout)
+        self._clock = clock
+        self._sent = Sent(clock)
+        self._mine: dict[str, tuple[Record, Version]] = {}
+        self._seen: dict[str, tuple[Version, float]] = {}
+
+    @abstractmethod
+    async def get(self, name: str) -> tuple[Record, Version] | None:
+        """Return the record under a name and its version; None: there is none."""
+
+    @abstractmethod
+    async def put(self, name: str, record: Record, expect: Version | None) -> Version | None:
+        """Write the record if its version is ``expect`` (None: if there is none), on the disk; return the new version; None: it was
+        changed meanwhile.
+        """
+
+    async def take(self, name: str, holder: str, nonce: str, ttl: float) -> Grant | None:
+        """Write our name into a record that is free, or ours."""
+        for _ in range(_TRIES):
+            sent = self._sent.now()
+            found = await self.get(name)
+            wanted = self._wanted(name, found, Grant(name, holder, nonce, 0, ttl))
+            if wanted is None:
+                return None
+            if await self._written(
+                wanted, Grant(name, holder, nonce, wanted.epoch, ttl), found and found[1], sent
+            ):
+                return Grant(name, holder, nonce, wanted.epoch, ttl)
+        return None  # others are quicker, again and again
+
+    async def extend(self, grant: Grant) -> bool:
+        """Change the record, so that every observer counts anew."""
+        for _ in range(_TRIES):
+            if not self._sent.holds(grant.nonce) or grant.nonce not in self._mine:
+                return False
+            sent = self._sent.now()
+            record, version = self._mine[grant.nonce]
+            if await self._written(replace(record, beat=record.beat + 1), grant, version, sent):
+                return True
+            found = await self.get(grant.name)  # a renewal of ours without an answer may have changed it
+            if found is None or (found[0].nonce, found[0].epoch) != (grant.nonce, grant.epoch):
+                self._forget(grant.nonce)
+                return False
+            self._mine[grant.nonce] = found
+        raise self.unavailable("the record goes on changing")
+
+    async def free(self, grant: Grant) -> None:
+        """Write nobody's name into a record that is ours."""
+        self._forget(grant.nonce)
+        for _ in range(_TRIES):
+            found = await self.get(grant.name)
+            if found is None or found[0].nonce != grant.nonce:
+                return
+            record, version = found
+            freed = replace(
+                record, holder=None, nonce="", past=closed(record.past, self._clock.wall(), released=True)
+            )
+            if await self.put(grant.name, freed, version) is not None:
+                return
+        raise self.unavailable("the record goes on changing")
+
+    async def look(self, name: str) -> LeaseView | None:
+        """Read the record, and count from when it was first seen so."""
+        found = await self.get(name)
+        if found is None:
+            return None
+        record, version = found
+        left = self._left(name, record, version)
+        return LeaseView(name, record.holder, record.epoch, record.ttl, record.since, min(left, record.ttl))
+
+    async def remember(self, name: str, limit: int) -> list[PastTerm]:
+        """Read the terms in the record."""
+        found = await self.get(name)
+        return [] if found is None else found[0].past[:limit]
+
+    def _wanted(self, name: str, found: tuple[Record, Version] | None, wanted: Grant) -> Record | None:
+        """Return the record as the taker would have it, or None when somebody else holds it."""
+        wall = self._clock.wall()
+        first = PastTerm(1, wanted.holder, wall, None, released=False)
+        if found is None and name in self._seen:
+            raise self.wrong(
+                f"the record of {name!r} was deleted, and its epoch with it: name the election anew, or put the record back"
+            )
+        if found is None:
+            return Record(wanted.holder, wanted.nonce, 1, wanted.ttl, 0, wall, [first])
+        record, version = found
+        if record.nonce == wanted.nonce:
+            return replace(record, holder=wanted.holder, ttl=wanted.ttl, beat=record.beat + 1)
+        left = self._left(name, record, version)
+        if record.holder is not None and left > 0:
+            return None
+        epoch = record.epoch + 1
+        past = closed(record.past, wall + min(left, 0.0), released=False)
+        past = [replace(first, epoch=epoch), *past[: KEPT - 1]]
+        return Record(wanted.holder, wanted.nonce, epoch, wanted.ttl, record.beat + 1, wall, past)
+
+    async def _written(self, record: Record, grant: Grant, expect: Version | None, sent: float) -> bool:
+        version = await self.put(grant.name, record, expect)
+        if version is None:
+            return False
+        self._mine = {nonce: had for nonce, had in self._mine.items() if self._sent.holds(nonce)}
+        self._mine[grant.nonce] = record, version
+        self._seen[grant.name] = version, self._clock.monotonic()
+        self._sent.granted(grant.nonce, grant.ttl, sent)
+        return True
+
+    def _left(self, name: str, record: Record, version: Version) -> float:
+        """Return how long to wait until the record counts as free, were it never changed again."""
+        now = self._clock.monotonic()
+        seen = self._seen.get(name)
+        if seen is None or seen[0] != version:
+            seen = self._seen[name] = version, now
+        return seen[1] + record.ttl * _PATIENCE - now
+
+    def _forget(self, nonce: str) -> None:
+        self._sent.over(nonce)
+        self._mine.pop(nonce, None)
+
+
+def closed(past: list[PastTerm], ended: float, *, released: bool) -> list[PastTerm]:
+    """Return the terms, newest first, with the latest ended, if it was not."""
+    if not past or past[0].ended is not None:
+        return past
+    return [replace(past[0], ended=ended, released=released), *past[1:]]

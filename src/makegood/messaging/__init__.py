@@ -1,0 +1,1 @@
+"""To and from applications and operators: inboxes, outboxes, notices and alerts."""

@@ -1,0 +1,196 @@
+"""Telling people: every alert becomes a line in a log and, where a webhook is set, a signed message.
+
+Each process with a Scheduler or a Supervisor runs a ``Teller``; the rows say what was told, so that of many one does it, and
+another goes on when that one dies: logged once, by webhook at least once. And every process watches that somebody leads: who
+leads cannot miss himself.
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from makegood.actor.setbacks import Setbacks
+from makegood.base import ids
+from makegood.base.webhook_signature import TIMEOUT
+from makegood.errors import DeliveryError, StoreUnavailableError
+from makegood.payload.codec import UNREADABLE
+from makegood.store.protocol import Alerts, Leases
+from makegood.store.records import Identity
+from makegood.store.views import AlertView, Telling
+
+log = logging.getLogger("makegood.alerts")
+
+AT_ONCE: Final = 5
+"""Webhook messages under way at the same time."""
+
+FIRST_PAUSE: Final = 10.0
+LONGEST_PAUSE: Final = 3600.0
+"""Seconds until a message that was not taken is sent again: doubled each time."""
+
+_HELD: Final = 6 * TIMEOUT
+"""Seconds after which another process sends what one has taken and has not said to be sent: longer than two posts and a commit take."""
+
+_WARNINGS: Final = frozenset({"step_failed", "late_undo", "test"})
+"""The engine goes on by itself: of a task that is held or stuck after all, an alert of its own says so."""
+
+
+class Sender(Protocol):
+    """Sends a message once: ``webhook.Webhook``."""
+
+    async def post(self, message_id: str, body: bytes, *, kind: str) -> None:
+        """Send it; raises ``DeliveryError`` when it was not taken."""
+        ...
+
+
+class _Store(Alerts, Protocol):
+    @property
+    def identity(self) -> Identity: ...
+
+
+class Teller:
+    """Logs alerts and sends them to ``webhook``, if there is one. ``pause``: seconds between looks at the store.
+
+    The log never waits for the sending. An alert that this process has taken and cannot send is sent by another one a while later.
+    """
+
+    def __init__(self, store: _Store, webhook: Sender | None, *, pause: float, rng: random.Random) -> None:
+        self._store = store
+        self._webhook = webhook
+        self._pause = pause
+        self._rng = rng
+
+    async def run(self) -> None:
+        """Log and send what there is, until cancelled."""
+        ways = [self.log] if self._webhook is None else [self.log, self.send]
+        tasks = [asyncio.ensure_future(self._repeat(way)) for way in ways]
+        try:
+            await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _repeat(self, once: Callable[[], Awaitable[bool]]) -> None:
+        setbacks = Setbacks("teller", self._store, self._rng)
+        while True:
+            try:
+                more = await once()
+            except StoreUnavailableError as away:
+                log.warning("the store is away; alerts are told when it is back: %s", away)
+                more = False
+            except Exception as defect:  # noqa: BLE001 - the other alerts are reported
+                await asyncio.sleep(await setbacks.met(defect))
+                more = False
+            else:
+                await setbacks.over()
+            if not more:
+                await asyncio.sleep(self._pause * self._rng.uniform(0.8, 1.2))
+
+    async def once(self) -> bool:
+        """Log some alerts and send some; returns whether there may be more."""
+        return any([await self.log(), await self.send()])
+
+    async def log(self) -> bool:
+        """Log some alerts; returns whether there may be more."""
+        found = await self._store.unlogged(100)
+        for telling in found:
+            try:
+                write(telling)
+            except UNREADABLE:
+                log.exception("alert %s does not read", telling.alert.id)
+        return len(found) == 100
+
+    async def send(self) -> bool:
+        """Send some alerts to the webhook, at most ``AT_ONCE`` at a time; returns whether there may be more."""
+        if self._webhook is None:
+            return False
+        waiting = await self._store.untold(_HELD, AT_ONCE)
+        if waiting:
+            await self._send(self._webhook, waiting)
+        return len(waiting) == AT_ONCE
+
+    async def _send(self, webhook: Sender, waiting: Sequence[Telling]) -> None:
+        sent = await asyncio.gather(*(self._one(webhook, telling) for telling in waiting))
+        later = {telling.alert.id: wait for telling, wait in zip(waiting, sent, strict=True) if wait}
+        await self._store.told([t for t in waiting if t.alert.id not in later], later)
+
+    async def _one(self, webhook: Sender, telling: Telling) -> float:
+        """Send that an alert was raised, that it has ended, or both; returns 0, or seconds after which to try again."""
+        alert = telling.alert
+        try:
+            for what in ("raised", "ended"):
+                if telling.raised if what == "raised" else alert.ended is not None:
+                    message_id, body = event(alert, what, self._store.identity)
+                    await webhook.post(message_id, body, kind="application/cloudevents+json")
+        except DeliveryError as fault:
+            wait = min(FIRST_PAUSE * 2.0 ** min(telling.tries, 30), LONGEST_PAUSE) * self._rng.uniform(
+                0.9, 1.1
+            )
+            log.warning("alert %d was not delivered, once more in %.0f s: %s", alert.id, wait, fault)
+            return wait
+        except UNREADABLE:  # it can be sent neither now nor later
+            log.exception("alert %s does not read, and is not sent", alert.id)
+        except Exception:  # a defect: the other alerts that were sent with it must not be sent again for it
+            log.exception("alert %d was not delivered", alert.id)
+            return LONGEST_PAUSE
+        return 0.0
+
+
+def write(telling: Telling) -> None:
+    """Write an alert into the log: as text for people, its parts as fields for machines."""
+    alert = telling.alert
+    of = f" task {ids.show(alert.task)}" if alert.task else ""
+    if telling.raised:
+        level = logging.WARNING if alert.kind in _WARNINGS else logging.ERROR
+        log.log(
+            level, "alert %d %s%s: %s", alert.id, alert.kind, of, alert.text, extra=fields(alert, "raised")
+        )
+    if alert.ended is not None:
+        log.info(
+            "alert %d %s%s ended: %s", alert.id, alert.kind, of, alert.ended_why, extra=fields(alert, "ended")
+        )
+
+
+def fields(alert: AlertView, event: str) -> dict[str, Any]:
+    """Return what a structured log line says of an alert. No payloads: a text names what was wrong, not with what."""
+    return {
+        "event": f"alert.{event}",
+        "alert": alert.id,
+        "alert_kind": alert.kind,
+        "task": ids.show(alert.task) if alert.task else None,
+        "step": alert.step or None,
+    }
+
+
+def event(alert: AlertView, what: str, store: Identity) -> tuple[str, bytes]:
+    """Return a message's id and its body: a CloudEvent. The id is the same at every try."""
+    message_id = f"{store.store_id}-alert-{alert.id}-{what}"
+    task = ids.show(alert.task) if alert.task else None
+    at = alert.at if what == "raised" or alert.ended is None else alert.ended
+    made = {
+        "specversion": "1.0",
+        "id": message_id,
+        "type": f"dev.makegood.alert.{what}.v1",
+        "source": f"/makegood/{store.store_id}",
+        "time": datetime.fromtimestamp(at, UTC),
+        "datacontenttype": "application/json",
+        **({"subject": task} if task else {}),
+        "data": {
+            "alert": alert.id,
+            "kind": alert.kind,
+            "task": task,
+            "step": alert.step or None,
+            "text": alert.text,
+            "why": alert.ended_why if what == "ended" else "",
+        },
+    }
+    return message_id, msgspec.json.encode(made)
+
+
+class _Leased(Leases, Alerts, Protocol):
+    """What the watch needs."""

@@ -1,0 +1,86 @@
+"""Which hosts a process may post to, as its settings list them."""
+
+import ipaddress
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+
+from makegood.base.host_lists import closest, entry
+from makegood.base.public_networks import public
+from makegood.base.webhook_signature import Address, address
+from makegood.errors import ConfigError, DeliveryError
+from makegood.model import notices
+
+Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
+"""Returns the addresses of a host, best first."""
+
+
+class RefusedTargetError(DeliveryError):
+    """An address that must not be posted to. Trying again does not help."""
+
+
+class Hosts:
+    """Which hosts may be posted to: names ("hooks.example.com"), all below a name ("*.example.com"), addresses and networks
+    ("10.1.0.0/16"), "localhost". A host on the list by name must have public addresses, or ones in a network that is listed too.
+    With a port ("hooks.example.com:8443", "10.1.0.0/16:8443", "[fd00::/8]:8443") an entry means that port alone.
+
+    >>> hosts = Hosts(["*.example.com", "10.1.0.0/16", "shop.example:8443"])
+    >>> hosts.allow("hooks.example.com"), hosts.allow("example.com"), hosts.allow("10.1.2.3"), hosts.allow("shop.example", 443)
+    (True, False, True, False)
+
+    Raises ``ConfigError`` for an entry that is neither.
+    """
+
+    def __init__(self, entries: Iterable[str]) -> None:
+        self.entries = tuple(entry(text, "webhook_hosts") for text in entries)
+
+    def __bool__(self) -> bool:
+        """Whether any host is allowed."""
+        return bool(self.entries)
+
+    def allow(self, host: str, port: int | None = None) -> bool:
+        """Return whether a host is on the list, at that port; None: at any port at all."""
+        return closest(self.entries, _host(host), port) is not None
+
+    def share(self, host: str) -> str:
+        """Return the entry that lists a host, as it was written; of a host that is not listed the host itself."""
+        found = closest(self.entries, _host(host))
+        return host if found is None else found.text
+
+    def check(self, reply_to: str) -> None:
+        """Raise ``ConfigError`` for a webhook of a host that is not on the list."""
+        if notices.queue(reply_to) is not None:
+            return
+        notices.parted(reply_to)
+        to = address(reply_to)
+        if not self.allow(to.host, to.port):
+            raise ConfigError(
+                f"reply_to={notices.shown(reply_to)!r}: {self._missing(to)} of this process: submitters may name only hosts "
+                "on that list (Options(webhook_hosts=…), MAKEGOOD_WEBHOOK_HOSTS)"
+            )
+
+    def refuse(self, to: Address) -> None:
+        """Raise ``RefusedTargetError`` for an address whose host is not on the list."""
+        if not self.allow(to.host, to.port):
+            raise RefusedTargetError(self._missing(to))
+
+    def safe(self, host: str, found: Sequence[str], port: int | None = None) -> str:
+        """Return which of a host's addresses to connect to, as it was found. Raises ``RefusedTargetError`` when any of them must not be
+        connected to.
+        """
+        for text in found:
+            at = ipaddress.ip_address(text.partition("%")[0])
+            near = at.is_loopback and any(one.name == host == "localhost" for one in self.entries)
+            if not (near or public(at) or any(one.holds(at, port) for one in self.entries)):
+                raise RefusedTargetError(
+                    f"{host} is {at}, which is not public: put its network into webhook_hosts if it is meant"
+                )
+        if not found:
+            raise DeliveryError(f"{host} has no address")
+        return found[0].partition("%")[0]
+
+    def _missing(self, to: Address) -> str:
+        host = f"{to.host}:{to.port}" if self.allow(to.host) else to.host
+        return f"{host} is not among webhook_hosts"
+
+
+def _host(host: str) -> str:
+    return host.lower().removesuffix(".")

@@ -1,0 +1,299 @@
+"""The submission process: it takes messages from queues, and each becomes a task.
+
+What an inbox's function writes, the task with its steps, and the message's acknowledgement are one transaction of the store's
+database: after a crash at any moment either all of it is there, or none and the message comes again. So however often a
+message is delivered, one task comes of it.
+
+A message whose function fails comes again after growing waits; past its tries, or at once when it would fail every time, it
+goes to the dead letters with an alert. One whose process dies comes again when its lease has run out, and its tries count too:
+a message that kills its process ends as a dead letter as well.
+"""
+
+import asyncio
+import contextlib
+import contextvars
+import logging
+import random
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from typing import Any, Protocol
+
+from makegood.actor.setbacks import Setbacks
+from makegood.base import ids
+from makegood.base.clock import Clock
+from makegood.base.daemon_threads import DaemonThreads
+from makegood.base.durations import retry_after
+from makegood.base.text import words
+from makegood.client.submission import conflict, insert, with_options
+from makegood.declare.inbox import Inbox, is_final
+from makegood.errors import KeyConflict, Later, MakegoodError, Permanent, StoreUnavailableError
+from makegood.model.plan import Plan
+from makegood.model.queue_message import QueueMessage
+from makegood.store.protocol import Alerts, Messages, Tasks
+from makegood.store.queue_records import Returned
+from makegood.store.records import Submitted
+from makegood.telemetry.hooks import Observer
+from makegood.transactions import Caller, Transaction
+
+log = logging.getLogger("makegood.inbox")
+
+_AWAY = (0.05, 2.0)
+_LAST = 2.0
+"""Seconds in which functions that were cancelled at the end of a drain may come to their ends, and messages be given back."""
+_SHARE = 0.8
+"""How much of a message's lease an ``async def`` may use."""
+
+
+class _Store(Messages, Tasks, Alerts, Protocol):
+    def subscribe(self, topic: str, ring: Callable[[], None]) -> Callable[[], None]: ...
+
+
+class _LostError(MakegoodError):
+    """The message belongs to another meanwhile: nothing was written."""
+
+
+class Inboxes:
+    """Runs inboxes. ``name``: of the process, as ``queue list`` shows it. ``poll``: seconds between looks at the store behind the
+    wake-ups, None = never. ``telemetry``: who watches.
+    """
+
+    def __init__(
+        self,
+        store: _Store,
+        inboxes: Iterable[Inbox[Any]],
+        *,
+        name: str,
+        clock: Clock,
+        rng: random.Random,
+        poll: float | None = 1.0,
+        telemetry: Observer | None = None,
+    ) -> None:
+        self._telemetry = telemetry
+        self._store = store
+        self._name = name
+        self._clock = clock
+        self._rng = rng
+        self._poll = poll
+        self._ids = ids.TaskIds(clock, rng)
+        self._inboxes = tuple(inboxes)
+        for inbox in self._inboxes:
+            inbox.prepare()
+        self._threads = DaemonThreads(max(1, sum(inbox.concurrency for inbox in self._inboxes)), "inbox")
+        self._met: set[tuple[str, type[BaseException]]] = set()
+        self._running: dict[asyncio.Task[None], Inbox[Any]] = {}  # in the order in which they began
+        self._wakes = {inbox.queue: asyncio.Event() for inbox in self._inboxes}
+        self._turns = {
+            inbox.queue: asyncio.Lock() for inbox in self._inboxes
+        }  # held while messages are handed over
+        self._draining = False
+
+    async def run(self) -> None:
+        """Take messages, until cancelled."""
+        async with asyncio.TaskGroup() as serving:
+            for inbox in self._inboxes:
+                serving.create_task(self._serve(inbox))
+
+    async def drain(self, limit: float) -> None:
+        """Take no more messages and wait up to ``limit`` seconds for those under way; the others are given back."""
+        self._draining = True
+        for wake in self._wakes.values():
+            wake.set()
+        now = asyncio.get_running_loop().time
+        end = now() + limit
+        with contextlib.suppress(TimeoutError):
+            for turn in self._turns.values():  # what was asked for before is under way then, or does not come
+                async with asyncio.timeout_at(end), turn:
+                    pass
+        if self._running:
+            await asyncio.wait(self._running, timeout=max(0.0, end - now()))
+        for task in self._running:
+            task.cancel()
+        if self._running:
+            await asyncio.wait(self._running, timeout=_LAST)
+        for inbox in self._running.values():
+            log.warning(
+                "%s: a message's function does not heed its cancellation; the message comes again after its lease",
+                inbox.where,
+            )
+        self._threads.shutdown()
+
+    # -- taking ----------------------------------------------------------------------------------------------------------
+
+    async def _serve(self, inbox: Inbox[Any]) -> None:
+        wake = self._wakes[inbox.queue]
+        stop = self._store.subscribe(f"queue:{inbox.queue}", wake.set)
+        pause, setbacks = _AWAY[0], Setbacks(f"inbox {inbox.queue}", self._store, self._rng)
+        try:
+            while True:
+                wake.clear()
+                try:
+                    rest = await self._take(inbox)
+                    pause = _AWAY[0]
+                    if setbacks.count:
+                        await setbacks.over()
+                except StoreUnavailableError as away:
+                    log.warning("%s takes no messages now: %s", inbox.where, away)
+                    rest = pause = min(pause * 2, _AWAY[1])
+                except Exception as defect:  # noqa: BLE001 - a message must not end the others
+                    await asyncio.sleep(await setbacks.met(defect))
+                    rest = 0.0
+                await self._sleep(wake, rest)
+        finally:
+            stop()
+
+    async def _take(self, inbox: Inbox[Any]) -> float | None:
+        """Take as many messages as there is room for; returns how long to rest at most, None until somebody rings."""
+        while not self._draining:
+            free = inbox.concurrency - sum(busy is inbox for busy in self._running.values())
+            if free <= 0:
+                return None  # whoever ends rings
+            async with self._turns[inbox.queue]:
+                handed = await self._store.receive_messages(
+                    inbox.queue, self._name, free, inbox.lease, inbox.retry.tries
+                )
+                for message in handed.messages:
+                    self._begin(inbox, message)
+            if handed.dead:
+                log.error("%s: %d messages put to the dead letters", inbox.where, handed.dead)
+            if handed.rest is None or handed.rest > 0:
+                poll = self._poll
+                rests = [
+                    r for r in (handed.rest, poll and poll * self._rng.uniform(0.8, 1.2)) if r is not None
+                ]
+                return min(rests, default=None)
+        return None
+
+    async def _sleep(self, wake: asyncio.Event, rest: float | None) -> None:
+        try:
+            async with asyncio.timeout(rest):
+                await wake.wait()
+        except TimeoutError:
+            return
+
+    def _begin(self, inbox: Inbox[Any], message: QueueMessage) -> None:
+        task = asyncio.get_running_loop().create_task(self._one(inbox, message), name=f"inbox {inbox.queue}")
+        self._running[task] = inbox
+        task.add_done_callback(partial(self._ended, inbox))
+
+    def _ended(self, inbox: Inbox[Any], task: "asyncio.Task[None]") -> None:
+        del self._running[task]
+        self._wakes[inbox.queue].set()
+        if not task.cancelled() and (defect := task.exception()) is not None:
+            log.error("%s: a message could not be given back; it comes again", inbox.where, exc_info=defect)
+
+    # -- one message -----------------------------------------------------------------------------------------------------
+
+    async def _one(self, inbox: Inbox[Any], message: QueueMessage) -> None:
+        """Make a task of a message, or give it back."""
+        try:
+            answer = await self.accept(inbox, message)
+        except asyncio.CancelledError as cancelled:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():  # the process is to end
+                await asyncio.shield(self._give_back(inbox, message, 0.0, "", counted=False))
+                raise
+            await self._failed(inbox, message, cancelled)  # nobody stopped it: the user's code raised it
+        except _LostError:
+            log.warning("message %s of %s belongs to another process by now", message.id, inbox.where)
+        except StoreUnavailableError as away:
+            log.warning("message %s of %s comes again after its lease: %s", message.id, inbox.where, away)
+        except Later as later:
+            wait = retry_after(later.wait, self._clock.wall())
+            await self._give_back(inbox, message, wait, words(later), counted=False)
+        except (KeyboardInterrupt, GeneratorExit):  # somebody ends this very process, or this coroutine
+            raise
+        except BaseException as fault:  # noqa: BLE001 - whatever the user's function raises
+            await self._failed(inbox, message, fault)
+        else:
+            made = "no task" if answer is None else f"task {ids.show(answer.id)}"
+            log.debug("message %s of %s made %s", message.id, inbox.where, made)
+
+    async def accept(self, inbox: Inbox[Any], message: QueueMessage) -> Submitted | None:
+        """Run the inbox's function, submit its plan and acknowledge the message, in one transaction."""
+        payload = inbox.read(message.body)
+
+        async def work(caller: Caller) -> Submitted | None:
+            tx = Transaction(caller, None if caller.blocks else asyncio.get_running_loop(), message)
+            with self._traced(message):
+                plan = inbox.checked(await self._called(inbox, payload, tx))
+                answer = None if plan is None else await self._submit(caller, plan, message)
+            if not await self._store.accept(caller, (message.seq, message.tries)):
+                raise _LostError(f"message {message.id} is not ours any more")
+            return answer
+
+        return await self._store.transact(work, waits=inbox.waits)
+
+    def _traced(self, message: QueueMessage) -> AbstractContextManager[object]:
+        """Return a context in which what is done belongs to the trace of the message's sender, where somebody traces."""
+        return nullcontext() if self._telemetry is None else self._telemetry.receiving(message.headers)
+
+    async def _called(self, inbox: Inbox[Any], payload: Any, tx: Transaction) -> object:
+        if inbox.waits:
+            async with asyncio.timeout(inbox.lease * _SHARE):
+                return await inbox.fn(payload, tx)  # type: ignore[misc]  # an async def, as `waits` says
+        if tx.caller.blocks:
+            return inbox.fn(payload, tx)
+        context = contextvars.copy_context()
+        call = partial(context.run, inbox.fn, payload, tx)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, call)
+
+    async def _submit(self, caller: Caller, plan: Plan[Any], message: QueueMessage) -> Submitted:
+        told = plan.with_(
+            correlation_id=plan.correlation_id or message.correlation_id,
+            reply_to=plan.reply_to or message.reply_to,
+        )
+        plan = with_options(told, None, None, None)
+        watched = None if self._telemetry is None else self._telemetry.submitted
+        (answer,) = await insert([plan], self._ids.draw, partial(self._store.join, caller), watched)
+        if answer.conflict:
+            raise conflict(plan, answer)
+        return answer
+
+    async def _failed(self, inbox: Inbox[Any], message: QueueMessage, fault: BaseException) -> None:
+        error = words(fault, named=True)
+        dead = (
+            message.tries >= inbox.retry.tries
+            or is_final(fault)
+            or isinstance(fault, Permanent | KeyConflict)
+        )
+        level = logging.ERROR if dead else logging.WARNING
+        what = "goes to the dead letters" if dead else "comes again"
+        log.log(
+            level,
+            "message %s of %s, delivery %d, %s: %s",
+            message.id,
+            inbox.where,
+            message.tries,
+            what,
+            error,
+            exc_info=fault if self._is_new(inbox, fault) else None,
+        )
+        wait = inbox.pause(message.tries) * self._rng.uniform(0.5, 1.5)
+        await self._give_back(inbox, message, wait, error, dead=dead)
+
+    def _is_new(self, inbox: Inbox[Any], fault: BaseException) -> bool:
+        """Whether this kind of fault was not met before: its traceback is logged once, later ones are a line each."""
+        kind = (inbox.queue, type(fault))
+        new = kind not in self._met
+        self._met.add(kind)
+        return new
+
+    async def _give_back(
+        self,
+        inbox: Inbox[Any],
+        message: QueueMessage,
+        wait: float,
+        error: str,
+        *,
+        dead: bool = False,
+        counted: bool = True,
+    ) -> None:
+        returned = Returned((message.seq, message.tries), wait, error, dead, counted)
+        try:
+            (ours,) = await self._store.return_messages([returned])
+        except StoreUnavailableError as away:
+            log.warning("message %s of %s comes again after its lease: %s", message.id, inbox.where, away)
+            return
+        if not ours:
+            log.warning("message %s of %s belongs to another process by now", message.id, inbox.where)

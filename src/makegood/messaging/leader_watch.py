@@ -1,0 +1,65 @@
+"""Tells people when nobody leads: an alert for each election that has had no leader for too long."""
+
+import asyncio
+import logging
+import random
+
+from makegood.actor.setbacks import Setbacks
+from makegood.base.clock import Clock
+from makegood.errors import StoreUnavailableError
+from makegood.messaging.alerts import _Leased
+from makegood.model.messages import Alert
+
+log = logging.getLogger("makegood.alerts")
+
+
+class LeaderWatch:
+    """Raises an alert when nobody has led for ``after`` seconds, as far as this process has seen; the next leader ends it.
+
+    ``lease``: the name of the Supervisors' lease.
+    """
+
+    def __init__(
+        self, store: "_Leased", lease: str, *, after: float, clock: Clock, rng: random.Random
+    ) -> None:
+        self._store = store
+        self._lease = lease
+        self._after = after
+        self._clock = clock
+        self._rng = rng
+        self._since: float | None = None
+        self._told = False
+
+    async def run(self) -> None:
+        """Watch until cancelled."""
+        setbacks = Setbacks("leader watch", self._store, self._rng)
+        while True:
+            try:
+                await self.once()
+            except StoreUnavailableError as away:
+                log.debug("cannot see who leads: %s", away)  # that the store is away, others say
+                self._since = None
+            except Exception as defect:  # noqa: BLE001 - it goes on looking
+                await asyncio.sleep(await setbacks.met(defect))
+            else:
+                await setbacks.over()
+            await asyncio.sleep(self._after / 3 * self._rng.uniform(0.8, 1.2))
+
+    async def once(self) -> bool:
+        """Look once; returns whether nobody leads for too long."""
+        view = await self._store.read(self._lease)
+        now = self._clock.monotonic()
+        if view is not None and view.holder is not None and view.remaining > 0:
+            self._since, self._told = None, False
+            return False
+        self._since = now if self._since is None else self._since
+        if now - self._since < self._after:
+            return False
+        if not self._told:
+            text = (
+                f"no supervisor has led for {self._after:g} s: what is overdue is not found, and nobody frees the tasks of dead "
+                "processes; start `makegood supervisor`"
+            )
+            await self._store.alert([Alert("no_leader", text=text)])
+            self._told = True
+        return True

@@ -1,0 +1,85 @@
+"""An outbox in an application's own database: orders that are written there with the application's own rows, for a store elsewhere.
+
+The application inserts into the table ``makegood_outbox`` in its own transaction; a relay (``makegood inbox --from URL``) puts each
+entry into a queue of the store and then deletes it. Nothing spans the two databases: a relay that dies in between sends the entry
+once more, and the queue knows its key.
+
+``sqlite:///relative/path.db``, ``sqlite:////absolute/path.db``, ``postgresql://user@host/database``.
+"""
+
+from importlib import import_module
+
+from makegood.base.file_paths import file_of
+from makegood.base.private_files import secret_in
+from makegood.base.urls import parts_of, scheme_of
+from makegood.errors import ConfigError
+from makegood.messaging.outbox.protocol import Entry, Outbox, Taking
+
+__all__ = ["Entry", "Outbox", "Taking", "ddl", "open_outbox"]
+
+_SQLITE = """\
+create table if not exists makegood_outbox (
+    seq integer primary key autoincrement,
+    key text not null,
+    queue text not null,
+    payload text not null,
+    reply_to text,
+    correlation_id text,
+    created_at text not null default current_timestamp,
+    error text,
+    unique (queue, key)
+);"""
+_POSTGRES = """\
+create table if not exists makegood_outbox (
+    seq bigint generated always as identity primary key,
+    key text not null,
+    queue text not null,
+    payload text not null,
+    reply_to text,
+    correlation_id text,
+    created_at timestamptz not null default clock_timestamp(),
+    error text,
+    unique (queue, key)
+) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);"""
+
+
+def _scheme(url: str) -> str:
+    scheme = scheme_of(url)
+    if scheme not in ("sqlite", "postgresql", "postgres"):
+        named = f"the scheme {scheme!r}" if scheme else "this text"
+        raise ConfigError(
+            f"{named} names no outbox: an outbox is in sqlite:///file.db or postgresql://user@host/database"
+        )
+    if scheme != "sqlite":
+        parts_of(url, "the outbox's URL")
+    return scheme
+
+
+def ddl(url: str) -> str:
+    """Return the statement that makes the table in the database that ``url`` names. Raises ``ConfigError``.
+
+    >>> ddl("sqlite:///shop.db").splitlines()[0]
+    'create table if not exists makegood_outbox ('
+    """
+    return _SQLITE if _scheme(secret_in(url, "the outbox")) == "sqlite" else _POSTGRES
+
+
+def open_outbox(url: str) -> Outbox:
+    """Return the outbox in the database that ``url`` names, ``@FILE``: the URL in that file; nothing is opened yet.
+
+    Raises ``ConfigError`` for another URL, or when the extra for it is not installed.
+    """
+    url = secret_in(url, "the outbox")
+    if _scheme(url) == "sqlite":
+        found: Outbox = import_module("makegood.messaging.outbox.sqlite").SQLiteOutbox(file_of(url))
+        return found
+    try:
+        module = import_module("makegood.messaging.outbox.postgres")  # asyncpg is an extra
+    except ModuleNotFoundError as missing:
+        if missing.name != "asyncpg":
+            raise
+        raise ConfigError(
+            "an outbox in postgresql:// needs asyncpg: `pip install asyncpg`, or makegood's extra [postgres]"
+        ) from missing
+    made: Outbox = module.PostgresOutbox(url)
+    return made

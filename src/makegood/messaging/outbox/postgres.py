@@ -1,0 +1,177 @@
+"""An outbox in a PostgreSQL database. The entries that one relay sends are locked meanwhile; others take the next ones."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import asyncpg
+import msgspec
+from asyncpg import exceptions as pg
+
+from makegood.base.postgres_errors import refused, server_of
+from makegood.base.text import session_name
+from makegood.errors import ConfigError, MakegoodError, StoreUnavailableError
+from makegood.messaging.outbox.protocol import MISSING, MOST_BYTES, Entry
+
+Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
+
+_LIMIT = 10.0
+"""Seconds that a connection or a statement may take."""
+
+EQ = "operator(pg_catalog.=)"
+
+# Another role may make an operator or a function in a schema of the application's search path, and behind a proxy each transaction may
+# have another session. So the path is asked once, where the table is, and each name here is the server's own. What is sent is text:
+# for arrays the driver would ask the server with statements of its own.
+_WHERE = f"""
+select pg_catalog.format('%I.%I', n.nspname, c.relname) from pg_catalog.pg_class c
+    join pg_catalog.pg_namespace n on n.oid {EQ} c.relnamespace
+where c.oid {EQ} pg_catalog.to_regclass('makegood_outbox')
+"""  # noqa: S608 - our own text
+_FOUND = f"""
+with found as materialized (
+    select o.seq, pg_catalog.octet_length(o.payload::pg_catalog.text) as octets from @outbox o
+    where o.error is null and not exists (
+        select 1 from pg_catalog.jsonb_array_elements_text($1::pg_catalog.text::pg_catalog.jsonb) as x (queue) where x.queue {EQ} o.queue
+    ) order by o.seq limit $2::int for update of o skip locked
+),
+placed as (
+    select seq, pg_catalog.count(*) over () as met,
+        pg_catalog.sum(octets) over (order by seq rows unbounded preceding) operator(pg_catalog.-) octets as before
+    from found
+)
+select o.seq, o.key, o.queue, o.payload::pg_catalog.text, o.reply_to, o.correlation_id, p.met
+from placed p join @outbox o on o.seq {EQ} p.seq where coalesce(p.before, 0) operator(pg_catalog.<) $3::bigint order by o.seq
+"""  # noqa: S608 - our own text
+_SETTLE = f"""
+with aside as (
+    update @outbox o set error = x.why
+    from pg_catalog.jsonb_to_recordset($2::pg_catalog.text::pg_catalog.jsonb) as x (seq bigint, why pg_catalog.text)
+    where o.seq {EQ} x.seq
+)
+delete from @outbox where seq {EQ} any (
+    array(select x::bigint from pg_catalog.jsonb_array_elements_text($1::pg_catalog.text::pg_catalog.jsonb) as x)
+)
+"""  # noqa: S608 - our own text
+_GONE = (
+    OSError,
+    EOFError,
+    asyncpg.PostgresError,
+    asyncpg.InterfaceError,
+    pg.InternalClientError,
+    TimeoutError,
+)
+_WRONG = (
+    pg.InvalidPasswordError,
+    pg.InvalidAuthorizationSpecificationError,
+    pg.InvalidCatalogNameError,
+    pg.InsufficientPrivilegeError,
+    pg.UndefinedColumnError,
+    asyncpg.ClientConfigurationError,
+)
+
+
+@dataclass(slots=True)
+class _Taking:
+    connection: Connection
+    table: str
+    entries: Sequence[Entry]
+    more: bool
+
+    async def settle(self, done: Sequence[int], refused: Sequence[tuple[int, str]]) -> None:
+        """Delete and set aside, in the transaction that holds the entries."""
+        aside = [{"seq": seq, "why": why} for seq, why in refused]
+        await self.connection.execute(_SETTLE.replace("@outbox", self.table), _text(list(done)), _text(aside))
+
+
+class PostgresOutbox:
+    """The outbox in the database that ``url`` names."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._connection: Connection | None = None
+        self._table = ""
+        self._reached = False
+        self._server = server_of(url, "the outbox's URL")
+        self.where = f"the outbox in {self._server}"
+
+    async def open(self) -> None:
+        """See that it can be read."""
+        async with self.take(1, ()):
+            return
+
+    async def close(self) -> None:
+        """Let go of the connection."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with contextlib.suppress(*_GONE):
+                await connection.close(timeout=1.0)
+
+    @asynccontextmanager
+    async def take(self, limit: int, without: Sequence[str]) -> AsyncIterator[_Taking]:
+        """Give the oldest entries that no other relay has, and hold them until it is left."""
+        connection = await self._dialled()
+        try:
+            async with asyncio.timeout(_LIMIT):
+                transaction = connection.transaction()
+                await transaction.start()
+                self._table = self._table or await self._found(connection)
+                sql = _FOUND.replace("@outbox", self._table)
+                rows = await connection.fetch(sql, _text(list(without)), limit, MOST_BYTES)
+            entries = [Entry(*row[:6]) for row in map(tuple, rows)]
+            met = rows[0]["met"] if rows else 0
+            yield _Taking(connection, self._table, entries, more=met == limit or met > len(entries))
+            async with asyncio.timeout(_LIMIT):
+                await transaction.commit()
+        except BaseException as fault:
+            self._drop()  # what was not committed is there again
+            if (told := self._told(fault)) is not None:
+                raise told from fault
+            raise
+
+    def _told(self, fault: BaseException) -> MakegoodError | None:
+        """Return a fault of the database as an error of the family, None for any other."""
+        if isinstance(fault, pg.UndefinedTableError):
+            return ConfigError(MISSING.format(where=self.where))
+        if isinstance(fault, _WRONG):
+            return ConfigError(f"{self.where}: {fault}")
+        if isinstance(fault, _GONE):
+            return StoreUnavailableError(f"{self.where} cannot be used now: {type(fault).__name__}: {fault}")
+        return None
+
+    async def _dialled(self) -> Connection:
+        if self._connection is None or self._connection.is_closed():
+            try:
+                self._connection = await asyncpg.connect(
+                    self._url,
+                    timeout=_LIMIT,
+                    command_timeout=_LIMIT,
+                    statement_cache_size=0,  # it may go through a proxy
+                    server_settings={"application_name": session_name("relay")},
+                )
+            except (ValueError, OverflowError, *_GONE, *_WRONG) as fault:
+                raise refused(
+                    fault, f"the outbox: {self._server}", url=self._url, reached=self._reached
+                ) from None  # a cause might show the URL
+            self._reached = True
+        return self._connection
+
+    async def _found(self, connection: Connection) -> str:
+        """Return the table's name with its schema, as the role's own search path has it."""
+        found: str | None = await connection.fetchval(_WHERE)
+        if found is None:
+            raise ConfigError(MISSING.format(where=self.where))
+        return found
+
+    def _drop(self) -> None:
+        connection, self._connection = self._connection, None
+        self._table = ""
+        if connection is not None:
+            connection.terminate()
+
+
+def _text(value: object) -> str:
+    return msgspec.json.encode(value).decode()

@@ -1,0 +1,112 @@
+"""Posting to addresses that submitters name: only to hosts that are allowed, and never further into a network than meant.
+
+An address is a stranger's word. So the host must be on a list; what its name resolves to must be public, or in a network that
+is on the list as well; the connection goes to the very address that was looked at (a name may resolve otherwise a moment
+later); redirects are not followed; an answer is read to a limit and waited for to a limit.
+"""
+
+import logging
+import ssl
+from collections.abc import Mapping, Sequence
+from typing import Final, Protocol
+
+from makegood.base.clock import Clock
+from makegood.base.host_lists import Secrets
+from makegood.base.name_lookups import Lookups
+from makegood.base.webhook_signature import MAKE, TIMEOUT, address, key_of
+from makegood.errors import ConfigError, DeliveryError
+from makegood.messaging.alert_webhook import LOOKUP, Message, post
+from makegood.messaging.hosts import Hosts, RefusedTargetError, Resolve, _host
+from makegood.model import notices
+from makegood.model.notices import Cause
+
+log = logging.getLogger("makegood.notifier")
+
+EVENT: Final = "application/cloudevents+json"
+
+_GONE: Final = 410
+
+
+class Poster(Protocol):
+    """Posts events."""
+
+    async def post(self, url: str, message_id: str, body: bytes) -> None:
+        """Post an event once. Raises ``DeliveryError``; ``RefusedTargetError`` when trying again does not help."""
+        ...
+
+
+class NoPoster:
+    """Posts nothing: of a process whose list of hosts is empty."""
+
+    async def post(self, url: str, message_id: str, body: bytes) -> None:  # noqa: ARG002 - as every Poster
+        """Raise ``RefusedTargetError``."""
+        raise RefusedTargetError(f"{notices.shown(url)}: webhook_hosts is empty")
+
+
+class HTTPPoster:
+    """Posts over HTTP, signed after Standard Webhooks with each of the receiver's secrets.
+
+    ``hosts``: whom to. ``secrets``: of every receiver that has none in ``own`` (entries as in ``hosts``: their secrets). ``cause``: see
+    ``notices.for_receiver``. ``timeout``: seconds for one try, from the look-up of the name to the answer. ``tls``: whom to trust, default the
+    system. Raises ``ConfigError`` for a host without a secret.
+    """
+
+    def __init__(
+        self,
+        hosts: Hosts,
+        secrets: Sequence[str],
+        *,
+        clock: Clock,
+        own: Mapping[str, Sequence[str]] | None = None,
+        cause: Cause = "name",
+        timeout: float = TIMEOUT,
+        tls: ssl.SSLContext | None = None,
+        resolve: Resolve | None = None,
+    ) -> None:
+        own = own or {}
+        if not secrets and not own:
+            raise ConfigError(
+                "webhook_hosts needs webhook_secret, or webhook_secrets: receivers see by the signature that makegood sends; make one with "
+                + MAKE
+            )
+        for secret in (*secrets, *(one for some in own.values() for one in some)):
+            key_of(secret, "webhook_secret")
+        self.secrets = Secrets(secrets, own)
+        self.secrets.check(hosts.entries)
+        self._hosts = hosts
+        self._clock = clock
+        self._cause = cause
+        self._timeout = timeout
+        self._tls = tls
+        self._resolve = resolve or Lookups(limit=LOOKUP * timeout, lane=hosts.share).resolve
+
+    def warn(self) -> None:
+        """Log which receivers share a secret."""
+        for group in self.secrets.shared(self._hosts.entries):
+            log.warning(
+                "one secret signs what is posted to %s: each receiver that knows it can forge notices to the others; give each receiver "
+                "a secret of its own (webhook_secrets)",
+                ", ".join(group),
+            )
+
+    async def post(self, url: str, message_id: str, body: bytes) -> None:
+        """Post an event once; raises ``DeliveryError`` unless the receiver answers 2xx in time."""
+        notices.parted(url)
+        to = address(url)
+        self._hosts.refuse(to)
+        if to.scheme == "https" and self._tls is None:
+            self._tls = ssl.create_default_context()  # reads the system's certificates: once
+
+        async def find() -> list[str]:
+            return [self._hosts.safe(to.host, await self._resolve(to.host, to.port), to.port)]
+
+        made = notices.for_receiver(body, self._cause)
+        signs = self.secrets.of(_host(to.host), to.port)
+        message = Message(EVENT, message_id, int(self._clock.wall()), signs, made)
+        tls = self._tls if to.scheme == "https" else None
+        try:
+            await post(to, find, message, timeout=self._timeout, tls=tls)
+        except DeliveryError as failed:
+            if failed.status == _GONE:
+                raise RefusedTargetError(f"{failed}: it wants nothing more", status=_GONE) from None
+            raise

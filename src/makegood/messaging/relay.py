@@ -1,0 +1,216 @@
+"""The relay: it carries what applications left in an outbox of their own database into queues of the store, once for each key.
+
+An entry is sent to its queue under its key, then deleted. Who dies in between has it sent again, by himself or another, and the
+queue, which remembers the key for ever, keeps what it has. So any number of relays may run, and be killed at any moment.
+
+An entry that no queue can take (its payload is no JSON, for one) is set aside in the outbox, with the reason and an alert; the
+others go on. A queue is given what it has room for, in order; a full one holds up its own entries only.
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+import msgspec
+
+from makegood.actor.setbacks import Setbacks
+from makegood.base.sizes import PAYLOAD_LIMIT
+from makegood.client.queues import outgoing
+from makegood.errors import ConfigError, PayloadError, QueueFullError, StoreUnavailableError
+from makegood.messaging.outbox import Entry, Outbox
+from makegood.model.messages import Alert
+from makegood.payload.codec import UNREADABLE, sized
+from makegood.store.protocol import Alerts, Messages
+from makegood.store.queue_records import Outgoing
+from makegood.store.records import NO_LIMIT
+
+log = logging.getLogger("makegood.relay")
+
+BATCH: Final = 200
+FOR_EVER: Final = 100 * 365 * 86_400.0
+"""Seconds for which a key is remembered once its message was acknowledged."""
+
+FULL: Final = 5.0
+"""Seconds for which a full queue is left alone."""
+
+_AWAY: Final = (0.05, 2.0)
+_ALERTS: Final = 1000
+
+
+class _Store(Messages, Alerts, Protocol):
+    pass
+
+
+class Relay:
+    """Carries entries of ``outbox`` to the queues of ``store``. ``most``: messages that may wait in a queue, ``most_bytes``: their
+    bytes; ``poll``: seconds between looks into an empty outbox.
+    """
+
+    def __init__(
+        self,
+        store: _Store,
+        outbox: Outbox,
+        *,
+        most: int,
+        most_bytes: int = NO_LIMIT,
+        rng: random.Random,
+        poll: float = 0.5,
+    ) -> None:
+        self._store = store
+        self._outbox = outbox
+        self._most = most
+        self._most_bytes = most_bytes
+        self._more = False
+        self._rng = rng
+        self._poll = poll
+        self._full: dict[str, float] = {}
+        self._ending = asyncio.Event()
+        self._rests = asyncio.Event()
+        self._rests.set()
+
+    async def run(self) -> None:
+        """Carry what there is, until cancelled. Raises ``ConfigError`` when there is no outbox."""
+        pause, setbacks = _AWAY[0], Setbacks("relay", self._store, self._rng)
+        try:
+            while not self._ending.is_set():
+                self._rests.clear()
+                try:
+                    await self.turn()
+                    rest = 0.0 if self._more else self._poll * self._rng.uniform(0.8, 1.2)
+                    pause = _AWAY[0]
+                except StoreUnavailableError as away:
+                    log.warning("nothing is carried now: %s", away)
+                    rest = pause = min(pause * 2, _AWAY[1])
+                except Exception as defect:  # noqa: BLE001 - an entry of another application's must not end this
+                    rest = await setbacks.met(defect)
+                else:
+                    await setbacks.over()
+                finally:
+                    self._rests.set()
+                await self._sleep(rest)
+            await asyncio.Event().wait()  # it was drained, and is cancelled next
+        finally:
+            await self._outbox.close()
+
+    async def drain(self, limit: float) -> None:
+        """Take nothing more, and wait for what is on its way, at most ``limit`` seconds."""
+        self._ending.set()
+        try:
+            async with asyncio.timeout(limit):
+                await self._rests.wait()
+        except TimeoutError:
+            log.warning("%s does not answer; what is on its way is sent once more", self._outbox.where)
+
+    async def turn(self) -> int:
+        """Carry a batch; returns how many entries were looked at."""
+        async with self._outbox.take(BATCH, self._left_alone()) as taking:
+            self._more = taking.more
+            if not taking.entries:
+                return 0
+            refused: list[tuple[Entry, str]] = []
+            wanted: list[tuple[Entry, Outgoing]] = []
+            for entry in taking.entries:
+                try:
+                    wanted.append((entry, _message(entry)))
+                except (ConfigError, PayloadError, *UNREADABLE) as why:
+                    refused.append((entry, str(why)))
+            done = await self._send(wanted, refused)
+            await self._tell(refused)
+            await self._ease(done)
+            await taking.settle([entry.seq for entry in done], [(entry.seq, why) for entry, why in refused])
+            log.debug("carried %d entries from %s", len(done), self._outbox.where)
+            return len(taking.entries)
+
+    async def _send(
+        self, wanted: list[tuple[Entry, Outgoing]], refused: list[tuple[Entry, str]]
+    ) -> list[Entry]:
+        """Send messages; returns the entries that their queues have now. Those that a queue refuses are added to ``refused``."""
+        while wanted:
+            try:
+                sent = await self._store.send_messages(
+                    [message for _, message in wanted], self._most, self._most_bytes
+                )
+            except QueueFullError as full:
+                wanted = self._fitting(wanted, full)
+            except PayloadError as why:
+                if len(wanted) == 1:
+                    refused.append((wanted[0][0], str(why)))
+                    return []
+                half = len(wanted) // 2
+                first = await self._send(wanted[:half], refused)
+                return first + await self._send(wanted[half:], refused)
+            else:
+                for (entry, _), known in zip(wanted, sent, strict=True):
+                    if known.conflict:
+                        log.warning(
+                            "queue %s has a message %s with another value: that one stays, the entry of %s was not sent",
+                            entry.queue, entry.key, self._outbox.where,
+                        )  # fmt: skip
+                return [entry for entry, _ in wanted]
+        return []
+
+    def _fitting(
+        self, wanted: list[tuple[Entry, Outgoing]], full: QueueFullError
+    ) -> list[tuple[Entry, Outgoing]]:
+        """Return fewer of them, in order: of the queue that cannot take them all those that it has room for. Where that is none it
+        is left alone for a while.
+        """
+        of_it = [n for n, (entry, _) in enumerate(wanted) if entry.queue == full.queue]
+        late = set(of_it[min(full.room, len(of_it) - 1) :])  # one less at least: others fill it, too
+        if len(late) == len(of_it):
+            log.warning("%s", full)
+            self._full[full.queue] = asyncio.get_running_loop().time() + FULL
+        return [pair for n, pair in enumerate(wanted) if n not in late]
+
+    async def _tell(self, refused: Sequence[tuple[Entry, str]]) -> None:
+        alerts = [
+            Alert(
+                "dead_letter", step=_named(entry),
+                text=f"entry {entry.key!r} of {self._outbox.where} cannot be put into queue {entry.queue!r}: {why}; mend the row and set its "
+                "error to null, or delete it",
+            )
+            for entry, why in refused
+        ]  # fmt: skip
+        if alerts:
+            await self._store.alert(alerts)
+
+    async def _ease(self, done: Sequence[Entry]) -> None:
+        """End the alerts of entries that were mended, now that their queues have them."""
+        standing = {alert.step for alert in await self._store.alerts(_ALERTS, ended=False)}
+        if mended := [name for entry in done if (name := _named(entry)) in standing]:
+            await self._store.ease(
+                [Alert("dead_letter", step=name) for name in mended], "mended, and carried"
+            )
+
+    def _left_alone(self) -> list[str]:
+        now = asyncio.get_running_loop().time()
+        self._full = {queue: until for queue, until in self._full.items() if until > now}
+        return list(self._full)
+
+    async def _sleep(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._ending.wait()
+        except TimeoutError:
+            return
+
+
+def _named(entry: Entry) -> str:
+    """Return what an entry's alert is about: the row, whichever of its columns is mended but the key."""
+    return f"outbox/{entry.seq}/{entry.key}"
+
+
+def _message(entry: Entry) -> Outgoing:
+    """Return an entry as a message. Raises ``ConfigError``, ``PayloadError`` for what no queue can take."""
+    what = f"the payload of {entry.key!r}"
+    try:
+        body = sized(entry.payload.encode(), PAYLOAD_LIMIT, what)
+        msgspec.json.decode(body)
+    except UNREADABLE as wrong:
+        raise PayloadError(f"{what} is no JSON: {wrong}") from wrong
+    return outgoing(
+        entry.queue, entry.key, body, reply_to=entry.reply_to,
+        correlation_id=entry.correlation_id, remember=FOR_EVER,
+    )  # fmt: skip

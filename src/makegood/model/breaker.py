@@ -1,0 +1,181 @@
+"""The circuit breaker of an agent: pure rules, told what happens and when; they read no clock.
+
+*Closed*: calls begin as they come. After ``failures`` failures in a row it is *open*: nothing begins. After ``reset`` it is
+*half-open*: one call begins, the canary. When it is answered, the circuit is *released* step by step: each answer lets one more
+call be in flight, until all slots are in use again and it is closed; a failure halves them. When the canary fails, it is
+open again.
+
+A failure is a call that nobody answered: its tries ran out, or its complete-by passed. "No" is an answer (``Permanent``,
+``Refused``), and ``Later`` is none but no failure either. Every failure counts for the circuit, in the term in which its call began.
+
+For its *step* a failure counts only if it says something about the step, and not just about the service. So these do not count: a
+canary's; those of calls in flight when the circuit opened; and a repeated attempt's, unless the service has answered another call
+of this process since the step failed last. A service that answers nobody adds one failure to a step at most, whatever the number of
+processes and however often they restart; a step that is broken while others are answered comes to its verdict.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from makegood.base.durations import Duration, seconds, shown
+from makegood.errors import ConfigError
+
+State = Literal["closed", "open", "half-open", "release"]
+"""What a circuit is. ``release``: between the canary's answer and closed."""
+
+SHUT: frozenset[State] = frozenset({"open", "half-open"})
+"""States in which the service counts as silent, and operators are told. From its first answer on it is only spared."""
+
+Outcome = Literal["answered", "failed", "later", "neither"]
+"""What a call tells of the service. ``neither``: it never reached it, or the process ends."""
+
+UNCOUNTED = -1
+"""The ticket of a call that began although the circuit let none begin: it was on its way already."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Breaker:
+    """When an agent stops calling a service that does not answer: ``shop.agent("payments", breaker=mg.Breaker(failures=5))``.
+
+    ``failures`` in a row open the circuit; ``reset`` later (each process adds up to a half of it, so that not all ask at the same
+    moment) one call is let through. Each process has a breaker of its own. Raises ``ConfigError`` for what cannot be meant.
+
+    >>> Breaker(failures=3, reset="10s")
+    Breaker(failures=3, reset='10s')
+    """
+
+    failures: int = 5
+    reset: Duration = "30s"
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be meant; raises ``ConfigError``."""
+        if not isinstance(self.failures, int) or isinstance(self.failures, bool) or self.failures < 1:
+            raise ConfigError(
+                f"Breaker(failures={self.failures!r}): a whole number from 1, failures in a row"
+            )
+        seconds(self.reset, name="Breaker(reset)", least=0.001)
+
+
+class Circuit:
+    """One agent's circuit in one process: ``size`` is its slots. Points in time are seconds on any clock that only rises.
+
+    ``since``: when it became what it is; ``opened``: when it opened last; ``heard``: when its service answered last, None: never.
+
+    >>> circuit = Circuit(Breaker(failures=1, reset=10), size=4)
+    >>> circuit.ended(circuit.began(0.0), "failed", 0.0), circuit.room(9.0, 4), circuit.room(10.0, 4)
+    (True, 0, 1)
+    """
+
+    def __init__(self, rule: Breaker, size: int) -> None:
+        self.state: State = "closed"
+        self.since = 0.0
+        self.opened = 0.0
+        self.heard: float | None = None
+        self._failures = rule.failures
+        self._reset = seconds(rule.reset)
+        self._size = size
+        self._term = 0
+        self._row = 0
+        self._until = 0.0
+        self._most = size
+        self._flying = 0
+
+    @property
+    def closed(self) -> bool:
+        """Whether calls begin as they come."""
+        return self.state == "closed"
+
+    @property
+    def most(self) -> int:
+        """The calls that may be in flight at once."""
+        return {"closed": self._size, "open": 0, "half-open": 1}.get(self.state, self._most)
+
+    def remaining(self, now: float) -> float:
+        """Return the seconds until a canary may begin; 0 when it may, or the circuit is not open."""
+        return max(0.0, self._until - now) if self.state == "open" else 0.0
+
+    def room(self, now: float, free: int) -> int:
+        """Return how many of ``free`` slots may be filled now. An open circuit whose time has come becomes half-open."""
+        if self.state == "open" and now >= self._until:
+            self._become("half-open", now)
+        return free if self.state == "closed" else max(0, min(free, self.most - self._flying))
+
+    def began(self, now: float) -> int:
+        """Note that a call begins; returns its ticket for ``ended``."""
+        if self.room(now, 1) < 1 and self.state in ("open", "half-open"):
+            return UNCOUNTED
+        self._flying += 1
+        return self._term
+
+    def ended(
+        self, ticket: int, outcome: Outcome, now: float, jitter: float = 0.0, *, since: float | None = None
+    ) -> bool:
+        """Note how a call ended; returns whether a failure counts for its step. ``jitter``: 0 to 1, how much of a half of ``reset`` to
+        wait longer; ``since``: a moment after the step's last failure, None for its first attempt.
+        """
+        if ticket != self._term:
+            return False
+        self._flying -= 1
+        counts = self.state != "half-open" and (
+            since is None or (self.heard is not None and self.heard > since)
+        )
+        if outcome == "answered":
+            self._answered(now)
+        elif outcome == "failed":
+            self._failed(now, jitter)
+        elif outcome == "later" and self.state == "half-open":
+            self._open(now, jitter)
+        return counts
+
+    def answered_elsewhere(self, now: float) -> bool:
+        """Hear that the service has answered another process since this circuit opened. One that is half-open, and has no canary under
+        way, is released by it; returns whether it was.
+        """
+        if self.state != "half-open" or self._flying:
+            return False
+        self._most = 1
+        self._released(now)
+        return True
+
+    def _answered(self, now: float) -> None:
+        self._row, self.heard = 0, now
+        if self.state == "half-open":
+            self._most = 1
+        if self.state in ("half-open", "release"):
+            self._released(now)
+
+    def _released(self, now: float) -> None:
+        """Let one more call be in flight."""
+        self._most += 1
+        if self.state == "half-open":
+            self._become("release", now)
+        if self._most >= self._size:
+            self._become("closed", now)
+
+    def _failed(self, now: float, jitter: float) -> None:
+        self._row += 1
+        relapsed = self.state == "release" and self._most <= 1
+        if self.state == "half-open" or relapsed or self._row >= self._failures:
+            self._open(now, jitter)
+        elif self.state == "release":
+            self._most //= 2
+
+    def _open(self, now: float, jitter: float) -> None:
+        self._become("open", now)
+        self.opened = now
+        self._until = now + self._reset * (1 + jitter / 2)
+        self._term += 1
+        self._row = self._flying = 0
+
+    def _become(self, state: State, now: float) -> None:
+        self.state, self.since = state, now
+
+    def shown(self, now: float) -> str:
+        """Return the state in a few words.
+
+        >>> Circuit(Breaker(), 4).shown(0.0)
+        'closed'
+        """
+        if self.state == "open":
+            return f"open, {shown(self.remaining(now))}"
+        return f"release {self._most}/{self._size}" if self.state == "release" else self.state

@@ -1,0 +1,299 @@
+"""What the submitter of a task is told: a *notice* for each state that the task comes to, numbered from 1 without gaps.
+
+The rules make notices, the store writes them in the transaction of the state change. They leave as CloudEvents 1.0 in JSON,
+the same ones to a queue of the store and to a webhook. The store adds what only it knows, ``head``: its own id and the time.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Literal, get_args
+from urllib.parse import SplitResult, urlsplit
+
+import msgspec
+from msgspec.structs import replace
+
+from makegood.base import ids
+from makegood.base.host_port import is_host
+from makegood.errors import ConfigError, DefinitionError
+from makegood.model.task import Reply, Step, Task, standing
+
+Cause = Literal["text", "name", "none"]
+"""How much of the cause of a task's failure a webhook's receiver gets."""
+
+
+Told = Literal["received", "processing", "undoing", "processed", "undone", "error"]
+"""What a submitter is told. A task that goes from one Scheduler to the next (processing, pending, processing) is told once."""
+
+STATES: frozenset[str] = frozenset(get_args(Told))
+ENDS = frozenset({"processed", "undone", "error"})
+TYPE = "dev.makegood.task.{state}.v1"
+QUEUE = "queue:"
+
+MOST_TEXT = 1000
+"""Characters of a correlation id."""
+
+_OWN_CAUSE = re.compile(
+    r"(cancelled|undone)(?=$|:| by )|complete-by passed$|the result cannot be put together(?=:)"
+)
+_STEP = re.compile(r"[\w.\-\[\]#]{1,200}")
+_KIND = re.compile(r"[A-Z][A-Za-z0-9_]{0,79}(Error|Exception|Timeout|Interrupt|Exit)(?=$|:| \()")
+_parts = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+_LOCAL = frozenset({"localhost", "127.0.0.1", "::1"})
+_encode = msgspec.json.Encoder().encode
+
+
+class Notice(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One state of a task, as its submitter is told of it.
+
+    ``sequence``: the how-manieth notice of the task. ``result``: JSON bytes, of a processed task. ``cause``: why it was undone or
+    is in error. ``undone``: steps that were; ``standing``: (step, state) of those whose effect stands or may stand.
+    """
+
+    task: int
+    sequence: int
+    state: Told
+    reply: Reply
+    app: str
+    workflow: str
+    key: str | None = None
+    submission: int = 1
+    result: bytes | None = None
+    cause: str = ""
+    undone: tuple[str, ...] = ()
+    standing: tuple[tuple[str, str], ...] = ()
+
+
+class _Stands(msgspec.Struct, frozen=True):
+    step: str
+    state: str
+
+
+class _Data(msgspec.Struct, frozen=True, kw_only=True):
+    """The part of an event that is makegood's own; what does not belong to a state is left out."""
+
+    task: str
+    state: Told
+    sequence: int
+    submission: int
+    app: str
+    workflow: str
+    key: str | None
+    correlation_id: str | None
+    result: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    cause: str | msgspec.UnsetType = msgspec.UNSET
+    undone: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
+    standing: tuple[_Stands, ...] | msgspec.UnsetType = msgspec.UNSET
+
+
+class _Named(msgspec.Struct, frozen=True):
+    id: str
+
+
+_named = msgspec.json.Decoder(_Named).decode
+
+
+class _Event(msgspec.Struct, frozen=True, kw_only=True):
+    """What stands in a CloudEvent behind its head."""
+
+    type: str
+    source: str
+    subject: str
+    sequence: str
+    correlationid: str | msgspec.UnsetType = msgspec.UNSET
+    datacontenttype: str = "application/json"
+    data: _Data
+
+
+# -- making them -------------------------------------------------------------------------------------------------------
+
+
+def told(task: Task, steps: Callable[[], Sequence[Step]]) -> Notice | None:
+    """Return the notice of the state that a task has just come to; None when nobody is to be told, or was told it last.
+
+    ``steps`` gives all of them; it is called for ends only.
+    """
+    state = task.state
+    if task.reply is None or state not in STATES or state == task.told:
+        return None
+    made = Notice(
+        task.id,
+        task.notified + 1,
+        state,  # type: ignore[arg-type]  # "pending" is none of STATES
+        task.reply,
+        task.app,
+        task.workflow,
+        task.key,
+        task.submission,
+    )
+    if state not in ENDS:
+        return made
+    if state == "processed":
+        return replace(made, result=task.result)
+    found = steps()
+    return replace(
+        made,
+        cause=task.cause,
+        undone=tuple(s.name for s in found if s.plan.kind == "action" and s.state == "undone"),
+        standing=tuple((s.name, s.state) for s in standing(found)),
+    )
+
+
+def event(notice: Notice) -> str:
+    """Return a notice as the text of a CloudEvent, but for its opening brace and its head."""
+    rest: dict[str, object] = {}
+    if notice.state == "processed":
+        rest["result"] = msgspec.Raw(notice.result or b"null")
+    elif notice.state in ENDS:
+        rest["cause"] = notice.cause
+        rest["undone"] = notice.undone
+        rest["standing"] = tuple(_Stands(*found) for found in notice.standing)
+    correlation_id, task = notice.reply.correlation_id, ids.show(notice.task)
+    data = _Data(
+        task=task, state=notice.state, sequence=notice.sequence, submission=notice.submission, app=notice.app,
+        workflow=notice.workflow, key=notice.key, correlation_id=correlation_id, **rest,  # type: ignore[arg-type]
+    )  # fmt: skip
+    made = _Event(
+        type=TYPE.format(state=notice.state),
+        source=f"/makegood/{notice.app}/{notice.workflow}",
+        subject=task,
+        sequence=f"{notice.sequence:010}",
+        correlationid=msgspec.UNSET if correlation_id is None else correlation_id,
+        data=data,
+    )
+    return _encode(made).decode()[1:]
+
+
+def head(store_id: str, generation: int, notice: Notice, time: str) -> str:
+    """Return what an event begins with; ``time`` is RFC 3339. PostgreSQL writes the same by itself.
+
+    >>> head("5e", 1, Notice(7, 2, "processing", Reply("queue:a"), "shop", "place"), "2026-01-01T00:00:00Z")
+    '{"specversion":"1.0","id":"5e-1-0000000000007-2","generation":1,"time":"2026-01-01T00:00:00Z",'
+    """
+    name = f"{store_id}-{generation}-{label(notice)}"
+    return f'{{"specversion":"1.0","id":"{name}","generation":{generation},"time":"{time}",'
+
+
+def label(notice: Notice) -> str:
+    """Return what names a notice within a generation of its store, which may come to the same sequence with another state after a
+    restore; with the store's id and the generation before it, everywhere.
+    """
+    return f"{ids.show(notice.task)}-{notice.sequence}"
+
+
+def name_of(event: bytes) -> str:
+    """Return the id of an event: what a receiver knows it by, whatever the store's generation is when it leaves."""
+    return _named(event).id
+
+
+# -- what leaves the house ----------------------------------------------------------------------------------------------
+
+
+def for_receiver(event: bytes, cause: Cause) -> bytes:
+    """Return an event as a webhook's receiver is to have it. ``cause``: of why a task was undone or is in error, its "text" (which may
+    name hosts, users and values of your services), its "name" (see ``named``) or "none" ("").
+
+    >>> for_receiver(b'{"data":{"cause":"pack: OSError: db-7 refuses svc"}}', "name")
+    b'{"data":{"cause":"pack: OSError"}}'
+    """
+    if cause == "text" or b'"cause":' not in event:
+        return event
+    whole = _parts(event)
+    data = _parts(whole["data"])
+    if "cause" not in data:  # the word is somewhere in a result
+        return event
+    text = named(msgspec.json.decode(data["cause"], type=str)) if cause == "name" else ""
+    data["cause"] = msgspec.Raw(_encode(text))
+    whole["data"] = msgspec.Raw(_encode(data))
+    return _encode(whole)
+
+
+def named(cause: str) -> str:
+    """Return what kind of cause one is, without its text: the step and the class of its exception, where that is one of Python's or is
+    named like them (...Error, ...Exception, ...Timeout); else the step and "failed", or what makegood itself calls it.
+
+    >>> named("pack: TimeoutError: db-7:5432"), named("charge: card 4711 refused"), named("cancelled by ann: bad address")
+    ('pack: TimeoutError', 'charge: failed', 'cancelled')
+    """
+    own = _OWN_CAUSE.match(cause)
+    if own is not None:
+        return own[0]
+    step, colon, rest = cause.partition(": ")
+    if not colon or _STEP.fullmatch(step) is None:
+        return "failed"
+    kind = _KIND.match(rest)
+    return f"{step}: {'failed' if kind is None else kind[0]}"
+
+
+# -- addresses ---------------------------------------------------------------------------------------------------------
+
+
+def reply(reply_to: str | None, correlation_id: str | None) -> Reply | None:
+    """Return whom to tell; None: nobody. Raises ``ConfigError`` for an address that can never be told anything."""
+    if reply_to is None:
+        return None
+    if not isinstance(reply_to, str):
+        raise ConfigError(f'reply_to={reply_to!r}: a text, "queue:NAME" or "https://…"')
+    if correlation_id is not None and not (
+        isinstance(correlation_id, str) and len(correlation_id) <= MOST_TEXT and correlation_id.isprintable()
+    ):
+        raise ConfigError(
+            f"correlation_id={correlation_id!r:.60}: it travels with every notice; a text of up to {MOST_TEXT} printable characters"
+        )
+    if reply_to.startswith(QUEUE):
+        try:
+            ids.checked_queue(reply_to.removeprefix(QUEUE))
+        except DefinitionError as wrong:
+            raise ConfigError(f"reply_to={reply_to!r}: {wrong}") from None
+    else:
+        parted(reply_to)
+    return Reply(reply_to, correlation_id)
+
+
+def queue(to: str) -> str | None:
+    """Return the queue that an address names, None for a URL."""
+    return to.removeprefix(QUEUE) if to.startswith(QUEUE) else None
+
+
+def parted(url: str) -> SplitResult:
+    """Return the parts of a webhook's URL. Raises ``ConfigError`` for any but https:// with a host, or http:// to this very
+    machine, for trying out.
+    """
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname or "", parts.port
+    except ValueError as unreadable:
+        raise ConfigError(f"reply_to={url!r} cannot be read: {unreadable}") from None
+    if not host or parts.scheme not in ("https", "http"):
+        raise ConfigError(f'reply_to={url!r}: write "queue:NAME" or "https://host/path"')
+    if parts.scheme == "http" and host not in _LOCAL:
+        raise ConfigError(
+            f"reply_to={url!r}: only https:// leaves this machine; http:// is for localhost alone"
+        )
+    wrong = (
+        "it is too long"
+        if len(url) > 2 * MOST_TEXT
+        else "write it in ASCII: percent-encode the path, punycode the host"
+        if not url.isascii() or not url.isprintable() or " " in url
+        else "no user or password goes into it: the signature tells who sends"
+        if parts.username is not None or parts.password is not None
+        else "nothing behind # is sent: drop it"
+        if parts.fragment
+        else "the host is not one"
+        if not is_host(host)
+        else ""
+    )
+    if wrong:
+        raise ConfigError(f"reply_to={url[:200]!r}: {wrong}")
+    return parts
+
+
+def shown(to: str) -> str:
+    """Return an address without what may be secret in it: a URL's path and query."""
+    if queue(to) is not None:
+        return to
+    try:
+        parts = urlsplit(to)
+    except ValueError:
+        return "an address that does not read"
+    return f"{parts.scheme}://{parts.netloc}"

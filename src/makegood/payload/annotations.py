@@ -1,0 +1,223 @@
+"""What a function takes and returns, as far as a plan can carry it.
+
+Arguments of actions travel as one JSON object by parameter name, hence no ``*args``, no ``**kwargs``, nothing that can be passed
+by position only. Annotations say what the JSON is decoded to; parameters without one get what JSON makes of it.
+"""
+
+import datetime as dt
+import decimal
+import enum
+import inspect
+import typing
+import uuid
+from collections.abc import Callable, Collection, Iterable, Mapping
+from types import NoneType, UnionType
+from typing import Any
+
+import msgspec
+from msgspec import inspect as kinds
+
+from makegood.errors import DefinitionError
+from makegood.payload.pydantic_models import is_model
+
+_CLOSED = {
+    str, int, float, bool, NoneType, bytes, bytearray, memoryview, dict, list, tuple, decimal.Decimal, uuid.UUID,
+    dt.datetime, dt.date, dt.time, dt.timedelta,
+}  # fmt: skip
+"""What holds nothing, or nothing that an annotation without brackets says anything about. Of a set one must look: a tuple in it is
+a list as JSON, which can be in no set."""
+_ANYTHING: Mapping[type, Collection[tuple[Any, ...]]] = {
+    dict: ((str, Any), (str, object)),
+    list: ((Any,), (object,)),
+}
+
+
+def hints(fn: Callable[..., object], names: Mapping[str, Any] | None, where: str) -> dict[str, Any]:
+    """Return a function's annotations by parameter name and "return", evaluated.
+
+    ``names``: of a function that encloses it, which come first, as they do in Python; of any other place, for what its module does
+    not know. Raises ``DefinitionError`` when a name in them is not known (yet).
+    """
+    bare = inspect.unwrap(fn)
+    inner = names if "<locals>" in getattr(bare, "__qualname__", "") else None
+    try:
+        try:
+            return typing.get_type_hints(bare, None, inner, include_extras=True)
+        except NameError:
+            if names is None or names is inner:
+                raise
+            return typing.get_type_hints(bare, None, names, include_extras=True)
+    except NameError as unknown:
+        raise DefinitionError(
+            f"{where}: an annotation cannot be evaluated ({unknown}): define or import that name where the module's own code "
+            f"sees it (not under `if TYPE_CHECKING:`, not inside another function)"
+        ) from None
+    except Exception as wrong:
+        raise DefinitionError(f"{where}: an annotation cannot be evaluated: {wrong}") from wrong
+
+
+def members(annotation: Any) -> tuple[Any, ...]:
+    """Return the members of a union, or the annotation alone; ``Annotated`` and ``NewType`` are looked through.
+
+    >>> members(int | None)
+    (<class 'int'>, <class 'NoneType'>)
+    """
+    bare = plain(annotation)
+    if typing.get_origin(bare) in (typing.Union, UnionType):
+        # Python makes one union of two, but not when the inner one is Annotated or a NewType.
+        return tuple(one for member in typing.get_args(bare) for one in members(member))
+    return (NoneType if bare is None else bare,)
+
+
+def plain(annotation: Any) -> Any:
+    """Return an annotation without ``Annotated`` and ``NewType`` around it.
+
+    >>> plain(typing.Annotated[int, "positive"])
+    <class 'int'>
+    """
+    while True:
+        if typing.get_origin(annotation) in (typing.Annotated, typing.Required, typing.NotRequired):
+            annotation = typing.get_args(annotation)[0]
+        elif isinstance(annotation, typing.NewType):
+            annotation = annotation.__supertype__
+        else:
+            return annotation
+
+
+def takes(wanted: Any, given: Any) -> bool:
+    """Return whether a parameter annotated ``wanted`` surely fits values annotated ``given``; what cannot be told is True.
+
+    >>> takes(str | None, str), takes(str, str | None), takes(str, typing.Any)
+    (True, False, True)
+    """
+    wants = members(wanted)
+    return any(want in (Any, object) for want in wants) or all(
+        any(_takes(want, one) for want in wants) for one in members(given)
+    )
+
+
+def may_fit(wanted: Any, given: Any) -> bool:
+    """Return whether any value annotated ``given`` may fit a parameter annotated ``wanted``: whether their JSON may be of one kind. What
+    cannot be told is True.
+
+    >>> may_fit(str, int), may_fit(int, int | None), may_fit(float, int), may_fit(str, typing.Any)
+    (False, True, True, True)
+    """
+    wants, gives = _in_json(wanted, read=True), _in_json(given, read=False)
+    return wants is None or gives is None or not wants.isdisjoint(gives)
+
+
+def _in_json(annotation: Any, *, read: bool) -> frozenset[str] | None:
+    """Return the kinds of JSON that values of an annotation are ``read`` from, or else written as; None: nobody can tell."""
+    try:
+        found = kinds.type_info(annotation)
+    except Exception:  # noqa: BLE001 - msgspec looks into the user's classes, whose annotations may raise anything
+        return None
+    members_ = [
+        _kinds_of(kind, read=read)
+        for kind in (found.types if isinstance(found, kinds.UnionType) else (found,))
+    ]
+    return None if None in members_ else frozenset().union(*filter(None, members_))
+
+
+def _kinds_of(kind: kinds.Type, *, read: bool) -> frozenset[str] | None:
+    if isinstance(kind, kinds.EnumType):
+        return _of_values(member.value for member in kind.cls)
+    if isinstance(kind, kinds.LiteralType):
+        return _of_values(kind.values)
+    if isinstance(kind, kinds.CustomType):
+        return next(
+            (frozenset({_VALUES[base]}) for base in (str, int, float) if issubclass(kind.cls, base)), None
+        )
+    if isinstance(kind, kinds.StructType):
+        return frozenset({"array" if kind.array_like else "object"})
+    if isinstance(kind, kinds.FloatType):  # a whole number may be written for it
+        return frozenset({"float", "int"})
+    if isinstance(kind, kinds.DecimalType):
+        return frozenset({"str", "float", "int"} if read else {"str"})
+    return next((frozenset({name}) for classes, name in _KINDS if isinstance(kind, classes)), None)
+
+
+def _of_values(values: Iterable[object]) -> frozenset[str] | None:
+    known = [_VALUES.get(type(value), "") for value in values]
+    return None if "" in known else frozenset(known)
+
+
+_VALUES: Mapping[type, str] = {str: "str", int: "int", float: "float", bool: "bool", NoneType: "null"}
+_KINDS: tuple[tuple[tuple[type[kinds.Type], ...], str], ...] = (
+    ((kinds.NoneType,), "null"),
+    ((kinds.BoolType,), "bool"),
+    ((kinds.IntType,), "int"),
+    (
+        (
+            kinds.StrType, kinds.BytesType, kinds.ByteArrayType, kinds.MemoryViewType, kinds.DateTimeType, kinds.DateType,
+            kinds.TimeType, kinds.TimeDeltaType, kinds.UUIDType,
+        ),
+        "str",
+    ),
+    ((kinds.CollectionType, kinds.TupleType, kinds.NamedTupleType), "array"),
+    ((kinds.DictType, kinds.TypedDictType, kinds.DataclassType), "object"),
+)  # fmt: skip
+
+
+def _takes(want: Any, given: Any) -> bool:
+    if (
+        want == given
+        or Any in (want, given)
+        or isinstance(want, typing.TypeVar)
+        or isinstance(given, typing.TypeVar)
+    ):
+        return True
+    if want is float and given is int:
+        return True
+    left, right = typing.get_origin(want) or want, typing.get_origin(given) or given
+    if not isinstance(left, type) or not isinstance(right, type) or _protocol(left):
+        return True
+    left, right = _values(left), _values(right)
+    if not issubclass(right, left):
+        return False
+    arguments = (typing.get_args(want), typing.get_args(given))
+    if left is not right or not all(arguments) or len(arguments[0]) != len(arguments[1]):
+        return True
+    return all(a is ... or b is ... or takes(a, b) for a, b in zip(*arguments, strict=True))
+
+
+def _values(cls: type) -> type:
+    """Return what the values of a class are instances of: a TypedDict is none that could be asked, its values are dicts."""
+    return dict if typing.is_typeddict(cls) else cls
+
+
+def certain(wanted: Any, given: type) -> bool:
+    """Return whether every value of exactly this type fits an annotation, whatever is in it; False: it has to be looked at.
+
+    Python does not hold anybody to what is written inside of a dataclass or between the brackets of ``list[int]``.
+
+    >>> certain(int | None, int), certain(list, list), certain(list[int], list)
+    (True, True, False)
+    """
+    return not constrained(wanted) and any(_certain(want, given) for want in members(wanted))
+
+
+def constrained(annotation: Any) -> bool:
+    """Return whether an annotation, or a member of a union, has a ``msgspec.Meta``: whoever fits the type may not fit that."""
+    if isinstance(annotation, typing.NewType):
+        return constrained(annotation.__supertype__)
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is typing.Annotated:
+        return any(isinstance(said, msgspec.Meta) for said in arguments[1:]) or constrained(arguments[0])
+    return origin in (typing.Union, UnionType) and any(map(constrained, arguments))
+
+
+def _certain(want: Any, given: type) -> bool:
+    if want in (Any, object) or isinstance(want, typing.TypeVar) or (want is float and given is int):
+        return True
+    if not isinstance(want, type):
+        return typing.get_origin(want) is given and typing.get_args(want) in _ANYTHING.get(given, ())
+    if want is given and (given in _CLOSED or issubclass(given, enum.Enum)):
+        return True
+    # Pydantic has looked; a subclass may have more than this class reads.
+    return _protocol(want) or (want is given and is_model(want))
+
+
+def _protocol(cls: type) -> bool:
+    return bool(getattr(cls, "_is_protocol", False))

@@ -1,0 +1,396 @@
+"""Payloads: JSON bytes, and the holes in them.
+
+``encode`` and ``decode`` turn values into JSON and back, through msgspec: dataclasses, attrs classes, TypedDicts, Structs,
+named tuples, enums, datetimes, Decimal, UUID, bytes; and pydantic models, which are known by their methods, so that nobody
+pays for an import. Never pickle. NaN and infinity, which JSON does not have, are refused instead of becoming null.
+
+``fill`` splices values into a template: where a whole value goes into a hole this is one join of bytes, so nothing that a
+user wrote is decoded, let alone changed, on its way from one step to the next. Where a hole takes *part* of a value, only
+the path down to it is decoded; what is found there is passed on as it was written.
+"""
+
+import datetime as dt
+import decimal
+import functools
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence, ValuesView
+from collections.abc import Set as AbstractSet
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import inspect as kinds
+
+from makegood.base.sizes import PAYLOAD_LIMIT
+from makegood.base.text import said, words
+from makegood.errors import DefinitionError, MakegoodError, PayloadError
+from makegood.payload.missing_defaults import completer
+from makegood.payload.pydantic_models import check_kept, doubt, is_model
+from makegood.payload.set_order import holds_sets, sorted_as, without_sets
+from makegood.payload.unsupported_types import refuse_unread
+
+NESTING_LIMIT = 100
+"""Most arrays and objects of a payload that may lie in each other. Each level costs a reader one call, and how many calls are allowed
+depends on the version of Python and on where the reader is called from: far above 100 everywhere, and no data of people comes near.
+"""
+
+UNREADABLE = (
+    msgspec.MsgspecError,
+    ValueError,
+    TypeError,
+    LookupError,
+    ArithmeticError,
+    AttributeError,
+    RecursionError,
+)
+"""What reading stored bytes and columns may raise: whatever another version, another Python or somebody's SQL has written."""
+
+_KINDS = (
+    "dataclasses, attrs classes, TypedDicts, msgspec Structs, pydantic models and what JSON has can be kept"
+)
+_SHOWN_VALUE = re.compile(r"^(Invalid (?:enum )?value) .*?(?= - at `|$)", re.DOTALL)
+_HOLE = msgspec.Raw(b"\0")  # JSON never holds this byte: in texts it is escaped
+_FLAT = 2 * NESTING_LIMIT
+"""Bytes of JSON that cannot be nested too deeply, as what is opened is also closed."""
+_ALL_BUT_BRACKETS = bytes(sorted({*range(256)} - {*b'[]{}"'}))
+_FEW = 16
+_TO_SQUARE = bytes.maketrans(b"{}", b"[]")
+
+
+def encode(value: object, *, limit: int = PAYLOAD_LIMIT, what: str = "the value", around: int = 0) -> bytes:
+    """Return ``value`` as JSON; ``what`` names it in messages; ``around``: see ``shallow``.
+
+    >>> encode({"id": "o-1", "cents": 250})
+    b'{"id":"o-1","cents":250}'
+
+    Raises ``PayloadError`` for what JSON cannot hold, NaN included, and when the JSON has more than ``limit`` bytes or more than
+    ``NESTING_LIMIT`` levels.
+    """
+    try:
+        data = _encode(value)
+    except Exception as wrong:  # a model's own serializer may raise anything
+        raise _unfit(wrong, what) from wrong
+    if data.find(b"null") >= 0:  # faster than ``in``, which asks first whether it is a number
+        _refuse_nan(value, what)
+    size = len(data)
+    return data if size <= _FLAT and size <= limit else sized(data, limit, what, around)
+
+
+def canonical(value: object, *, what: str = "the value") -> bytes:
+    """Return ``value`` as JSON that is the same whatever the order of its dicts and sets; raises ``PayloadError``.
+
+    >>> canonical({2: "b", 10: "a"})
+    b'{"10":"a","2":"b"}'
+    """
+    try:
+        try:
+            return _encode_sorted(value)
+        except TypeError:  # msgspec sorts only what is a text: keys are made texts before
+            return _with_texts(value)
+    except TypeError:  # and of sets only what has an order
+        try:
+            return _with_texts(without_sets(value, canonical))
+        except Exception as wrong:
+            raise _unfit(wrong, what) from wrong
+    except Exception as wrong:
+        raise _unfit(wrong, what) from wrong
+
+
+def _with_texts(value: object) -> bytes:
+    return _encode_sorted(
+        msgspec.to_builtins(value, str_keys=True, order="deterministic", enc_hook=_plain_sorted)
+    )
+
+
+def sized(data: bytes, limit: int, what: str, around: int = 0) -> bytes:
+    """Return ``data``; raises ``PayloadError`` when it has more than ``limit`` bytes, or is nested too deeply."""
+    if len(data) > limit:
+        raise PayloadError(
+            f"{what} has {len(data):,} bytes as JSON, the limit is {limit:,}: keep the data elsewhere and pass its address on, "
+            f"or raise the limit with App(payload_limit=...)",
+            size=len(data),
+            limit=limit,
+        )
+    return shallow(data, what, around)
+
+
+def shallow(data: bytes, what: str, around: int = 0) -> bytes:
+    """Return ``data``; raises ``PayloadError`` when more than ``NESTING_LIMIT`` arrays and objects of it lie in each other, besides the
+    ``around`` outermost, which makegood itself has put around values.
+
+    >>> shallow(b"[[[1]]]", "the value")
+    b'[[[1]]]'
+    """
+    if (
+        len(data) > _FLAT
+        and data.count(b"[") + data.count(b"{") > NESTING_LIMIT
+        and not _is_shallow(data, around)
+    ):
+        raise PayloadError(
+            f"{what} is nested too deeply: more than {NESTING_LIMIT} lists and objects lie in each other (the limit is {NESTING_LIMIT}); "
+            "pass a flatter value, or keep the data elsewhere and pass its address on"
+        )
+    return data
+
+
+def _is_shallow(data: bytes, around: int) -> bool:
+    """Take texts away, then the innermost brackets, level after level: this never calls itself, and decodes nothing."""
+    if b"\\" in data:
+        data = data.replace(b"\\\\", b"").replace(b'\\"', b"")
+    left = data.translate(_TO_SQUARE, _ALL_BUT_BRACKETS).replace(b'""', b"")
+    left = b"".join(left.split(b'"')[::2])  # what is between quotes is text
+    for _ in range(NESTING_LIMIT + around):
+        left, before = left.replace(b"[]", b""), len(left)
+        if len(left) == before:  # nothing is left, or brackets that do not match: that is no JSON
+            break
+    return not left
+
+
+H = TypeVar("H")
+
+
+def encode_with_holes(
+    value: object, hole: Callable[[object], H | None], *, what: str = "the value"
+) -> tuple[tuple[str, ...], tuple[H, ...]]:
+    """Return ``value`` as JSON with holes: the text around them, and what ``hole`` returned for each.
+
+    ``hole`` is asked about every object that JSON does not know; None means that it is none, and may be a model. What it
+    raises is passed on. Raises ``PayloadError`` as ``encode`` does.
+    """
+    found: list[H] = []
+
+    def hook(other: object) -> object:
+        filling = hole(other)
+        if filling is None:
+            return _plain(other)
+        found.append(filling)
+        return _HOLE
+
+    try:
+        data = msgspec.json.encode(value, enc_hook=hook)
+        parts = tuple(data.decode().split("\0"))
+    except MakegoodError:
+        raise
+    except Exception as wrong:
+        raise _unfit(wrong, what) from wrong
+    if len(parts) != len(found) + 1:
+        raise PayloadError(f"{what} cannot be kept: a msgspec.Raw in it is not JSON")
+    if b"null" in data:
+        _refuse_nan(value, what)
+    shallow(data, what)
+    return parts, tuple(found)
+
+
+def objects_in(value: object) -> list[object]:
+    """Return the objects in ``value`` that JSON does not know, in the order of its JSON."""
+    found: list[object] = []
+
+    def hook(other: object) -> object:
+        found.append(other)
+        return next((plain(other) for base, plain in _CONTAINERS if isinstance(other, base)), None)
+
+    try:
+        msgspec.to_builtins(value, enc_hook=hook)
+    except (TypeError, ValueError, RecursionError):  # it cannot be kept at all: said where somebody tries to
+        return found
+    return found
+
+
+def decode(data: bytes, annotation: Any, what: str = "the value") -> Any:
+    """Return the value of a JSON text as ``annotation`` says; None or ``Any``: whatever JSON makes of it.
+
+    >>> decode(b"[1,2]", tuple[int, int])
+    (1, 2)
+
+    Nothing is converted that was not written so (no "3" for an int). Raises ``PayloadError`` that names ``what`` and the place
+    in it, ``DefinitionError`` for an annotation that no JSON can be decoded to.
+    """
+    read = decoder(Any if annotation is None else annotation, what)
+    try:
+        return read(data)
+    except Exception as wrong:  # what msgspec passes on of a class's own __post_init__ may be anything
+        raise PayloadError(f"{what} does not fit {shown(annotation)}: {misfit(wrong)}") from wrong
+
+
+def misfit(wrong: Exception) -> str:
+    """Return what is wrong and where, without the value: it does not belong into logs."""
+    if isinstance(wrong, msgspec.MsgspecError):
+        return _SHOWN_VALUE.sub(r"\1", said(wrong))
+    return words(wrong, named=True)
+
+
+def check_fits(data: bytes, annotation: Any, value: object, what: str) -> None:
+    """Raise ``PayloadError`` when ``data``, the JSON of ``value``, cannot be decoded as its annotation says."""
+    __tracebackhide__ = True
+    try:
+        decoder(annotation, what)(data)
+    except DefinitionError:
+        raise
+    except Exception as wrong:  # noqa: BLE001 - see ``decode``
+        raise PayloadError(
+            f"{what} is {type(value).__name__}, its annotation says {shown(annotation)}: {misfit(wrong)}"
+        ) from None
+
+
+def decoder(annotation: Any, what: str) -> Callable[[bytes], Any]:
+    """Return a function that decodes like ``decode``, prepared once; it raises ``msgspec.MsgspecError``.
+
+    Raises ``DefinitionError`` for an annotation that no JSON can be decoded to; ``what`` names it.
+    """
+    try:
+        hashable = type(annotation).__hash__ is not None
+        return _decoder(annotation) if hashable else _decoder.__wrapped__(annotation)
+    except Exception as wrong:  # msgspec looks into the user's classes, whose annotations may raise anything
+        raise DefinitionError(f"{what}: JSON cannot be decoded to {shown(annotation)}: {wrong}") from wrong
+
+
+@functools.lru_cache(maxsize=512)
+def _decoder(annotation: Any) -> Callable[[bytes], Any]:
+    read = msgspec.json.Decoder(annotation, dec_hook=_rebuilt).decode
+    kind = kinds.type_info(annotation)
+    refuse_unread(kind, tuple(base for base, _ in _EXACT))
+    complete = completer(kind)
+    if complete is None:
+        return read
+
+    def whole(data: bytes) -> Any:
+        value = read(data)
+        complete(value)
+        return value
+
+    return whole
+
+
+def shown(annotation: Any) -> str:
+    """Return an annotation the way people write it."""
+    return annotation.__name__ if isinstance(annotation, type) else str(annotation).replace("typing.", "")
+
+
+def _plain(value: object) -> object:
+    """Return what to write for an object that msgspec does not know: a pydantic model, a text, number, date or list of its own class."""
+    if is_model(type(value)):
+        return _dumped(value)
+    if isinstance(value, dict | list | tuple | set | frozenset):  # which it asks about nowhere else
+        raise TypeError(
+            f"a {type(value).__qualname__} is not known to JSON as a key: write list[tuple[K, V]]"
+        )
+    for base, exact in _NEAREST:
+        if isinstance(value, base):
+            return exact(value)
+    raise TypeError(f"{type(value).__qualname__} is not known to JSON: {_KINDS}")
+
+
+def _plain_sorted(value: object) -> object:
+    cls: Any = type(value)
+    plain = _plain(value)
+    return sorted_as(plain, value, _encode_sorted) if is_model(cls) and holds_sets(cls) else plain
+
+
+_EXACT: tuple[tuple[type, Callable[[Any], object]], ...] = (
+    (str, str.__str__),
+    (int, int.__int__),
+    (float, float.__float__),
+)
+"""Of what a class may be made that is kept and comes back, and how to write a value of it."""
+
+
+def _of(cls: type, *names: str) -> Callable[[Any], object]:
+    return lambda value: cls(**{name: getattr(value, name) for name in names})
+
+
+_CONTAINERS: tuple[tuple[type, Callable[[Any], object]], ...] = (
+    (Mapping, dict),
+    (Sequence, list),
+    (AbstractSet, list),
+    (ValuesView, list),
+)
+_DATE = ("year", "month", "day")
+_TIME = ("hour", "minute", "second", "microsecond", "tzinfo", "fold")
+_NEAREST: tuple[tuple[type, Callable[[Any], object]], ...] = (
+    *_EXACT,
+    (dt.datetime, _of(dt.datetime, *_DATE, *_TIME)),
+    (dt.date, _of(dt.date, *_DATE)),
+    (dt.time, _of(dt.time, *_TIME)),
+    (dt.timedelta, _of(dt.timedelta, "days", "seconds", "microseconds")),
+    (decimal.Decimal, decimal.Decimal),
+    (bytes, bytes),
+    (bytearray, bytes),
+    *_CONTAINERS,
+)
+"""How to write what is one of these to Python, but not to msgspec, which looks at the very class: libraries have datetimes, texts
+and mappings of their own, and a ``range`` is a Sequence.
+"""
+
+
+def _dumped(model: Any) -> object:
+    """Return what to write for a pydantic model. Raises ``ValueError`` when it would not be the same afterwards."""
+    cls: Any = type(model)
+    data: object = model.model_dump(mode="json", by_alias=True)
+    if (doubted := doubt(cls)) != "":
+        back = _validated(cls.model_validate_json, msgspec.json.encode(data))
+        check_kept(model, back, doubted)
+    return data
+
+
+def _rebuilt(annotation: Any, value: object) -> object:
+    """Return an instance of a class that msgspec does not know; what this raises, msgspec wraps with the place."""
+    if annotation is object:
+        return value
+    if is_model(annotation):
+        return _validated(annotation.model_validate_json, msgspec.json.encode(value))
+    bases = [base for base, _ in _EXACT if base in getattr(annotation, "__mro__", ())]
+    if any(isinstance(value, base) for base in bases):
+        rebuilt: object = annotation(value)
+        return rebuilt
+    raise TypeError(f"{shown(annotation)} cannot be made of {type(value).__name__}: {_KINDS}")
+
+
+def _validated(validate: Callable[[bytes], object], data: bytes) -> object:
+    """Return the pydantic model of a JSON text; its error is retold without the values: they do not belong into logs."""
+    try:
+        return validate(data)
+    except ValueError as wrong:
+        if not callable(errors := getattr(wrong, "errors", None)):
+            raise
+        told = [f"{'.'.join(map(str, error['loc'])) or 'the model'}: {error['msg']}" for error in errors()]
+        raise ValueError("; ".join(told)) from None
+
+
+_encode = msgspec.json.Encoder(enc_hook=_plain).encode
+_encode_sorted = msgspec.json.Encoder(enc_hook=_plain_sorted, order="deterministic").encode
+
+
+def _unfit(wrong: Exception, what: str) -> PayloadError:
+    told = (
+        f"it is nested too deeply, or holds itself ({wrong})"
+        if isinstance(wrong, RecursionError)
+        else said(wrong)
+    )
+    if told.startswith(("Encoding objects of type", "Only dicts with")):
+        told = f"{told}: {_KINDS}"
+    return PayloadError(f"{what} cannot be kept as JSON: {told}")
+
+
+def _refuse_nan(value: object, what: str) -> None:
+    """Raise ``PayloadError`` when there is a NaN or an infinity in ``value``, of which msgspec makes null."""
+
+    def hook(other: object) -> object:
+        try:
+            return _plain(other)
+        except TypeError:
+            return None  # what fills a hole
+
+    open_: list[object] = [msgspec.to_builtins(value, enc_hook=hook)]
+    while open_:
+        part = open_.pop()
+        if isinstance(part, dict):
+            open_.extend(part.values())
+        elif isinstance(part, list | tuple):
+            open_.extend(part)
+        elif isinstance(part, float) and not math.isfinite(part):
+            raise PayloadError(
+                f"{what} cannot be kept as JSON: it holds {part!r}, which JSON does not have; use None, or a text"
+            )
+
+
+_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode

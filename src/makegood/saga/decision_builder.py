@@ -1,0 +1,314 @@
+"""A Decision in the making.
+
+``Work`` lies over what a Scheduler holds: it reads through to the held records and writes only its own copies, so that a
+Decision that is never committed leaves no trace. Every change of state goes through ``move`` or ``move_task``, where the
+table of lawful moves is asked. It also keeps the counters up to date (``open``: predecessors of a step that are neither
+done nor skipped), so that the next steps are found by counting and never by scanning.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from makegood.base import sizes
+from makegood.payload import splice
+
+pass
+from makegood.errors import IllegalTransitionError, MissingValueError
+from makegood.model.decision import OpenDecision
+from makegood.model.messages import Alert, Message, Request
+from makegood.model.notices import told
+from makegood.model.plan import Ref, StepPlan, Template
+from makegood.model.shape import Held
+from makegood.model.states import CONTROL_MOVES, STEP_MOVES, StepState, TaskState, check_step, check_task
+from makegood.model.task import Doing, Step, Task
+from makegood.saga import rules
+
+NULL, EMPTY = b"null", b"{}"
+
+
+class Work:
+    """One Decision in the making; see the module's text.
+
+    ``free``: steps whose last predecessor has passed, to be looked at. ``ready``: actions to be dispatched. ``doubts``:
+    steps in doubt to be followed up when the task goes forward. ``due``: steps whose timer has fired. ``touched``: steps that
+    something was said about; ``everything``: the undo begins, or is claimed, so all steps are to be looked at.
+    ``change``: what the act under way has replaced, for its answer.
+    """
+
+    __slots__ = (
+        "_count",
+        "_links",
+        "_lists",
+        "_open",
+        "change",
+        "doubts",
+        "due",
+        "everything",
+        "free",
+        "held",
+        "left",
+        "out",
+        "ready",
+        "task",
+        "touched",
+    )
+
+    def __init__(self, held: Held) -> None:
+        self.held = held
+        self.task: Task = held.task
+        self.out = OpenDecision(held.task, held.task)
+        self.free: list[int] = []
+        self.ready: list[int] = []
+        self.doubts: list[int] = []
+        self.due: set[int] = set()
+        self.touched: list[int] = []
+        self.everything = False
+        self.change: bytes | None = None
+        self.left = held.left
+        self._count = len(held.steps)
+        self._open: dict[int, int] = {}
+        self._lists: dict[int, tuple[bytes, Sequence[msgspec.Raw]]] = {}
+        self._links: dict[int, list[int]] = {}
+
+    # -- reading -------------------------------------------------------------------------------------------------------
+
+    def size(self) -> int:
+        """Return the number of steps."""
+        return self._count + len(self.out.added)
+
+    def find(self, idx: int) -> Step | None:
+        """Return a step as it is now, None when there is none of this index."""
+        changed = self.out.steps.get(idx)
+        if changed is not None:
+            return changed
+        if 0 <= idx < self._count:
+            return self.held.steps[idx]
+        return self.out.added[idx - self._count] if 0 <= idx < self.size() else None
+
+    def step(self, idx: int) -> Step:
+        """Return a step as it is now."""
+        changed = self.out.steps.get(idx)
+        if changed is not None:
+            return changed
+        return self.held.steps[idx] if idx < self._count else self.out.added[idx - self._count]
+
+    def steps(self) -> list[Step]:
+        """Return all steps as they are now, in order."""
+        changed = self.out.steps
+        if not changed:
+            return self.held.steps + self.out.added
+        return [changed.get(i) or s for i, s in enumerate(self.held.steps)] + self.out.added
+
+    def any(self, matches: Callable[[Step], bool]) -> bool:
+        """Whether any step matches; those that changed are asked first."""
+        changed = self.out.steps
+        return (
+            any(map(matches, changed.values()))
+            or any(map(matches, self.out.added))
+            or any(matches(s) for i, s in enumerate(self.held.steps) if i not in changed)
+        )
+
+    def followers(self, idx: int) -> Sequence[int]:
+        """Return the steps that wait for this one."""
+        known: Sequence[int] = self.held.followers[idx] if idx < self._count else ()
+        return (*known, *self._links[idx]) if self._links and idx in self._links else known
+
+    def open(self, idx: int) -> int:
+        """Return how many predecessors of a step are neither done nor skipped."""
+        count = self._open.get(idx)
+        return self.held.open[idx] if count is None else count
+
+    # -- values --------------------------------------------------------------------------------------------------------
+
+    def lookup(self, ref: Ref) -> bytes:
+        """Return the whole value that a ref names: a workflow input, or the result of a step."""
+        if ref.of == "step":
+            step = self.find(ref.index)
+            if step is not None:
+                return step.result or NULL
+        elif ref.of == "input" and 0 <= ref.index < len(self.task.inputs):
+            return self.task.inputs[ref.index]
+        raise MissingValueError(f"there is no {ref.of} {ref.index}")
+
+    def fill(self, template: Template, limit: int = sizes.PAYLOAD_LIMIT) -> bytes:
+        """Return a template's JSON with its holes filled; raises ``MissingValueError``. ``limit``: of one payload, in bytes."""
+        return splice.fill(template, self.lookup, lists=self._list, limit=limit)
+
+    def arguments(self, plan: StepPlan) -> bytes:
+        """Return the arguments of a step, filled in; raises ``MissingValueError``."""
+        if plan.args is None:
+            return EMPTY
+        return splice.arguments(self.fill(plan.args, plan.payload_limit), plan.payload_limit)
+
+    def _list(self, value: bytes) -> Sequence[msgspec.Raw]:
+        """Split an array once per Decision: each of a thousand items takes its part of the same one."""
+        found = self._lists.get(id(value))
+        if found is None or found[0] is not value:
+            found = self._lists[id(value)] = (value, splice.read_list(value))
+        return found[1]
+
+    # -- writing -------------------------------------------------------------------------------------------------------
+
+    def put(self, step: Step) -> Step:
+        """Write a step whose state stays as it is."""
+        idx = step.plan.idx
+        if idx < self._count:
+            self.out.steps[idx] = step
+        else:
+            self.out.added[idx - self._count] = step
+        return step
+
+    def move(self, step: Step, state: StepState, why: str, **changes: Any) -> Step:
+        """Move a step to another state, with the changes that go with it."""
+        before = step.state
+        self._note(step.plan, before, state, why)
+        moved = self.put(replace(step, state=state, **changes))
+        if state in rules.PASSED:
+            self._pass(moved.plan.idx)
+        elif before in rules.PASSED:
+            self._block(moved.plan.idx)
+        return moved
+
+    def _note(self, plan: StepPlan, before: StepState, after: StepState, why: str) -> None:
+        """Write down a lawful move; any other is a defect."""
+        moves = STEP_MOVES if plan.kind == "action" else CONTROL_MOVES
+        if after not in moves.get(before, ()):
+            check_step(before, after, control=plan.kind != "action")
+        self.out.moves.append((plan.name, before, after, why))
+
+    def move_task(self, state: TaskState, why: str) -> None:
+        """Move the task to another state."""
+        before = self.task.state
+        check_task(before, state)
+        self.out.moves.append(("task", before, state, why))
+        self.task = replace(self.task, state=state)
+        if self.task.reply is not None:
+            self._tell()
+
+    def _tell(self) -> None:
+        """Tell the submitter of the task's state, as it is at this very move."""
+        notice = told(self.task, self.steps)
+        if notice is not None:
+            self.out.notices.append(notice)
+            self.task = replace(self.task, told=notice.state, notified=notice.sequence)
+
+    def _pass(self, idx: int) -> None:
+        self.left -= 1
+        opened, before = self._open, self.held.open
+        for follower in self.followers(idx):
+            count = opened.get(follower)
+            opened[follower] = count = (before[follower] if count is None else count) - 1
+            if count == 0:
+                self.free.append(follower)
+
+    def _block(self, idx: int) -> None:
+        self.left += 1
+        for follower in self.followers(idx):
+            self._open[follower] = self.open(follower) + 1
+
+    def add(self, plan: StepPlan, before: Sequence[int]) -> None:
+        """Add a step that an ``each`` has made; ``before`` are its predecessors, those of its item among them."""
+        idx = self._count + len(self.out.added)
+        if plan.idx != idx:
+            raise IllegalTransitionError(
+                f"step {plan.idx} would be added as number {idx}; this is a defect of makegood"
+            )
+        self.out.added.append(Step(plan))
+        self.left += 1
+        self._open[idx] = 0
+        for other in before:
+            self.link(other, idx)
+
+    def link(self, before: int, after: int) -> None:
+        """Let step ``after`` wait for step ``before`` too."""
+        self._links.setdefault(before, []).append(after)
+        if self.step(before).state not in rules.PASSED:
+            self._open[after] = self.open(after) + 1
+
+    # -- requests and timers ---------------------------------------------------------------------------------------------
+
+    def begin(self, step: Step, args: bytes) -> None:
+        """Dispatch a step: waiting, ready, running and its request row, all at once."""
+        state = step.state
+        if state == "waiting":
+            self._note(step.plan, state, "ready", "predecessors done or skipped")
+            state = "ready"
+        self._note(step.plan, state, "running", "retry" if state == "in_doubt" else "dispatched")
+        self.send(step, "do", args, state="running")
+
+    def send(self, step: Step, doing: Doing, args: bytes, *, state: StepState | None = None) -> None:
+        """Make a request; the attempt rises with every hand-out. ``state``: of the step, when its move is noted already."""
+        plan, task, policy = step.plan, self.task, step.plan.policy or rules.PLAIN
+        attempt = step.attempt + 1
+        asked = attempt if doing == "probe" else step.asked
+        step = self.put(replace(step, state=state or step.state, doing=doing, attempt=attempt, asked=asked))
+        undoing = doing == "undo"
+        self.out.requests.append(
+            Request(
+                task=task.id,
+                idx=plan.idx,
+                doing=doing,
+                attempt=attempt,
+                app=task.app,
+                agent=plan.agent,
+                action=plan.action,
+                step=plan.name,
+                round=step.round,
+                within=policy.undo_within or policy.within if undoing else policy.within,
+                args=args,
+                priority=task.priority,
+                in_doubt=doing != "do" and step.doubt,
+                result=step.result if undoing and not step.doubt else None,
+                late=None if doing == "do" else step.late,
+                isolate=step.deaths >= rules.MOST_DEATHS,
+                trace=task.trace,
+            )
+        )
+
+    def timer(self, step: Step, seconds: float) -> Step:
+        """Let the step rest for so many seconds; a ``retry`` message ends it."""
+        idx = step.plan.idx
+        self.out.timers[idx] = seconds
+        if idx in self.out.dropped:
+            self.out.dropped.remove(idx)
+        return self.put(replace(step, waiting=True))
+
+    def drop_timer(self, step: Step) -> Step:
+        """Take the step's timer away: it has fired or is no longer wanted."""
+        idx = step.plan.idx
+        self.out.timers.pop(idx, None)
+        if idx < self._count and self.held.steps[idx].waiting:
+            self.out.dropped.append(idx)
+        return self.put(replace(step, waiting=False))
+
+    # -- counts, alerts ------------------------------------------------------------------------------------------------
+
+    def count(self, idx: int) -> None:
+        """Count one failure, of a step (-1: of the task alone): by + 1, so that the Supervisor's counting is not overwritten."""
+        reset, increment = self.out.counted.get(idx, (False, 0))
+        self.out.counted[idx] = (reset, increment + 1)
+        self.task = replace(self.task, failure_count=self.task.failure_count + 1)
+
+    def reset(self, idx: int) -> None:
+        """Let the step's failure count start at 0 in the store; what was just counted stays in the task's."""
+        _, counted = self.out.counted.get(idx, (False, 0))
+        self.out.counted[idx] = (True, 0)
+        if counted:
+            _, alone = self.out.counted.get(-1, (False, 0))
+            self.out.counted[-1] = (False, alone + counted)
+
+    def alert(self, alert: Alert) -> None:
+        """Tell the operators."""
+        self.out.alerts.append(replace(alert, task=self.task.id))
+
+    def ease(self, step: str = "*") -> None:
+        """End the alerts of a step, or all of the task."""
+        if step not in self.out.eased:
+            self.out.eased.append(step)
+
+    def use(self, message: Message) -> None:
+        """Note that a reply uses up the request row it is about."""
+        self.out.consumed.append((message.idx, message.attempt))

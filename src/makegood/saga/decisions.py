@@ -1,0 +1,235 @@
+"""Folding messages into one Decision."""
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from makegood.model.decision import Decision
+from makegood.model.messages import ACTS, Alert, Answer, Message
+from makegood.model.shape import Held
+from makegood.model.task import Task
+from makegood.saga import rules
+from makegood.saga.acts import Said, act
+from makegood.saga.decision_builder import Work
+from makegood.saga.fast_path import straight
+from makegood.saga.forward import advance, dispatch, look_at_all, turn
+from makegood.saga.replies import late, reply, retry
+from makegood.saga.undo import backward, clear, rest_when_drained, rest_when_undone, undo_failed
+
+_OF_A_STEP = frozenset(
+    {"done", "permanent", "refused", "later", "gave_up", "happened", "not_happened", "expired", "withdrawn"}
+)
+
+
+def decide(held: Held, messages: Sequence[Message]) -> Decision:
+    """Return what follows from ``messages`` for the task that is ``held``, which stays as it is.
+
+    A pending task is claimed: ``claim`` stands first. A task at rest (error, processed, undone) may be claimed too, for the
+    one decision that an operator's act asks for. Raises ``IllegalTransitionError`` for a move outside the table, and for
+    a reply that is folded into a pending task without a claim: both are defects of makegood.
+    """
+    if len(messages) == 1 and (decision := straight(held, messages[0])) is not None:
+        return decision
+    return folded(held, messages)
+
+
+def folded(held: Held, messages: Sequence[Message]) -> Decision:
+    """Return what ``decide`` returns, without the straight road."""
+    return _Folding(held, messages).decide()
+
+
+class _Folding:
+    """One call of ``decide``: which messages there are, and what must wait until all are folded in."""
+
+    claim = False
+    poison = False
+    gives_back = False
+    judged: frozenset[tuple[int, int]] = frozenset()
+    said: Sequence[tuple[Message, Said, bytes | None]] = ()
+
+    def __init__(self, held: Held, messages: Sequence[Message]) -> None:
+        self.work = Work(held)
+        self.messages = messages
+
+    def decide(self) -> Decision:
+        """Fold in all messages, then let follow what follows."""
+        messages = self.messages
+        if len(messages) > 1:
+            expired = [m for m in messages if m.kind == "expired"]
+            if expired:
+                self.judged = frozenset((m.idx, m.attempt) for m in expired)
+                messages = [*(m for m in messages if m.kind == "claim"), *expired]
+                messages += [m for m in self.messages if m.kind not in ("claim", "expired")]
+            self.poison = any(m.kind == "poison" for m in messages)
+        for message in messages:
+            if message.seq:
+                self.work.out.seqs.append(message.seq)
+            self._fold(message)
+        self._follow()
+        return self.work.out
+
+    def _fold(self, message: Message) -> None:
+        kind, work = message.kind, self.work
+        if kind in _OF_A_STEP:
+            if self.claim:
+                self._claimed()
+            if self.judged and kind != "expired" and (message.idx, message.attempt) in self.judged:
+                late(work, message)
+            else:
+                reply(work, message)
+        elif kind == "claim":
+            self.claim = work.task.state == "pending"
+        elif kind in ACTS:
+            self._act(message)
+        elif kind == "dead":
+            self.gives_back = True
+        elif kind == "late":
+            late(work, message)
+        else:
+            if self.claim:
+                self._claimed()
+            if kind == "retry":
+                retry(work, message)
+            elif kind == "task_expired":
+                self._expired()
+            elif kind == "poison":
+                _poison(work, message)
+
+    def _claimed(self) -> None:
+        """Claim the task now: a later message needs it, or none was left that could end it before."""
+        work = self.work
+        self.claim = False
+        if work.task.state != "pending" or work.out.clear_complete_by:
+            return
+        work.task = _timed(work.task)
+        if work.task.goal == "undo":
+            work.everything = True
+            work.move_task("undoing", "claimed")
+        else:
+            work.move_task("processing", "claimed")
+            if work.task.goal == "forward":
+                look_at_all(work)
+
+    def _act(self, message: Message) -> None:
+        self._advance()
+        if self.poison:
+            said: Said = (
+                "refused",
+                "the task is being put to error, as it may be what kills its Schedulers: act on it there",
+            )
+        else:
+            said = act(self.work, message)
+        self.said = [*self.said, (message, said, self.work.change)]
+        self.work.change = None
+
+    def _expired(self) -> None:
+        """The task's own complete-by has passed. It never applies to an undo, and not to time that begins only now."""
+        self._advance()
+        work = self.work
+        if work.held.task.timed and work.task.state == "processing":
+            turn(work, "complete-by passed")
+
+    def _advance(self) -> None:
+        task = self.work.task
+        if task.goal == "forward" and task.state == "processing":
+            advance(self.work)
+
+    def _follow(self) -> None:
+        """Let follow what follows without a further event."""
+        work = self.work
+        if self.claim:
+            self._claimed()
+        self._advance()
+        if self.gives_back and work.task.state in ("processing", "undoing"):
+            _leave_to_the_next(work)
+            work.move_task("pending", "given back by its Scheduler")
+        if work.task.state == "processing" and work.task.goal == "forward":
+            dispatch(work)
+        if work.task.state == "processing" and work.task.goal == "hold":
+            rest_when_drained(work)
+        if work.task.state == "undoing":
+            backward(work)
+            rest_when_undone(work)
+        if work.out.withdraw and work.out.consumed:  # answered in the same batch, after the task had turned
+            work.out.withdraw = [request for request in work.out.withdraw if request not in work.out.consumed]
+        task = work.out.task = work.task
+        work.out.release = task.state not in ("processing", "undoing")
+        for message, (verdict, why), change in self.said:
+            if message.act is not None:
+                answer = Answer(message.act, message.kind, verdict, why, task.state, change)
+                work.out.answers.append(answer)
+
+
+def _leave_to_the_next(work: Work) -> None:
+    """Let what was just answered about a doubt be followed up by the next Scheduler: a timer at once says that it was."""
+    for idx in work.touched:
+        step = work.step(idx)
+        if work.task.state == "undoing" and step.state == "in_doubt" and rules.idle(step):
+            work.timer(step, 0.0)
+
+
+def _timed(task: Task) -> Task:
+    """A claim sets the task's complete-by when it has a limit and none is set."""
+    return task if task.timed or task.within is None else replace(task, timed=True)
+
+
+def _poison(work: Work, message: Message) -> None:
+    """The task may be what kills its Schedulers: nothing new is begun, what is in flight is awaited, then error."""
+    text = message.error or f"it lost its Scheduler {work.task.lost} times in a row"
+    work.alert(Alert("poison", text=f"put to error: {text}"))
+    stop(work, text)
+
+
+def stop(work: Work, cause: str) -> None:
+    """Begin nothing new: a task going forward is held, of an undo only what is in flight is awaited."""
+    task = work.task
+    if task.state == "processing":
+        if task.goal == "forward":
+            work.task = replace(task, goal="hold", cause=cause)
+        clear(work)
+    elif task.state == "undoing":
+        for found in work.steps():
+            step = work.drop_timer(found) if found.waiting else found
+            if step.state == "undoing" and step.doing is None:
+                undo_failed(work, step, cause)
+            elif step.state not in rules.SETTLED:
+                work.put(replace(step, stuck=True))
+
+
+def put_to_error(held: Held, messages: Sequence[Message], alert: Alert) -> Decision:
+    """Return a Decision for a task whose messages the rules cannot decide (data that no longer reads, a defect).
+
+    Every message is used up and counts as silence for the request it is about; the task is stopped, and is in error once
+    nothing is in flight. The remaining replies are decided as ever.
+    """
+    work = Work(held)
+    work.alert(alert)
+    if work.task.state == "pending":
+        work.task = _timed(work.task)
+        work.move_task("undoing" if work.task.goal == "undo" else "processing", "claimed")
+    for message in messages:
+        if message.seq:
+            work.out.seqs.append(message.seq)
+        if message.act is not None:
+            work.out.answers.append(Answer(message.act, message.kind, "refused", alert.text, work.task.state))
+        step = work.find(message.idx)
+        if step is None or step.doing is None or not rules.current(step, message):
+            continue
+        if message.kind not in ("expired", "withdrawn"):
+            work.use(message)
+        step = work.put(replace(step, doing=None, error=alert.text))
+        if step.state == "running":
+            work.move(step, "in_doubt", "undecided", doubt=True)
+    stop(work, alert.text)
+    if work.task.state == "processing":
+        rest_when_drained(work)
+    elif work.task.state == "undoing":
+        rest_when_undone(work)
+    work.out.task = work.task
+    work.out.release = work.task.state not in ("processing", "undoing")
+    return work.out
+
+
+def progressed(task: Task) -> Task:
+    """Return the task of a Scheduler that has lived to decide on a reply: it has lost none in a row."""
+    return replace(task, lost=0)

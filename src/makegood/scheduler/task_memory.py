@@ -1,0 +1,108 @@
+"""What tasks take of a Scheduler's memory: the bytes of their inputs, results and texts, and a little for each task and step.
+
+Nothing is measured: each part is counted where it comes in (a claim, a submission, a reply), so a step costs one comparison.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from makegood.base.sizes import KIB, MIB
+from makegood.model.messages import Message
+from makegood.model.shape import Held
+from makegood.model.task import Step
+
+TASK: Final = KIB
+"""Bytes that a task counts beside its values."""
+STEP: Final = 256
+"""Bytes that a step counts beside its values, and with them if they are small."""
+SMALL: Final = 128
+"""Bytes of a reply's value up to which it counts as part of its step."""
+
+_PORTION: Final = (MIB, 16 * MIB)
+"""Bytes that are read in one go at most: a sixteenth of the limit between these. While it is read and decided it is in memory up to
+seven times."""
+
+
+def weigh(held: Held, messages: Iterable[Message] = ()) -> int:
+    """Return the bytes that a task counts, with ``messages`` that wait for it.
+
+    Declarations of steps are counted unless the task shares them with others of its shape.
+    """
+    task, steps = held.task, held.steps
+    found = TASK + STEP * len(steps) + sum(map(len, task.inputs))
+    found += len(task.result or b"") + sum([_values(step) for step in steps if step.result or step.late])
+    if held.strides is None:
+        found += sum([_texts(step) for step in steps])
+    return found + sum([len(m.value) for m in messages if m.value is not None])
+
+
+def _values(step: Step) -> int:
+    return len(step.result or b"") + len(step.late or b"")
+
+
+def _texts(step: Step) -> int:
+    args = step.plan.args
+    return 0 if args is None else sum(map(len, args.parts))
+
+
+def weigh_added(steps: Sequence[Step]) -> int:
+    """Return the bytes that steps count that were added to a task."""
+    return STEP * len(steps) + sum([_texts(step) for step in steps])
+
+
+class Weights:
+    """The tasks of a Scheduler and what each counts. ``most``: from how many bytes on nothing more is to come."""
+
+    __slots__ = ("_heaviest", "_of", "most", "portion", "total")
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.portion = max(_PORTION[0], min(most // 16, _PORTION[1]))
+        self.total = 0
+        self._of: dict[int, int] = {}
+        self._heaviest = 0  # since there was none
+
+    def of(self, task: int) -> int:
+        """Return what a task counts; of one that is not known what the others count on average."""
+        known = self._of.get(task)
+        return self.mean if known is None else known
+
+    @property
+    def room(self) -> int:
+        """The bytes that may come in one go, 0 when none may."""
+        return max(0, min(self.most - self.total, self.portion))
+
+    @property
+    def mean(self) -> int:
+        """What a task counts on average."""
+        return self.total // len(self._of) if self._of else TASK
+
+    def put(self, task: int, weight: int) -> None:
+        """Note what a task counts from now on."""
+        self.total += weight - self._of.get(task, 0)
+        self._of[task] = weight
+        self._heaviest = max(self._heaviest, weight)
+
+    def grow(self, task: int, more: int) -> None:
+        """Note that a task counts more; nothing for one that is not known."""
+        if task in self._of:
+            self.total += more
+            self._of[task] = grown = self._of[task] + more
+            self._heaviest = max(self._heaviest, grown)
+
+    def drop(self, task: int) -> None:
+        """Forget a task."""
+        self.total -= self._of.pop(task, 0)
+        if not self._of:
+            self._heaviest = 0
+
+    def portioned(self, tasks: Sequence[int]) -> Sequence[int]:
+        """Return the first of ``tasks`` that may be read or written in one go: at least one."""
+        if len(tasks) * self._heaviest <= self.portion:
+            return tasks  # nearly always
+        read = 0
+        for n, task in enumerate(tasks):
+            read += self.of(task)
+            if read > self.portion and n > 0:
+                return tasks[:n]
+        return tasks

@@ -1,0 +1,37 @@
+"""Submitting in a transaction of somebody else: what is checked alike on every store."""
+
+from collections.abc import Sequence
+
+from makegood.base.text import refuse_unstorable
+from makegood.errors import PayloadError, TransactionError
+from makegood.store.records import Draft
+from makegood.transactions import Caller
+
+_NAMES = {"sqlite": "SQLite", "postgres": "PostgreSQL"}
+_LARGEST = 2**63 - 1
+
+
+def same_kind(caller: Caller, dialect: str, where: str) -> None:
+    """Raise ``TransactionError`` when the connection is one to another kind of database than the store's."""
+    if caller.dialect != dialect:
+        found = _NAMES.get(caller.dialect, "another kind of database")
+        raise another(f"{caller.kind} to {found}", where)
+
+
+def another(what: str, where: str) -> TransactionError:
+    """Return the error for a connection to another database than the store's."""
+    return TransactionError(
+        f"connection= is {what}, and the store is {where}: nothing can be committed in two databases together. Keep the store in the "
+        "same database as your tables, or submit without connection=, under a key, after your commit"
+    )
+
+
+def checked(drafts: Sequence[Draft]) -> None:
+    """Raise ``PayloadError`` for values that a database refuses: found out there, it would break the caller's transaction."""
+    for draft in drafts:
+        refuse_unstorable(
+            PayloadError, "; nothing was written",
+            key=draft.key, correlation_id=draft.correlation_id, trace=draft.trace,
+        )  # fmt: skip
+        if not 0 <= draft.id <= _LARGEST:
+            raise PayloadError(f"the task id {draft.id} is none of 63 bits; nothing was written")

@@ -1,0 +1,168 @@
+"""The records of notices on their way to webhooks, the same for every store.
+
+A task that tells a webhook has one *listener* row while anything is unsent, and one *notice* row for each unsent notice. The
+listener says how far the sending is; so notices of one task leave strictly one after another, and tasks do not wait for each
+other. Notices to queues are messages there, and have neither row.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal
+
+import msgspec
+
+from makegood.base import ids
+from makegood.errors import ConfigError
+from makegood.model import notices
+from makegood.model.messages import Act, Alert
+from makegood.model.notices import Notice
+from makegood.model.plan import StepPlan
+from makegood.model.states import StepState
+from makegood.model.task import Step, Task
+from makegood.payload.codec import UNREADABLE
+from makegood.store import rows
+from makegood.store.records import Draft
+
+
+class HostDue(msgspec.Struct, frozen=True):
+    """A host that something is to be sent to, and in how many seconds (0 or less: now)."""
+
+    host: str
+    seconds: float
+
+
+class Due(msgspec.Struct, frozen=True):
+    """A notice that was taken for sending: the next one of its task. ``tries``: how often it has been tried in vain."""
+
+    task: int
+    sequence: int
+    url: str
+    tries: int
+    body: bytes
+
+    @property
+    def host(self) -> str:
+        """The host that it goes to."""
+        return host(self.url)
+
+
+class Sending(msgspec.Struct, frozen=True):
+    """What became of a notice that was taken. ``sent``: the next one is due; ``failed``: it is due again after ``wait`` seconds;
+    ``kept``: the same, and it was not tried; ``dead``: nothing more is sent of this task until an operator asks for it.
+    """
+
+    task: int
+    sequence: int
+    outcome: Literal["sent", "failed", "kept", "dead"]
+    wait: float = 0.0
+    error: str = ""
+
+
+class ListenerView(msgspec.Struct, frozen=True):
+    """A webhook that is still to be told of a task: notices up to ``sent`` went out, those up to ``last`` are to go.
+
+    ``due``: seconds until the next try, None when ``dead``; ``error``: of the last try.
+    """
+
+    task: int
+    url: str
+    sent: int
+    last: int
+    tries: int
+    dead: bool
+    due: float | None
+    error: str
+
+
+def host(url: str) -> str:
+    """Return the host of a webhook's URL, as ``HostDue`` and the room for it name it; "" for what is no such URL."""
+    try:
+        return notices.parted(url).hostname or ""
+    except ConfigError:
+        return ""
+
+
+KEPT = 7 * 86_400.0
+"""Seconds for which a notice waits in a queue that nobody reads."""
+
+
+def to_queues(made: Iterable[Notice]) -> list[tuple[str, Notice]]:
+    """Return the notices to queues of the store, each with its queue."""
+    return [(queue, n) for n in made if (queue := notices.queue(n.reply.to)) is not None]
+
+
+def queued(made: Iterable[Notice]) -> list[tuple[int, int, str, str, str, str, str | None]]:
+    """Return task, sequence, label, event, queue, kind, correlation id of notices to queues of the store."""
+    return [
+        (
+            n.task, n.sequence, notices.label(n), notices.event(n), queue, notices.TYPE.format(state=n.state),
+            n.reply.correlation_id,
+        )
+        for queue, n in to_queues(made)
+    ]  # fmt: skip
+
+
+def received(draft: Draft) -> Notice | None:
+    """Return the first notice of a submission, None when nobody is to be told."""
+    reply = draft.reply
+    if reply is None:
+        return None
+    return Notice(draft.id, 1, "received", reply, draft.app, draft.workflow, draft.key)
+
+
+def dead_letter(outcome: Sending, url: str) -> Alert:
+    """Return the alert of a notice that is given up."""
+    text = (
+        f"notice {outcome.sequence} to {notices.shown(url)} is given up: {outcome.error}; nothing more of this task is sent until "
+        f"`makegood notices retry {ids.show(outcome.task)}`, or `drop`"
+    )
+    return Alert("dead_letter", outcome.task, text=text)
+
+
+def revived(act: Act, found: Iterable[tuple[int, str]], *, drop: bool) -> list[rows.AuditRow]:
+    """Return the audit's rows on notices (of task, to URL) that were given up, and that an operator sends again or drops."""
+    kind, state = ("drop_notices", "dropped") if drop else ("retry_notices", "retried")
+    return rows.audited(
+        act, kind, state, [(task, task, f"notices to {notices.shown(url)}") for task, url in found]
+    )
+
+
+def listeners(made: Iterable[Notice]) -> list[tuple[int, str, str, int, int]]:
+    """Return (task, host, url, first sequence, last sequence) of notices to webhooks, in order of task."""
+    found: dict[int, list[Notice]] = {}
+    for notice in made:
+        found.setdefault(notice.task, []).append(notice)
+    return [
+        (
+            task,
+            host(some[0].reply.to),
+            some[0].reply.to,
+            some[0].sequence,
+            some[-1].sequence,
+        )
+        for task, some in sorted(found.items())
+    ]
+
+
+def of_guilty(
+    columns: Sequence[Any], static: bytes, cause: str, steps: Iterable[tuple[str, StepState, int]]
+) -> Notice | None:
+    """Return the notice of a task that the store itself puts to error; None when nobody is to be told, or nobody knows whom.
+
+    ``columns``: id, app, workflow, key, submission, told, notified; ``steps``: its actions' name, state and flags.
+    """
+    id_, app, workflow, key, submission, told, notified = columns
+    try:
+        reply = rows.read_static(static)[2]
+    except UNREADABLE:  # why it is put to error: then there is an alert, and no notice
+        return None
+    task = Task(
+        id_, app, workflow, key, "error", submission=submission, cause=cause, reply=reply, told=told or "",
+        notified=notified or 0,
+    )  # fmt: skip
+    return notices.told(
+        task,
+        lambda: [
+            Step(StepPlan(0, "action", name), state, stood=bool(flags & rows.STOOD))
+            for name, state, flags in steps
+        ],
+    )

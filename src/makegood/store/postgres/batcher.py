@@ -1,0 +1,87 @@
+"""Group commit without a timer: calls that come while one is under way share the next."""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Generic, TypeVar
+
+from makegood.errors import PayloadError, StoreError, StoreUnavailableError
+from makegood.store.postgres.writers import Tasks
+
+I = TypeVar("I")  # noqa: E741 - items in
+O = TypeVar("O")  # noqa: E741 - answers out
+
+
+class Together(Generic[I, O]):
+    """Gives the items of concurrent calls to ``flush`` at once, at most about ``most`` by weight, one flush at a time.
+
+    ``flush`` returns one answer per item, in order. When it refuses a value the calls are made one by one, so that only
+    the guilty one fails.
+    """
+
+    def __init__(
+        self,
+        tasks: Tasks,
+        flush: Callable[[Sequence[I]], Awaitable[list[O]]],
+        most: int,
+        weigh: Callable[[Sequence[I]], int] = len,
+    ) -> None:
+        self._tasks = tasks
+        self._flush = flush
+        self._most = most
+        self._weigh = weigh
+        self._calls: deque[tuple[Sequence[I], asyncio.Future[list[O]]]] = deque()
+        self._busy = False
+
+    async def ask(self, items: Sequence[I]) -> list[O]:
+        """Return the answers to ``items``."""
+        if not items:
+            return []
+        future: asyncio.Future[list[O]] = asyncio.get_running_loop().create_future()
+        self._calls.append((items, future))
+        if not self._busy:
+            self._busy = True
+            self._tasks.start(self._run())
+        return await future
+
+    async def _run(self) -> None:
+        try:
+            while self._calls:
+                calls = [self._calls.popleft()]
+                weight = self._weigh(calls[0][0])
+                while self._calls and (more := self._weigh(self._calls[0][0])) + weight <= self._most:
+                    calls.append(self._calls.popleft())
+                    weight += more
+                await self._answer(calls)
+        finally:
+            self._busy = False
+            _fail(self._calls, StoreUnavailableError("the store was closed; nothing was written"))
+            self._calls.clear()
+
+    async def _answer(self, calls: Sequence[tuple[Sequence[I], "asyncio.Future[list[O]]"]]) -> None:
+        items = calls[0][0] if len(calls) == 1 else [item for some, _ in calls for item in some]
+        try:
+            answers = await self._flush(items)
+        except PayloadError as guilty:
+            if len(calls) == 1:
+                _fail(calls, guilty)
+            else:
+                for call in calls:
+                    await self._answer([call])
+        except Exception as fault:  # noqa: BLE001 - it is theirs who called
+            _fail(calls, fault)
+        except asyncio.CancelledError:
+            _fail(calls, StoreError("the store was closed while this was being written: look whether it was"))
+            raise
+        else:
+            start = 0
+            for some, future in calls:
+                if not future.done():
+                    future.set_result(answers[start : start + len(some)])
+                start += len(some)
+
+
+def _fail(calls: Iterable[tuple[object, "asyncio.Future[list[O]]"]], fault: Exception) -> None:
+    for _, future in calls:
+        if not future.done():
+            future.set_exception(fault)

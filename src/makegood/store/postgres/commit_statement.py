@@ -1,0 +1,444 @@
+"""The one statement that writes a batch of Decisions, put together from fixed parts.
+
+A part is the change of one table, with the columns of the rows that it wants; only the parts that a batch needs stand in
+its statement, so that the usual batch is short. The statement takes its decisions in a chain of sub-queries:
+
+``lane``   locks the lane's row, if it is as we left it.
+``held``   locks the tasks, if this node holds them under the epoch of the Decision. FOR NO KEY UPDATE, since a weaker lock
+           lets a take-over go ahead that then reads the state before this commit.
+``there``  looks which of the request rows that replies have used up are still there, unjudged.
+``at``     says ``ok`` when nothing is missing, and reads the clock: after the locks.
+``gone``   deletes the rows that are used up.
+
+Every part writes only when it is ok; otherwise nothing is written, the answer names what is held and there, and
+the batch is tried again without the losers. A request row that is not there any more when it is to be deleted makes the whole
+statement fail by a division by zero, and it is tried anew. So a batch is first tried without ``there``, which costs as much as
+the deletion: that a row is missing is rare. It is then found out by the statement that looks.
+
+Numbers travel as the text of an array, the index and attempt of a row in one number (its *place*), and the byte strings of a
+column joined to one, each named by a number (its *span*): a driver looks at each element of an array several times, and the
+server stores each column of ``unnest`` by itself, so a batch costs what its columns cost. The usual changes have parts of their own for the same reason, with the few columns that vary.
+
+The first dispatch of a step writes no step row at all: a request row whose attempt is above the step's says that it is
+running. Whoever takes such a request away without a Scheduler's Decision (the Supervisor, judging it) writes that down.
+
+Planner's traps: each part joins parameters to one table by its key, never one sub-query to another (that costs
+the product of both). ``k between x and x`` instead of ``k = x``: that can be looked up in an index and used for nothing else; an
+equality may be joined the other way round, reading the whole index for each row, when the statistics are from a
+moment when the table was empty; ``coalesce`` keeps a partial index, whose condition it would imply, from being read as a
+whole. A clock is read in a sub-select when an index shall be searched by it. No two parts may
+touch the same row: one of the two changes would be dropped in silence.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import msgspec
+
+from makegood.store.notice_records import KEPT
+
+Columns = tuple[tuple[str, str], ...]
+
+HELD: Columns = (("task", "bigint"), ("epoch", "bigint"))
+CONSUMED: Columns = (("task", "bigint"), ("place", "bigint"))
+
+KINDS: Columns = (
+    ("kind", "text"), ("agent", "text"), ("action", "text"), ("priority", "int"), ("isolate", "boolean"), ("within", "float8"),
+)  # fmt: skip
+"""What the requests of a batch have in common: rows name one of these by number, from 1. (The same is done with the moves of
+events, for each element of an array of bytes costs the driver more than a number does.)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One change: the columns of its rows with their types, and its text, where ``@rows`` stands for the rows as ``x`` and
+    ``@kind`` and so on for the columns of KINDS, ``@moves`` for the distinct moves.
+    """
+
+    columns: Columns
+    text: str
+
+
+def place(idx: int, attempt: int) -> int:
+    """Return a step's index and an attempt in one number."""
+    return idx << 32 | attempt
+
+
+_TASK = ("task", "bigint")
+_KEY = (_TASK, ("idx", "int"))
+_PLACE = (_TASK, ("place", "bigint"))
+_IDX, _ATTEMPT = "(x.place >> 32)::int", "(x.place & 4294967295)::int"
+
+_REQUEST = """
+insert into makegood.request (task, idx, attempt, kind, agent, action, priority, isolate, starved, sent_at, taken_by, within,
+    complete_by, answered, body)
+select x.task, @idx, @attempt, @kind[x.what], @agent[x.what], @action[x.what], @priority[x.what], @isolate[x.what], false, at.now,
+"""
+
+EQ, PLUS, CAT = "operator(pg_catalog.=)", "operator(pg_catalog.+)", "operator(pg_catalog.||)"
+EXACT_NOW = "(extract(epoch from pg_catalog.clock_timestamp())::pg_catalog.float8)"
+"""For statements that run on somebody else's connection as well, on which any schema may come first: there each operator, function and
+type names the server's own schema. (``in``, ``between``, ``distinct from`` and ``case x when`` look their operator up by its name.)
+"""
+
+NAMED = f"(g.store_id {CAT} '-' {CAT} g.generation::pg_catalog.text {CAT} '-' {CAT} x.name)"
+BODY = f"""pg_catalog.convert_to('{{"specversion":"1.0","id":"' {CAT} {NAMED} {CAT} '","generation":' {CAT} g.generation::pg_catalog.text
+    {CAT} ',"time":"' {CAT} pg_catalog.to_char(pg_catalog.to_timestamp(at.now) at time zone 'utc', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')
+    {CAT} '",' {CAT} x.event, 'UTF8')"""
+"""A notice as it leaves (``notices.head`` and ``notices.event``), from ``at``, a row ``x`` of NOTICE and ``makegood.generation g``."""
+
+NOTICE: Columns = (_TASK, ("sequence", "int"), ("name", "text"), ("event", "text"))
+LISTENER: Columns = (_TASK, ("host", "text"), ("url", "text"), ("first", "int"), ("last", "int"))
+
+INTO_NOTICE = f"insert into makegood.notice (task, sequence, body) select x.task, x.sequence, {BODY}"
+INTO_LISTENER = """insert into makegood.listener (task, host, url, sent, last, due_at)
+select x.task, x.host, x.url, x.first operator(pg_catalog.-) 1, x.last, at.now"""
+INTO_MESSAGE = """
+insert into makegood.message (queue, id, body, kind, correlation_id, reply_to, task, sequence, headers, sent_at, visible_at,
+    expires_at, remember)
+"""
+"""Whoever sends rings for the topic ``queue:NAME``."""
+
+QUEUED: Columns = (*NOTICE, ("queue", "text"), ("kind", "text"), ("correlation_id", "text"))
+AS_QUEUED = f"""{INTO_MESSAGE}
+select x.queue, {NAMED}, {BODY}, x.kind, x.correlation_id, null, x.task, x.sequence, null, at.now, at.now,
+    at.now {PLUS} {KEPT}::pg_catalog.float8, null"""
+IN_ORDER = "order by x.task, x.sequence on conflict do nothing"
+HEARD = "on conflict (task) do update set last = excluded.last"
+
+_USUAL: dict[str, Part] = {
+    "done": Part(
+        (*_PLACE, ("result", "bytea")),
+        """
+update makegood.step s set state = 'done', attempt = @attempt, result = x.result,
+    round = 1, asked = 0, deaths = 0, flags = 0, late = null, error = null
+from at cross join @rows where at.ok and (s.task, s.idx) between (x.task, @idx) and (x.task, @idx)
+""",
+    ),
+    "step": Part(
+        (
+            *_KEY, ("state", "text"), ("attempt", "int"), ("result", "bytea"), ("round", "int"), ("asked", "int"),
+            ("deaths", "int"), ("flags", "int"), ("late", "bytea"), ("error", "text"), ("reset", "boolean"), ("more", "int"),
+        ),
+        """
+update makegood.step s set state = x.state, attempt = x.attempt, result = x.result, round = x.round, asked = x.asked,
+    deaths = x.deaths, flags = x.flags, late = x.late, error = x.error,
+    failure_count = case when x.reset then 0 else s.failure_count end + x.more
+from at cross join @rows where at.ok and (s.task, s.idx) between (x.task, x.idx) and (x.task, x.idx)
+""",
+    ),
+    "count": Part(
+        (*_KEY, ("reset", "boolean"), ("more", "int")),
+        """
+update makegood.step s set failure_count = case when x.reset then 0 else s.failure_count end + x.more
+from at cross join @rows where at.ok and (s.task, s.idx) between (x.task, x.idx) and (x.task, x.idx)
+""",
+    ),
+    "added": Part(
+        (
+            *_KEY, ("kind", "text"), ("name", "text"), ("agent", "text"), ("action", "text"), ("state", "text"),
+            ("attempt", "int"), ("round", "int"), ("failures", "int"), ("asked", "int"), ("deaths", "int"), ("flags", "int"),
+            ("spec", "bytea"), ("result", "bytea"), ("late", "bytea"), ("error", "text"),
+        ),
+        """
+insert into makegood.step (task, idx, kind, name, agent, action, state, attempt, round, failure_count, asked, deaths, flags,
+    spec, result, late, error)
+select x.* from at cross join @rows where at.ok
+""",
+    ),
+    "handed": Part(
+        (*_PLACE, ("what", "int")),
+        _REQUEST + "    $5, @within[x.what], at.now + @within[x.what], false, null from at cross join @rows where at.ok\n",
+    ),
+    "sent": Part(
+        (*_PLACE, ("what", "int"), ("body", "bytea")),
+        _REQUEST + "    null, @within[x.what], null, false, x.body from at cross join @rows where at.ok\n",
+    ),
+    "timer": Part(
+        (*_KEY, ("wait", "float8")),
+        """
+insert into makegood.request as r (task, idx, attempt, kind, agent, action, priority, isolate, starved, sent_at, within,
+    complete_by, answered)
+select x.task, x.idx, 0, 'timer', '', '', 0, false, false, at.now, x.wait, at.now + x.wait, false
+from at cross join @rows where at.ok
+on conflict (task, idx, attempt) do update set sent_at = excluded.sent_at, within = excluded.within,
+    complete_by = excluded.complete_by
+""",
+    ),
+    "dropped": Part(
+        _KEY,
+        """
+delete from makegood.request r using at cross join @rows
+where at.ok and (r.task, r.idx, r.attempt) between (x.task, x.idx, 0) and (x.task, x.idx, 0) and r.kind = 'timer'
+""",
+    ),
+    "withdraw": Part(
+        (*_PLACE, ("n", "bigint")),
+        """
+delete from makegood.request r using at cross join @rows
+where at.ok and (r.task, r.idx, r.attempt) between (x.task, @idx, @attempt) and (x.task, @idx, @attempt) and coalesce(r.taken_by, 0) = 0 and r.kind <> 'timer'
+returning x.n
+""",
+    ),
+    "rested": Part(
+        (_TASK,),
+        """
+delete from makegood.request r using at cross join @rows where at.ok and r.task between x.task and x.task
+""",
+    ),
+    "claimed": Part(
+        (_TASK,),
+        """
+update makegood.task t set state = 'processing', locked_by = $5, epoch = t.epoch + 1,
+    complete_by = coalesce(t.complete_by, at.now + t.within)
+from at cross join @rows where at.ok and t.id between x.task and x.task
+""",
+    ),
+    "begun": Part(
+        (_TASK,),
+        """
+update makegood.task t set state = 'processing', complete_by = coalesce(t.complete_by, at.now + t.within)
+from at cross join @rows where at.ok and t.id between x.task and x.task
+""",
+    ),
+    "processed": Part(
+        (_TASK, ("result", "bytea")),
+        """
+update makegood.task t set state = 'processed', locked_by = null, ended_at = at.now, undo_by = null, result = x.result
+from at cross join @rows where at.ok and t.id between x.task and x.task
+""",
+    ),
+    "task": Part(
+        (
+            _TASK, ("state", "text"), ("goal", "text"), ("cause", "text"), ("submission", "int"), ("failures", "int"),
+            ("lost", "int"), ("result", "bytea"), ("locked_by", "bigint"), ("epoch", "bigint"), ("ends", "int"),
+            ("draws", "boolean"), ("complete", "int"), ("undo", "int"),
+        ),
+        """
+update makegood.task t set state = x.state, goal = x.goal, cause = x.cause, submission = x.submission,
+    failure_count = t.failure_count + x.failures, lost = x.lost, result = x.result, locked_by = x.locked_by, epoch = x.epoch,
+    ended_at = case x.ends when 0 then t.ended_at when 2 then at.now end,
+    ready_seq = case when x.draws then (extract(epoch from clock_timestamp()) * 1000000)::bigint else t.ready_seq end,
+    complete_by = case x.complete when 0 then t.complete_by when 2 then at.now + t.within end,
+    undo_by = case x.undo when 0 then t.undo_by when 2 then at.now + t.undo_within end,
+    task_expired = t.task_expired and x.complete <> 1
+from at cross join @rows where at.ok and t.id between x.task and x.task
+""",
+    ),
+    "alert": Part(
+        (
+            ("kind", "text"), _TASK, ("step", "text"), ("text", "text"), ("standing", "text"), ("over", "text"),
+        ),
+        """
+insert into makegood.alert as a (kind, task, step, text, standing, ended_at, ended_why, at)
+select x.kind, x.task, x.step, x.text, x.standing, case when x.standing is null then at.now end, x.over, at.now
+from at cross join @rows where at.ok
+on conflict (standing) where standing is not null do update set text = excluded.text where a.text <> excluded.text
+""",
+    ),
+    "eased": Part(
+        (_TASK, ("step", "text"), ("why", "text")),
+        """
+update makegood.alert a set standing = null, ended_at = at.now, ended_why = x.why
+from at cross join @rows where at.ok and a.task between x.task and x.task and coalesce(a.ended_at, -1) < 0
+    and a.kind <> 'starved' and (x.step = '*' or a.step = x.step)
+""",
+    ),
+    "audit": Part(
+        (
+            ("act", "text"), _TASK, ("kind", "text"), ("who", "text"), ("why", "text"), ("verdict", "text"), ("reason", "text"),
+            ("state", "text"), ("change", "bytea"), ("db_user", "text"),
+        ),
+        """
+insert into makegood.audit (act, task, kind, who, why, verdict, reason, state, change, at, db_user)
+select x.act, x.task, x.kind, x.who, x.why, x.verdict, x.reason, x.state, x.change, at.now, x.db_user from at cross join @rows where at.ok
+on conflict do nothing
+""",
+    ),
+    "event": Part(
+        (_TASK, ("what", "int")),
+        """
+insert into makegood.event (task, at, node, moves, note)
+select x.task, at.now, $5, @moves[x.what], '' from at cross join @rows where at.ok
+""",
+    ),
+    "noted": Part(
+        (_TASK, ("moves", "bytea"), ("note", "text")),
+        """
+insert into makegood.event (task, at, node, moves, note)
+select x.task, at.now, $5, x.moves, x.note from at cross join @rows where at.ok
+""",
+    ),
+    "notice": Part(
+        NOTICE,
+        f"\n{INTO_NOTICE}\nfrom at cross join makegood.generation g cross join @rows where at.ok\n",
+    ),
+    "queued": Part(
+        QUEUED,
+        f"{AS_QUEUED}\nfrom at cross join makegood.generation g cross join @rows where at.ok\n{IN_ORDER}\n",
+    ),
+    "listener": Part(LISTENER, f"\n{INTO_LISTENER} from at cross join @rows where at.ok\n{HEARD}\n"),
+    "read": Part(
+        (("seq", "bigint"), _TASK),
+        """
+delete from makegood.inbox i using at cross join @rows where at.ok and i.seq between x.seq and x.seq and i.task between x.task and x.task
+""",
+    ),
+}  # fmt: skip
+
+
+def _anew(part: Part, *columns: tuple[str, str]) -> Part:
+    """Return a part that writes some columns more: what rarely changes."""
+    more = "".join(f"{name} = x.{name}, " for name, _ in columns)
+    return Part((*part.columns, *columns), part.text.replace(" set ", f" set {more}", 1))
+
+
+_STATIC, _TOLD = ("static", "bytea"), (("told", "text"), ("notified", "int"))
+PARTS: dict[str, Part] = {
+    **_USUAL,
+    "rewritten": _anew(_USUAL["step"], ("spec", "bytea")),
+    "corrected": _anew(_USUAL["task"], _STATIC),
+    "told": _anew(_USUAL["task"], *_TOLD),
+    "corrected_told": _anew(_USUAL["task"], _STATIC, *_TOLD),
+}
+"""``done`` is for steps that were never in trouble; ``claimed``, ``begun`` (it was held from the beginning) and ``processed`` for
+tasks of which nothing else changes; ``step`` and ``task`` take everything, ``rewritten`` and ``corrected`` also what only an operator's correction changes, ``told`` what its submitter was told. ``ends``, ``complete``, ``undo`` say of a time: 0 keep, 1 clear, 2 set.
+"""
+
+_HEAD = """
+with lane as (select 1 from makegood.writer where id = $1 and number = $2 for update),
+held as (
+    select t.id from @held join makegood.task t on t.id between x.task and x.task and t.epoch = x.epoch and t.locked_by is not distinct from $5
+    for no key update of t
+),
+@there
+ok as materialized (
+    select (select count(*) from lane) = 1 and (select count(*) from held) = $7@all_there as ok
+),
+at as materialized (select ok, extract(epoch from clock_timestamp())::float8 as now from ok),
+gone as (
+    delete from makegood.request r using at cross join @consumed
+    where at.ok and (r.task, r.idx, r.attempt) between (x.task, @idx, @attempt) and (x.task, @idx, @attempt) and r.kind <> 'timer' returning 1
+),
+"""
+_THERE = """there as (
+    select x.task, x.place from @consumed
+        join makegood.request r on (r.task, r.idx, r.attempt) between (x.task, @idx, @attempt) and (x.task, @idx, @attempt) and r.kind <> 'timer'
+),
+"""
+_ALL_THERE = " and (select count(*) from there) = $8"
+_MISSING = "case when not at.ok then array(select array[task, place] from there) end"
+_TAIL = """
+mark as (
+    update makegood.writer w
+    set number = $3, at = at.now, outcome = @withdrawn
+    from at where at.ok and w.id = $1 and $6
+    returning (select count(pg_notify('makegood', topic)) from unnest($4::text[]) topic)
+)
+select at.ok, (select count(*) from lane) as lane, (select count(*) from mark) as marked, @withdrawn as withdrawn,
+    1 / case when at.ok and (select count(*) from gone) <> $8 then 0 else 1 end as all_gone,
+    case when not at.ok then array(select id from held) end as held,
+    @missing as there
+from at
+"""
+_FIRST = 9
+
+_encode = msgspec.json.Encoder().encode
+
+
+def is_number(kind: str) -> bool:
+    """Return whether a column of this type travels as the text of an array."""
+    return kind in ("bigint", "int")
+
+
+def numbers(column: list[int | None]) -> str:
+    """Return numbers as the text of an array.
+
+    >>> numbers([1, None, 3])
+    '{1,null,3}'
+    """
+    return f"{{{_encode(column)[1:-1].decode()}}}"  # JSON's, in other brackets: many times as fast as Python's own
+
+
+def joined(column: Sequence[bytes | None]) -> tuple[bytes, list[int | None]]:
+    """Return byte strings as one, and where in it, from 1, each begins and how long it is, both in one number: see ``piece``.
+
+    >>> joined([b"ab", None])
+    (b'ab', [4294967298, None])
+    """
+    spans: list[int | None] = []
+    start = 1
+    for value in column:
+        if value is None:
+            spans.append(None)
+        else:
+            spans.append(start << 32 | len(value))
+            start += len(value)
+    return b"".join(filter(None, column)), spans
+
+
+def piece(span: str, number: int) -> str:
+    """Return the byte string that ``span``, a number made by ``joined``, names in the parameter with this number."""
+    return f"substring(${number}::bytea from ({span} >> 32)::int for ({span} & 4294967295)::int)"
+
+
+def parameters(columns: Columns) -> int:
+    """Return how many parameters rows of these columns take: byte strings take two."""
+    return len(columns) + sum(kind == "bytea" for _, kind in columns)
+
+
+_PLAIN = "unnest(@arrays) as x (@names)"
+_PIECES = "(select @values from unnest(@arrays) as u (@names)) as x"
+
+
+def unnested(columns: Columns, first: int) -> str:
+    """Return rows of these columns as ``x``, from the parameters that begin with number ``first``."""
+    arrays, values = [], []
+    for name, kind in columns:
+        if kind == "bytea":
+            arrays.append(f"${first + 1}::text::bigint[]")
+            values.append(f"{piece(f'u.{name}', first)} as {name}")
+            first += 1
+        else:
+            arrays.append(f"${first}::text::{kind}[]" if is_number(kind) else f"${first}::{kind}[]")
+            values.append(f"u.{name}")
+        first += 1
+    text = _PLAIN if parameters(columns) == len(columns) else _PIECES
+    text = text.replace("@arrays", ", ".join(arrays)).replace("@values", ", ".join(values))
+    return text.replace("@names", ", ".join(name for name, _ in columns))
+
+
+@lru_cache(maxsize=1000)
+def statement(names: tuple[str, ...], *, looks: bool) -> str:
+    """Return the statement with these parts. ``looks``: whether it looks what is there before it deletes; if not, "there" is null.
+
+    Parameters: lane, number before, number, topics, node, whether to mark, how many are held, how many consumed; the columns
+    of HELD; those of CONSUMED; those of KINDS, if there are requests; the moves, if there are events; then those of each part. It returns one
+    row: ok, lane (found), marked, withdrawn (their ``n``), held, there (task and place).
+    """
+    first = _FIRST
+    text = _HEAD.replace("@there\n", _THERE if looks else "").replace("@held", unnested(HELD, first))
+    first += parameters(HELD)
+    text = text.replace("@consumed", unnested(CONSUMED, first))
+    first += parameters(CONSUMED)
+    shared: dict[str, str] = {}
+    if "handed" in names or "sent" in names:
+        shared = {f"@{name}[": f"(${n}::{kind}[])[" for n, (name, kind) in enumerate(KINDS, first)}
+        first += len(KINDS)
+    if "event" in names:
+        shared["@moves["] = f"(${first}::bytea[])["
+        first += 1
+    for name in names:
+        part = PARTS[name]
+        text += f"p_{name} as ({part.text.replace('@rows', unnested(part.columns, first))}),\n"
+        first += parameters(part.columns)
+    for mark, array in shared.items():
+        text = text.replace(mark, array)
+    withdrawn = "(select array_agg(n) from p_withdraw)" if "withdraw" in names else "null::bigint[]"
+    text += _TAIL.replace("@withdrawn", withdrawn)
+    text = text.replace("@all_there", _ALL_THERE if looks else "").replace(
+        "@missing", _MISSING if looks else "null"
+    )
+    return text.replace("@idx", _IDX).replace("@attempt", _ATTEMPT)

@@ -1,0 +1,359 @@
+"""A batch of Decisions as rows, part by part, ready for the statement that writes them."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import Any
+
+from makegood.base import ids as ids_
+from makegood.model.decision import Decision, Move
+from makegood.model.messages import Request
+from makegood.model.notices import Notice, event, label, queue
+from makegood.model.states import TaskState
+from makegood.model.task import Step
+from makegood.store import rows
+from makegood.store.notice_records import listeners, queued
+from makegood.store.postgres.commit_statement import (
+    CONSUMED,
+    HELD,
+    PARTS,
+    Columns,
+    is_number,
+    joined,
+    numbers,
+    place,
+    statement,
+)
+from makegood.store.postgres.transaction import LaneGoneError, Transaction
+
+ENDED: tuple[TaskState, ...] = ("processed", "undone")
+AT_REST: tuple[TaskState, ...] = ("processed", "undone", "error")
+
+_KEEP, _CLEAR, _SET = 0, 1, 2
+
+Key = tuple[int, int, int]
+
+_BY_TASK = attrgetter("task.id")
+
+
+@dataclass(slots=True)
+class Writing:
+    """The rows of some Decisions. ``claimed``: tasks locked by this very transaction, mapped to whether their time begins now."""
+
+    node: int
+    local: set[Key]
+    claimed: dict[int, bool]
+    fences: list[tuple[int, int]] = field(default_factory=list)
+    consumed: list[tuple[int, int]] = field(default_factory=list)
+    kinds: dict[tuple[Any, ...], int] = field(default_factory=dict)
+    moves: dict[tuple[Move, ...], int] = field(default_factory=dict)
+    parts: defaultdict[str, list[tuple[Any, ...]]] = field(default_factory=lambda: defaultdict(list))
+    topics: set[str] = field(default_factory=set)
+
+    def collect(self, decisions: Iterable[Decision]) -> None:
+        """Turn Decisions into rows, in order of task, so that two batches lock in the same order."""
+        strides: defaultdict[tuple[int, int, bool, bool], list[Decision]] = defaultdict(list)
+        for d in sorted(decisions, key=_BY_TASK):
+            if rows.whole(d, self.local, self.claimed):
+                strides[id(d.stride), d.before.priority, d.release, d.handed].append(d)
+            else:
+                self._one(d)
+        for (_, _, _, here), of in strides.items():
+            self._stride(of, here=here)
+        if strides:
+            self.fences.sort()
+            self.consumed.sort()
+
+    def _stride(self, of: Sequence[Decision], *, here: bool) -> None:
+        """Turn Decisions into rows that are alike but for task, result and arguments; ``here``: what they ask for is handed over."""
+        first, parts, stride = of[0], self.parts, of[0].stride
+        assert stride is not None
+        ((idx, attempt),) = stride.consumed
+        done, moves = place(idx, attempt), self._moved(first.moves)
+        ids = [d.before.id for d in of]
+        self.fences += [(d.before.id, d.before.epoch) for d in of]
+        self.consumed += [(id_, done) for id_ in ids]
+        parts["done"] += [(d.before.id, done, d.steps[idx].result) for d in of]
+        parts["event"] += [(id_, moves) for id_ in ids]
+        for n, r in enumerate(first.requests):
+            where, what = place(r.idx, r.attempt), self._kind(r)
+            if here:
+                parts["handed"] += [(id_, where, what) for id_ in ids]
+            else:
+                parts["sent"] += [(d.before.id, where, what, rows.request(d.requests[n])) for d in of]
+                self.topics.add(f"agent:{ids_.address(r.app, r.agent)}")
+        if read := [(seq, d.before.id) for d in of for seq in d.seqs]:
+            parts["read"] += read
+        if first.release:
+            parts["processed"] += [(d.before.id, d.task.result) for d in of]
+            parts["rested"] += [(id_,) for id_ in ids]
+            self.topics.add("ended")
+
+    def _kind(self, r: Request) -> int:
+        """Return the number of what a request has in common with others."""
+        key = (r.doing, ids_.address(r.app, r.agent), r.action, r.priority, r.isolate, r.within)
+        return self.kinds.setdefault(key, len(self.kinds) + 1)
+
+    def _moved(self, moves: Sequence[Move]) -> int:
+        """Return the number of moves, of which most tasks make the same."""
+        return self.moves.setdefault(tuple(moves), len(self.moves) + 1)
+
+    def _add(self, part: str, *values: Any) -> None:
+        self.parts[part].append(values)
+
+    def _one(self, decision: Decision) -> None:
+        id_ = decision.task.id
+        if id_ not in self.claimed:
+            self.fences.append((id_, decision.before.epoch))
+        for idx, attempt in decision.consumed:
+            self.consumed.append((id_, place(idx, attempt)))
+        rests = decision.release and decision.task.state in AT_REST
+        for idx, s in decision.steps.items():
+            plain = _plain(s)
+            if (
+                rests
+                or not plain
+                or s.state != "running"
+                or s.attempt != 1
+                or not _dispatched(decision, idx, s)
+            ):
+                self._step(id_, idx, s, decision, plain=plain)
+        if not rests:
+            for request in decision.requests:
+                self._request(id_, request, handed=decision.handed)
+            for idx, wait in decision.timers.items():
+                self._add("timer", id_, idx, wait)
+        if decision.stale or decision.answers:
+            note = rows.note(decision.stale, decision.answers)
+            self._add("noted", id_, rows.moves(decision.moves), note)
+        elif decision.moves:
+            self.parts["event"].append((id_, self._moved(decision.moves)))
+        for seq in decision.seqs:
+            if seq:
+                self._add("read", seq, id_)
+        d = decision
+        if d.counted or d.added or d.dropped or d.withdraw or d.alerts or d.eased or d.answers:
+            self._rare(decision)
+        if d.notices:
+            self._tell(d.notices)
+        if d.task is not d.before or d.release or d.clear_complete_by or d.counted or id_ in self.claimed:
+            self._task(decision)
+
+    def _step(self, id_: int, idx: int, s: Step, decision: Decision, *, plain: bool) -> None:
+        counted, rewritten = decision.counted, decision.rewritten
+        if s.state == "done" and plain and idx not in counted and idx not in rewritten:
+            self.parts["done"].append((id_, place(idx, s.attempt), s.result))
+            return
+        bits = rows.flags(s)
+        if idx in rewritten:
+            self._add(
+                "rewritten", id_, idx, s.state, s.attempt, s.result, s.round, s.asked, s.deaths, bits, s.late, s.error,
+                *counted.get(idx, (False, 0)), rows.spec(s.plan),
+            )  # fmt: skip
+        else:
+            reset, more = counted.get(idx, (False, 0))
+            self._add(
+                "step", id_, idx, s.state, s.attempt, s.result, s.round, s.asked, s.deaths, bits, s.late, s.error, reset, more
+            )  # fmt: skip
+
+    def _request(self, id_: int, r: Request, *, handed: bool) -> None:
+        what = self._kind(r)
+        if handed or (id_, r.idx, r.attempt) in self.local:
+            self.parts["handed"].append((id_, place(r.idx, r.attempt), what))
+        else:
+            self._add("sent", id_, place(r.idx, r.attempt), what, rows.request(r))
+            self.topics.add(f"agent:{ids_.address(r.app, r.agent)}")
+
+    def _rare(self, decision: Decision) -> None:
+        """Collect what most Decisions do not have."""
+        id_ = decision.task.id
+        for idx, (reset, more) in decision.counted.items():
+            if idx not in decision.steps:
+                self._add("count", id_, idx, reset, more)
+        for s in decision.added:
+            plan = s.plan
+            self._add(
+                "added", id_, plan.idx, plan.kind, plan.name, plan.agent, plan.action, s.state, s.attempt, s.round, s.failures,
+                s.asked, s.deaths, rows.flags(s), rows.spec(plan), s.result, s.late, s.error,
+            )  # fmt: skip
+        for idx in decision.dropped:
+            if idx not in decision.timers:  # set anew in the same Decision: one row may be touched only once
+                self._add("dropped", id_, idx)
+        for idx, attempt in decision.withdraw:
+            self._add("withdraw", id_, place(idx, attempt), len(self.parts.get("withdraw", ())))
+        for row in rows.decided(decision) if decision.alerts else ():
+            self._add("alert", *row)
+        for ending in rows.eased(decision) if decision.eased else ():
+            self._add("eased", *ending)
+        for answer in decision.answers:
+            act = answer.act
+            self._add(
+                "audit",
+                act.id,
+                id_,
+                answer.kind,
+                act.who,
+                act.why,
+                answer.verdict,
+                answer.outcome,
+                answer.state,
+                answer.change,
+                act.db_user or None,
+            )
+            self.topics.add("answers")
+
+    def _tell(self, made: Sequence[Notice]) -> None:
+        """Collect what the submitter is told."""
+        to_web = [notice for notice in made if queue(notice.reply.to) is None]
+        for notice in to_web:
+            self._add("notice", notice.task, notice.sequence, label(notice), event(notice))
+        for listener in listeners(to_web):
+            self._add("listener", *listener)
+            self.topics.add("notice")
+        for row in queued(made):
+            self._add("queued", *row)
+            self.topics.add(f"queue:{row[4]}")
+
+    def _task(self, decision: Decision) -> None:
+        """Collect the task's own row, if anything of it changes."""
+        before, task = decision.before, decision.task
+        failures = sum(more for _, more in decision.counted.values()) if decision.counted else 0
+        steady = (
+            not decision.notices
+            and task.goal == before.goal
+            and task.cause == before.cause
+            and task.submission == before.submission
+            and task.lost == before.lost
+            and not failures
+            and not decision.clear_complete_by
+        )
+        state, was, claimed = task.state, before.state, self.claimed.get(task.id)
+        if (
+            steady
+            and state == was
+            and task.result == before.result
+            and claimed is None
+            and not decision.release
+        ):
+            return
+        if state in AT_REST and state != was:
+            self.topics.add("ended")
+        elif state == "pending":
+            self.topics.add("pending")
+        if steady and state == "processed" and was == "processing" and decision.release and claimed is None:
+            self.parts["processed"].append((task.id, task.result))
+            self.parts["rested"].append((task.id,))
+        elif (
+            steady
+            and (was, state, task.goal) == ("pending", "processing", "forward")
+            and task.result is None
+            and not decision.release
+        ):
+            self._add("begun" if claimed is None else "claimed", task.id)
+        else:
+            self._whole_task(decision, failures)
+
+    def _whole_task(self, decision: Decision, failures: int) -> None:
+        before, task = decision.before, decision.task
+        state, was = task.state, before.state
+        undo = _KEEP
+        ends = _KEEP if state == was else _SET if state in ENDED else _CLEAR
+        if state in AT_REST:
+            undo = _CLEAR
+            if decision.release:
+                self._add("rested", task.id)
+        elif state == "undoing" and was != "undoing" and not (was == "pending" and before.goal == "undo"):
+            undo = _SET
+        begins = self.claimed.get(task.id) or (task.timed and not before.timed)
+        complete = _CLEAR if decision.clear_complete_by else _SET if begins else _KEEP
+        corrected: tuple[Any, ...] = ()
+        told: tuple[Any, ...] = (task.told, task.notified) if decision.notices else ()
+        if task.inputs is not before.inputs and task.returns is not None:
+            corrected = (rows.static(task.inputs, task.returns, task.reply),)
+        self._add(
+            ("corrected_told" if corrected else "told") if told else "corrected" if corrected else "task", task.id, state, task.goal, task.cause, task.submission, failures, task.lost, task.result,
+            None if decision.release else self.node, before.epoch, ends, state == "pending" and was != "pending", complete, undo,
+            *corrected, *told,
+        )  # fmt: skip
+
+    async def write(self, tx: Transaction, *, mark: bool, looks: bool = True) -> "Written":
+        """Write everything, or nothing when a fence does not hold. ``mark``: with the lane's number, as the last write.
+
+        ``looks``: whether it is found out which of the requests that replies have used up are missing; otherwise ``MISSING`` (see
+        ``faults``) is raised when one is.
+        """
+        names = tuple(name for name in PARTS if name in self.parts)
+        values: list[Any] = [*arrays(HELD, self.fences), *arrays(CONSUMED, self.consumed)]
+        if self.kinds:
+            values += map(list, zip(*self.kinds, strict=True))
+        if self.moves:
+            values.append([rows.moves(moves) for moves in self.moves])
+        for name in names:
+            values += arrays(PARTS[name].columns, self.parts[name])
+        row = await tx.row(
+            statement(names, looks=looks), tx.lane, tx.before, tx.number, sorted(self.topics), self.node, mark, len(self.fences),
+            len(self.consumed), *values,
+        )  # fmt: skip
+        assert row is not None
+        if not row["lane"]:
+            raise LaneGoneError
+        if not row["ok"]:
+            held = set(row["held"])
+            lost = {task for task, _ in self.fences if task not in held}
+            if looks:
+                there = {tuple(key) for key in row["there"]}
+                lost |= {task for task, where in self.consumed if (task, where) not in there}
+            return Written(lost, [])
+        tx.marked = tx.marked or mark
+        tx.topics |= self.topics
+        return Written(set(), self.taken_back(row["withdrawn"]))
+
+    def taken_back(self, positions: Sequence[int] | None) -> list[Key]:
+        """Return the requests at these positions among those to be withdrawn."""
+        wanted = self.parts.get("withdraw", ())
+        return [
+            (task, where >> 32, where & 0xFFFFFFFF) for task, where, n in wanted if n in set(positions or ())
+        ]
+
+
+@dataclass(slots=True)
+class Written:
+    """What came of it: tasks that lost their race (then nothing was written), or the requests taken back."""
+
+    lost: set[int]
+    withdrawn: list[Key]
+
+
+def _plain(s: Step) -> bool:
+    """Return whether a step was never in trouble."""
+    return s.round == 1 and not (
+        s.asked or s.deaths or s.doubt or s.final or s.stuck or s.again or s.stood or s.late or s.error
+    )
+
+
+def _dispatched(decision: Decision, idx: int, s: Step) -> bool:
+    """Return whether this is the first dispatch of a step never in trouble, which its request row says alone."""
+    if s.result is not None or idx in decision.counted or idx in decision.rewritten:
+        return False
+    for r in decision.requests:  # noqa: SIM110 - a generator costs as much as all the rest
+        if r.idx == idx and r.doing == "do":
+            return True
+    return False
+
+
+def columns(of: Sequence[tuple[Any, ...]], count: int) -> list[list[Any]]:
+    """Return rows turned into columns, for ``unnest``; ``count`` of them when there are no rows."""
+    return list(map(list, zip(*of, strict=True))) if of else [[] for _ in range(count)]
+
+
+def arrays(kinds: Columns, of: Sequence[tuple[Any, ...]]) -> list[Any]:
+    """Return rows as the arrays that the statement wants for these columns: numbers as text, byte strings joined, others as lists."""
+    made: list[Any] = []
+    for (_, kind), column in zip(kinds, columns(of, len(kinds)), strict=True):
+        if kind == "bytea":
+            data, spans = joined(column)
+            made += data, numbers(spans)
+        else:
+            made.append(numbers(column) if is_number(kind) else column)
+    return made

@@ -1,0 +1,210 @@
+"""What ``makegood doctor`` asks of a PostgreSQL store: its settings, its standbys, the way to it, what nothing will move."""
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from itertools import count
+from typing import Any, TypeVar
+
+from makegood.base.host_port import is_verified, remote_hosts
+from makegood.store.postgres import upkeep
+from makegood.store.postgres.connection import Address, Connection, Dialer
+from makegood.store.postgres.load import COLUMNS, Raw, read
+from makegood.store.postgres.transaction import Transaction, Work
+from makegood.store.rows import Interner
+from makegood.store.soundness import broken, unknown_state
+from makegood.store.views import Finding
+
+T = TypeVar("T")
+
+_ROOM = 10
+_LONG = 600.0
+
+_SETTINGS = """
+select name, setting from pg_settings
+where name in ('fsync', 'full_page_writes', 'synchronous_standby_names', 'max_connections', 'server_version')
+"""
+# What a session has that nobody has told otherwise: makegood's own were told.
+_COMMIT = "select reset_val from pg_settings where name = 'synchronous_commit'"
+_TLS = "select ssl from pg_stat_ssl where pid = pg_backend_pid()"
+_USED = "select count(*) from pg_stat_activity where backend_type = 'client backend'"
+_STANDBYS = """
+select count(*) as all, count(*) filter (where sync_state in ('sync', 'quorum')) as firm from pg_stat_replication
+where state = 'streaming'
+"""
+_OLDEST = """
+select extract(epoch from clock_timestamp() - min(xact_start))::float8 from pg_stat_activity
+where datname = current_database() and pid <> pg_backend_pid() and backend_type = 'client backend'
+"""
+ORPHANS = """
+select t.id from makegood.task t left join makegood.node n on n.id = t.locked_by
+where t.state in ('processing', 'undoing')
+    and (n.id is null or n.dead or n.stopped_at is not null or n.alive_until <= extract(epoch from clock_timestamp())::float8)
+    and not exists (select 1 from makegood.request r where r.task = t.id)
+order by t.id limit $1
+"""
+
+
+def durable(settings: dict[str, str], commit: str) -> list[Finding]:
+    """Judge the settings that durability needs; ``commit``: synchronous_commit of a session that says nothing about it."""
+    found = [
+        Finding(
+            "durability",
+            "error",
+            f"{name} is {settings[name]}: a crash of the machine loses what was acknowledged, or damages the database",
+            f"set {name} = on and reload the server",
+        )
+        for name in ("fsync", "full_page_writes")
+        if settings.get(name, "on") != "on"
+    ]
+    if commit == "off":
+        what = "synchronous_commit is off by default; makegood's own sessions and its submissions in yours switch it on"
+        found.append(
+            Finding("durability", "note", what, "mind your own tables, or set synchronous_commit = on")
+        )
+    return found or [
+        Finding("durability", "ok", f"fsync and full_page_writes on, synchronous_commit {commit}")
+    ]
+
+
+def replicated(names: str, standbys: int, firm: int) -> Finding:
+    """Judge the standbys: ``names``: synchronous_standby_names; how many follow, and how many of them commits wait for."""
+    if names and not firm:
+        what = f"commits wait for a synchronous standby ({names}), and none follows"
+        return Finding("standby", "error", what, "start the standby, or change synchronous_standby_names")
+    if standbys and not firm:
+        what = f"{standbys} asynchronous standbys: what was acknowledged within their lag is lost when one is promoted"
+        return Finding("standby", "note", what, "set synchronous_standby_names if that must not be")
+    if not standbys:
+        return Finding(
+            "standby",
+            "note",
+            "no standby follows (or it is not told): with the disk goes the store",
+            "keep backups",
+        )
+    return Finding("standby", "ok", f"{standbys} standbys, commits wait for {firm}")
+
+
+def roomy(used: int, most: int) -> Finding:
+    """Judge how many connections are free; a process of makegood takes four, and one more for each inbox handler at work."""
+    told = f"{used} of {most} connections in use"
+    if most - used >= _ROOM:
+        return Finding("room", "ok", told)
+    return Finding("room", "warning", told, "raise max_connections, or stop what does not need its own")
+
+
+def aged(seconds: float | None) -> Finding:
+    """Judge the age of the oldest transaction of the database."""
+    if seconds is None or seconds < _LONG:
+        return Finding("transactions", "ok", "none is older than 10 minutes")
+    what = f"a transaction has been open for {seconds / 60:,.0f} minutes: old rows cannot be cleared, and all becomes slower"
+    return Finding("transactions", "warning", what, "find it in pg_stat_activity and end it")
+
+
+def encrypted(hosts: Sequence[str], *, tls: bool, verified: bool) -> Finding:
+    """Judge the way to the server; ``hosts``: those of the URL that are not this machine."""
+    if not hosts:
+        return Finding("tls", "ok", "the server is on this machine")
+    remedy = "add ?sslmode=verify-full to the URL, with the authority's certificate as sslrootcert= or in ~/.postgresql/root.crt; `require_tls = true` refuses everything else"
+    if not tls:
+        what = f"the way to {', '.join(hosts)} is not encrypted: password and payloads can be read and changed on it"
+        return Finding("tls", "warning", what, remedy)
+    if not verified:
+        what = f"the certificate of {', '.join(hosts)} is not verified: any machine on the way can pass for the server"
+        return Finding("tls", "warning", what, remedy)
+    return Finding("tls", "ok", "the way to the server is encrypted, and its certificate is verified")
+
+
+async def look(connection: Connection, url: str) -> list[Finding]:
+    """Examine the server that ``url`` names."""
+    settings = {row["name"]: row["setting"] for row in await connection.fetch(_SETTINGS)}
+    standbys = await connection.fetchrow(_STANDBYS)
+    assert standbys is not None
+    return [
+        encrypted(remote_hosts(url), tls=bool(await connection.fetchval(_TLS)), verified=is_verified(url)),
+        *durable(settings, await connection.fetchval(_COMMIT)),
+        replicated(settings["synchronous_standby_names"], standbys["all"], standbys["firm"]),
+        roomy(await connection.fetchval(_USED), int(settings["max_connections"])),
+        aged(await connection.fetchval(_OLDEST)),
+    ]
+
+
+async def orphans(connection: Connection, limit: int) -> list[int]:
+    """Return tasks under way that nothing will move."""
+    return [task for (task,) in await connection.fetch(ORPHANS, limit)]
+
+
+async def _nothing(tx: Transaction) -> None:
+    """Write nothing but the lane's number, which every commit writes."""
+    await tx.mark()
+
+
+UNFINISHED = f"""
+select {COLUMNS} from makegood.task t where t.id > $1 and t.state not in ('processed', 'undone') order by t.id limit $2
+"""  # noqa: S608 - our own columns
+
+
+async def unread(
+    connection: Connection, plans: Interner, after: int, limit: int
+) -> tuple[int | None, list[tuple[int, str]]]:
+    """Read unfinished tasks as a Scheduler does; see ``soundness.Read``."""
+    found = await connection.fetch(UNFINISHED, after, limit)
+    wrong = [(row["id"], why) for row in found if (why := unknown_state(row["state"])) is not None]
+    if found:
+        raws = [Raw(row, row["epoch"], row["complete_by"] is not None) for row in found]
+        wrong += (await read(connection, plans, raws)).unreadable
+    return found[-1]["id"] if len(found) == limit else None, wrong
+
+
+async def asked(connection: Connection, sql: str, values: Sequence[Any]) -> Sequence[Sequence[Any]]:
+    """Execute a statement of ``soundness``."""
+    numbers = count(1)
+    sql = re.sub(r"\{(\w+)\}", r"makegood.\1", sql)
+    rows: Sequence[Any] = await connection.fetch(re.sub(r"\?", lambda _: f"${next(numbers)}", sql), *values)
+    return rows
+
+
+class ExaminingVerbs(ABC):
+    """The verbs of an examination, for the store's object."""
+
+    _address: Address
+    _dialer: Dialer
+
+    @abstractmethod
+    async def _write(self, work: Work[T]) -> T: ...
+
+    @abstractmethod
+    async def _read(self, question: Callable[[Connection], Awaitable[T]]) -> T: ...
+
+    @abstractmethod
+    async def _alone(self, question: Callable[[Connection], Awaitable[T]]) -> T: ...
+
+    async def examine(self) -> list[Finding]:
+        """Look at the way to the server, and at the server."""
+        shared = await upkeep.pooled(Dialer(self._address, self._dialer.driver, warned=True))
+        if shared:  # nothing that is asked over it can be relied on
+            what = shared[0].removeprefix(f"{self._address.where}: ").partition(";")[0]
+            remedy = "connect to PostgreSQL itself, or use pool_mode=session for makegood"
+            return [Finding("pooling", "error", what, remedy)]
+        return [
+            Finding("pooling", "ok", "sessions keep their state"),
+            *await self._alone(partial(look, url=self._address.url)),
+        ]
+
+    async def orphans(self, limit: int) -> list[int]:
+        """Return tasks under way that nothing will move."""
+        return await self._read(partial(orphans, limit=limit))
+
+    async def broken(self, limit: int) -> list[str]:
+        """Return which rows do not read, a sentence each."""
+        plans = Interner()
+        return await broken(
+            lambda sql, values: self._read(partial(asked, sql=sql, values=values)),
+            lambda after, most: self._read(partial(unread, plans=plans, after=after, limit=most)),
+            limit,
+        )
+
+    async def touch(self) -> None:
+        """Commit a small write."""
+        await self._write(_nothing)

@@ -1,0 +1,135 @@
+"""What is done, once, when the server shows another history than the store has known, or an operator says that the store was
+restored: a new generation begins.
+
+The store may have gone back in time. Processes that lived on remember, and have done, more than it knows; what they were
+told is missing in it; numbers that it gave out may come again. So, in one transaction with the raise of the generation:
+
+- every process counts as dead and every lock is gone: a Scheduler whose memory is ahead of the store decides nothing more,
+  and begins anew, under a new number, with what the rows say;
+- a request that nobody has taken may have been taken, and carried out, in the lost stretch. It is judged as silence: the step is
+  in doubt, and its rules say whether it is asked again, under its key. (One that is known to be taken is answered by
+  whoever runs it, or judged as silence in its time.) No failure is counted, since none was seen;
+- numbers are skipped that were perhaps given out: of claims, messages, events, processes; and the epochs of leases;
+- an operator is told.
+
+A promotion shows by itself. A restore does not always: a dump that is read into the same server, or a snapshot of its files,
+bears the history that the store has known.
+"""
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import asyncpg
+
+from makegood.model.messages import Act, Message
+from makegood.store import rows
+from makegood.store.records import Anew
+
+_Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
+
+History: TypeAlias = tuple[str, str]
+"""A server's system identifier and its timeline."""
+
+_RAISE = """
+update makegood.generation set generation = generation + case system_id when '' then 0 else 1 end, system_id = $1, timeline = $2
+where system_id = $3 and timeline = $4
+"""
+_RAISE_HERE = "update makegood.generation set generation = generation + 1 returning generation"
+_GENERATION = "select generation from makegood.generation"
+_SKIP = """
+select setval(s, nextval(s) + 1000000) from unnest(array[
+    'makegood.ready', pg_get_serial_sequence('makegood.inbox', 'seq'), pg_get_serial_sequence('makegood.event', 'seq'),
+    pg_get_serial_sequence('makegood.alert', 'id'), pg_get_serial_sequence('makegood.node', 'id'),
+    pg_get_serial_sequence('makegood.message', 'seq')]::regclass[]) s
+"""
+_SKIP_EPOCHS = "update makegood.lease set epoch = epoch + 1000000"
+_ALL_DEAD = "update makegood.node set dead = true where not dead and stopped_at is null"
+_HELD = "select id, state from makegood.task where locked_by is not null order by id for no key update"
+# A task at rest is locked for one decision that an operator asked for: it stays what it is.
+_FREE = """
+update makegood.task set locked_by = null, ready_seq = (extract(epoch from clock_timestamp()) * 1000000)::bigint,
+    state = case when state in ('processing', 'undoing') then 'pending' else state end
+where id = any ($1::bigint[])
+"""
+_JUDGE = """
+with gone as (
+    delete from makegood.request where taken_by is null and kind <> 'timer' and not answered
+    returning task, idx, attempt, kind
+)
+update makegood.step s set attempt = gone.attempt, state = case when s.attempt < gone.attempt then 'running' else s.state end
+from gone where (s.task, s.idx) between (gone.task, gone.idx) and (gone.task, gone.idx)
+returning s.task, s.idx, gone.attempt, gone.kind, s.failure_count as failures
+"""
+_EVENT = """
+insert into makegood.event (task, at, node, moves, note)
+select x.task, extract(epoch from clock_timestamp())::float8, null, x.moves, x.note
+from unnest($1::bigint[], $2::bytea[], $3::text[]) as x (task, moves, note)
+"""
+_LEAVE = """
+insert into makegood.inbox (task, kind, at, body)
+select x.task, 'expired', extract(epoch from clock_timestamp())::float8, x.body
+from unnest($1::bigint[], $2::bytea[]) as x (task, body)
+"""
+_ALERT = """
+insert into makegood.alert (kind, task, step, text, standing, at)
+select 'generation', null, g.generation::text, $1, 'generation 0 ' || g.generation, extract(epoch from clock_timestamp())::float8
+from makegood.generation g
+on conflict do nothing
+"""
+_AUDIT = """
+insert into makegood.audit (act, task, kind, who, why, verdict, reason, state, at, db_user)
+values ($1, 0, 'restored', $2, $3, 'applied', $4, 'restored', extract(epoch from clock_timestamp())::float8, session_user)
+"""
+
+
+async def begin_anew(connection: _Connection, known: History, seen: History) -> str:
+    """Raise the generation for the history ``seen``, within the caller's transaction, unless somebody has done so meanwhile.
+
+    Returns what to tell people, "" when there is nothing: a new store has ``known`` none.
+    """
+    said = await connection.execute(_RAISE, *seen, *known)
+    if said != "UPDATE 1" or not known[0]:
+        return ""
+    done = await _anew(connection)
+    text = (
+        f"the store shows another history than before (system {known[0]}, timeline {known[1]}, now system {seen[0]}, "
+        f"timeline {seen[1]}): a promotion or a restore. The generation was raised; {done.freed} tasks under way were freed and "
+        f"{done.doubtful} requests are in doubt; what was acknowledged shortly before may be lost"
+    )
+    await connection.execute(_ALERT, text)
+    return text
+
+
+async def restored(connection: _Connection, act: Act) -> Anew:
+    """Raise the generation because an operator says so, within the caller's transaction, with a row in the audit."""
+    await connection.fetchval(_RAISE_HERE)
+    done = await _anew(connection)
+    await connection.execute(_ALERT, rows.restored(done, act))
+    await connection.execute(_AUDIT, act.id, act.who, act.why, f"generation {done.generation}")
+    return done
+
+
+async def _anew(connection: _Connection) -> Anew:
+    """Do what a raised generation asks for; returns how much that was."""
+    await connection.fetch(_SKIP)
+    await connection.execute(_SKIP_EPOCHS)
+    await connection.execute(_ALL_DEAD)
+    held = await connection.fetch(_HELD)
+    await connection.execute(_FREE, [row["id"] for row in held])
+    told = [rows.freed(row["state"]) for row in held]
+    await connection.execute(
+        _EVENT, [row["id"] for row in held], [moved for moved, _ in told], [note for _, note in told]
+    )
+    doubtful = await connection.fetch(_JUDGE)
+    await connection.execute(_LEAVE, *_columns([(row["task"], _silence(row)) for row in doubtful]))
+    return Anew(await connection.fetchval(_GENERATION), len(held), len(doubtful))
+
+
+def _silence(row: asyncpg.Record) -> bytes:
+    """Return the verdict on a request of which nothing can be known, as a message."""
+    idx, doing, attempt, failures = row["idx"], row["kind"], row["attempt"], row["failures"]
+    return rows.message(Message("expired", idx=idx, doing=doing, attempt=attempt, failures=failures))
+
+
+def _columns(pairs: Sequence[tuple[int, bytes]]) -> list[list[Any]]:
+    return [[id_ for id_, _ in pairs], [data for _, data in pairs]]

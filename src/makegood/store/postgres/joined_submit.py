@@ -1,0 +1,273 @@
+"""Submitting in a transaction of somebody else, on a connection of theirs to the same database.
+
+An error of the server would end the caller's transaction, so everything that can be asked is asked first: whether there is a
+schema that we may use, whether it is the store's, and whether both questions were asked in one transaction. What is inserted
+travels as one JSON text, so that drivers differ in nothing but the mark that they want for it.
+
+The search path is the caller's, and stays it: every operator, function and type of a statement here names the server's own schema, so
+that what somebody made in another one is never used.
+"""
+
+import base64
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from makegood.errors import SchemaMismatchError, TransactionError
+from makegood.model import notices
+from makegood.model.notices import Notice
+from makegood.store import migrations, rows
+from makegood.store.joined_checks import another, checked, same_kind
+from makegood.store.notice_records import listeners, queued, received
+from makegood.store.postgres.commit_statement import (
+    AS_QUEUED,
+    CAT,
+    EQ,
+    EXACT_NOW,
+    IN_ORDER,
+    INTO_LISTENER,
+    INTO_NOTICE,
+    PLUS,
+    QUEUED,
+)
+from makegood.store.records import Draft, Identity, Submitted
+from makegood.transactions import Caller
+
+_T, _F = "pg_catalog.text", "pg_catalog.float8"
+_OF = "given.v operator(pg_catalog.->) "
+_NEW = f"exists (select 1 from ins where ins.id {EQ} x.task)"  # noqa: S608 - our own text
+_LOOK = f"""
+select pg_catalog.now()::pg_catalog.text, current_user::pg_catalog.text,
+    pg_catalog.current_setting('transaction_read_only') {EQ} 'on',
+    (select oid::bigint from pg_catalog.pg_database where datname {EQ} pg_catalog.current_database()),
+    (select pg_catalog.has_schema_privilege(n.oid, 'usage') from pg_catalog.pg_namespace n where n.nspname {EQ} 'makegood'),
+    (
+        select pg_catalog.count(*) filter (where pg_catalog.has_table_privilege(c.oid, 'select')
+            and (not (c.relname {EQ} any ('{{task,step}}'::pg_catalog.name[])) or pg_catalog.has_table_privilege(c.oid, 'insert')))
+        from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid {EQ} c.relnamespace
+        where n.nspname {EQ} 'makegood' and c.relname {EQ} any ('{{task,step,generation,schema_version}}'::pg_catalog.name[])
+    ),
+    pg_catalog.set_config('synchronous_commit', case when pg_catalog.current_setting('synchronous_commit') {EQ} 'off' then 'on'
+        else pg_catalog.current_setting('synchronous_commit') end, true),
+    @system
+"""  # noqa: S608 - our own text
+_SYSTEM = """
+    case when pg_catalog.has_function_privilege('pg_catalog.pg_control_system()', 'execute')
+        then (select system_identifier::pg_catalog.text from pg_catalog.pg_control_system()) end
+"""
+_NEEDED = 4
+_WHOSE = """
+select pg_catalog.now()::pg_catalog.text, (select pg_catalog.max(version) from makegood.schema_version),
+    (select store_id from makegood.generation)
+"""
+_GRANTS = (
+    "`grant usage on schema makegood`, `grant select on all tables in schema makegood` and `grant insert on makegood.task, "
+    "makegood.step`"
+)
+_INSERT = f"""
+with given as materialized (select ?::pg_catalog.text::pg_catalog.jsonb as v),
+ins as (
+    insert into makegood.task (id, app, workflow, key, fingerprint, state, goal, on_failure, submission, priority, ready_seq,
+        locked_by, epoch, within, undo_within, cause, failure_count, lost, task_expired, correlation_id, trace, created_at, static@told)
+    select x.id, x.app, x.workflow, x.key, pg_catalog.decode(x.fingerprint, 'base64'), 'pending', 'forward', x.on_failure, 1, x.priority,
+        (extract(epoch from pg_catalog.clock_timestamp()) operator(pg_catalog.*) 1000000::numeric)::bigint, null, 0, x.within, x.undo_within, '', 0, 0, false,
+        x.correlation_id, x.trace, {EXACT_NOW}, pg_catalog.decode(x.static, 'base64')@as_told
+    from given cross join lateral pg_catalog.jsonb_to_recordset({_OF}'tasks') as x (id bigint, app {_T}, workflow {_T}, key {_T},
+        fingerprint {_T}, on_failure {_T}, priority int, within {_F}, undo_within {_F}, correlation_id {_T}, trace {_T},
+        static {_T}@and_told)
+    on conflict do nothing
+    returning id
+),
+st as (
+    insert into makegood.step (task, idx, kind, name, agent, action, state, attempt, round, failure_count, asked, deaths, flags, spec)
+    select x.task, x.idx, x.kind, x.name, x.agent, x.action, 'waiting', 0, 1, 0, 0, 0, 0, pg_catalog.decode(x.spec, 'base64')
+    from given cross join lateral pg_catalog.jsonb_to_recordset({_OF}'steps') as x (task bigint, idx int, kind {_T}, name {_T},
+        agent {_T}, action {_T}, spec {_T})
+    where {_NEW}
+)@notices
+select id, (select pg_catalog.count(pg_catalog.pg_notify('makegood', 'pending')) from (select 1 from ins limit 1) one)@rings from ins
+"""  # noqa: S608 - our own text
+_RIGHTS = """
+select pg_catalog.has_table_privilege('makegood.notice', 'insert') and pg_catalog.has_table_privilege('makegood.listener', 'insert')
+    and pg_catalog.has_table_privilege('makegood.message', 'insert')
+"""
+_NOTICES = f""",
+at as materialized (select {EXACT_NOW} as now),
+p_notice as (
+    {INTO_NOTICE}
+    from at cross join makegood.generation g cross join given
+        cross join lateral pg_catalog.jsonb_to_recordset({_OF}'notices') as x (task bigint, sequence int, name {_T}, event {_T})
+    where {_NEW}
+),
+p_listener as (
+    {INTO_LISTENER}
+    from at cross join given
+        cross join lateral pg_catalog.jsonb_to_recordset({_OF}'listeners') as x (task bigint, host {_T}, url {_T}, first int, last int)
+    where {_NEW}
+    returning 1
+),
+p_queued as (
+    {AS_QUEUED}
+    from at cross join makegood.generation g cross join given
+        cross join lateral pg_catalog.jsonb_to_recordset({_OF}'queued') as x (task bigint, sequence int, name {_T}, event {_T},
+            queue {_T}, kind {_T}, correlation_id {_T})
+    where {_NEW}
+    {IN_ORDER}
+    returning queue
+)"""  # noqa: S608 - our own text
+_RINGS = f"""
+    {PLUS} (select pg_catalog.count(pg_catalog.pg_notify('makegood', topic)) from (select distinct 'queue:' {CAT} queue as topic from p_queued) q)
+    {PLUS} (select pg_catalog.count(pg_catalog.pg_notify('makegood', 'notice')) from (select 1 from p_listener limit 1) one)"""  # noqa: S608 - our own text
+_QUIETLY = (
+    _INSERT.replace("@told", "")
+    .replace("@as_told", "")
+    .replace("@and_told", "")
+    .replace("@notices", "")
+    .replace("@rings", "")
+)
+_TELLING = (
+    _INSERT.replace("@told", ", told, notified")
+    .replace("@as_told", ", x.told, case when x.told is not null then 1 end")
+    .replace("@and_told", f", told {_T}")
+    .replace("@notices", _NOTICES)
+    .replace("@rings", _RINGS)
+)
+_BY_KEY = f"""
+select x.n, t.id, t.fingerprint {EQ} pg_catalog.decode(x.fingerprint, 'base64')
+from pg_catalog.jsonb_to_recordset(?::pg_catalog.text::pg_catalog.jsonb)
+    as x (n int, key {_T}, workflow {_T}, app {_T}, fingerprint {_T}) cross join lateral (
+        select t.id, t.fingerprint from makegood.task t
+        where t.key {EQ} x.key and t.workflow {EQ} x.workflow and t.app {EQ} x.app offset 0
+    ) t
+"""  # noqa: S608 - our own text
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the store is: ``where`` for messages, and what tells its database from a copy of it."""
+
+    where: str
+    identity: Identity
+    database: int
+    system: str
+
+
+async def join(caller: Caller, drafts: Sequence[Draft], place: Place) -> list[Submitted]:
+    """Insert tasks with their steps; one answer per draft, in order. Whoever holds a key or an id stays as he is.
+
+    Other processes are notified by the caller's commit. Raises ``TransactionError``, ``SchemaMismatchError``,
+    ``PayloadError``, and what the caller's driver raises.
+    """
+    checked(drafts)
+    await verify(caller, place)
+    if any(d.reply_to is not None for d in drafts) and not (await caller.ask(_RIGHTS))[0][0]:
+        raise TransactionError(
+            "the role of connection= may not write notices for reply_to=: as their owner, `grant insert, update on "
+            "makegood.notice, makegood.listener, makegood.message` to it"
+        )
+    return await _insert(caller, drafts)
+
+
+async def verify(caller: Caller, place: Place) -> None:
+    """Raise ``TransactionError`` or ``SchemaMismatchError`` for a connection that cannot carry what the store writes."""
+    if caller.ours:
+        return
+    same_kind(caller, "postgres", place.where)
+    look = _LOOK.replace("@system", _SYSTEM if place.system else "null")
+    ((began, user, read_only, database, usable, rights, _, system),) = await caller.ask(look)
+    elsewhere = database != place.database or (system and system != place.system)
+    if elsewhere:
+        raise another(f"{caller.kind} to another database", place.where)
+    if usable is None:
+        migrations.verify("postgres", 0, place.where)
+    if not usable or rights < _NEEDED:
+        raise TransactionError(
+            f"the role {user} of connection= may not write makegood's tables: as their owner, {_GRANTS}, each to {user}; "
+            "or make it a member of the submitter's role, see makegood store grants"
+        )
+    if read_only:
+        raise TransactionError("the transaction of connection= is read-only: begin one that may write")
+    ((still, version, store_id),) = await caller.ask(_WHOSE)
+    if store_id != place.identity.store_id:
+        raise another(f"{caller.kind} to another database, with a store of its own", place.where)
+    if still != began:
+        raise TransactionError(
+            f"connection= is {caller.kind} that commits each statement by itself (autocommit): open a transaction on it first, "
+            "and commit that"
+        )
+    wanted = migrations.needed("postgres")
+    if (version or 0) < wanted:  # a newer one has all that this one needs, and more
+        raise SchemaMismatchError(
+            f"{place.where} has schema version {version}, this makegood needs {wanted}: run `makegood store migrate` once"
+        )
+
+
+async def _insert(caller: Caller, drafts: Sequence[Draft]) -> list[Submitted]:
+    distinct = {d.id: d for d in reversed(drafts)}  # of two with one id the later one collided
+    tasks = [d for d in drafts if distinct[d.id] is d]
+    given = {"tasks": [_task(d) for d in tasks], "steps": [_step(d, s) for d in tasks for s in d.steps]}
+    told = [notice for d in tasks if (notice := received(d)) is not None]
+    if told:
+        given |= _told(told)
+    created = {id_ for id_, _ in await caller.ask(_TELLING if told else _QUIETLY, _text(given))}
+    caller.topics |= {"pending", "notice"} if told else {"pending"}
+    answers: list[Submitted | None] = []
+    left: list[dict[str, Any]] = []
+    for n, d in enumerate(drafts):
+        new = d.id in created
+        created.discard(d.id)
+        answers.append(Submitted(d.id, created=True) if new else None)
+        if not new and d.key is not None:
+            wanted = {"n": n, "key": d.key, "workflow": d.workflow, "app": d.app}
+            left.append({**wanted, "fingerprint": _base64(d.fingerprint)})
+    found = {n: (id_, same) for n, id_, same in await caller.ask(_BY_KEY, _text(left))} if left else {}
+    for n, draft in enumerate(drafts):
+        if answers[n] is None and n in found:
+            task, same = found[n]
+            answers[n] = Submitted(task, created=False, conflict=not same)
+        elif answers[n] is None:
+            answers[n] = Submitted(draft.id, created=False, collided=True)
+    return [answer for answer in answers if answer is not None]
+
+
+def _task(d: Draft) -> dict[str, Any]:
+    return {
+        "id": d.id, "app": d.app, "workflow": d.workflow, "key": d.key, "fingerprint": _base64(d.fingerprint),
+        "on_failure": d.on_failure, "priority": d.priority, "within": d.within, "undo_within": d.undo_within,
+        "correlation_id": d.correlation_id, "trace": d.trace, "static": _base64(rows.static(d.inputs, d.returns, d.reply)), "told": d.told or None,
+    }  # fmt: skip
+
+
+def _told(made: Sequence[Notice]) -> dict[str, list[dict[str, Any]]]:
+    to_web = [n for n in made if notices.queue(n.reply.to) is None]
+    named = ("task", "host", "url", "first", "last")
+    return {
+        "notices": [
+            {
+                "task": n.task,
+                "sequence": n.sequence,
+                "name": notices.label(n),
+                "event": notices.event(n),
+            }
+            for n in to_web
+        ],
+        "listeners": [dict(zip(named, listener, strict=True)) for listener in listeners(to_web)],
+        "queued": [dict(zip((column for column, _ in QUEUED), row, strict=True)) for row in queued(made)],
+    }
+
+
+def _step(d: Draft, s: Any) -> dict[str, Any]:
+    return {
+        "task": d.id, "idx": s.idx, "kind": s.kind, "name": s.name, "agent": s.agent, "action": s.action,
+        "spec": _base64(rows.spec(s)),
+    }  # fmt: skip
+
+
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode("ascii")
+
+
+def _text(value: Any) -> str:
+    return msgspec.json.encode(value).decode()

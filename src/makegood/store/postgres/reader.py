@@ -1,0 +1,126 @@
+"""Asking: a connection for reads and for small writes that may safely be made twice (heartbeats, leases).
+
+One statement at a time; what was lost with a connection is asked once more on a new one, and a server that is away is
+reported at once. The same connection can listen for the wake-ups of other processes.
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from makegood.errors import StoreUnavailableError
+from makegood.store.postgres.connection import Connection, Dialer, Link, bounded
+from makegood.store.postgres.errors import PASSING, cause, is_lost, translated
+from makegood.store.postgres.transaction import CHANNEL
+from makegood.store.postgres.writers import Pauses, Tasks
+
+log = logging.getLogger("makegood.store")
+
+T = TypeVar("T")
+
+_TRIES = 3
+
+
+class Line:
+    """One connection. ``patience``: seconds that an answer may take before the connection is dropped.
+
+    ``heard``: told a topic when another process notifies, or None when something may have been missed.
+    """
+
+    def __init__(
+        self,
+        dialer: Dialer,
+        rng: random.Random,
+        tasks: Tasks,
+        *,
+        patience: float,
+        heard: Callable[[str | None], None] | None = None,
+    ) -> None:
+        self._dialer = dialer
+        self._rng = rng
+        self._tasks = tasks
+        self._patience = patience
+        self._heard = heard
+        self._one = asyncio.Lock()
+        self._link: Link | None = None
+        self._closed = False
+        self._lost = asyncio.Event()
+
+    async def ask(self, question: Callable[[Connection], Awaitable[T]]) -> T:
+        """Return the answer; tries again on a new connection. Raises ``StoreUnavailableError``."""
+        return await asyncio.shield(self._tasks.start(self._ask(question)))
+
+    async def _ask(self, question: Callable[[Connection], Awaitable[T]]) -> T:
+        async with self._one:
+            pauses = Pauses(self._rng)
+            last: Exception = StoreUnavailableError(f"{self._dialer.address.where} did not answer")
+            for _ in range(_TRIES):
+                link = await self._connected()
+                impatience = asyncio.get_running_loop().call_later(self._patience, link.terminate)
+                try:
+                    return await question(link.connection)
+                except Exception as fault:  # noqa: BLE001 - raised below, sorted
+                    last = fault
+                    if is_lost(fault):
+                        link.terminate()
+                    elif not isinstance(fault, PASSING):
+                        raise translated(fault, self._dialer.address.where) from cause(fault)
+                finally:
+                    impatience.cancel()
+                await asyncio.sleep(pauses.draw())
+            raise translated(last, self._dialer.address.where) from cause(last)
+
+    async def _connected(self) -> Link:
+        if self._link is None or not self._link.open:
+            if self._closed:
+                raise StoreUnavailableError(f"{self._dialer.address.where}: the store is closed")
+            self._link = link = await self._dialer.dial()
+            self._lost.clear()
+            link.connection.add_termination_listener(lambda _: self._lost.set())
+            if self._heard is not None:
+                await self._listen(link, self._heard)
+        return self._link
+
+    async def _listen(self, link: Link, heard: Callable[[str | None], None]) -> None:
+        """Listen for other processes; what they said while nobody listened is made good by ringing everywhere."""
+        own = self._dialer.pids
+
+        def notified(_: object, pid: int, __: str, payload: object) -> None:
+            if pid not in own:
+                heard(str(payload))
+
+        try:
+            await bounded(link.connection, self._patience, link.connection.add_listener(CHANNEL, notified))
+        except Exception as fault:  # noqa: BLE001 - raised below, sorted
+            link.terminate()
+            raise translated(fault, self._dialer.address.where) from cause(fault)
+        heard(None)
+
+    async def keep(self, every: float) -> None:
+        """See to it that somebody listens: look every ``every`` seconds, and at once when the connection is lost."""
+        pauses = Pauses(self._rng)
+        while True:
+            try:
+                async with asyncio.timeout(every):
+                    await self._lost.wait()
+            except TimeoutError:
+                pauses.reset()
+            try:
+                await self.ask(lambda connection: connection.fetchval("select 1"))
+            except StoreUnavailableError as away:
+                log.info("wake-ups of other processes are not heard now: %s", away)
+                await asyncio.sleep(pauses.draw())
+            except Exception:
+                log.exception("wake-ups of other processes are not heard now")
+                await asyncio.sleep(every)
+
+    async def close(self) -> None:
+        """Let go of the connection."""
+        self._closed = True
+        if self._link is not None and self._link.open:
+            if self._one.locked():
+                self._link.terminate()
+            else:
+                await self._link.close(1.0)

@@ -1,0 +1,238 @@
+"""Requests to agents and messages to tasks."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from makegood.base.ids import show
+from makegood.errors import TaskNotFoundError
+from makegood.model.messages import Act, Answer, Message
+from makegood.payload.codec import UNREADABLE
+from makegood.store import rows
+from makegood.store.postgres.connection import Connection
+from makegood.store.postgres.decision_rows import ENDED, columns
+from makegood.store.postgres.scan_floors import Floors
+from makegood.store.postgres.transaction import LaneGoneError, Row, Transaction
+from makegood.store.records import Inbox
+
+INBOX = """
+select seq, task, body, locked_by, db_user from (
+    select seq, task, body, locked_by, db_user,
+        sum(octet_length(body)) over (order by seq rows unbounded preceding) - octet_length(body) as before
+    from (
+        select i.seq, i.task, i.body, t.locked_by, i.db_user from makegood.inbox i cross join lateral (
+            select t.locked_by from makegood.task t
+            where t.id = i.task and (t.locked_by is not distinct from $1 or (t.locked_by is null and t.state <> 'pending')) offset 0
+        ) t
+        where i.seq > $2 order by i.seq limit $3
+    ) i
+) i
+where before < $4 order by seq
+"""
+LEAVE = """
+insert into makegood.inbox (task, kind, at, body)
+select x.task, x.kind, extract(epoch from clock_timestamp())::float8, x.body
+from unnest($1::bigint[], $2::text[], $3::bytea[]) as x (task, kind, body)
+"""
+_ACT = """
+insert into makegood.inbox (task, kind, at, body, db_user)
+values ($1, $2, extract(epoch from clock_timestamp())::float8, $3, session_user)
+"""
+_THERE = "select 1 from makegood.task where id = $1"
+_ANSWERS = "select act, kind, who, why, verdict, reason, state, change from makegood.audit where act = any ($1::text[])"
+
+_ANSWER = """
+with lane as (select 1 from makegood.writer where id = $1 and number = $2 for update),
+at as materialized (select extract(epoch from clock_timestamp())::float8 as now from lane),
+hit as (
+    update makegood.request r set answered = true
+    from at cross join unnest($6::bigint[], $7::int[], $8::int[], $9::text[], $10::text[], $11::bytea[])
+        with ordinality as x (task, idx, attempt, doing, kind, body, n)
+    where (r.task, r.idx, r.attempt) between (x.task, x.idx, x.attempt) and (x.task, x.idx, x.attempt) and r.kind = x.doing and r.taken_by = $5
+        and not r.answered and r.complete_by >= extract(epoch from clock_timestamp())::float8
+    returning x.n, x.task, x.kind, x.body
+),
+put as (
+    insert into makegood.inbox (task, kind, at, body) select hit.task, hit.kind, at.now, hit.body from at cross join hit order by hit.n
+),
+mark as (
+    update makegood.writer w set number = $3, at = at.now,
+        outcome = case when (select count(*) from hit) < cardinality($6::bigint[]) then array(select n from hit) end
+    from at where w.id = $1
+    returning (select count(pg_notify('makegood', topic)) from unnest($4::text[]) topic where exists (select 1 from hit))
+)
+select array(select n from hit) as hits, (select count(*) from mark) as marked
+"""
+_LATE = """
+insert into makegood.event (task, at, node, moves, note)
+select x.task, extract(epoch from clock_timestamp())::float8, $2, $3, x.note
+from unnest($1::bigint[], $4::text[]) as x (task, note)
+where (select t.id from makegood.task t where t.id = x.task) is not null
+"""
+_STATES = "select id, state from makegood.task where id = any ($1::bigint[])"
+_GIVEN = """
+select x.n from unnest($2::bigint[], $3::int[], $4::int[], $5::bytea[]) with ordinality as x (task, idx, attempt, body, n)
+    join makegood.request r on (r.task, r.idx, r.attempt) between (x.task, x.idx, x.attempt) and (x.task, x.idx, x.attempt)
+where r.answered and r.taken_by = $1 and exists (select 1 from makegood.inbox i where i.task between x.task and x.task and i.body = x.body)
+"""
+
+_EXTEND = """
+update makegood.request set complete_by = greatest(complete_by, extract(epoch from clock_timestamp())::float8 + $5)
+where task = $2 and idx = $3 and attempt = $4 and kind <> 'timer' and taken_by = $1 and not answered
+    and complete_by >= extract(epoch from clock_timestamp())::float8
+returning 1
+"""
+_EXCUSE = """
+update makegood.request r set excused = true
+from unnest($2::bigint[], $3::int[], $4::int[]) as x (task, idx, attempt)
+where (r.task, r.idx, r.attempt) between (x.task, x.idx, x.attempt) and (x.task, x.idx, x.attempt)
+    and r.kind <> 'timer' and r.taken_by = $1 and not r.answered
+"""
+_GIVE_BACK = """
+update makegood.request r set taken_by = null, complete_by = null, excused = false
+from unnest($2::bigint[], $3::int[], $4::int[]) as x (task, idx, attempt)
+where (r.task, r.idx, r.attempt) between (x.task, x.idx, x.attempt) and (x.task, x.idx, x.attempt) and r.kind <> 'timer' and r.taken_by = $1 and not r.answered
+    and r.body is not null
+returning r.agent
+"""
+
+
+async def inbox(
+    connection: Connection, node: int, limit: int, room: int, floors: Floors
+) -> tuple[Inbox, list[tuple[int, str]]]:
+    """Return messages for the tasks of ``node``, and unlocked tasks at rest that have some; and (task, reason) where one cannot be
+    read.
+    """
+    key = ("inbox", node)
+    found = Inbox({}, [])
+    unreadable: dict[int, str] = {}
+
+    async def look(bottom: bool) -> list[Row]:  # noqa: FBT001 - as ``looked`` calls it
+        return await connection.fetch(INBOX, node, -1 if bottom else int(floors.floor(key)), limit, room)
+
+    got = await floors.looked(key, look)
+    rest: dict[int, None] = {}
+    for seq, task, body, locked_by, db_user in got:
+        if locked_by is None:
+            rest[task] = None
+            continue
+        try:
+            found.messages.setdefault(task, []).append(rows.read_message(body, seq, db_user))
+        except UNREADABLE as fault:
+            unreadable[task] = f"a message to it cannot be read: {type(fault).__name__}: {fault}"
+    for task in unreadable:
+        found.messages.pop(task, None)
+    if got:
+        floors.passed(key, got[-1]["seq"])
+    found.at_rest.extend(rest)
+    found.more = len(got) == limit or sum(len(row["body"]) for row in got) >= room
+    return found, list(unreadable.items())
+
+
+async def post(tx: Transaction, task: int, message: Message) -> None:
+    """Leave an operator's act; raises ``TaskNotFoundError``."""
+    if await tx.row(_THERE, task) is None:
+        raise TaskNotFoundError(
+            f"there is no task {show(task)} in this store: see `makegood task list`", task_id=show(task)
+        )
+    await tx.run(_ACT, task, message.kind, rows.message(message))
+    tx.topics.add("inbox")
+
+
+async def leave(tx: Transaction, messages: Sequence[tuple[int, Message]]) -> None:
+    """Leave messages in the inboxes of tasks."""
+    if messages:
+        await tx.run(LEAVE, *columns([(task, m.kind, rows.message(m)) for task, m in messages], 3))
+        tx.topics.add("inbox")
+
+
+async def answers(connection: Connection, acts: Sequence[str]) -> dict[str, Answer]:
+    """Return what became of acts."""
+    return {
+        act: Answer(Act(act, who, why), kind, *rest)
+        for act, kind, who, why, *rest in await connection.fetch(_ANSWERS, list(acts))
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A reply on its way in: who gives it, to which task, its message as it will lie there."""
+
+    node: int
+    task: int
+    message: Message
+    body: bytes
+
+
+def _keys(replies: Sequence[Reply]) -> list[tuple[int, int, int]]:
+    return [(r.task, r.message.idx, r.message.attempt) for r in replies]
+
+
+async def answer(tx: Transaction, node: int, replies: Sequence[Reply]) -> list[bool]:
+    """Leave those replies of ``node`` that came in time; the others stay False. One statement."""
+    order = sorted(range(len(replies)), key=lambda n: _keys([replies[n]]))
+    values = [
+        (r.task, r.message.idx, r.message.attempt, r.message.doing, r.message.kind, r.body)
+        for r in (replies[n] for n in order)
+    ]
+    tx.sent = True
+    row = await tx.row(_ANSWER, tx.lane, tx.before, tx.number, ["inbox"], node, *columns(values, 6))
+    assert row is not None
+    if not row["marked"]:
+        raise LaneGoneError
+    tx.marked = True
+    return _verdicts(tx, order, row["hits"])
+
+
+async def answered(tx: Transaction, replies: Sequence[Reply], outcome: Sequence[int] | None) -> list[bool]:
+    """Return the verdicts of ``answer`` when it was committed and its answer lost."""
+    order = sorted(range(len(replies)), key=lambda n: _keys([replies[n]]))
+    return _verdicts(tx, order, range(1, len(replies) + 1) if outcome is None else outcome)
+
+
+def _verdicts(tx: Transaction, order: Sequence[int], hits: Sequence[int]) -> list[bool]:
+    verdicts = [False] * len(order)
+    for n in hits:
+        verdicts[order[n - 1]] = True
+    if hits:
+        tx.topics.add("inbox")
+    return verdicts
+
+
+async def late(tx: Transaction, node: int, replies: Sequence[Reply]) -> list[bool]:
+    """Look at replies that found no request: True for one that lies there already; the others are recorded as late."""
+    values = [(*key, r.body) for key, r in zip(_keys(replies), replies, strict=True)]
+    given = {row["n"] - 1 for row in await tx.rows(_GIVEN, node, *columns(values, 4))}
+    verdicts = [n in given for n in range(len(replies))]
+    left = [r for r, known in zip(replies, verdicts, strict=True) if not known]
+    if not left:
+        tx.idle = True
+        return verdicts
+    notes = [rows.note([r.message]) for r in left]
+    await tx.run(_LATE, [r.task for r in left], node, rows.moves([]), notes)
+    states = {row["id"]: row["state"] for row in await tx.rows(_STATES, [r.task for r in left])}
+    await leave(
+        tx,
+        [
+            (r.task, Message("late", idx=m.idx, doing=m.doing, attempt=m.attempt, value=m.value))
+            for r in left
+            if (m := r.message).kind == "done" and r.task in states and states[r.task] not in ENDED
+        ],
+    )
+    return verdicts
+
+
+async def extend(connection: Connection, node: int, key: tuple[int, int, int], seconds: float) -> bool:
+    """Move an attempt's complete-by, never to an earlier time; False when it is not ``node``'s any more."""
+    return await connection.fetchrow(_EXTEND, node, *key, seconds) is not None
+
+
+async def excuse(connection: Connection, node: int, requests: Sequence[tuple[int, int, int]]) -> None:
+    """Mark requests whose silence is not to be counted."""
+    await connection.execute(_EXCUSE, node, *columns(sorted(requests), 3))
+
+
+async def give_back(tx: Transaction, node: int, requests: Sequence[tuple[int, int, int]]) -> None:
+    """Make taken requests available again, at their old place; those handed over in memory have no body to give."""
+    freed: list[Row] = await tx.rows(_GIVE_BACK, node, *columns(sorted(requests), 3))
+    tx.topics |= {f"agent:{row['agent']}" for row in freed}
+    tx.idle = not freed

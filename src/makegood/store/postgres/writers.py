@@ -1,0 +1,335 @@
+"""Writing: lanes, deadlines, and the truth about commits whose answer was lost.
+
+A *lane* is a connection with a row of its own in ``makegood.writer``. Each write carries the lane's next number and writes
+it into that row in its own commit, provided that the row still has the number before. So when a connection is lost
+after a commit was sent, one look at the row tells what became of it, and the look itself takes the number out of use: a
+statement that reaches the server late finds another number and writes nothing. The look waits for a transaction
+that is still under way (it holds the row), such as one that waits for its synchronous standby.
+
+A write runs in a task of the store's own and is never cancelled, since the driver would cancel it at the server too, and
+a cancelled wait for a standby makes a commit *look* done that is not replicated. A write that takes longer than
+``patience`` has its connection dropped, which cancels nothing, and is then looked after as above. The callers of all this
+never see an ambiguous commit: either the answer, or an error that says that nothing was written.
+"""
+
+import asyncio
+import contextlib
+import logging
+import random
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
+
+from asyncpg import exceptions as pg
+
+from makegood.errors import MakegoodError, StoreError, StoreUnavailableError
+from makegood.store.postgres.connection import STANDBY, WAITS, Dialer, Link, bounded
+from makegood.store.postgres.errors import AWAY, LOST, PASSING, cause, is_lost, translated
+from makegood.store.postgres.transaction import LaneGoneError, Recover, Transaction, Work
+from makegood.store.rows import Interner
+
+log = logging.getLogger("makegood.store")
+
+T = TypeVar("T")
+
+_TRIES = 5
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 1.0
+
+_OPEN = """
+insert into makegood.writer (id, number, at) values ($1, 0, extract(epoch from clock_timestamp())::float8)
+"""
+_CLOSE = "delete from makegood.writer where id = any ($1::bigint[])"
+_FORGET = "delete from makegood.writer where at < extract(epoch from clock_timestamp())::float8 - 86400"
+_RESOLVE = """
+update makegood.writer set number = case when number < $2 then $2 + 1 else number end where id = $1 returning number, outcome
+"""
+# A transaction that waits for its client would keep the row locked: nobody speaks to it any more. (One that waits for its
+# standby is left alone. Should its COMMIT arrive in this very moment, then _RESOLVE, being later, waits for the standby as well.)
+_END = """
+select pg_terminate_backend(pid) from pg_stat_activity
+where pid = $1 and backend_start = $2 and state like 'idle in transaction%'
+"""
+_CONFIRM = """
+update makegood.writer set at = extract(epoch from clock_timestamp())::float8 where id = $1 and number = $2 returning 1
+"""
+
+
+@dataclass(slots=True)
+class Lane:
+    """A place for one connection. ``id`` 0: it has no row yet."""
+
+    link: Link | None = None
+    id: int = 0
+    number: int = 0
+
+
+class Tasks:
+    """The store's own asyncio tasks: what runs in them goes on when the caller is cancelled."""
+
+    def __init__(self) -> None:
+        self._under_way: set[asyncio.Task[Any]] = set()
+
+    def start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Run ``work`` in a task of its own."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._under_way.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._under_way.discard(task)
+        if not task.cancelled():
+            task.exception()  # whoever waits for it gets it; when nobody does any more, it is nobody's
+
+    async def settle(self, limit: float) -> None:
+        """Wait up to ``limit`` seconds for all of them."""
+        if self._under_way:
+            await asyncio.wait(self._under_way, timeout=limit)
+
+    async def cancel(self) -> None:
+        """Cancel those that are left and wait for them."""
+        for task in self._under_way:
+            task.cancel()
+        await asyncio.gather(*self._under_way, return_exceptions=True)
+
+
+class Pauses:
+    """How long to wait between tries: growing, with jitter."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self._rng = rng
+        self._next = _FIRST_PAUSE
+
+    def draw(self) -> float:
+        """Return the next pause in seconds."""
+        drawn = self._next * self._rng.uniform(0.5, 1.5)
+        self._next = min(self._next * 2, _LONGEST_PAUSE)
+        return drawn
+
+    def reset(self) -> None:
+        """Begin with the shortest again."""
+        self._next = _FIRST_PAUSE
+
+
+class Lanes:
+    """The writing connections of a store.
+
+    ``announce``: told the topics of each commit. ``patience``: seconds that a write may take before its connection is dropped.
+    """
+
+    def __init__(
+        self,
+        dialer: Dialer,
+        rng: random.Random,
+        announce: Callable[[set[str]], None],
+        *,
+        size: int,
+        patience: float,
+    ) -> None:
+        self.plans = Interner()
+        self.tasks = Tasks()
+        self._dialer = dialer
+        self._rng = rng
+        self._announce = announce
+        self._patience = patience
+        self._free: asyncio.LifoQueue[Lane] = asyncio.LifoQueue()
+        self._lanes = [Lane() for _ in range(size)]
+        for lane in self._lanes:
+            self._free.put_nowait(lane)
+        self._closing = asyncio.Event()
+
+    @property
+    def where(self) -> str:
+        """The server, for messages."""
+        return self._dialer.address.where
+
+    async def write(self, work: Work[T], recover: Recover[T]) -> T:
+        """Run a write and return its answer, surviving lost connections. It goes on when the caller is cancelled."""
+        return await asyncio.shield(self.tasks.start(self.write_here(work, recover)))
+
+    async def write_here(self, work: Work[T], recover: Recover[T]) -> T:
+        """As ``write``, for callers that run in a task of the store's already."""
+        lane = await self._free.get()
+        try:
+            return await self._write(lane, work, recover)
+        finally:
+            self._free.put_nowait(lane)
+
+    async def _write(self, lane: Lane, work: Work[T], recover: Recover[T]) -> T:
+        pauses = Pauses(self._rng)
+        last: Exception = StoreUnavailableError(f"{self.where} took nothing of this write")
+        for n in range(_TRIES):
+            link = await self._linked(lane)
+            tx = Transaction(link.connection, self.plans, lane.id, lane.number, lane.number + 1, again=n > 0)
+            impatience = asyncio.get_running_loop().call_later(self._patience, self._give_up, link)
+            try:
+                value = await work(tx)
+            except LaneGoneError:
+                lane.id = 0
+                continue
+            except Exception as fault:  # noqa: BLE001 - raised below, sorted
+                last = fault
+                if not (is_lost(fault) or isinstance(fault, (*PASSING, *AWAY))):
+                    raise translated(fault, self.where) from cause(fault)
+                if is_lost(fault) or isinstance(fault, pg.ReadOnlySQLTransactionError):
+                    link.terminate()
+                if is_lost(fault) and tx.sent:
+                    number, outcome = await self._resolve(lane, tx.number)
+                    if number == tx.number and await self._confirmed(lane):
+                        return await self._recovered(lane, tx, outcome, recover)
+                if isinstance(fault, AWAY) or await self._pause(pauses):
+                    break
+                continue
+            finally:
+                impatience.cancel()
+            lane.number = tx.number if tx.marked else lane.number
+            if not await self._confirmed(lane):
+                continue
+            self._announce(tx.topics)
+            return value
+        raise translated(last, self.where) from cause(last)
+
+    async def _recovered(
+        self, lane: Lane, tx: Transaction, outcome: list[int] | None, recover: Recover[T]
+    ) -> T:
+        """Return the answer of a write that is known to be committed; asks until it can be read."""
+        pauses = Pauses(self._rng)
+        while True:
+            try:
+                link = await self._linked(lane)
+                tx.connection = link.connection
+                value = await self._bounded(link, lambda: recover(tx, outcome))
+            except Exception as fault:  # noqa: BLE001 - sorted out there
+                await self._ask_again(fault, pauses)
+            else:
+                self._announce(tx.topics)
+                return value
+
+    async def _resolve(self, lane: Lane, number: int) -> tuple[int, list[int] | None]:
+        """Return the lane's number, which says whether ``number`` was committed, and the outcome; asks until it is known."""
+        pauses = Pauses(self._rng)
+        told = False
+        old = lane.link
+        while True:
+            try:
+                link = await self._connected(lane)
+                if old is not None:
+                    end = partial(link.connection.execute, _END, old.pid, old.began)
+                    await self._bounded(link, end)
+                row = await self._bounded(link, partial(link.connection.fetchrow, _RESOLVE, lane.id, number))
+            except Exception as fault:  # noqa: BLE001 - sorted out there
+                await self._ask_again(fault, pauses)
+                told = told or await self._explained(lane)
+                continue
+            if row is None:
+                lane.id = 0
+                return 0, None
+            lane.number = row["number"]
+            return lane.number, row["outcome"]
+
+    async def _confirmed(self, lane: Lane) -> bool:
+        """Wait until a commit that the server called doubtful is on its standby: a later commit without doubt says so.
+
+        Returns False when it is gone: the standby was promoted without it. Then the write must be made again.
+        """
+        if lane.link is None or not lane.link.doubted:
+            return True
+        pauses = Pauses(self._rng)
+        while True:
+            try:
+                link = await self._connected(lane)
+                link.doubted = False
+                ask = partial(link.connection.fetchval, _CONFIRM, lane.id, lane.number)
+                there = await self._bounded(link, ask) is not None
+                if not link.doubted:
+                    return there
+            except Exception as fault:  # noqa: BLE001 - sorted out there
+                await self._ask_again(fault, pauses)
+
+    async def _ask_again(self, fault: Exception, pauses: Pauses) -> None:
+        """Pause before asking again for the truth about a commit, while the database is away or busy; else raise."""
+        if not (isinstance(fault, (MakegoodError, *PASSING, *AWAY)) or is_lost(fault)):
+            raise fault
+        log.warning("%s: the fate of a commit is not known yet: %s", self.where, fault)
+        if await self._pause(pauses):
+            raise StoreError(
+                f"{self.where}: the store was closed before it could be learnt whether the last write was committed"
+            ) from fault
+
+    async def _explained(self, lane: Lane) -> bool:
+        """Say once why the truth is not to be had, when it is a standby that does not answer."""
+        try:
+            link = await self._connected(lane)
+            waits = await self._bounded(link, partial(link.connection.fetchval, WAITS))
+        except Exception as fault:  # noqa: BLE001 - it will be asked again, and tell more then
+            log.debug("%s: %s", self.where, fault)
+            return False
+        if waits is not None:
+            log.warning("%s %s", self.where, STANDBY)
+        return waits is not None
+
+    async def _bounded(self, link: Link, ask: Callable[[], Awaitable[T]]) -> T:
+        impatience = asyncio.get_running_loop().call_later(self._patience, self._give_up, link)
+        try:
+            return await ask()
+        finally:
+            impatience.cancel()
+
+    def _give_up(self, link: Link) -> None:
+        log.warning("%s has not answered for %g s: dropping the connection", self.where, self._patience)
+        link.terminate()
+
+    async def _pause(self, pauses: Pauses) -> bool:
+        """Wait for the next pause; returns True when the store closes."""
+        try:
+            async with asyncio.timeout(pauses.draw()):
+                await self._closing.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    async def _connected(self, lane: Lane) -> Link:
+        if lane.link is None or not lane.link.open:
+            lane.link = None
+            if self._closing.is_set():
+                raise StoreUnavailableError(f"{self.where}: the store is closed; nothing was written")
+            lane.link = await self._dialer.dial()
+        return lane.link
+
+    async def _linked(self, lane: Lane) -> Link:
+        """Return the lane's connection, with a row of its own behind it."""
+        link = await self._connected(lane)
+        if lane.id == 0:
+            drawn = self._rng.getrandbits(62) + 1
+            try:
+                await self._bounded(link, partial(link.connection.execute, _OPEN, drawn))
+                await self._bounded(link, partial(link.connection.execute, _FORGET))
+            except Exception as fault:  # noqa: BLE001 - raised below, sorted
+                raise translated(fault, self.where) from cause(fault)
+            lane.id, lane.number = drawn, 0
+        return link
+
+    async def close(self, limit: float) -> None:
+        """Finish what is under way within ``limit`` seconds, then let go of the connections."""
+        await self.tasks.settle(limit)
+        self._closing.set()
+        links = [lane.link for lane in self._lanes if lane.link is not None and lane.link.open]
+        if self._free.qsize() == len(self._lanes):  # nothing is in doubt
+            ids = [lane.id for lane in self._lanes if lane.id]
+            if links and ids:
+                connection = links[0].connection
+                with contextlib.suppress(TimeoutError, *LOST, *PASSING, *AWAY):
+                    await bounded(connection, 1.0, connection.execute(_CLOSE, ids))
+            await asyncio.gather(*(link.close(1.0) for link in links))
+        for link in links:
+            link.terminate()
+
+    async def end(self, limit: float) -> None:
+        """Drop every connection, whoever uses it, and end what is under way: by itself within ``limit`` seconds, or by force.
+
+        The connections go first: to cancel a query has the driver ask the server to, in a task that it leaves to itself.
+        """
+        self._dialer.hang_up()
+        await self.tasks.settle(limit)
+        await self.tasks.cancel()

@@ -1,0 +1,458 @@
+"""A Decision as rows: collected for a whole batch, then written with one statement per table.
+
+What nearly all Decisions change, and that in few ways, is collected by what it has in common: see ``alike``.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from makegood.base import ids as ids_
+from makegood.model.decision import Decision, Move
+from makegood.model.messages import Request
+from makegood.model.notices import Notice
+from makegood.model.states import TaskState
+from makegood.model.task import Step
+from makegood.store import rows
+from makegood.store.sqlite import alerts, bulk_change, notices
+from makegood.store.sqlite.bulk_change import OVERTAKEN, SPAN, UNUSED, Change, spans, tasks
+from makegood.store.sqlite.transaction import Row, Transaction, blob
+
+ENDED: tuple[TaskState, ...] = ("processed", "undone")
+AT_REST: tuple[TaskState, ...] = ("processed", "undone", "error")
+
+CHANGES = {
+    # Fences: the tasks that are held, and the requests that are used up.
+    "held": f"""
+select raise(fail, '{OVERTAKEN}') where ?5 <> (
+    select count(*) from makegood_task where +locked_by = ?3 and epoch = ?4 and id in (select x.value from json_each(?1) x)
+)
+""",  # noqa: S608
+    "consumed": f"""
+delete from makegood_request
+where task in (select x.value from json_each(?1) x) and idx = ?3 and attempt = ?4 and kind <> 'timer';
+select raise(fail, '{OVERTAKEN}') where changes() <> ?5
+""",  # noqa: S608
+    # The two changes of a task that nearly all tasks see, and no others: naming fewer columns spares most of the indexes.
+    "claimed": """
+update makegood_task set state = 'processing', locked_by = ?3, epoch = ?4, lost = ?5, complete_by = coalesce(?6, complete_by)
+where id in (select x.value from json_each(?1) x)
+""",
+    "processed": f"""
+update makegood_task set state = 'processed', locked_by = null, result = {SPAN}, ended_at = ?3, lost = ?4
+from json_each(?1) x where makegood_task.id = cast(x.key as integer)
+""",  # noqa: S608
+    "rested": "delete from makegood_request where task in (select x.value from json_each(?1) x)",
+    # Steps that were never in trouble, which are nearly all: sent, and done.
+    "sent": """
+update makegood_step set state = 'running', attempt = ?4, result = null,
+    round = 1, asked = 0, deaths = 0, flags = 0, late = null, error = null
+where task in (select x.value from json_each(?1) x) and idx = ?3
+""",
+    "done": f"""
+update makegood_step set state = 'done', attempt = ?4, result = {SPAN},
+    round = 1, asked = 0, deaths = 0, flags = 0, late = null, error = null
+from json_each(?1) x where task = cast(x.key as integer) and idx = ?3
+""",  # noqa: S608
+    # Handed over in memory: a do, which nearly all are.
+    "handed": """
+insert into makegood_request (task, idx, attempt, kind, agent, action, priority, isolate, starved, sent_at, taken_by, within,
+    complete_by, answered, body)
+select x.value, ?3, ?4, 'do', ?5, ?6, ?7, 0, 0, ?8, ?9, ?10, ?8 + ?10, 0, null from json_each(?1) x
+""",
+    # Waiting for an agent of another process.
+    "asked": f"""
+insert into makegood_request (task, idx, attempt, kind, agent, action, priority, isolate, starved, sent_at, taken_by, within,
+    complete_by, answered, body)
+select cast(x.key as integer), ?3, ?4, 'do', ?5, ?6, ?7, 0, 0, ?8, null, ?9, null, 0, {SPAN} from json_each(?1) x
+""",  # noqa: S608
+    "read": """
+delete from makegood_inbox where (seq, task) in (select cast(x.key as integer), x.value from json_each(?1) x)
+""",
+    "moved": """
+insert into makegood_event (task, at, node, moves, note) select x.value, ?3, ?4, ?5, '' from json_each(?1) x
+""",
+    # Steps of many tasks of one shape.
+    "step": """
+insert into makegood_step (task, idx, kind, name, agent, action, state, attempt, round, failure_count, asked, deaths, flags,
+    spec)
+select x.value, ?3, ?4, ?5, ?6, ?7, ?8, ?9, 1, 0, 0, 0, 0, ?10 from json_each(?1) x
+""",
+    # Steps of tasks each of which has its own.
+    "own_step": f"""
+insert into makegood_step (task, idx, kind, name, agent, action, state, attempt, round, failure_count, asked, deaths, flags,
+    spec)
+select cast(x.key as integer), ?3, ?4, ?5, ?6, ?7, ?8, ?9, 1, 0, 0, 0, 0, {SPAN} from json_each(?1) x
+""",  # noqa: S608
+}
+"""What is handed over as ``alike`` says."""
+
+# Of what changes less often, rows that are alike but for their task go together, one statement for each kind.
+_TASKS = """
+update makegood_task set state = ?, goal = ?, cause = ?, submission = ?, failure_count = failure_count + ?, lost = ?,
+    result = ?, locked_by = ?, epoch = ?,
+    ended_at = case when ? then ended_at else ? end,
+    ready_seq = coalesce(?, ready_seq),
+    complete_by = case when ? then complete_by else ? end,
+    undo_by = case when ? then undo_by else ? end,
+    task_expired = case when ? then 0 else task_expired end
+where id in (select x.value from json_each(?) x)
+"""
+
+_CHANGED = """
+update makegood_step set state = ?3, attempt = ?4, round = ?5, asked = ?6, deaths = ?7, flags = ?8, error = ?9,
+    failure_count = case when ?10 then 0 else failure_count end + ?11,
+"""
+_STEPS = f"""{_CHANGED} result = null, late = null where idx = ?12 and task in (select x.value from json_each(?1) x)"""  # noqa: S608
+_STEPS_WITH = f"""{_CHANGED} result = {SPAN}, late = null from json_each(?1) x where idx = ?12 and task = cast(x.key as integer)"""
+_STEP_LATE = f"""{_CHANGED} result = ?2, late = ?13 where idx = ?12 and task = ?1"""
+_COUNT = """
+update makegood_step set failure_count = case when ? then 0 else failure_count end + ? where task = ? and idx = ?
+"""
+_ADDED = """
+insert into makegood_step (task, idx, kind, name, agent, action, state, attempt, round, failure_count, asked, deaths, flags,
+    spec, result, late, error)
+select x.value, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17 from json_each(?1) x
+"""
+_REQUEST = """
+insert into makegood_request (task, idx, attempt, kind, agent, action, priority, isolate, starved, sent_at, taken_by, within,
+    complete_by, answered, body)
+values (?, ?, ?, ?, ?, ?, ?, ?, 0, ?, null, ?, null, 0, ?)
+"""
+# Handed over in memory, but for a do: see above.
+_LOCAL = """
+insert into makegood_request (task, idx, attempt, kind, agent, action, priority, isolate, starved, sent_at, taken_by, within,
+    complete_by, answered, body)
+values (?, ?, ?, ?, ?, ?, ?, ?, 0, ?, ?, ?, ?, 0, null)
+"""
+_TIMER = """
+insert into makegood_request (task, idx, attempt, kind, agent, action, priority, isolate, starved, sent_at, taken_by, within,
+    complete_by, answered, body)
+values (?, ?, 0, 'timer', '', '', 0, 0, 0, ?, null, ?, ?, 0, null)
+on conflict (task, idx, attempt) do update set sent_at = excluded.sent_at, within = excluded.within,
+    complete_by = excluded.complete_by
+"""
+_DROP_TIMER = "delete from makegood_request where task = ? and idx = ? and attempt = 0 and kind = 'timer'"
+_UNTAKEN = """
+select task, idx, attempt from makegood_request where task in ({marks}) and taken_by is null and kind <> 'timer'
+"""
+_WITHDRAW = "delete from makegood_request where task = ? and idx = ? and attempt = ?"
+_AUDIT = """
+insert into makegood_audit (act, task, kind, who, why, verdict, reason, state, change, at) values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+on conflict do nothing
+"""
+EVENT = "insert into makegood_event (task, at, node, moves, note) values (?, ?, ?, ?, ?)"
+_REWRITE = "update makegood_step set spec = ? where task = ? and idx = ?"
+_INPUTS = "update makegood_task set static = ? where id = ?"
+READY = "update makegood_ready set last = max(last + ?, ?) returning last"
+
+
+@lru_cache(maxsize=1000)
+def encoded(*moves: Move) -> bytes:
+    """Return moves as the database takes them. Most tasks make the same ones: what was encoded last is kept."""
+    return rows.moves(list(moves))
+
+
+def _few() -> defaultdict[Row, list[int]]:
+    return defaultdict(list)
+
+
+def _some() -> defaultdict[Row, list[tuple[int, bytes]]]:
+    return defaultdict(list)
+
+
+def draw_ready(tx: Transaction, count: int) -> int:
+    """Return the first of ``count`` fresh numbers for tasks that become pending: rising, near the present microsecond."""
+    last: int = tx.rows(READY, (count, round(tx.now * 1_000_000)))[0][0]
+    return last - count + 1
+
+
+@dataclass(slots=True)
+class Writing:
+    """The rows of one batch of at most ``most`` Decisions. ``claimed``: tasks whose lock is taken now; ``complete_by``:
+    those whose time begins now.
+    """
+
+    tx: Transaction
+    node: int | None
+    local: set[tuple[int, int, int]]
+    claimed: frozenset[int]
+    complete_by: dict[int, float]
+    most: int
+    ready_seq: int = 0
+    withdrawn: list[tuple[int, int, int]] = field(default_factory=list)
+    claims: defaultdict[Row, list[int]] = field(default_factory=_few)
+    processed: defaultdict[Row, list[tuple[int, bytes]]] = field(default_factory=_some)
+    tasks: defaultdict[Row, list[int]] = field(default_factory=_few)
+    sent: defaultdict[Row, list[int]] = field(default_factory=_few)
+    done: defaultdict[Row, list[tuple[int, bytes]]] = field(default_factory=_some)
+    steps: defaultdict[Row, list[int]] = field(default_factory=_few)
+    steps_with: defaultdict[Row, list[tuple[int, bytes]]] = field(default_factory=_some)
+    steps_late: list[Row] = field(default_factory=list)
+    counts: list[Row] = field(default_factory=list)
+    added: defaultdict[Row, list[int]] = field(default_factory=_few)
+    requests: list[Row] = field(default_factory=list)
+    handed: defaultdict[Row, list[int]] = field(default_factory=_few)
+    local_others: list[Row] = field(default_factory=list)
+    timers: list[Row] = field(default_factory=list)
+    dropped: list[Row] = field(default_factory=list)
+    withdraw: list[tuple[int, int, int]] = field(default_factory=list)
+    rested: list[int] = field(default_factory=list)
+    eased: list[Row] = field(default_factory=list)
+    alerts: list[Row] = field(default_factory=list)
+    rewritten: list[Row] = field(default_factory=list)
+    inputs: list[Row] = field(default_factory=list)
+    audits: list[Row] = field(default_factory=list)
+    moved: defaultdict[Row, list[int]] = field(default_factory=_few)
+    events: list[Row] = field(default_factory=list)
+    read: dict[int, int] = field(default_factory=dict)
+    notices: list[Notice] = field(default_factory=list)
+    agents: set[str] = field(default_factory=set)
+
+    @classmethod
+    def of(cls, tx: Transaction, node: int | None) -> "Writing":
+        """Return one for the first Decisions of tasks that are being submitted, held by ``node``."""
+        return cls(tx, node, set(), frozenset(), {}, 0)
+
+    def begin(self, first: Decision, *, handed: bool) -> None:
+        """Turn the first Decision of a task that is being submitted into rows; its steps are written with the task."""
+        for request in first.requests:
+            self._request(request, handed=handed)
+        self.moved[self.tx.now, self.node, encoded(*first.moves)].append(first.task.id)
+
+    def collect(self, decision: Decision) -> None:
+        """Turn one Decision into rows."""
+        d, id_ = decision, decision.task.id
+        for idx, s in d.steps.items():
+            if (
+                s.round != 1 or s.asked or s.deaths or s.late is not None or s.error is not None or d.counted
+                or s.doubt or s.final or s.stuck or s.again or s.stood
+            ):  # fmt: skip
+                self._step(d, idx, s)
+            elif s.state == "done" and s.result is not None:
+                self.done[idx, s.attempt].append((id_, s.result))
+            elif s.state == "running" and s.result is None:
+                self.sent[idx, s.attempt].append(id_)
+            else:
+                self._step(d, idx, s)
+        for request in d.requests:
+            self._request(request, handed=d.handed)
+        if d.stale or d.answers:
+            note = rows.note(d.stale, d.answers)
+            self.events.append((id_, self.tx.now, self.node, encoded(*d.moves), note))
+        elif d.moves:
+            self.moved[self.tx.now, self.node, encoded(*d.moves)].append(id_)
+        if d.seqs:
+            self.read |= {seq: id_ for seq in d.seqs if seq}
+        if d.counted or d.added or d.dropped or d.withdraw or d.timers or d.alerts or d.answers or d.eased:
+            self._rare(d)
+        if d.notices:
+            self.notices += d.notices
+        if d.task is not d.before or d.release or d.clear_complete_by or d.counted or id_ in self.claimed:
+            self._task(d)
+
+    def _step(self, d: Decision, idx: int, s: Step) -> None:
+        """Collect any change of a step's row."""
+        id_ = d.task.id
+        shared = (
+            s.state, s.attempt, s.round, s.asked, s.deaths, rows.flags(s), s.error, *d.counted.get(idx, (False, 0)), idx,
+        )  # fmt: skip
+        if s.late is not None:
+            self.steps_late.append((id_, s.result, *shared, s.late))
+        elif s.result is not None:
+            self.steps_with[shared].append((id_, s.result))
+        else:
+            self.steps[shared].append(id_)
+
+    def _request(self, r: Request, *, handed: bool) -> None:
+        agent, now = ids_.address(r.app, r.agent), self.tx.now
+        key = (r.task, r.idx, r.attempt)
+        isolate = 1 if r.isolate else 0
+        if not handed and key not in self.local:
+            body = blob(rows.request(r))
+            self.requests.append((*key, r.doing, agent, r.action, r.priority, isolate, now, r.within, body))
+            self.agents.add(agent)
+        elif r.doing == "do" and not isolate:
+            self.handed[r.idx, r.attempt, agent, r.action, r.priority, now, self.node, r.within].append(
+                r.task
+            )
+        else:
+            self.local_others.append(
+                (
+                    *key,
+                    r.doing,
+                    agent,
+                    r.action,
+                    r.priority,
+                    isolate,
+                    now,
+                    self.node,
+                    r.within,
+                    now + r.within,
+                )
+            )
+
+    def _rare(self, decision: Decision) -> None:
+        """Collect what most Decisions do not have."""
+        id_, now = decision.task.id, self.tx.now
+        for idx, (reset, more) in decision.counted.items():
+            if idx >= 0 and idx not in decision.steps:
+                self.counts.append((reset, more, id_, idx))
+        for s in decision.added:
+            plan = s.plan
+            self.added[
+                plan.idx, plan.kind, plan.name, plan.agent, plan.action, s.state, s.attempt, s.round, s.failures, s.asked,
+                s.deaths, rows.flags(s), rows.spec(plan), s.result, s.late, s.error,
+            ].append(id_)  # fmt: skip
+        self.dropped += [(id_, idx) for idx in decision.dropped]
+        self.withdraw += [(id_, idx, attempt) for idx, attempt in decision.withdraw]
+        self.timers += [(id_, idx, now, wait, now + wait) for idx, wait in decision.timers.items()]
+        self.eased += [alerts.eased(ending, now) for ending in rows.eased(decision)]
+        self.alerts += [alerts.raised(row, now) for row in rows.decided(decision)]
+        self.audits += [
+            (a.act.id, id_, a.kind, a.act.who, a.act.why, a.verdict, a.outcome, a.state, a.change, now)
+            for a in decision.answers
+        ]
+        self.rewritten += [(rows.spec(decision.steps[idx].plan), id_, idx) for idx in decision.rewritten]
+        task = decision.task
+        if task.inputs is not decision.before.inputs and task.returns is not None:
+            self.inputs.append((rows.static(task.inputs, task.returns, task.reply), id_))
+
+    def _task(self, decision: Decision) -> None:
+        """Collect the task's own row, if anything of it changes."""
+        before, task, claimed = decision.before, decision.task, decision.task.id in self.claimed
+        failures = sum(more for _, more in decision.counted.values())
+        straight = (
+            task.goal == before.goal
+            and task.cause == before.cause
+            and task.submission == before.submission
+            and not failures
+            and not decision.clear_complete_by
+        )
+        kept = decision.release is (task.state in AT_REST)
+        if straight and kept and task.state == "processing" and before.state == "pending":
+            self._claimed(decision)
+        elif straight and kept and task.state == "processed" and before.state == "processing" and task.result:
+            self.processed[self.tx.now, task.lost].append((task.id, task.result))
+            self.rested.append(task.id)
+            self.tx.topics.add("ended")
+        elif (
+            not straight
+            or claimed
+            or decision.release
+            or task.state != before.state
+            or task.lost != before.lost
+            or task.result != before.result
+        ):
+            self._changed(decision, failures)
+
+    def _claimed(self, decision: Decision) -> None:
+        task, epoch = decision.task, decision.before.epoch
+        self.claims[self.node, epoch, task.lost, self._complete_by(decision)].append(task.id)
+
+    def _complete_by(self, decision: Decision) -> float | None:
+        """Return the complete-by of a task whose time begins now: it is claimed, or was held from the beginning."""
+        task = decision.task
+        if task.timed and not decision.before.timed and task.within is not None:
+            return self.tx.now + task.within
+        return self.complete_by.get(task.id)
+
+    def _changed(self, decision: Decision, failures: int) -> None:
+        """Collect any change of a task's row."""
+        before, task = decision.before, decision.task
+        state, was = task.state, before.state
+        ready_seq = undo_by = None
+        keep_undo_by = True
+        if state in AT_REST:
+            keep_undo_by = False
+            if decision.release:
+                self.rested.append(task.id)
+            if state != was:
+                self.tx.topics.add("ended")
+        elif state == "pending":
+            self.tx.topics.add("pending")
+            ready_seq = self._draw() if was != "pending" else None
+        elif state == "undoing" and was != "undoing" and not (was == "pending" and before.goal == "undo"):
+            keep_undo_by = False
+            undo_by = None if task.undo_within is None else self.tx.now + task.undo_within
+        complete_by = None if decision.clear_complete_by else self._complete_by(decision)
+        self.tasks[
+            state, task.goal, task.cause, task.submission, failures, task.lost, task.result,
+            None if decision.release else self.node, before.epoch,
+            state == was, self.tx.now if state in ENDED else None,
+            ready_seq,
+            complete_by is None and not decision.clear_complete_by, complete_by,
+            keep_undo_by, undo_by,
+            decision.clear_complete_by,
+        ].append(task.id)  # fmt: skip
+
+    def _draw(self) -> int:
+        self.ready_seq = self.ready_seq + 1 if self.ready_seq else draw_ready(self.tx, self.most)
+        return self.ready_seq
+
+    def write(self, first: Sequence[Change] = ()) -> None:
+        """Make the changes ``first``, which may be fences, and write everything that was collected; deletions before all else, since a
+        row may come again under the same key.
+
+        Raises ``OvertakenError``.
+        """
+        tx = self.tx
+        if first and (self.dropped or self.withdraw):
+            bulk_change.write(tx.connection, first)
+            first = ()
+        tx.many(_DROP_TIMER, self.dropped)
+        if self.withdraw:
+            untaken = set(tx.among(_UNTAKEN, sorted({task for task, _, _ in self.withdraw})))
+            self.withdrawn = [key for key in self.withdraw if key in untaken]
+            tx.many(_WITHDRAW, self.withdrawn)
+        bulk_change.write(tx.connection, [*first, *self._changes()])
+        for shared, ids in self.tasks.items():
+            tx.run(_TASKS, (*shared, tasks(ids)))
+        self._write_steps()
+        tx.many(_COUNT, self.counts)
+        tx.many(_REQUEST, self.requests)
+        tx.many(_LOCAL, self.local_others)
+        tx.many(_TIMER, self.timers)
+        tx.many(_REWRITE, self.rewritten)
+        tx.many(_INPUTS, self.inputs)
+        tx.many(alerts.EASE, self.eased)
+        tx.many(alerts.RAISE, self.alerts)
+        tx.many(_AUDIT, self.audits)
+        tx.many(EVENT, self.events)
+        if self.notices:
+            notices.write(tx, self.notices)
+        if self.audits:
+            tx.topics.add("answers")
+        tx.topics.update(f"agent:{agent}" for agent in self.agents)
+
+    def _write_steps(self) -> None:
+        """Write what is no usual change of a step, and new steps."""
+        tx = self.tx
+        for shared, ids in self.steps.items():
+            tx.run(_STEPS, (tasks(ids), UNUSED, *shared))
+        for shared, pairs in self.steps_with.items():
+            for given, data in spans(*zip(*pairs, strict=True)):
+                tx.run(_STEPS_WITH, (given, data, *shared))
+        tx.many(_STEP_LATE, self.steps_late)
+        for shared, ids in self.added.items():
+            tx.run(_ADDED, (tasks(ids), *shared))
+
+    def _changes(self) -> Iterator[Change]:
+        """Yield what is handed over at once."""
+        if self.rested:
+            yield "rested", tasks(self.rested)
+        if self.read:
+            yield "read", tasks(self.read)
+        for kind, some in (
+            ("claimed", self.claims),
+            ("sent", self.sent),
+            ("handed", self.handed),
+            ("moved", self.moved),
+        ):
+            for shared, of in some.items():
+                yield kind, tasks(of), UNUSED, *shared
+        for kind, several in (("processed", self.processed), ("done", self.done)):
+            for shared, pairs in several.items():
+                for given, data in spans(*zip(*pairs, strict=True)):
+                    yield kind, given, data, *shared

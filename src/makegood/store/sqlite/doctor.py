@@ -1,0 +1,210 @@
+"""What ``makegood doctor`` asks of a SQLite store: where the file lies, how durable it is, what nothing will move."""
+
+import contextlib
+import re
+import shlex
+import shutil
+import sqlite3
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+from makegood.base.private_files import exposed, name_of
+from makegood.base.sqlite_readonly import Glance, glanced, journal_mode, log_of
+from makegood.store.soundness import broken, unknown_state
+from makegood.store.sqlite import upkeep
+from makegood.store.sqlite.connection import (
+    REMOTE,
+    WAL_LIMIT,
+    Connect,
+    connect,
+    filesystem,
+    is_damaged,
+    translated,
+    uri_of,
+)
+from makegood.store.sqlite.doorbell import folder_of
+from makegood.store.sqlite.load import COLUMNS, Raw, read
+from makegood.store.sqlite.transaction import Action, Row, Transaction
+from makegood.store.views import Finding
+
+T = TypeVar("T")
+
+MOUNTS = Path("/proc/self/mountinfo")
+_SHARED = frozenset({"9p", "virtiofs", "vboxsf", "prl_fs", "fuse.grpcfuse", "fuse.osxfs", "fuse.vmhgfs-fuse"})
+_VOLATILE = frozenset({"tmpfs", "ramfs"})
+_ROOM = 1024**3
+
+ORPHANS = """
+select t.id from makegood_task t left join makegood_node n on n.id = t.locked_by
+where t.state in ('processing', 'undoing')
+    and (n.id is null or n.dead = 1 or n.stopped_at is not null or n.alive_until <= ?)
+    and not exists (select 1 from makegood_request r where r.task = t.id)
+order by t.id limit ?
+"""
+
+
+def placed(kind: str) -> Finding:
+    """Judge the kind of file system that a store lies on; "" when it is not known.
+
+    >>> placed("ext4").severity, placed("nfs4").severity, placed("tmpfs").severity, placed("overlay").severity
+    ('ok', 'error', 'warning', 'warning')
+    """
+    if kind in REMOTE:
+        what = f"the file lies on a network file system ({kind}): SQLite's locks are not safe there, and the file will be damaged"
+        return Finding(
+            "place", "error", what, "put it on a local disk, or use PostgreSQL for several machines"
+        )
+    if kind in _SHARED:
+        what = f"the file lies in a folder that a virtual machine shares with its host ({kind}): both may use it, but not at once"
+        return Finding("place", "warning", what, "put it on a disk, or in a volume, of this machine alone")
+    if kind in _VOLATILE:
+        what = f"the file lies in memory ({kind}): a reboot takes every task away"
+        return Finding("place", "warning", what, "put it on a disk; in a test this does not matter")
+    if kind == "overlay":
+        what = "the file lies in a container's own layer (overlay): it goes when the container is removed"
+        return Finding("place", "warning", what, "mount a volume and put the file there")
+    if kind.startswith("fuse"):
+        what = f"the file lies on a file system in user space ({kind}), whose locks and fsync are as good as its program"
+        return Finding("place", "warning", what, "put it on a local disk")
+    return Finding(
+        "place", "ok", f"a local file system ({kind})" if kind else "the file system is not told here"
+    )
+
+
+def private(path: Path) -> list[Finding]:
+    """Judge what other users may do with a file that is there, and whose the folder of its sockets is."""
+    found = [Finding("rights", "warning", what, remedy) for what, remedy in exposed(path)]
+    bell, owner = folder_of(path), path.stat().st_uid
+    with contextlib.suppress(FileNotFoundError):
+        held = bell.lstat()
+        if held.st_uid != owner or held.st_mode & 0o077:
+            what = f"{bell} belongs to {name_of(held.st_uid)}, mode {held.st_mode & 0o777:o}: processes of {name_of(owner)} see each other by polling only"
+            quoted = shlex.quote(str(bell))
+            remedy = (
+                f"as root: `chown {owner} {quoted} && chmod 700 {quoted}`, then start those processes again"
+            )
+            found.append(Finding("doorbell", "warning", what, remedy))
+    return found or [Finding("rights", "ok", f"only {name_of(owner)} may open the file")]
+
+
+def roomy(free: int) -> Finding:
+    """Judge how many bytes are free where the store lies."""
+    told = f"{free / 1024**2:,.0f} MiB free"
+    if free >= _ROOM:
+        return Finding("room", "ok", told)
+    remedy = "make room: on a full disk nothing is lost, and nothing is written; `makegood store prune` removes old tasks"
+    return Finding("room", "warning", told, remedy)
+
+
+def logged(size: int) -> Finding:
+    """Judge the size of the write-ahead log, in bytes."""
+    told = f"the write-ahead log has {size / 1024**2:,.1f} MiB"
+    if size <= 2 * WAL_LIMIT:
+        return Finding("log", "ok", told)
+    remedy = "somebody reads from an old state and hinders its clearing: end long transactions of other programs on this file"
+    return Finding("log", "warning", told, remedy)
+
+
+def look(path: Path, open_connection: Connect) -> list[Finding]:
+    """Examine a file that is there."""
+    found = []
+    with contextlib.suppress(OSError):  # no such table on this system: nothing can be told
+        found.append(placed(filesystem(path.resolve(), MOUNTS.read_text(encoding="utf-8"))))
+    if not path.exists():
+        return found
+    found += private(path)
+    found.append(roomy(shutil.disk_usage(path.parent).free))
+    log = log_of(path)
+    found.append(logged(log.stat().st_size if log.exists() else 0))
+    return found + glanced(path, partial(_kept, path, open_connection))
+
+
+def _kept(path: Path, open_connection: Connect, glance: Glance | None) -> list[Finding]:
+    """Examine what is in a file."""
+    try:
+        with closing(
+            open_connection(uri_of(path, create=False) if glance is None else glance.uri())
+        ) as connection:
+            mode = journal_mode(connection, glance)
+            broken = [text for (text,) in connection.execute("pragma quick_check(20)") if text != "ok"]
+    except sqlite3.DatabaseError as failure:
+        if not is_damaged(
+            failure
+        ):  # its rights, its lock, the disk: what is said of them when the store is opened
+            raise
+        return [Finding("file", "error", str(translated(failure, path)), "then `makegood store restored`")]
+    if not broken:
+        return [_ahead(mode), Finding("file", "ok", "its structure is sound")]
+    remedy = "stop all processes and restore a backup; then `makegood store restored`"
+    return [_ahead(mode), *(Finding("file", "error", text, remedy) for text in broken)]
+
+
+def _ahead(mode: str) -> Finding:
+    if mode == "wal":
+        return Finding("durability", "ok", "write-ahead log, synchronous=FULL in every process of makegood")
+    what = f"journal_mode is {mode}: another program has changed it"
+    remedy = "makegood sets wal again when it opens the file; keep other programs from changing it"
+    return Finding("durability", "warning", what, remedy)
+
+
+def orphans(tx: Transaction, limit: int) -> list[int]:
+    """Return tasks under way that nothing will move."""
+    return [task for (task,) in tx.rows(ORPHANS, (tx.now, limit))]
+
+
+UNFINISHED = f"""
+select {COLUMNS} from makegood_task where id > ? and coalesce(state, '') not in ('processed', 'undone') order by id limit ?
+"""  # noqa: S608 - our own columns
+
+
+def unread(tx: Transaction, after: int, limit: int) -> tuple[int | None, list[tuple[int, str]]]:
+    """Read unfinished tasks as a Scheduler does; see ``soundness.Read``."""
+    found = tx.rows(UNFINISHED, (after, limit))
+    wrong = [(row[0], why) for row in found if (why := unknown_state(row[4])) is not None]
+    wrong += read(tx, [Raw(row, row[9], row[11] is not None) for row in found]).unreadable
+    return found[-1][0] if len(found) == limit else None, wrong
+
+
+def asked(tx: Transaction, sql: str, values: Sequence[Any]) -> list[Row]:
+    """Execute a statement of ``soundness``."""
+    return tx.rows(re.sub(r"\{(\w+)\}", r"makegood_\1", sql), values)
+
+
+class ExaminingVerbs(ABC):
+    """The verbs of an examination, for the store's object."""
+
+    _path: Path
+    _connect: Connect = staticmethod(connect)
+
+    @abstractmethod
+    async def _write(self, action: Action[T]) -> T: ...
+
+    @abstractmethod
+    async def _read(self, action: Action[T]) -> T: ...
+
+    @abstractmethod
+    async def _apart(self, action: Callable[[], T]) -> T: ...
+
+    async def examine(self) -> list[Finding]:
+        """Look at the file, where it lies and how it is kept."""
+        return await self._apart(partial(look, self._path, self._connect))
+
+    async def orphans(self, limit: int) -> list[int]:
+        """Return tasks under way that nothing will move."""
+        return await self._read(partial(orphans, limit=limit))
+
+    async def broken(self, limit: int) -> list[str]:
+        """Return which rows do not read, a sentence each."""
+        return await broken(
+            lambda sql, values: self._read(partial(asked, sql=sql, values=values)),
+            lambda after, most: self._read(partial(unread, after=after, limit=most)),
+            limit,
+        )
+
+    async def touch(self) -> None:
+        """Commit a small write."""
+        await self._write(upkeep.pass_by)

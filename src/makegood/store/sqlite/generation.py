@@ -1,0 +1,76 @@
+"""What is done, once, when an operator says that the file was restored from a backup: a new generation begins.
+
+SQLite has no timeline that would show by itself that a file is an older one, so this is a command (``makegood store restored``)
+and a written step of the restore. What has to be done is what PostgreSQL's store does after a promotion, for the same reasons:
+see ``store/postgres/promotion.py``.
+"""
+
+from makegood.model.messages import Act, Alert, Message
+from makegood.store import rows
+from makegood.store.records import Anew
+from makegood.store.sqlite import alerts
+from makegood.store.sqlite.decision_rows import EVENT, draw_ready
+from makegood.store.sqlite.requests import LEAVE
+from makegood.store.sqlite.transaction import Row, Transaction
+
+_SKIPPED = 1_000_000
+
+_RAISE = "update makegood_generation set generation = generation + 1 returning generation"
+# This table is the whole file's: the numbers of a user's own tables are not ours to move.
+_SKIP = "update sqlite_sequence set seq = seq + ? where name like 'makegood\\_%' escape '\\'"
+_SKIP_EPOCHS = "update makegood_lease set epoch = epoch + ?"
+_SKIP_EVENTS = """
+insert into makegood_event (seq, task, at, node, moves, note) select coalesce(max(seq), 0) + ?, ?, ?, null, ?, ? from makegood_event
+"""
+_ALL_DEAD = "update makegood_node set dead = 1 where dead = 0 and stopped_at is null"
+_HELD = "select id, state from makegood_task where locked_by is not null order by id"
+# A task at rest is locked for one decision that an operator asked for: it stays what it is.
+_FREE = """
+update makegood_task set locked_by = null, ready_seq = ?,
+    state = case when state in ('processing', 'undoing') then 'pending' else state end
+where id = ?
+"""
+_UNTAKEN = """
+select r.task, r.idx, r.attempt, r.kind, s.failure_count, s.attempt
+from makegood_request r cross join makegood_step s on s.task = r.task and s.idx = r.idx
+where r.taken_by is null and r.kind <> 'timer' and r.answered = 0
+"""
+_GONE = "delete from makegood_request where task = ? and idx = ? and attempt = ?"
+# A request that its scheduler's memory knew, and the step's row did not yet.
+_BEHIND = "update makegood_step set attempt = ?, state = 'running' where task = ? and idx = ? and attempt < ?"
+
+
+def begin_anew(tx: Transaction, act: Act) -> Anew:
+    """Raise the generation; free what was held, put in doubt what was asked for, skip numbers that were perhaps given out."""
+    ((generation,),) = tx.rows(_RAISE)
+    tx.run(_SKIP, (_SKIPPED,))
+    tx.run(_SKIP_EPOCHS, (_SKIPPED,))
+    tx.run(_ALL_DEAD)
+    held = tx.rows(_HELD)
+    if held:
+        _free(tx, held)
+    doubtful = tx.rows(_UNTAKEN)
+    tx.many(_GONE, [row[:3] for row in doubtful])
+    tx.many(_BEHIND, [(attempt, task, idx, attempt) for task, idx, attempt, *_ in doubtful])
+    tx.many(LEAVE, [(row[0], "expired", tx.now, _silence(row)) for row in doubtful])
+    done = Anew(generation, len(held), len(doubtful))
+    raised = rows.alerts([Alert("generation", step=str(generation), text=rows.restored(done, act))])
+    tx.many(alerts.RAISE, [alerts.raised(row, tx.now) for row in raised])
+    alerts.acted(tx, [(act.id, 0, "restored", act.who, act.why, f"generation {generation}", "restored")])
+    tx.topics.update(("pending", "inbox"))
+    return done
+
+
+def _free(tx: Transaction, held: list[Row]) -> None:
+    """Take the locks off tasks; their events begin at a number that was not given out."""
+    first = draw_ready(tx, len(held))
+    tx.many(_FREE, [(first + n, task) for n, (task, _) in enumerate(held)])
+    (task, state), *more = held
+    tx.run(_SKIP_EVENTS, (_SKIPPED, task, tx.now, *rows.freed(state)))
+    tx.many(EVENT, [(task, tx.now, None, *rows.freed(state)) for task, state in more])
+
+
+def _silence(row: Row) -> bytes:
+    """Return the verdict on a request of which nothing can be known, as a message."""
+    _, idx, attempt, kind, failures, _ = row
+    return rows.message(Message("expired", idx=idx, doing=kind, attempt=attempt, failures=failures))

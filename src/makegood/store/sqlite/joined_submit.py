@@ -1,0 +1,144 @@
+"""Submitting in a transaction of somebody else, on a connection of theirs to the same file.
+
+The first statement writes (nothing), so that it waits for the lock like any writer: a read before it would fix what the
+transaction sees, and with somebody else's commit in between SQLite would refuse to let it write at all. What is inserted stands under
+a savepoint of ours: when it fails half way, nothing of it is left in a transaction that the caller may yet commit.
+"""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from makegood.errors import SchemaMismatchError, TransactionError
+from makegood.store import migrations, rows
+from makegood.store.joined_checks import another, checked, same_kind
+from makegood.store.notice_records import received
+from makegood.store.records import Draft, Submitted
+from makegood.store.sqlite.decision_rows import READY
+from makegood.store.sqlite.notices import STORE, sending
+from makegood.store.sqlite.store_threads import StoreClock
+from makegood.store.sqlite.submit import BY_KEY
+from makegood.store.sqlite.transaction import blob
+from makegood.transactions import Caller
+
+_FULL = 2
+_FILES = "pragma database_list"
+_LEVEL = "pragma main.synchronous"
+_LOCK = "update main.makegood_generation set generation = generation where store_id = ? returning 1"
+_VERSION = "select max(version) from main.makegood_schema_version"
+# One by one, by whatever driver: nobody holds such a task yet.
+_TASK = """
+insert into makegood_task (id, app, workflow, fingerprint, state, goal, on_failure, submission, priority, ready_seq,
+    epoch, cause, failure_count, lost, task_expired, created_at, static, key, within, undo_within, correlation_id, trace, told,
+    notified)
+values (?, ?, ?, ?, 'pending', 'forward', ?, 1, ?, ?, 0, '', 0, 0, 0, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+on conflict do nothing returning 1
+"""
+_STEP = """
+insert into makegood_step (task, idx, kind, name, agent, action, state, attempt, round, failure_count, asked, deaths, flags,
+    spec)
+values (?, ?, ?, ?, ?, ?, 'waiting', 0, 1, 0, 0, 0, 0, ?)
+"""
+_SAVEPOINT, _RELEASE = "savepoint makegood_submit", "release makegood_submit"
+_ROLL_BACK = "rollback to makegood_submit"
+
+
+async def join(
+    caller: Caller, drafts: Sequence[Draft], path: Path, store_id: str, clock: StoreClock
+) -> list[Submitted]:
+    """Insert tasks with their steps; one answer per draft, in order. Whoever holds a key or an id stays as he is.
+
+    Raises ``TransactionError``, ``SchemaMismatchError``, ``PayloadError``, and what the caller's driver raises.
+    """
+    checked(drafts)
+    await verify(caller, path, store_id)
+    await caller.ask(_SAVEPOINT)
+    try:
+        answers = [await _insert(caller, draft, clock.now()) for draft in drafts]
+    except BaseException as failure:
+        try:
+            await caller.ask(_ROLL_BACK)
+            await caller.ask(_RELEASE)
+        except Exception as gone:  # noqa: BLE001 - SQLite has ended the whole transaction: the first failure tells why
+            failure.add_note(f"the savepoint was gone: {gone}")
+        raise
+    await caller.ask(_RELEASE)
+    caller.topics.add("pending")
+    if any(draft.reply_to is not None for draft in drafts):
+        caller.topics.add("notice")
+    return answers
+
+
+async def verify(caller: Caller, path: Path, store_id: str) -> None:
+    """Raise ``TransactionError`` or ``SchemaMismatchError`` for a connection that cannot carry what the store writes."""
+    if caller.ours:
+        return
+    same_kind(caller, "sqlite", str(path))
+    await _same_file(caller, path)
+    ((level,),) = await caller.ask(_LEVEL)
+    if int(level) < _FULL:
+        raise TransactionError(
+            f"connection= has synchronous = {level}: a power cut could take back what it commits. Execute "
+            "`pragma synchronous = full` on it when it is opened, before any transaction (in Django: OPTIONS' init_command)"
+        )
+    await _lock(caller, path, store_id)
+
+
+async def _same_file(caller: Caller, path: Path) -> None:
+    names = {_text(name): _text(file) for _, name, file in await caller.ask(_FILES)}
+    file = names.get("main") or ""
+    if not _same(file, path):
+        raise another(f"{caller.kind} to {file or 'a database in memory'}", str(path))
+
+
+def _same(file: str, path: Path) -> bool:
+    try:
+        return bool(file) and path.samefile(file)
+    except OSError:
+        return False
+
+
+def _text(value: str | bytes | None) -> str:
+    return os.fsdecode(value or "")
+
+
+async def _lock(caller: Caller, path: Path, store_id: str) -> None:
+    """Take the write lock and see that the tables are the store's."""
+    try:
+        ours = await caller.ask(_LOCK, store_id)
+        ((version,),) = await caller.ask(_VERSION)
+    except Exception as failure:
+        if "no such table" in str(failure):
+            migrations.verify("sqlite", 0, str(path))
+        raise
+    if not ours:
+        raise another(f"{caller.kind} to {path}, in which another store was put meanwhile,", str(path))
+    wanted = migrations.needed("sqlite")
+    if (version or 0) < wanted:  # a newer one has all that this one needs, and more
+        raise SchemaMismatchError(
+            f"{path} has schema version {version}, this makegood needs {wanted}: run `makegood store migrate` once"
+        )
+
+
+async def _insert(caller: Caller, draft: Draft, now: float) -> Submitted:
+    ((ready,),) = await caller.ask(READY, 1, round(now * 1_000_000))
+    told = (None, None) if draft.reply_to is None else (draft.told, draft.notified)
+    task = (
+        draft.id, draft.app, draft.workflow, blob(draft.fingerprint), draft.on_failure, draft.priority, ready, now,
+        blob(rows.static(draft.inputs, draft.returns, draft.reply)), draft.key, draft.within, draft.undo_within,
+        draft.correlation_id, draft.trace, *told,
+    )  # fmt: skip
+    if await caller.ask(_TASK, *task):
+        for step in draft.steps:
+            place = (draft.id, step.idx, step.kind, step.name, step.agent, step.action)
+            await caller.ask(_STEP, *place, rows.spec(step))
+        if (notice := received(draft)) is not None:
+            (store,) = await caller.ask(STORE)
+            for sql, found in sending([notice], store, now):
+                for values in found:
+                    await caller.ask(sql, *values)
+        return Submitted(draft.id, created=True)
+    if draft.key is not None:
+        for known, fingerprint in await caller.ask(BY_KEY, draft.key, draft.workflow, draft.app):
+            return Submitted(known, created=False, conflict=bytes(fingerprint) != draft.fingerprint)
+    return Submitted(draft.id, created=False, collided=True)

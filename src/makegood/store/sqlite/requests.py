@@ -1,0 +1,186 @@
+"""Requests to agents and messages to tasks."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from makegood.base.ids import show
+from makegood.errors import TaskNotFoundError
+from makegood.model.messages import Act, Answer, Message
+from makegood.payload.codec import UNREADABLE
+from makegood.store import rows
+from makegood.store.records import Inbox
+from makegood.store.sqlite.decision_rows import ENDED, EVENT
+from makegood.store.sqlite.transaction import Row, Transaction, are_values
+
+INBOX = """
+select i.seq, i.task, i.body, t.locked_by from makegood_inbox i cross join makegood_task t on t.id = i.task
+where t.locked_by = ? or (t.locked_by is null and t.state <> 'pending')
+order by i.seq limit ?
+"""
+LEAVE = "insert into makegood_inbox (task, kind, at, body) values (?, ?, ?, ?)"
+_TASKS = "select id, state from makegood_task where id in ({marks})"
+_ANSWERS = (
+    "select act, kind, who, why, verdict, reason, state, change from makegood_audit where act in ({marks})"
+)
+
+_IN_FLIGHT = """
+select task, idx, attempt, kind, taken_by, complete_by, answered from makegood_request
+where task in ({marks}) and kind <> 'timer'
+"""
+_ANSWERED = "update makegood_request set answered = 1 where task = ? and idx = ? and attempt = ?"
+_BODIES = "select task, body from makegood_inbox where task in ({marks})"
+_EXTEND = """
+update makegood_request set complete_by = max(complete_by, ?)
+where task = ? and idx = ? and attempt = ? and kind <> 'timer' and taken_by = ? and answered = 0 and complete_by >= ?
+"""
+_GIVE_BACK = """
+update makegood_request set taken_by = null, complete_by = null, excused = 0
+where task = ? and idx = ? and attempt = ? and kind <> 'timer' and taken_by = ? and answered = 0 and body is not null
+returning agent
+"""
+_EXCUSE = """
+update makegood_request set excused = 1
+where task = ? and idx = ? and attempt = ? and kind <> 'timer' and taken_by = ? and answered = 0
+"""
+
+
+def inbox(tx: Transaction, node: int, limit: int, room: int) -> tuple[Inbox, dict[int, str]]:
+    """Return messages for the tasks of ``node``, and unlocked tasks at rest that have some; and, by task, why a message of it
+    cannot be read.
+    """
+    found = Inbox({}, [])
+    unreadable: dict[int, str] = {}
+    read = met = 0
+    for seq, task, body, locked_by in tx.each(INBOX, (node, limit)):
+        if read >= room:
+            found.more = True
+            break
+        met, read = met + 1, read + (len(body) if are_values(body) else 0)
+        if locked_by is None:
+            if task not in found.at_rest:
+                found.at_rest.append(task)
+            continue
+        try:
+            found.messages.setdefault(task, []).append(rows.read_message(body, seq))
+        except UNREADABLE as fault:
+            unreadable[task] = f"a message to it cannot be read: {type(fault).__name__}: {fault}"
+    found.more = found.more or met == limit
+    for task in unreadable:
+        found.messages.pop(task, None)
+    return found, unreadable
+
+
+def post(tx: Transaction, posted: Sequence[tuple[int, Message]]) -> list[None]:
+    """Leave operators' acts; raises ``TaskNotFoundError``."""
+    there = {task for task, _ in tx.among(_TASKS, [task for task, _ in posted])}
+    for task, _ in posted:
+        if task not in there:
+            raise TaskNotFoundError(
+                f"there is no task {show(task)} in this store: see `makegood task list`", task_id=show(task)
+            )
+    tx.many(LEAVE, [(task, message.kind, tx.now, rows.message(message)) for task, message in posted])
+    tx.topics.add("inbox")
+    return [None] * len(posted)
+
+
+def answers(tx: Transaction, acts: Sequence[str]) -> dict[str, Answer]:
+    """Return what became of acts."""
+    return {
+        act: Answer(Act(act, who, why), kind, *rest)
+        for act, kind, who, why, *rest in tx.among(_ANSWERS, acts)
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A reply on its way in: who gives it, to which task."""
+
+    node: int
+    task: int
+    message: Message
+
+
+def answer(tx: Transaction, replies: Sequence[Reply]) -> list[bool]:
+    """Leave replies that came in time in their tasks' inboxes, and record the others as late."""
+    tasks = list(dict.fromkeys(reply.task for reply in replies))
+    flying = {tuple(row[:3]): row[3:] for row in tx.among(_IN_FLIGHT, tasks)}
+    given: dict[tuple[int, int, int], bytes] = {}
+    if any(row[3] for row in flying.values()):
+        given = _given(tx, tasks)
+    left: list[Row] = []
+    answered: list[tuple[int, int, int]] = []
+    late: list[Reply] = []
+    verdicts: list[bool] = []
+    for reply in replies:
+        m = reply.message
+        key = (reply.task, m.idx, m.attempt)
+        doing, taken_by, complete_by, _ = flying.get(key, (None, None, None, 0))
+        body = rows.message(m)
+        if given.get(key) == body and taken_by == reply.node:
+            in_time = True
+        elif taken_by == reply.node and doing == m.doing and key not in given and complete_by >= tx.now:
+            in_time = True
+            given[key] = body
+            answered.append(key)
+            left.append((reply.task, m.kind, tx.now, body))
+        else:
+            in_time = False
+            late.append(reply)
+        verdicts.append(in_time)
+    tx.many(_ANSWERED, answered)
+    if late:
+        left += _late(tx, late)
+    tx.many(LEAVE, left)
+    if left:
+        tx.topics.add("inbox")
+    return verdicts
+
+
+def _given(tx: Transaction, tasks: Sequence[int]) -> dict[tuple[int, int, int], bytes]:
+    """Return the replies that lie in the inboxes of ``tasks``, by the request that they answer."""
+    found: dict[tuple[int, int, int], bytes] = {}
+    for task, body in tx.among(_BODIES, tasks):
+        try:
+            message = rows.read_message(body, 0)
+        except UNREADABLE:  # whoever looks into the inbox will find it
+            continue
+        if message.idx >= 0 and message.kind not in ("late", "expired"):
+            found[task, message.idx, message.attempt] = body
+    return found
+
+
+def _late(tx: Transaction, replies: Sequence[Reply]) -> list[Row]:
+    """Write late replies into the history; returns the messages that tasks which have not ended shall get."""
+    states: dict[int, str] = dict(tx.among(_TASKS, [reply.task for reply in replies]))
+    tx.many(
+        EVENT,
+        [
+            (r.task, tx.now, r.node, rows.moves([]), rows.note([r.message]))
+            for r in replies
+            if r.task in states
+        ],
+    )
+    left: list[Row] = []
+    for reply in replies:
+        m = reply.message
+        if m.kind == "done" and reply.task in states and states[reply.task] not in ENDED:
+            kept = Message("late", idx=m.idx, doing=m.doing, attempt=m.attempt, value=m.value)
+            left.append((reply.task, "late", tx.now, rows.message(kept)))
+    return left
+
+
+def extend(tx: Transaction, node: int, key: tuple[int, int, int], seconds: float) -> bool:
+    """Move an attempt's complete-by, never to an earlier time; False when it is not ``node``'s any more."""
+    return tx.run(_EXTEND, (tx.now + seconds, *key, node, tx.now)) == 1
+
+
+def give_back(tx: Transaction, node: int, requests: Sequence[tuple[int, int, int]]) -> None:
+    """Make taken requests available again, at their old place; those handed over in memory have no body to give."""
+    for key in requests:
+        for (agent,) in tx.rows(_GIVE_BACK, (*key, node)):
+            tx.topics.add(f"agent:{agent}")
+
+
+def excuse(tx: Transaction, node: int, requests: Sequence[tuple[int, int, int]]) -> None:
+    """Mark requests whose silence is not to be counted."""
+    tx.many(_EXCUSE, [(*key, node) for key in requests])

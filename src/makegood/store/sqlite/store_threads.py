@@ -1,0 +1,432 @@
+"""The two threads of a store: one writes, one reads.
+
+The writer takes everything that was asked for since its last commit and does it in *one* transaction, so that n
+concurrent callers cost one wait for the disk; there is no timer, a lone caller never waits for others. Each operation
+stands under a savepoint of its own, and the failure of one leaves the others alone. Results are handed to the event loop
+only after the commit, all with one call.
+
+A COMMIT that fails (the disk did) has no answer that could be relied on: what it wrote may stand, or may come back when the
+log is read again after a crash. So each transaction that changes something leaves its number in the row of its writer. After
+a failed COMMIT the file is opened anew, the row is read, and a small transaction is written behind it, after which the
+outcome cannot change any more. Only then do the callers hear of it.
+"""
+
+import asyncio
+import logging
+import queue
+import sqlite3
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from makegood.base.clock import Clock
+from makegood.base.file_paths import unreachable
+from makegood.base.sqlite_readonly import TIMES, Glance, restless
+from makegood.errors import StoreError, StoreUnavailableError
+from makegood.store.rows import Interner
+from makegood.store.sqlite.connection import is_broken, is_busy, is_garbled, legible, translated
+from makegood.store.sqlite.file_identity import Place
+from makegood.store.sqlite.transaction import CarefullyError, Transaction, is_environment
+
+_log = logging.getLogger(__name__)
+
+# About so many tasks in one transaction: while the next is written, the event loop is at work on what this one was about. In one
+# transaction all tasks would go in lockstep, and loop and thread wait for each other.
+_MOST_AT_ONCE = 256
+# A lock of another process is asked for often: it is free for a moment only when that process has much to do.
+_BUSY_TRIES = 9000  # about 10 s
+_FIRST_PAUSE = 0.00005
+_LONGEST_PAUSE = 0.001
+# After a failed commit: the disk may come back.
+_LOOKS = 20
+_LOOK_PAUSE = 0.5
+
+_FIRST_MARK = "insert into makegood_writer (last) values (1) returning id"
+_MARK = "update makegood_writer set last = last + 1 where id = ?"
+_LOOK = "select last from makegood_writer where id = ?"
+_BEHIND = "update makegood_ready set last = last"  # changes nothing, but is written
+
+
+@dataclass(slots=True)
+class StoreClock:
+    """The store's clock: the same for all processes of a boot, and never going back."""
+
+    clock: Clock
+    shift: float = 0.0
+
+    def now(self) -> float:
+        """Return seconds since 1970 on the store's clock."""
+        return self.shift + self.clock.monotonic()
+
+
+@dataclass(slots=True, eq=False)
+class Operation:
+    """One call of a method. With ``items`` the action takes all items of such calls together, and answers each.
+
+    ``weight``: about how many tasks it is about. ``again``: it can be done again after it was rolled back, and does the same.
+    """
+
+    action: Callable[..., Any]
+    future: asyncio.Future[Any]
+    items: Sequence[Any] | None = None
+    weight: int = 1
+    again: bool = False
+    result: Any = None
+    error: BaseException | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Line:
+    """A thread with a connection of its own, and the queue in front of it. Made and used on the event loop."""
+
+    name: str
+    path: Path
+    opened: Callable[[], sqlite3.Connection]
+    clock: StoreClock
+    loop: asyncio.AbstractEventLoop
+    committed: Callable[[set[str]], None] | None = None
+    announce: Callable[[set[str]], None] | None = None
+    writes: bool = True
+    place: Place | None = None
+    glance: Glance | None = None
+    openings: int = 0
+    _asked: list[Operation] = field(default_factory=list)
+    _queue: queue.SimpleQueue[list[Operation] | None] = field(default_factory=queue.SimpleQueue)
+    _thread: threading.Thread | None = None
+    _connection: sqlite3.Connection | None = None
+    _plans: Interner = field(default_factory=Interner)
+    _over: bool = False
+    _writer: int = 0
+    _commits: int = 0
+
+    def start(self) -> None:
+        """Start the thread; the connection is opened by the first operation."""
+        self._thread = threading.Thread(target=self._live, name=f"makegood {self.name}", daemon=True)
+        self._thread.start()
+
+    def ask(
+        self,
+        action: Callable[..., Any],
+        items: Sequence[Any] | None = None,
+        *,
+        weight: int = 1,
+        again: bool = False,
+    ) -> asyncio.Future[Any]:
+        """Queue an operation and return the future of its result; see ``Operation``.
+
+        Everything asked for in the same turn of the event loop reaches the thread together.
+        """
+        if self._over or self._thread is None:
+            raise StoreUnavailableError(f"{self.path}: the store is not open; `await store.open()` first")
+        future: asyncio.Future[Any] = self.loop.create_future()
+        self._asked.append(
+            Operation(action, future, items, weight if items is None else max(weight, len(items)), again)
+        )
+        if len(self._asked) == 1:
+            self.loop.call_soon(self._hand_over)
+        return future
+
+    def _hand_over(self) -> None:
+        if self._asked:
+            asked, self._asked = self._asked, []
+            self._queue.put(asked)
+
+    async def stop(self) -> None:
+        """Finish what was asked for, close the connection and end the thread."""
+        if self._over or self._thread is None:
+            return
+        self._hand_over()
+        self._over = True
+        self._queue.put(None)
+        await self.loop.run_in_executor(None, self._thread.join)
+
+    # Everything below runs in the thread.
+
+    def _live(self) -> None:
+        ended = False
+        waiting: deque[Operation] = deque()
+        while waiting or not ended:
+            while not ended and not (waiting and self._queue.empty()):
+                taken = self._queue.get()
+                ended = taken is None
+                waiting.extend(taken or ())
+            if waiting:
+                self._perform(_next(waiting))
+        self._drop()
+
+    def _perform(self, operations: list[Operation]) -> None:
+        if not self.writes:
+            for operation in operations:
+                self._look(operation)
+                self._hand_back([operation], set())
+            return
+        topics: set[str] = set()
+        try:
+            topics = self._write(operations)
+        except BaseException as failure:  # noqa: BLE001 - every caller gets it; the thread lives on
+            error = self._ours(failure)
+            for operation in operations:
+                operation.error = error
+        if topics and self.committed is not None:
+            self.committed(topics)
+        self._hand_back(operations, topics)
+
+    def _hand_back(self, operations: list[Operation], topics: set[str]) -> None:
+        try:
+            self.loop.call_soon_threadsafe(self._deliver, operations, topics)
+        except RuntimeError:
+            _log.debug("the event loop ended before %d results could be given to it", len(operations))
+
+    def _deliver(self, operations: list[Operation], topics: set[str]) -> None:
+        """Give results to their callers, on the event loop; a caller that was cancelled meanwhile does not want its own."""
+        for operation in operations:
+            if operation.future.done():
+                continue
+            if operation.error is not None:
+                operation.future.set_exception(operation.error)
+            else:
+                operation.future.set_result(operation.result)
+        if topics and self.announce is not None:
+            self.announce(topics)
+
+    def _write(self, operations: list[Operation]) -> set[str]:
+        try:
+            return self._written(operations)
+        except sqlite3.Error as failure:
+            if not is_garbled(failure):
+                raise
+        with self._any_text():
+            return self._transaction(operations, careful=True)
+
+    @contextmanager
+    def _any_text(self) -> Iterator[None]:
+        """Read texts that are no UTF-8, which somebody's SQL has written, as what can be shown of them."""
+        connection = self._connect()
+        connection.text_factory = legible
+        try:
+            yield
+        finally:
+            connection.text_factory = str
+
+    def _written(self, operations: list[Operation]) -> set[str]:
+        if all(operation.again for operation in operations):
+            try:
+                return self._transaction(operations, careful=False)
+            except CarefullyError as failure:
+                _log.debug("%s: done again with savepoints: %s", self.path, failure.__cause__)
+        return self._transaction(operations, careful=True)
+
+    def _transaction(self, operations: list[Operation], *, careful: bool) -> set[str]:
+        connection = self._begin()
+        tx = Transaction(connection, self.clock.now(), self._plans, careful)
+        before = connection.total_changes
+        try:
+            groups = _grouped(operations)
+            for group in groups:
+                self._do(tx, group, alone=len(groups) == 1)
+            if connection.total_changes != before:
+                self._commit(connection)
+            else:
+                connection.execute("commit")
+        except BaseException as failure:
+            self._roll_back(connection, failure)
+            raise
+        return tx.topics
+
+    def _commit(self, connection: sqlite3.Connection) -> None:
+        """Commit under the next number of this writer; if that fails, look whether it was done, and raise only when it was not."""
+        if not self._writer:
+            (self._writer,) = connection.execute(_FIRST_MARK).fetchone()
+            first, self._commits = True, 1
+        else:
+            connection.execute(_MARK, (self._writer,))
+            first, self._commits = False, self._commits + 1
+        try:
+            connection.execute("commit")
+        except sqlite3.Error as failure:
+            if connection.in_transaction or not is_broken(failure) or not self._stands(failure):
+                self._commits -= 1
+                if first:
+                    self._writer = 0
+                raise
+
+    def _stands(self, failure: sqlite3.Error) -> bool:
+        """Return whether a transaction stands whose COMMIT has failed, once that cannot change any more."""
+        _log.warning("%s: a commit failed (%s); looking whether it was written", self.path, failure)
+        for _ in range(_LOOKS):
+            try:
+                self._drop()
+                connection = self._begin()
+                found = connection.execute(_LOOK, (self._writer,)).fetchone()
+                connection.execute(_BEHIND)
+                connection.execute("commit")
+            except (sqlite3.Error, StoreUnavailableError) as again:
+                _log.warning("%s: it cannot be seen yet whether a commit was written (%s)", self.path, again)
+                time.sleep(_LOOK_PAUSE)
+            else:
+                return found is not None and found[0] == self._commits
+        raise StoreError(
+            f"{self.path}: a commit failed ({failure}) and the file cannot be read again: it is not known whether it was written; "
+            "look at the system's log and start this process anew"
+        ) from failure
+
+    def _do(self, tx: Transaction, group: list[Operation], *, alone: bool) -> None:
+        """Do one operation, or several that are done together. Their failure is their own unless the database failed."""
+        if alone and len(group) == 1:
+            _act(tx, group)
+            return
+        try:
+            with tx.savepoint():
+                _act(tx, group)
+        except Exception as failure:
+            if (
+                isinstance(failure, CarefullyError)
+                or is_environment(failure)
+                or not tx.connection.in_transaction
+            ):
+                raise
+            if len(group) == 1:
+                group[0].error = self._ours(failure)
+                return
+            for operation in group:
+                self._do(tx, [operation], alone=False)
+
+    def _look(self, operation: Operation) -> None:
+        """Read, and read again what may be half of one state and half of another (see ``glance``)."""
+        for _ in range(TIMES):
+            self._read(operation)
+            if self.glance is None or not self.glance.again(failed=operation.error is not None):
+                return
+            self._drop()
+        operation.error = restless(self.path)
+
+    def _read(self, operation: Operation) -> None:
+        self._read_once(operation)
+        cause = None if operation.error is None else operation.error.__cause__
+        if isinstance(cause, sqlite3.Error) and is_garbled(cause):
+            with self._any_text():
+                self._read_once(operation)
+
+    def _read_once(self, operation: Operation) -> None:
+        operation.error = None
+        try:
+            connection = self._connect()
+            connection.execute("begin")
+            try:
+                operation.result = operation.action(Transaction(connection, self.clock.now(), self._plans))
+            finally:
+                if connection.in_transaction:
+                    connection.execute("commit")
+        except BaseException as failure:  # noqa: BLE001 - the caller gets it; the thread lives on
+            operation.error = self._ours(failure)
+            if isinstance(failure, sqlite3.Error) and is_broken(failure):
+                self._drop()
+
+    def _begin(self) -> sqlite3.Connection:
+        """Begin to write; another process may hold the lock, usually for less than a millisecond."""
+        pause = _FIRST_PAUSE
+        last: sqlite3.Error | None = None
+        for _ in range(_BUSY_TRIES):
+            try:
+                connection = self._connect()
+                connection.execute("begin immediate")
+                return connection
+            except sqlite3.Error as failure:
+                if not is_busy(failure):
+                    if is_broken(failure):
+                        self._drop()
+                    raise
+                # Its traceback would keep what is to be written in memory until the garbage collector comes.
+                last = failure.with_traceback(None)
+            time.sleep(pause)
+            pause = min(pause * 1.2, _LONGEST_PAUSE)
+        raise last or sqlite3.OperationalError("database is locked")
+
+    def _connect(self) -> sqlite3.Connection:
+        """Return our connection, opened anew if need be; whatever bears its name must be the file that we opened at first."""
+        place = self.place
+        if self._connection is None:
+            self._connection = self.opened()
+            self.openings += 1
+            if place is not None:
+                place.opened()
+        if place is not None:
+            place.verify()
+        return self._connection
+
+    def _roll_back(self, connection: sqlite3.Connection, failure: BaseException) -> None:
+        """Undo everything; a connection that cannot even do that, or whose disk failed, is not used again."""
+        if connection is not self._connection:  # let go of already
+            return
+        try:
+            if connection.in_transaction:
+                connection.execute("rollback")
+        except sqlite3.Error:
+            _log.exception("%s: the transaction could not be rolled back; the file is opened anew", self.path)
+            self._drop()
+        if isinstance(failure, sqlite3.Error) and is_broken(failure):
+            self._drop()
+
+    def _drop(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            try:
+                connection.close()
+            except sqlite3.Error:
+                _log.exception("%s: a connection could not be closed", self.path)
+        if self.glance is not None:
+            self.glance.release()
+
+    def _ours(self, failure: BaseException) -> BaseException:
+        if isinstance(failure, sqlite3.Error):
+            error: BaseException = translated(failure, self.path)
+        elif isinstance(failure, OSError):
+            error = unreachable(f"{self.path}: it", failure)
+        elif isinstance(failure, Exception) and not isinstance(failure, StopIteration):
+            return failure
+        else:  # a future cannot carry a StopIteration, and nothing may end the event loop from in here
+            error = StoreError(f"{self.path}: {type(failure).__name__} inside a transaction")
+        error.__cause__ = failure
+        return error
+
+
+def _next(waiting: deque[Operation]) -> list[Operation]:
+    """Take the operations of the next transaction: all that wait, but not more than one that is large."""
+    operations = [waiting.popleft()]
+    weight = operations[0].weight
+    while waiting and weight + waiting[0].weight <= _MOST_AT_ONCE:
+        operations.append(waiting.popleft())
+        weight += operations[-1].weight
+    return operations
+
+
+def _grouped(operations: list[Operation]) -> list[list[Operation]]:
+    """Put operations that can be done together side by side, at the place of the first."""
+    groups: list[list[Operation]] = []
+    together: dict[Callable[..., Any], list[Operation]] = {}
+    for operation in operations:
+        if operation.items is None:
+            groups.append([operation])
+        elif operation.action in together:
+            together[operation.action].append(operation)
+        else:
+            together[operation.action] = [operation]
+            groups.append(together[operation.action])
+    return groups
+
+
+def _act(tx: Transaction, group: list[Operation]) -> None:
+    if group[0].items is None:
+        group[0].result = group[0].action(tx)
+        return
+    answers = group[0].action(tx, [item for operation in group for item in operation.items or ()])
+    start = 0
+    for operation in group:
+        end = start + len(operation.items or ())
+        operation.result = answers[start:end]
+        start = end

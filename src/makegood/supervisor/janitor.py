@@ -1,0 +1,112 @@
+"""The janitor: removes tasks that ended long ago, with their steps, history, alerts and audit, and messages nobody received.
+
+It runs beside the leading Supervisor and never removes what is not settled: a task in error, one that somebody has a message
+for, whose submitter is still to be told, or about which an alert stands or was not told. It looks through the tasks in the order in which they were submitted, a
+bounded window at a time, and rests in between, so that nobody waits for it. What it deletes is named again in the statement that
+deletes, hence two of them do no harm.
+
+Queues it looks after more often: a queue that nobody reads grows with every task. What a client sends into a full one is refused;
+what a state change tells cannot be, so the oldest notices go, with an alert.
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable
+from functools import partial
+from typing import Protocol
+
+from makegood.actor.setbacks import Setbacks
+from makegood.errors import StoreUnavailableError
+from makegood.store.protocol import Retention
+from makegood.store.records import Pruned
+
+log = logging.getLogger("makegood.janitor")
+
+WINDOW = 500
+"""Tasks looked at in one transaction."""
+
+REST = 0.05
+"""Seconds between two windows of one round."""
+
+
+QUEUES_EVERY = 30.0
+"""Seconds at most between two looks at the queues."""
+
+
+class _Store(Retention, Protocol):
+    async def expire_messages(self, limit: int) -> int: ...
+
+    async def shorten_queues(self, most: int, limit: int, most_bytes: int) -> int: ...
+
+
+class Janitor:
+    """Removes tasks that ended more than ``keep`` seconds ago (None: never), every ``sweep`` seconds; and of queues what was not
+    received in time, and the oldest notices when more than ``most`` messages wait, or ``most_bytes``.
+
+    ``leads``: asked before each window; another process does the work while it says no.
+    """
+
+    def __init__(
+        self,
+        store: _Store,
+        *,
+        keep: float | None,
+        sweep: float,
+        most: int,
+        most_bytes: int,
+        leads: Callable[[], bool],
+        rng: random.Random,
+    ) -> None:
+        self._store = store
+        self._keep = keep
+        self._sweep = sweep
+        self._most = most
+        self._most_bytes = most_bytes
+        self._leads = leads
+        self._rng = rng
+
+    async def run(self) -> None:
+        """Sweep round after round, until cancelled."""
+        pause, rested = min(self._sweep, QUEUES_EVERY), 0.0
+        setbacks = Setbacks("janitor", None, self._rng)
+        while True:
+            await asyncio.sleep(pause * self._rng.uniform(0.9, 1.1))
+            rested += pause
+            if not self._leads():
+                continue
+            try:
+                await self.queues()
+                if self._keep is not None and rested >= self._sweep:
+                    rested = 0.0
+                    await self.tasks(self._keep)
+            except StoreUnavailableError as away:
+                log.warning("the store is away; what is old is removed when it is back: %s", away)
+            except Exception as defect:  # noqa: BLE001 - what is old can wait
+                await asyncio.sleep(await setbacks.met(defect))
+            else:
+                await setbacks.over()
+
+    async def queues(self) -> None:
+        """Look through all queues, once; ends early when it leads no more."""
+        shorten = partial(self._store.shorten_queues, self._most, most_bytes=self._most_bytes)
+        for tidy in (self._store.expire_messages, shorten):
+            while self._leads() and await tidy(WINDOW) >= WINDOW:
+                await self._rest()
+
+    async def tasks(self, keep: float) -> int:
+        """Look through all tasks old enough, once; returns how many were removed. Ends early when it leads no more."""
+        removed, after = 0, 0
+        while self._leads():
+            found: Pruned = await self._store.prune(keep, after, WINDOW)
+            removed += found.removed
+            if found.next is None:
+                break
+            after = found.next
+            await self._rest()
+        if removed:
+            log.info("removed %d tasks that ended more than %g s ago", removed, keep)
+        return removed
+
+    async def _rest(self) -> None:
+        await asyncio.sleep(REST * self._rng.uniform(0.5, 1.5))

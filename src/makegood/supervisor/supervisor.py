@@ -1,0 +1,188 @@
+"""The Supervisor: finds what is overdue or left behind, counts the failure, and asks for the remedy.
+
+(In the sense of the Scheduler-Agent-Supervisor pattern: it restarts no processes; systemd or Kubernetes does.) It knows no
+business and decides nothing about a task: it *judges* silence and leaves ``expired`` in the task's inbox; the Scheduler's
+rules choose between retry, wait, undo and hold.
+
+Many instances may run; the one that holds the lease acts, and every write it makes carries the epoch of its term beside
+the compare-and-set on the row itself. Both are needed: the term keeps two leaders from judging one silence twice, the
+compare-and-set keeps a judgement from an attempt that an operator or a reply has overtaken in between.
+
+After a new term began, or the store was away, nothing is judged for a full interval: agents and Schedulers that were
+cut off as well must have had the time to come back.
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from makegood.actor.setbacks import Setbacks
+from makegood.base.clock import Clock
+from makegood.election import Election, Term
+from makegood.errors import FencedOffError, StoreUnavailableError
+from makegood.model.messages import Alert
+from makegood.options import Options
+from makegood.store.protocol import Leases, Supervision
+
+log = logging.getLogger("makegood.supervisor")
+
+LEASE = "makegood/supervisor"
+"""The lease that the leading Supervisor of a store holds."""
+
+DEAF_INTERVALS = 2
+"""A Scheduler that leaves ``expired`` unanswered for so many intervals loses the task's lock."""
+
+
+class _Store(Supervision, Leases, Protocol):
+    async def alert(self, alerts: list[Alert], /) -> None: ...
+
+    async def ease(self, causes: list[Alert], why: str, /) -> None: ...
+
+
+@dataclass(slots=True)
+class Pass:
+    """What one pass did: counts, by kind."""
+
+    judged: int = 0
+    released: int = 0
+    deaf: int = 0
+    expired: int = 0
+    starved: int = 0
+    full: bool = False
+    tasks: list[int] = field(default_factory=list)
+
+    @property
+    def done(self) -> int:
+        """How much it did in all."""
+        return self.judged + self.released + self.deaf + self.expired + self.starved
+
+
+class Supervisor:
+    """One instance. ``every``: seconds between passes at most; ``ttl``: the lease's; ``limit``: rows a statement at most;
+    ``starve``: seconds that a request may wait for an agent before an alert; ``outage_after``: that a circuit may be open.
+    """
+
+    def __init__(
+        self, store: _Store, options: Options, *, me: str, clock: Clock, rng: random.Random, limit: int = 500
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._rng = rng
+        self._every = options.number("every")
+        self._grace = options.number("grace")
+        self._starve = options.number("starve")
+        self._outage = options.number("outage_after")
+        self._limit = limit
+        self._election: Election = Election(LEASE, store, me=me, ttl=options.lease, clock=clock, rng=rng)
+        self.leading: Term | None = None
+
+    async def run(self) -> None:
+        """Contend for the lease, and supervise in each term, until cancelled."""
+        async for term in self._election.terms():
+            async with term:
+                self.leading = term
+                try:
+                    await self.lead(term)
+                except FencedOffError as over:
+                    log.warning("the term %d is over: %s", term.epoch, over)
+                finally:
+                    self.leading = None
+
+    async def single(self, wait: float) -> Pass | None:
+        """Take the lease, watch for one interval, make one pass, give the lease back: for cron.
+
+        Returns None when somebody else still leads after ``wait`` seconds.
+        """
+        async with aclosing(self._election.terms()) as terms:
+            try:
+                async with asyncio.timeout(wait):
+                    term = await anext(terms)
+            except TimeoutError:
+                return None
+            made: list[Pass] = []
+            async with term:
+                made = await self.lead(term, passes=1)
+        return made[0] if made else None
+
+    async def lead(self, term: Term, passes: int | None = None) -> list[Pass]:
+        """Supervise within a term: first a full interval of watching, then pass after pass (``passes`` of them at most)."""
+        done: list[Pass] = []
+        watched, setbacks = False, Setbacks("supervisor", self._store, self._rng)
+        while passes is None or len(done) < passes:
+            rest = self._every
+            try:
+                if await self._writes_at_once(term) and watched:
+                    one = await self.once(term)
+                    done = [*done[-99:], one]
+                    rest = await self._rest(one)
+                watched = True
+                if setbacks.count:
+                    await setbacks.over()
+            except FencedOffError:
+                raise
+            except StoreUnavailableError as away:
+                log.warning("the store is away; judging again a full interval after it is back: %s", away)
+                watched = False
+            except Exception as defect:
+                if passes is not None:
+                    raise
+                await asyncio.sleep(await setbacks.met(defect))
+            if passes is None or len(done) < passes:
+                await asyncio.sleep(rest * self._rng.uniform(0.9, 1.1))
+        return done
+
+    async def _rest(self, last: Pass) -> float:
+        """Return in how many seconds to look again: at once if there was more to do than one pass does, for the tasks of a dead
+        Scheduler wait for nothing else. What is due and cannot be done is not looked for all the time.
+        """
+        least = self._every / 20
+        if last.full:
+            return 0.0 if last.done else least
+        return max(least, await self._store.horizon(self._grace, self._every))
+
+    async def _writes_at_once(self, term: Term) -> bool:
+        """Write to the store; False when that took so long that heartbeats and replies may have been held up as well.
+
+        Judging without this look would find every heartbeat run out in the first moment after an outage.
+        """
+        began = self._clock.monotonic()
+        if not await self._store.renew(term.grant):
+            raise FencedOffError(f"the term {term.epoch} is over", epoch=term.epoch)
+        took = self._clock.monotonic() - began
+        if took > self._every:
+            log.warning("the store could not be written to for %.1f s; judging after a full interval", took)
+        return took <= self._every
+
+    async def once(self, term: Term) -> Pass:
+        """Make one bounded pass. Raises ``FencedOffError`` when the term is over in the store."""
+        grant, limit, found = term.grant, self._limit, Pass()
+        judged = await self._store.judge(grant, self._grace, limit)
+        found.judged = len(judged.requests)
+        found.full = judged.full
+        freed = await self._bounded(lambda: self._store.release_dead(grant, limit), found)
+        found.released = len(freed)
+        found.tasks += freed
+        found.deaf = len(
+            await self._bounded(
+                lambda: self._store.release_deaf(grant, DEAF_INTERVALS * self._every, limit), found
+            )
+        )
+        found.expired = len(await self._bounded(lambda: self._store.expire_tasks(grant, limit), found))
+        found.starved = len(
+            await self._bounded(lambda: self._store.starved(grant, self._starve, limit, self._outage), found)
+        )
+        if found.done:
+            log.info(
+                "judged %d attempts, freed %d tasks of dead and %d of deaf schedulers, %d tasks past complete-by, %d starved",
+                found.judged, found.released, found.deaf, found.expired, found.starved,
+            )  # fmt: skip
+        return found
+
+    async def _bounded(self, act: Callable[[], Awaitable[list[int]]], found: Pass) -> list[int]:
+        touched = await act()
+        found.full = found.full or len(touched) >= self._limit
+        return touched

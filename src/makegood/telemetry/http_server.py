@@ -1,0 +1,200 @@
+"""A few pages over HTTP, for probes and scrapers: /livez, /readyz, /startupz, /metrics.
+
+Small on purpose: GET and HEAD, one request for each connection, everything bounded (a head's length, the time that it may take, how
+many connections there are, how many pages are being made). It lives on the event loop of the roles: when that loop does not turn,
+nobody answers, and that is the point of /livez. Requests are not logged.
+
+Strangers who reach the port can open connections and say nothing. So where there is no room the oldest one that has sent no head makes room
+for the next (``connections``), nothing that is refused is kept, and /livez waits for no other page.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final, NamedTuple, cast
+
+from makegood.base.accepted_connections import AT_A_TIME, Connections, queue_more
+from makegood.base.host_port import host_and_port
+from makegood.base.sparse_log import Sparing
+from makegood.errors import ConfigError
+
+log = logging.getLogger("makegood.telemetry")
+
+MOST_HEAD: Final = 16_384
+"""Bytes of a request's head at most."""
+MOST_AT_ONCE: Final = 128
+"""Connections at the same time."""
+MOST_PAGES: Final = 16
+"""Pages that are being made, or that their askers have not taken yet; a probe is none of them."""
+PATIENCE: Final = 5.0
+"""Seconds within which a request must have come and its answer must have gone."""
+
+_PROBE: Final = "/livez"
+_END: Final = b"\r\n\r\n"
+_REASONS: Final = {
+    200: "OK", 400: "Bad Request", 404: "Not Found", 405: "Method Not Allowed", 431: "Request Header Fields Too Large",
+    500: "Internal Server Error", 501: "Not Implemented", 503: "Service Unavailable",
+}  # fmt: skip
+
+
+class Page(NamedTuple):
+    """An answer."""
+
+    status: int
+    text: bytes
+    kind: str = "text/plain; charset=utf-8"
+
+
+Answer = Callable[[str, Mapping[str, str]], Awaitable[Page]]
+"""Returns the page for a path and the request's headers, whose names are in lower case."""
+
+
+class Server:
+    """Answers on ``listen``, "HOST:PORT". Raises ``ConfigError`` for one that cannot be meant."""
+
+    def __init__(self, listen: str, answer: Answer) -> None:
+        self._listen = listen
+        self._host, self._port = host_and_port(listen)
+        self._answer = answer
+        self._server: asyncio.Server | None = None
+        self._sparing = Sparing()
+        self.connections = Connections(MOST_AT_ONCE)
+        self.pages: set[asyncio.Transport] = set()
+        self.serving: set[asyncio.Task[None]] = set()
+
+    @property
+    def address(self) -> str:
+        """The address that is listened on, "http://127.0.0.1:43121"; "" before ``begin``."""
+        if self._server is None or not self._server.sockets:
+            return ""
+        host, port = self._server.sockets[0].getsockname()[:2]
+        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+    async def begin(self) -> None:
+        """Listen. Raises ``ConfigError`` when that cannot be: the port is taken, the host is not of this machine."""
+        loop = asyncio.get_running_loop()
+        try:
+            self._server = await loop.create_server(
+                lambda: _Asker(self), self._host, self._port, backlog=AT_A_TIME
+            )
+        except OSError as refused:
+            why = refused.strerror or str(refused)
+            raise ConfigError(
+                f"listen={self._listen!r}: this process cannot listen there ({why}): is another process on that port, or is the host "
+                f"not one of this machine? Port 0 takes any that is free"
+            ) from refused
+        queue_more(self._server)
+
+    async def end(self) -> None:
+        """Listen no more; connections are cut off."""
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+        self.connections.abort()
+        for task in self.serving:
+            task.cancel()
+        await asyncio.gather(*self.serving, return_exceptions=True)
+
+    async def page(self, path: str, headers: Mapping[str, str]) -> Page:
+        """Return the page for a request; of one that cannot be made, that it cannot."""
+        if path != _PROBE and len(self.pages) > MOST_PAGES:
+            return Page(503, b"too many requests\n")
+        try:
+            return await self._answer(path, headers)
+        except Exception:  # whatever it is, the asker is answered, and the log is not the asker's to fill
+            more = self._sparing.due(asyncio.get_running_loop().time())
+            if more is not None:
+                log.exception("the page %.200r could not be made%s", path, more)
+            return Page(500, b"this page could not be made; the log says why\n")
+
+
+class _Asker(asyncio.Protocol):
+    """One connection: a head comes, a page goes."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._head = b""
+        self._asked = False
+        self._task: asyncio.Task[None] | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport = cast(
+            "asyncio.Transport", transport
+        )  # uvloop's does not say that it is one
+        transport.set_write_buffer_limits(high=0)  # ``resume_writing`` is called once all has gone
+        self._timer = asyncio.get_running_loop().call_later(PATIENCE, transport.abort)
+        if self._server.address:
+            self._server.connections.join(transport)
+        else:  # accepted just before the end
+            transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        if self._asked:
+            return  # what follows a head is read, as it would cut off the answer otherwise, and not wanted
+        self._head += data
+        head, end, _ = self._head.partition(_END)
+        if not end and len(self._head) < MOST_HEAD:
+            return
+        self._asked = True
+        self._head = b""
+        self._server.connections.keep(self._transport)
+        if len(head) >= MOST_HEAD:
+            self._say(_written(Page(431, b"the head of this request is too long\n")))
+            return
+        self._task = asyncio.get_running_loop().create_task(self._answer(head), name="telemetry page")
+        self._server.serving.add(self._task)
+        self._task.add_done_callback(self._server.serving.discard)
+
+    def eof_received(self) -> bool:
+        return (
+            self._asked and not self._transport.is_closing()
+        )  # an asker may close its side, and is answered
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - as every protocol has it
+        self._timer.cancel()
+        if self._task is not None:
+            self._task.cancel()
+        self._server.connections.leave(self._transport)
+        self._server.pages.discard(self._transport)
+
+    def resume_writing(self) -> None:
+        self._said()
+
+    async def _answer(self, head: bytes) -> None:
+        first, *lines = head.decode("latin-1").split("\r\n")
+        words = first.split(" ")
+        if len(words) != 3 or not words[2].startswith("HTTP/1."):
+            self._say(_written(Page(400, b"this is not HTTP/1.1\n")))
+            return
+        method, target, _ = words
+        if method not in ("GET", "HEAD"):
+            self._say(_written(Page(405, b"GET and HEAD only\n")))
+            return
+        headers = {
+            name.strip().lower(): value.strip()
+            for name, colon, value in (line.partition(":") for line in lines)
+            if colon
+        }
+        self._server.pages.add(self._transport)
+        page = await self._server.page(target.partition("?")[0], headers)
+        self._say(_written(page, body=method == "GET"))
+
+    def _say(self, written: bytes) -> None:
+        """Answer; then the other end closes, or the time is up, or another connection takes the place."""
+        self._transport.write(written)
+        if self._transport.can_write_eof():
+            self._transport.write_eof()
+        if not self._transport.get_write_buffer_size():
+            self._said()
+
+    def _said(self) -> None:
+        self._server.connections.spend(self._transport)
+        self._server.pages.discard(self._transport)
+
+
+def _written(page: Page, *, body: bool = True) -> bytes:
+    head = (
+        f"HTTP/1.1 {page.status} {_REASONS[page.status]}\r\nContent-Type: {page.kind}\r\nContent-Length: {len(page.text)}\r\n"
+        "Cache-Control: no-store\r\nConnection: close\r\n\r\n"
+    )
+    return head.encode("latin-1") + (page.text if body else b"")

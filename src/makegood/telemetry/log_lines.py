@@ -1,0 +1,125 @@
+"""Lines of logs with their parts as fields: which task, step and attempt a line is about, for people and for machines.
+
+(And, where somebody traces, which trace it belongs to.) A line that is written inside an action, an undo or a probe is given the task, step and attempt of the call that it is part of, be it
+ours, the user's or a library's: ``CallFields`` takes them from ``current_call()``, at the moment and in the thread in which the line is
+written. Lines of the engine about a task name it as a field themselves. Payloads (inputs, arguments, results) are no part of
+any line of ours; what a user's own line says is the user's.
+
+    stream = logging.StreamHandler()
+    stream.addFilter(CallFields())
+    stream.setFormatter(JsonLines())
+"""
+
+import logging
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import msgspec
+
+from makegood.base.terminal_text import visible
+from makegood.base.text import kept
+from makegood.declare.call import known_call
+
+FIELDS: Final = ("task", "step", "attempt")
+"""What a line may be about, as people write it: the task's id, the step's name, the attempt's number."""
+
+_PLAIN: Final = frozenset(logging.makeLogRecord({}).__dict__) | {
+    "message",
+    "asctime",
+    "color_message",
+    "taskName",
+}
+"""What every record has: all others are fields."""
+
+
+class CallFields(logging.Filter):
+    """Gives records the task, step and attempt of the call in which they are written. It keeps none back."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Add the fields that the record does not have."""
+        call = known_call()
+        if call is not None:
+            for name, value in zip(FIELDS, (call.task_id, call.step, call.attempt), strict=True):
+                if getattr(record, name, None) is None:
+                    setattr(record, name, value)
+            record.trace_id = call.trace_id
+        return True
+
+
+class JsonLines(logging.Formatter):
+    """One JSON object a line: time (UTC), level, logger, message, then the fields, and ``exception`` with its traceback."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return a record as JSON."""
+        at = datetime.fromtimestamp(record.created, UTC)
+        line: dict[str, Any] = {
+            "time": at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+            **fields(record),
+        }
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        if record.stack_info:
+            line["stack"] = self.formatStack(record.stack_info)
+        try:
+            return msgspec.json.encode(line, enc_hook=_text).decode()
+        except UnicodeEncodeError:  # somebody's text is none that UTF-8 can write
+            return msgspec.json.encode(_writable(line), enc_hook=_text).decode()
+
+
+class TextLines(logging.Formatter):
+    """A line for people. Those of others than makegood end with the call that they were written in."""
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)-7s %(name)s: %(message)s")
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return a record as text."""
+        text = super().format(record)
+        if _ours(record):
+            return "\n".join(map(visible, text.split("\n")))
+        about = _about(record)
+        if not about:
+            return text
+        first, newline, rest = text.partition("\n")  # a traceback follows the line that it belongs to
+        return f"{first} [{' '.join(f'{name}={value}' for name, value in about.items())}]{newline}{rest}"
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
+        """Return a record's line. What our messages quote of others begins no line of its own."""
+        if _ours(record):
+            record.message = visible(record.message)
+        return super().formatMessage(record)
+
+
+def _ours(record: logging.LogRecord) -> bool:
+    return record.name.partition(".")[0] == "makegood"
+
+
+def _text(value: object) -> str:
+    return kept(str(value))
+
+
+def _writable(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {_text(name): _writable(part) for name, part in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_writable(part) for part in value]
+    return kept(value) if isinstance(value, str) else value
+
+
+def fields(record: logging.LogRecord) -> dict[str, Any]:
+    """Return what a record says beside its message: task, step and attempt first; what is not known is left out."""
+    others = {
+        name: value
+        for name, value in record.__dict__.items()
+        if name not in _PLAIN and name not in FIELDS and value is not None
+    }
+    return {**_about(record), **others}
+
+
+def _about(record: logging.LogRecord) -> Mapping[str, Any]:
+    found = {name: getattr(record, name, None) for name in FIELDS}
+    return {name: value for name, value in found.items() if value is not None}

@@ -1,0 +1,191 @@
+"""What a watched process is given in place of its store and of what runs its attempts: both pass everything on, and count."""
+
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any, Final
+
+from makegood.base.clock import Clock
+from makegood.declare.action import Action
+from makegood.election.protocol import Grant
+from makegood.errors import FencedOffError
+from makegood.model.attempt import Running
+from makegood.model.messages import Message, Request
+from makegood.store.protocol import Store
+from makegood.store.records import NO_LIMIT, Batch, Committed, Draft, Inbox, Judged, Offer, Submitted, Taken
+from makegood.store.views import NodeInfo
+from makegood.telemetry import catalogue
+from makegood.telemetry.counters import Tally
+from makegood.telemetry.hooks import Answering
+
+_REMEMBERED: Final = 10_000
+"""Attempts of which it is known whose they are until the store has taken their replies."""
+
+
+class Whose:
+    """Knows to whose agent (app, agent) an attempt belongs, for as long as it may be asked; the oldest are forgotten."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[tuple[int, int, int], tuple[str, str]] = OrderedDict()
+
+    def note(self, request: Request) -> None:
+        """Remember to whom a request was given."""
+        self._known[request.task, request.idx, request.attempt] = request.app, request.agent
+        if len(self._known) > _REMEMBERED:
+            self._known.popitem(last=False)
+
+    def of(self, task: int, message: Message) -> tuple[str, str]:
+        """Return (app, agent) of a reply, forgetting it; ("", "") when it is not known any more."""
+        return self._known.pop((task, message.idx, message.attempt), ("", ""))
+
+
+class CountedAttempts:
+    """Times attempts; see ``observing.Answering``."""
+
+    def __init__(self, inner: Answering, tally: Tally, clock: Clock) -> None:
+        self._inner = inner
+        self._tally = tally
+        self._clock = clock
+
+    async def answer(self, attempt: Running, action: Action[..., Any]) -> Message | None:
+        """Return the answer of one attempt, having timed it."""
+        request, began = attempt.request, self._clock.monotonic()
+        labels = request.app, request.agent, request.action
+        self._tally.observe(catalogue.START_SECONDS, request.waited + began - attempt.began, *labels)
+        try:
+            return await self._inner.answer(attempt, action)
+        finally:
+            lasted = self._clock.monotonic() - began
+            self._tally.observe(catalogue.STEP_SECONDS, lasted, *labels, request.doing)
+
+
+class _Timed:
+    """Notes how long a call of the store takes."""
+
+    __slots__ = ("_began", "_clock", "_op", "_tally")
+
+    def __init__(self, tally: Tally, clock: Clock, op: str) -> None:
+        self._tally = tally
+        self._clock = clock
+        self._op = op
+
+    def __enter__(self) -> None:
+        self._began = self._clock.monotonic()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._tally.observe(catalogue.STORE_SECONDS, self._clock.monotonic() - self._began, self._op)
+
+
+class WatchedStore:
+    """Passes everything on to a store. What writes much, or tells that the store is slow, is timed and counted."""
+
+    def __init__(self, inner: Store, tally: Tally, clock: Clock, whose: Whose) -> None:
+        self._inner = inner
+        self._tally = tally
+        self._clock = clock
+        self._whose = whose
+        self._epoch = 0
+        self._pass_began: float | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    async def commit(self, batch: Batch) -> Committed:
+        """Write Decisions."""
+        with self._timed("commit"):
+            committed = await self._inner.commit(batch)
+        self._wrote("commit", len(batch.decisions) + len(committed.claimed))
+        return committed
+
+    async def submit(self, drafts: Sequence[Draft]) -> list[Submitted]:
+        """Insert tasks."""
+        with self._timed("submit"):
+            answers = await self._inner.submit(drafts)
+        self._wrote("submit", len(drafts))
+        return answers
+
+    async def take(self, node: int, offers: Sequence[Offer], *, alone: bool = False) -> Taken:
+        """Take requests."""
+        with self._timed("take"):
+            taken = await self._inner.take(node, offers, alone=alone)
+        self._wrote("take", len(taken))
+        for request in taken:  # what is handed over in memory is answered in memory, as good as always
+            self._whose.note(request)
+        return taken
+
+    async def answer(self, node: int, replies: Sequence[tuple[int, Message]]) -> list[bool]:
+        """Leave replies."""
+        with self._timed("answer"):
+            accepted = await self._inner.answer(node, replies)
+        self._wrote("answer", len(replies))
+        for (task, message), in_time in zip(replies, accepted, strict=True):
+            whose = self._whose.of(task, message)
+            if not in_time:
+                self._tally.count(catalogue.LATE, *whose)
+        return accepted
+
+    async def inbox(self, node: int, limit: int, room: int = NO_LIMIT) -> Inbox:
+        """Look for messages."""
+        with self._timed("inbox"):
+            return await self._inner.inbox(node, limit, room)
+
+    async def heartbeat(self, node: int, info: NodeInfo) -> bool:
+        """Extend the process's life."""
+        with self._timed("heartbeat"):
+            return await self._inner.heartbeat(node, info)
+
+    async def acquire(self, name: str, holder: str, nonce: str, ttl: float) -> Grant | None:
+        """Take a lease; a new epoch is a new term."""
+        grant = await self._inner.acquire(name, holder, nonce, ttl)
+        if grant is not None and grant.epoch != self._epoch:
+            self._epoch = grant.epoch
+            self._tally.count(catalogue.LEADER_CHANGES, "supervisor")
+        return grant
+
+    async def judge(self, term: Grant, grace: float, limit: int) -> Judged:
+        """Judge silence: a pass of the Supervisor begins."""
+        self._pass_began = self._clock.monotonic()
+        with self._fenced():
+            return await self._inner.judge(term, grace, limit)
+
+    async def starved(self, term: Grant, after: float, limit: int, outage: float = 300.0) -> list[int]:
+        """Find requests that nobody takes: a pass of the Supervisor ends."""
+        with self._fenced():
+            found = await self._inner.starved(term, after, limit, outage)
+        if self._pass_began is not None:
+            self._tally.observe(catalogue.SCAN_SECONDS, self._clock.monotonic() - self._pass_began)
+        return found
+
+    async def release_dead(self, term: Grant, limit: int) -> list[int]:
+        """Free the tasks of dead processes."""
+        with self._fenced():
+            return await self._inner.release_dead(term, limit)
+
+    async def release_deaf(self, term: Grant, older: float, limit: int) -> list[int]:
+        """Free the tasks of Schedulers that do not answer."""
+        with self._fenced():
+            return await self._inner.release_deaf(term, older, limit)
+
+    async def expire_tasks(self, term: Grant, limit: int) -> list[int]:
+        """Find tasks past their complete-by."""
+        with self._fenced():
+            return await self._inner.expire_tasks(term, limit)
+
+    @contextmanager
+    def _fenced(self) -> Iterator[None]:
+        try:
+            yield
+        except FencedOffError:
+            self._tally.count(catalogue.FENCED, "supervisor")
+            raise
+
+    def _timed(self, op: str) -> "_Timed":
+        return _Timed(self._tally, self._clock, op)
+
+    def _wrote(self, op: str, size: int) -> None:
+        if size:
+            self._tally.count(catalogue.COMMITS, op)
+            self._tally.observe(catalogue.BATCH, float(size), op)

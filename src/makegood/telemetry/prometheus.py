@@ -1,0 +1,155 @@
+"""Numbers as Prometheus wants them: a collector for a registry of prometheus-client, an optional extra.
+
+What this process counts is read from its tally, what it holds from its agents; what belongs to the store as a whole is said by the
+process whose Supervisor leads, and by no other, so that a sum over all processes is right.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
+from importlib import import_module
+from typing import Any, Final
+
+from makegood.base.clock import Clock
+from makegood.errors import ConfigError, StoreUnavailableError
+from makegood.store.views import Figures
+from makegood.telemetry import catalogue
+from makegood.telemetry.catalogue import METRICS, Metric
+from makegood.telemetry.counters import Labels, Tally
+from makegood.telemetry.hooks import Process
+
+CIRCUITS: Final[Mapping[str, float]] = {"closed": 0.0, "half-open": 1.0, "release": 1.0, "open": 2.0}
+
+_TAKEN: Final = frozenset(metric.name for metric in METRICS if metric.kind == "gauge")
+
+FRESH: Final = 1.0
+"""Seconds for which what was read from the store is good enough, and longer where reading it took long: at most a twentieth of the
+store's time goes into it.
+"""
+_SHARE: Final = 20.0
+PATIENCE: Final = 2.0
+"""Seconds that reading it may take, or the page goes without."""
+
+
+def prometheus() -> Any:
+    """Return the module prometheus_client; raises ``ConfigError`` when the extra is not installed."""
+    try:
+        return import_module("prometheus_client")
+    except ModuleNotFoundError as missing:
+        raise ConfigError(
+            "metrics need prometheus-client: `pip install prometheus-client`, or install makegood with its extra "
+            "(in a checkout `pip install '.[prometheus]'`)"
+        ) from missing
+
+
+class Gauges:
+    """What is so at this moment: slots, circuits, who leads, and what the leader has read from the store."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._process: Process | None = None
+        self._figures: Figures | None = None
+        self._next = 0.0
+
+    def begin(self, process: Process) -> None:
+        """Say whom to ask."""
+        self._process = process
+
+    async def refresh(self) -> None:
+        """Read from the store what only the leader says, unless it was read a moment ago."""
+        process, now = self._process, self._clock.monotonic()
+        if process is None or not process.leads():
+            self._figures = None
+            return
+        if self._figures is not None and now < self._next:
+            return
+        try:
+            async with asyncio.timeout(PATIENCE):
+                self._figures = await process.store.figures()
+        except (StoreUnavailableError, TimeoutError):
+            self._figures = None  # better no number than an old one
+        after = self._clock.monotonic()
+        self._next = after + max(FRESH, _SHARE * (after - now))
+
+    def values(self) -> Mapping[str, Mapping[Labels, float]]:
+        """Return every gauge's numbers by labels."""
+        found: dict[str, dict[Labels, float]] = {m.name: {} for m in METRICS if m.kind == "gauge"}
+        process, figures = self._process, self._figures
+        if process is None:
+            return found
+        for info in process.infos():
+            whose = _parted(info.agent)
+            found[catalogue.SLOTS.name][*whose, "used"] = float(info.used)
+            found[catalogue.SLOTS.name][*whose, "free"] = float(max(0, info.slots - info.used))
+            if info.circuit:
+                found[catalogue.CIRCUIT.name][whose] = CIRCUITS[info.circuit]
+        leads = process.leads()
+        if leads is not None:
+            found[catalogue.LEADER.name]["supervisor",] = float(leads)
+        if figures is not None:
+            found[catalogue.TASKS.name] |= {labels: float(n) for labels, n in figures.tasks.items()}
+            found[catalogue.ALERTS.name] |= {(kind,): float(n) for kind, n in figures.alerts.items()}
+            for agent, (waiting, oldest) in figures.queues.items():
+                found[catalogue.QUEUE.name][_parted(agent)] = float(waiting)
+                found[catalogue.OLDEST.name][_parted(agent)] = oldest
+        return found
+
+
+def _parted(address: str) -> tuple[str, str]:
+    app, _, agent = address.partition("/")
+    return app, agent
+
+
+class Collector:
+    """A collector for a registry of prometheus-client: ``registry.register(collector)``."""
+
+    def __init__(self, tally: Tally, gauges: Gauges) -> None:
+        self._tally = tally
+        self._gauges = gauges
+
+    def collect(self) -> Iterator[Any]:
+        """Yield every metric with its numbers, as prometheus-client asks."""
+        prometheus()
+        core = import_module("prometheus_client.core")
+        now = self._gauges.values()
+        make: Mapping[str, Callable[[Metric], Any]] = {
+            "counter": lambda metric: self._counter(core, metric),
+            "histogram": lambda metric: self._histogram(core, metric),
+            "gauge": lambda metric: self._gauge(core, metric, now[metric.name]),
+        }
+        for metric in METRICS:
+            yield make[metric.kind](metric)
+
+    def _counter(self, core: Any, metric: Metric) -> Any:
+        base = metric.name.removesuffix("_total")
+        if base in _TAKEN:  # OpenMetrics has one name for a family, and a gauge of that name is there
+            family = core.UnknownMetricFamily(metric.name, metric.text, labels=metric.labels)
+        else:
+            family = core.CounterMetricFamily(base, metric.text, labels=metric.labels)
+        for labels, value in self._tally.counts(metric).items():
+            family.add_metric(labels, value)
+        return family
+
+    def _gauge(self, core: Any, metric: Metric, values: Mapping[Labels, float]) -> Any:
+        family = core.GaugeMetricFamily(metric.name, metric.text, labels=metric.labels)
+        for labels, value in values.items():
+            family.add_metric(labels, value)
+        return family
+
+    def _histogram(self, core: Any, metric: Metric) -> Any:
+        family = core.HistogramMetricFamily(metric.name, metric.text, labels=metric.labels)
+        bounds = [*(f"{bound:g}" for bound in metric.buckets), "+Inf"]
+        for labels, spread in self._tally.spreads(metric).items():
+            family.add_metric(labels, list(zip(bounds, spread.rising(), strict=True)), spread.total)
+        return family
+
+
+def written(registry: Any, accepted: str) -> tuple[str, bytes]:
+    """Return the content type and the text of a registry's metrics, in the newest form that the asker accepts; in the usual one when
+    what it accepts cannot be read.
+    """
+    choose = prometheus().exposition.choose_encoder
+    try:
+        encode, kind = choose(accepted)
+    except Exception:  # noqa: BLE001 - the library reads the header as it comes: a stranger chooses what it raises
+        encode, kind = choose("")
+    return kind, encode(registry)

@@ -1,0 +1,210 @@
+"""``Telemetry``: what a process is given to be watched by; it puts the parts of this package together."""
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, cast
+
+from makegood.base.clock import Clock, SystemClock
+from makegood.errors import ConfigError
+from makegood.model.decision import Decision
+from makegood.model.messages import Message
+from makegood.model.shape import Held
+from makegood.store.protocol import Store
+from makegood.store.records import Committed, Draft
+from makegood.telemetry.counters import Tally
+from makegood.telemetry.hooks import Answering, Process, Watch
+from makegood.telemetry.http_server import Page, Server
+from makegood.telemetry.metered_store import CountedAttempts, WatchedStore, Whose
+from makegood.telemetry.prometheus import Collector, Gauges, prometheus, written
+from makegood.telemetry.task_metrics import Accounts
+from makegood.telemetry.traces import TracedAttempts, Traces
+
+log = logging.getLogger("makegood.telemetry")
+
+
+class Telemetry:
+    """Watches one Node: ``Node(app, url, telemetry=Telemetry(listen="127.0.0.1:9464"))``. One for each Node.
+
+    ``listen``: "HOST:PORT" on which to answer /livez, /readyz, /startupz and, with the extra ``prometheus``, /metrics; port 0 takes any
+    that is free (``address`` says which). ``registry``: a ``CollectorRegistry`` of prometheus-client, such as its ``REGISTRY``, that is
+    to have the metrics as well, for a program that serves its own page of them.
+
+    ``traces``: True = make spans with the tracer provider that the program has set, or a ``TracerProvider``; with the extra ``otel``.
+    For traces a ``Client`` takes a Telemetry as well (the same one, or one of its own).
+
+    Raises ``ConfigError`` for an address that cannot be meant, for a ``registry`` without prometheus-client and for ``traces`` without
+    opentelemetry-api.
+
+    >>> Telemetry(listen="127.0.0.1:0").address
+    ''
+    """
+
+    def __init__(
+        self,
+        *,
+        listen: str | None = None,
+        registry: Any = None,
+        traces: Any = False,
+        clock: Clock | None = None,
+    ) -> None:
+        self._clock = clock or SystemClock()
+        self._server = None if listen is None else Server(listen, self._page)
+        self._tally: Tally | None = None
+        self._missing = ""
+        self._registry = registry
+        self._shared = registry is not None
+        self._gauges = Gauges(self._clock)
+        self._collector: Collector | None = None
+        self._process: Process | None = None
+        self._looking: asyncio.Task[None] | None = None
+        self._whose = Whose()
+        provider = None if traces is True else traces
+        self._traces = None if traces is False else Traces(provider, self._clock, self._store_id)
+        if listen is not None or registry is not None:
+            self._set_up_metrics()
+
+    def _set_up_metrics(self) -> None:
+        try:
+            library = prometheus()
+        except ConfigError as missing:
+            if self._shared:
+                raise
+            self._missing = str(missing)
+            return
+        if self._registry is None:
+            self._registry = library.CollectorRegistry()
+        self._tally = Tally()
+        self._collector = Collector(self._tally, self._gauges)
+
+    @property
+    def address(self) -> str:
+        """Where it listens, "http://127.0.0.1:43121"; "" when it does not, or not yet."""
+        return "" if self._server is None else self._server.address
+
+    # -- observing.Observer ------------------------------------------------------------------------------------------------
+
+    @property
+    def watch(self) -> Watch | None:
+        """Who is told of a Scheduler's commits."""
+        watches: list[Watch] = []
+        if self._tally is not None:
+            watches.append(Accounts(self._tally, self._clock))
+        if self._traces is not None:
+            watches.append(self._traces)
+        return _All(watches) if watches else None
+
+    def watched(self, store: Store) -> Store:
+        """Return what the roles are to use in place of the store."""
+        if self._tally is None:
+            return store
+        return cast("Store", WatchedStore(store, self._tally, self._clock, self._whose))
+
+    def answering(self, trying: Answering) -> Answering:
+        """Return what the agents are to use in place of ``trying``."""
+        if self._tally is not None:
+            trying = CountedAttempts(trying, self._tally, self._clock)
+        return trying if self._traces is None else TracedAttempts(trying, self._traces)
+
+    def submitted(self, draft: Draft) -> Draft:
+        """Return a submission as it is to be written: with the trace that it belongs to."""
+        return draft if self._traces is None else self._traces.submitted(draft)
+
+    def sent(self, headers: Mapping[str, str] | None) -> Mapping[str, str] | None:
+        """Return a message's headers as they are to be sent: with the trace under way."""
+        return headers if self._traces is None else self._traces.sent(headers)
+
+    def receiving(self, headers: Mapping[str, str]) -> AbstractContextManager[object]:
+        """Return a context in which what is done belongs to the trace that a message's headers name."""
+        return nullcontext() if self._traces is None else self._traces.receiving(headers)
+
+    async def begin(self, process: Process) -> None:
+        """Begin to watch, before the store is opened. Raises ``ConfigError`` when it cannot listen."""
+        if self._process is not None:
+            raise ConfigError("this Telemetry watches a Node already: make one for each")
+        if self._server is not None:
+            await self._server.begin()
+        self._process = process
+        self._gauges.begin(process)
+        if self._server is not None:
+            log.info("%s listens on %s for probes and metrics", process.name, self.address)
+            if self._missing:
+                log.warning("/metrics has none to show: %s", self._missing)
+        if self._collector is not None:
+            self._registry.register(self._collector)
+            if self._shared:
+                self._looking = asyncio.get_running_loop().create_task(self._look(), name="telemetry")
+
+    async def end(self) -> None:
+        """Stop watching: the process has stopped."""
+        if self._process is None:
+            return
+        self._process = None
+        if self._looking is not None:
+            self._looking.cancel()
+            await asyncio.gather(self._looking, return_exceptions=True)
+        if self._collector is not None:
+            self._registry.unregister(self._collector)
+        if self._server is not None:
+            await self._server.end()
+
+    def _store_id(self) -> str:
+        assert self._process is not None  # a Scheduler or an agent asks, hence a Node
+        return self._process.store.identity.store_id
+
+    # -- answering -----------------------------------------------------------------------------------------------------------
+
+    async def _look(self) -> None:
+        """Keep what is read from the store fresh, for a registry that is read in another thread."""
+        while True:
+            await self._gauges.refresh()
+            await asyncio.sleep(_LOOK)
+
+    async def _page(self, path: str, headers: Mapping[str, str]) -> Page:
+        process = self._process
+        if process is None:
+            return Page(503, b"not ready: stopped\n")
+        if path == "/livez":
+            return _probe(process.dead(), "not alive")
+        if path == "/readyz":
+            return _probe(process.dead() or process.unready(), "not ready")
+        if path == "/startupz":
+            return _probe("starting" if process.unready() == "starting" else "", "not ready")
+        if path == "/metrics":
+            return await self._metrics(headers.get("accept", ""))
+        return Page(404, b"there are /livez, /readyz, /startupz and /metrics\n")
+
+    async def _metrics(self, accepted: str) -> Page:
+        if self._collector is None:
+            return Page(501, f"{self._missing}\n".encode())
+        await self._gauges.refresh()
+        kind, text = written(self._registry, accepted)
+        return Page(200, text, kind)
+
+
+_LOOK = 5.0  # seconds between looks for a registry that others read
+
+
+class _All:
+    """Tells several of the same; a defect in one of them is told, and stops nobody."""
+
+    def __init__(self, watches: Sequence[Watch]) -> None:
+        self._watches = watches
+
+    def decided(
+        self,
+        heard: Mapping[int, Sequence[Message]],
+        decided: Sequence[tuple[Held, Decision]],
+        committed: Committed,
+    ) -> None:
+        """Tell each of a commit."""
+        for watch in self._watches:
+            try:
+                watch.decided(heard, decided, committed)
+            except Exception:  # whoever only watches must not stop the work
+                log.exception("%s could not take in a commit; the work goes on", type(watch).__name__)
+
+
+def _probe(wrong: str, what: str) -> Page:
+    return Page(503, f"{what}: {wrong}\n".encode()) if wrong else Page(200, b"ok\n")

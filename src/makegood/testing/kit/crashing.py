@@ -1,0 +1,323 @@
+"""The decorators ``@crash_everywhere`` and ``@simulate``: plain tests for pytest, with or without makegood's plugin.
+
+The test's parameter ``world`` is filled in anew for every world; all its other parameters are fixtures as usual, and stay
+the same through all worlds. The plugin only adds the options ``--makegood-seed``, ``--makegood-seeds``, ``--makegood-faults``.
+"""
+
+import functools
+import inspect
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from importlib import import_module
+from typing import Any, Final, NamedTuple, TypeVar, overload
+
+from makegood.errors import ConfigError
+from makegood.testing.kit.progress import on_terminal
+from makegood.testing.kit.proof import KINDS, USUAL, Proof, UnprovedError
+from makegood.testing.kit.stage import ATTEMPTS, Stage
+from makegood.testing.kit.storms import FAULTS
+from makegood.testing.kit.world import World
+from makegood.testing.simulator.ctrl_c import held_back
+from makegood.testing.simulator.did_you_mean import meant
+
+Test = TypeVar("Test", bound=Callable[..., Awaitable[object]])
+Decorated = Callable[..., None]
+
+_WORLD: Final = "world"
+_PROOF: Final = "__makegood_proof__"
+_REQUEST: Final = "request"
+
+
+class Settings(NamedTuple):
+    """What was asked for on pytest's command line. ``point`` and ``what``: the one world to be played again; ``told``: its words."""
+
+    seed: int | None = None
+    point: int | None = None
+    what: str = ""
+    seeds: int | None = None
+    faults: tuple[str, ...] = ()
+    told: str = ""
+
+    @property
+    def narrows(self) -> bool:
+        """Whether less is played than the test asks for, so that what it does not meet says nothing."""
+        return self.seed is not None or self.seeds is not None or bool(self.faults)
+
+    def of(self, known: Iterable[str]) -> tuple[str, ...]:
+        """Return the faults asked for that a decorator knows."""
+        words = set(known)
+        return tuple(name for name in self.faults if name in words)
+
+
+@overload
+def crash_everywhere(test: Test, /) -> Decorated: ...
+@overload
+def crash_everywhere(
+    *,
+    kinds: Sequence[str] = ...,
+    at_most: int | None = ...,
+    seed: int = ...,
+    attempts: int = ...,
+    fails: bool = ...,
+) -> Callable[[Test], Decorated]: ...
+def crash_everywhere(
+    test: Any = None,
+    /,
+    *,
+    kinds: Sequence[str] = USUAL,
+    at_most: int | None = None,
+    seed: int = 0,
+    attempts: int = ATTEMPTS,
+    fails: bool = False,
+) -> Any:
+    """Play an ``async def`` test once calm, and then once per fault point and kind of fault, each time in a world of its own.
+
+        @crash_everywhere
+        async def test_order(world):
+            bank = world.service("payments", do=fake.charge, undo=fake.refund)
+            task = await world.submit(place_order, Order("7", 990))
+            await world.settle()
+            task.assert_processed_or_undone()
+
+    - ``kinds``: of "kill", "stop", "ambiguous" (a commit whose answer is lost), "duplicate" (a message or a call comes twice),
+      "late" (a reply or a call comes late); also "lost", "outage", "fails", "refuses".
+    - ``at_most``: so many worlds, spread evenly over all; None: all of them, if that does not take many hours.
+    - ``seed``: decides what chance is left, such as which process comes first.
+    - ``attempts``: of one step in one world; a step that was asked so often is taken for one that never ends, and the test fails.
+    - ``fails``: a task may fail in the calm world, other than for good (``mg.Permanent``); by default that fails the test, for then it
+      proves nothing about how the workflow succeeds.
+
+    Raises ``ConfigError`` for what cannot be meant; the test fails with ``UnprovedError``.
+    """
+    chosen = _words(kinds, KINDS, "kinds")
+    if at_most is not None:
+        _counted(at_most, "crash_everywhere(at_most", ", or None for every point")
+    _counted(attempts, "crash_everywhere(attempts")
+
+    def prove(proof: Proof, settings: Settings) -> None:
+        started = seed if settings.seed is None else settings.seed
+        proof.attempts, proof.fails = attempts, fails
+        if settings.point is not None:
+            proof.again(started, settings.point, settings.what)
+            proof.say(f"it held in the one world of --makegood-seed={settings.told}; no other was played")
+            return
+        asked = settings.of(KINDS)
+        proof.everywhere(started, asked or chosen, at_most)
+        if not settings.narrows:
+            proof.all_were_called()
+        if settings.seed is not None:
+            proof.say(f"it held at every point under seed {started}, with {proof.played:,} worlds")
+        _say_what_struck(proof, settings, asked, chosen)
+
+    def decorate(test: Callable[..., Awaitable[object]]) -> Decorated:
+        return _decorated(test, prove, "crash_everywhere")
+
+    return decorate if test is None else decorate(test)
+
+
+@overload
+def simulate(test: Test, /) -> Decorated: ...
+@overload
+def simulate(
+    *, seeds: int = ..., faults: str | Sequence[str] = ..., attempts: int = ..., fails: bool = ...
+) -> Callable[[Test], Decorated]: ...
+def simulate(
+    test: Any = None,
+    /,
+    *,
+    seeds: int = 100,
+    faults: str | Sequence[str] = "all",
+    attempts: int = ATTEMPTS,
+    fails: bool = False,
+) -> Any:
+    """Play an ``async def`` test once per seed, each time in a storm that the seed draws.
+
+        @simulate(seeds=500, faults=("kill", "late"))
+        async def test_order_in_a_storm(world):
+            ...
+            await world.settle()       # the storm passes, and everything comes to rest
+            task.assert_whole()
+
+    - ``seeds``: how many, from 0 on.
+    - ``faults``: "all", or of "kill", "stop", "ambiguous", "duplicate", "late", "lost", "outage", "fails", "refuses", "clock".
+    - ``attempts``, ``fails``: see ``crash_everywhere``.
+
+    In a storm many things fail at once, so even a good workflow may end in an operator's hands: ``task.assert_whole()`` allows it.
+    Raises ``ConfigError`` for what cannot be meant; the test fails with ``UnprovedError``.
+    """
+    words = tuple(FAULTS) if faults == "all" else (faults,) if isinstance(faults, str) else tuple(faults)
+    chosen = _words(words, FAULTS, "faults")
+    _counted(seeds, "simulate(seeds")
+    _counted(attempts, "simulate(attempts")
+
+    def prove(proof: Proof, settings: Settings) -> None:
+        if settings.point is not None:
+            raise ConfigError(
+                f"--makegood-seed={settings.told}: this names a fault in a test under @crash_everywhere; {proof.name} is under @simulate, "
+                f"where a seed is a whole number, such as --makegood-seed={settings.seed}"
+            )
+        asked = tuple(FAULTS) if "all" in settings.faults else settings.of(FAULTS)
+        if settings.faults:
+            proof.options = f" --makegood-faults={','.join(settings.faults)}"
+        proof.attempts, proof.fails = attempts, fails
+        numbers = range(settings.seeds or seeds) if settings.seed is None else (settings.seed,)
+        proof.storms(numbers, asked or chosen)
+        if not settings.narrows:
+            proof.all_were_called()
+        if settings.seed is not None:
+            proof.say(
+                f"it held in a calm world and in the storm of seed {settings.seed}; no other was played"
+            )
+        _say_what_struck(proof, settings, asked, chosen)
+
+    def decorate(test: Callable[..., Awaitable[object]]) -> Decorated:
+        return _decorated(test, prove, "simulate")
+
+    return decorate if test is None else decorate(test)
+
+
+def _say_what_struck(proof: Proof, settings: Settings, asked: Sequence[str], chosen: Sequence[str]) -> None:
+    """Say of a test that held what of --makegood-faults it was played under, where that is not what its decorator names.
+
+    ``asked``: those faults of the option that the decorator knows; ``chosen``: its own.
+    """
+    strange = [name for name in settings.faults if name not in (*asked, "all")]
+    without = [name for name in chosen if name not in asked]
+    said: list[str] = []
+    if settings.faults and not asked:
+        said.append(f"it held under {_listed(chosen)}, as its decorator says")
+    elif settings.faults and without:
+        said.append(f"it held under {_listed(asked)} alone; {_listed(without)} {_was(without)} not played")
+    if strange:
+        said.append(f"@crash_everywhere has no fault {_listed(strange)}: @simulate has")
+    elif "all" in settings.faults and not asked:
+        said.append("`all` is for @simulate: name the faults that @crash_everywhere shall play")
+    if said:
+        proof.say(f"{'; '.join(said)} (--makegood-faults={','.join(settings.faults)})")
+
+
+def _listed(words: Sequence[str]) -> str:
+    return ", ".join(words)
+
+
+def _was(words: Sequence[str]) -> str:
+    return "were" if len(words) > 1 else "was"
+
+
+def _counted(number: Any, told: str, otherwise: str = "") -> None:
+    if not isinstance(number, int) or isinstance(number, bool) or number < 1:
+        raise ConfigError(f"{told}={number!r}): a whole number, at least 1{otherwise}")
+
+
+def _words(given: Sequence[str], known: Any, name: str) -> tuple[str, ...]:
+    words = (given,) if isinstance(given, str) else tuple(given)
+    unknown = [word for word in words if word not in known]
+    if unknown or not words:
+        raise _unknown(f"{name}={given!r}", unknown, known)
+    return words
+
+
+def _unknown(told: str, words: Sequence[str], known: Collection[str]) -> ConfigError:
+    """Return the refusal of words that are not known, or of none at all."""
+    what = f"{', '.join(map(repr, words))} is not one" if words else "name at least one"
+    question = meant(words[0], known) if words else ""
+    return ConfigError(f"{told}: {what} of {', '.join(known)}{question and ': '}{question}")
+
+
+def _decorated(
+    test: Callable[..., Awaitable[object]], prove: Callable[[Proof, Settings], None], name: str
+) -> Decorated:
+    """Return a plain test function without the parameter ``world``, which asks pytest for ``request`` to learn its options."""
+    known = getattr(test, _PROOF, None)
+    if known is not None:
+        raise ConfigError(
+            f"@{name} above @{known} on {test.__name__!r}: each plays the test in worlds of its own, so one test has one of them. Write what "
+            f"both share as an `async def play(world)`, and two tests that `await play(world)`"
+        )
+    signature = inspect.signature(test)
+    if not inspect.iscoroutinefunction(test) or _WORLD not in signature.parameters:
+        raise ConfigError(
+            f"@{name} above {getattr(test, '__name__', test)!r}: it takes an `async def` test with a parameter `world`"
+        )
+    asks = _REQUEST in signature.parameters
+    kept = [parameter for parameter in signature.parameters.values() if parameter.name != _WORLD]
+    if not asks:
+        kept.append(inspect.Parameter(_REQUEST, inspect.Parameter.KEYWORD_ONLY))
+
+    @functools.wraps(test)
+    def proved(*args: Any, **kwargs: Any) -> None:
+        request = kwargs.get(_REQUEST) if asks else kwargs.pop(_REQUEST, None)
+        script = functools.partial(_script, test, signature, args, kwargs)
+        if request is None:
+            with held_back():
+                prove(Proof(script, test.__qualname__), Settings())
+            return
+        progress = on_terminal(request.config, request.node.name)
+        proof = Proof(script, request.node.nodeid, progress=progress)
+        try:
+            with held_back():
+                progress.begin()
+                prove(proof, settings_of(request.config))
+            return
+        except UnprovedError as unproved:
+            said = str(unproved)
+        except ConfigError as refused:
+            said = f"ConfigError: {refused}"
+        finally:
+            progress.end()
+            _remember(request.config, proof)
+        import_module("pytest").fail(said, pytrace=False)
+
+    setattr(proved, _PROOF, name)
+    proved.__signature__ = signature.replace(parameters=kept)  # type: ignore[attr-defined]  # what pytest reads
+    return proved
+
+
+def _remember(config: Any, proof: Proof) -> None:
+    """Leave with the plugin what undos ran in the worlds of this test: at its end it tells of those that ran in none of any test."""
+    plugin = config.pluginmanager.get_plugin("makegood")
+    if plugin is not None:
+        plugin.remember(config, proof.undone)
+
+
+def _script(
+    test: Callable[..., Awaitable[object]],
+    signature: inspect.Signature,
+    args: Sequence[Any],
+    kwargs: dict[str, Any],
+    stage: Stage,
+) -> Awaitable[object]:
+    """Begin the test in the world of a stage."""
+    world = World(stage)
+    given = list(args)
+    places = list(signature.parameters)
+    if len(given) > places.index(_WORLD):
+        given.insert(places.index(_WORLD), world)
+        return test(*given, **kwargs)
+    return test(*given, **kwargs, world=world)
+
+
+def settings_of(config: Any) -> Settings:
+    """Return what pytest's command line asks for; without the plugin nothing. Raises ``ConfigError`` for what cannot be meant."""
+    told = config.getoption("makegood_seed", None)
+    seeds = config.getoption("makegood_seeds", None)
+    faults = config.getoption("makegood_faults", None)
+    if seeds is not None and seeds < 1:
+        raise ConfigError(f"--makegood-seeds={seeds}: at least 1")
+    named = tuple(word.strip() for word in faults.split(",")) if faults is not None else ()
+    unknown = [word for word in named if word not in ("all", *KINDS, *FAULTS)]
+    if unknown:
+        raise _unknown(f"--makegood-faults={faults}", unknown, ("all", *FAULTS))
+    if told is None:
+        return Settings(seeds=seeds, faults=named)
+    if seeds is not None:
+        raise ConfigError(
+            f"--makegood-seed={told} plays one seed, --makegood-seeds={seeds} the first {seeds}: give one of them"
+        )
+    seed, *rest = str(told).split("/")
+    if not seed.isdecimal() or (rest and not (len(rest) == 2 and rest[0].isdecimal() and rest[1])):
+        raise ConfigError(
+            f"--makegood-seed={told}: a seed, a whole number from 0 such as 7, or what a failure printed, such as 0/118/kill"
+        )
+    if not rest:
+        return Settings(int(seed), faults=named, told=told)
+    return Settings(int(seed), int(rest[0]), rest[1].replace("-", " "), faults=named, told=told)

@@ -1,0 +1,110 @@
+"""What is too much for a proof, told before it takes hours: attempts that pile up, and worlds that are too long for their number.
+
+Both are counted, not timed: what is too much here is too much on every machine.
+"""
+
+from collections.abc import Collection, Sequence
+from typing import Final
+
+from makegood.base.ids import show
+from makegood.testing.kit.stage import Stage
+from makegood.testing.simulator.did_you_mean import meant
+from makegood.testing.simulator.quiescence import Asked, Failed
+
+MOST_STEPS: Final = 200_000_000
+"""Steps of the loop in all worlds of a proof together, as its calm world foretells them: about an hour."""
+_SECOND: Final = 50_000
+"""Steps of the loop that a machine takes in about a second."""
+_SLOW: Final = 2.0
+"""Seconds by the wall's clock after which a world is slow, if its steps do not account for them."""
+_SEVERAL: Final = 3
+_REMEDY: Final = (
+    "Let its fake succeed or refuse for good (raise mg.Permanent) at some point; or let the workflow give up earlier: "
+    "recover=mg.Recover(threshold=...) says after how many failures, complete_within=... after how long, and a longer mg.Later(...) "
+    "asks more seldom"
+)
+
+
+def piled(stage: Stage, asked: Asked) -> str:
+    """Return what is said of a world that was given up because the attempts of a step had piled up."""
+    return (
+        f"ENDLESS: step {asked.step} of task {show(asked.task)} was asked {asked.attempts:,} times within {stage.loop.now:,.0f} virtual seconds and "
+        f"has not come to an end ({asked.state}{_last(asked)}); this world was stopped there.\n"
+        f"    What to do: {_REMEDY}. If it is meant to be asked so often, say attempts=... in the decorator."
+    )
+
+
+def too_long(name: str, worlds: int, calm: Stage) -> str | None:
+    """Return why a proof of so many worlds like the calm one is not begun, None when it can be."""
+    steps = calm.loop.steps
+    if worlds * steps <= MOST_STEPS:
+        return None
+    hours = worlds * steps / _SECOND / 3600
+    asked = calm.asked
+    why = (
+        f" Step {asked.step} was asked {asked.attempts:,} times there{_last(asked)}; each attempt brings some thirty fault points. {_REMEDY}."
+        if asked is not None and asked.attempts > _SEVERAL
+        else " Test a smaller case: fewer steps, fewer tasks."
+    )
+    return (
+        f"{name} was not begun: its calm world has {calm.faults.number:,} fault points and takes {steps:,} steps of the event loop. To play "
+        f"{worlds:,} worlds like it takes about {hours:,.0f} hours.{why} Or say how many are enough: @crash_everywhere(at_most=500) spreads "
+        f"500 evenly over all, at_most={worlds} plays them all"
+    )
+
+
+def failed(task: Failed) -> str:
+    """Return what is said of a task that did not succeed in a calm world."""
+    return (
+        f"task {show(task.task)} is {task.state} although nothing struck: {task.cause}\n"
+        f"    Why that is wrong: a workflow that fails by itself proves nothing about how it succeeds.\n"
+        f"    What to do: mend the action, or its fake. An action that fails for good says so (raise mg.Permanent), and so does a fake. If this "
+        f"test is about a step that goes on failing, or a task that runs out of time, write fails=True in the decorator."
+    )
+
+
+def never_undone(actions: Sequence[str]) -> list[str]:
+    """Return the lines about actions whose undo was asked for in no world of any test."""
+    return [
+        f"the undo of {', '.join(actions)} ran in no world of these tests: nothing shows that it works.",
+        "Let it run: await world.operator.cancel(task), or kinds=(..., 'refuses'), or a storm.",
+    ]
+
+
+def never_called(
+    name: str, idle: Sequence[str], called: Collection[str], agents: Collection[str], ends: str
+) -> str:
+    """Return what is said of services that were called in no world. ``agents``: of the app, after which services are often named;
+    ``ends``: how the tasks of the calm world ended.
+    """
+    lines: list[str] = []
+    for service in idle:
+        question = meant(service, {*called, *agents} - {service})
+        lines.append(
+            f"- service {service!r} was never called{f': {question}' if question else ''}"
+            f"\n    Why: no action, undo or probe called it in any world. If your code calls another object, put this one where it looks "
+            f"(monkeypatch.setattr). If this test does not get as far as the call, such as an undo's, let it: world.operator.cancel(task), or "
+            f"kinds=(..., 'refuses'). If it need not be called here, leave the service out, or say needed=False"
+        )
+    others = ", ".join(sorted(called)) or "none"
+    told = "\n".join(lines)
+    return (
+        f"{name} held, but proves nothing about what it never met.\n\nWhat is wrong:\n{told}\n\n"
+        f"Services that were called: {others}\nIn the calm world: {ends}"
+    )
+
+
+def often(stage: Stage, took: float) -> str:
+    """Return what makes each world long, for people who wait; "" for nothing out of the ordinary. ``took``: seconds by the wall's clock."""
+    asked = stage.asked
+    if took > _SLOW + 2 * stage.loop.steps / _SECOND:
+        return (
+            f"; the calm one took {took:.1f} s of real time: time.sleep and real services do not belong here"
+        )
+    if asked is None or asked.attempts <= _SEVERAL:
+        return ""
+    return f"; in the calm one step {asked.step} was asked {asked.attempts:,} times{_last(asked)}"
+
+
+def _last(asked: Asked) -> str:
+    return f", and last said {asked.said!r}" if asked.said else ""

@@ -1,0 +1,106 @@
+"""How far a proof is, on pytest's terminal: nothing for what is soon over, then how many worlds are left and about how long.
+
+On a terminal it is one line that is written again and again; where the output goes to a file, a line of its own after half
+a minute, and then ever more seldom. It tells only: nothing that a proof finds depends on the time that it took.
+"""
+
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from makegood.base.clock import Clock, SystemClock
+
+Show = Callable[[str], None]
+
+_SOON, _STEADY = 2.0, 0.5
+_LATE: Final = 30.0
+
+
+@dataclass(slots=True)
+class Progress:
+    """Tells of a proof. ``line``: shows a text in the place of the one before; ``say``: shows one that stays; ``first``: after how
+    many seconds, and ``steady``: how many from one to the next; None: each time twice as many.
+    """
+
+    line: Show | None = None
+    say: Show | None = None
+    first: float = _LATE
+    steady: float | None = None
+    clock: Clock = field(default_factory=SystemClock)
+    _began: float = 0.0
+    _next: float = 0.0
+    _shown: bool = False
+
+    def begin(self) -> None:
+        """Count time from now on."""
+        self._began = self.clock.monotonic()
+        self._next = self.first
+
+    def tell(self, done: int, of: int, what: str = "") -> None:
+        """Say that so many worlds of all have been played, if it is time to. ``what``: why it may take long."""
+        took = self.clock.monotonic() - self._began
+        if self.line is None or took < self._next or done >= of:
+            return
+        self._next = took * 2 if self.steady is None else took + self.steady
+        self._shown = True
+        left = f", about {_length(took / done * (of - done))} to go" if done else ""
+        self.line(f"{done:,} of {of:,} worlds{left}{what}")
+
+    def end(self) -> None:
+        """Leave the line as it was."""
+        if self._shown and self.line is not None and self.steady is not None:
+            self.line("")
+
+
+def on_terminal(config: Any, name: str) -> Progress:
+    """Return what tells on the terminal of this pytest; where it has none (a process of pytest-xdist), it is silent.
+
+    ``name``: of the test.
+    """
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is None:
+        return Progress()
+    capture = config.pluginmanager.get_plugin("capturemanager")
+    tty = bool(reporter.isatty)
+
+    begun: list[str] = []
+
+    @contextmanager
+    def beside_the_dots() -> Iterator[None]:
+        with nullcontext() if capture is None else capture.global_and_fixture_disabled():
+            if (
+                not begun and not reporter.showfspath
+            ):  # `-q`: nothing but dots, in whose line this one stands now
+                reporter.write_line("")
+            begun.append(name)
+            reporter.ensure_newline()
+            yield
+
+    def say(text: str) -> None:
+        with beside_the_dots():
+            if tty:
+                reporter.rewrite("", erase=True)
+                reporter.rewrite("")
+            reporter.write_line(f"{name}: {text}")
+
+    def line(text: str) -> None:
+        room = shutil.get_terminal_size().columns - 1
+        with beside_the_dots():
+            reporter.rewrite(f"{name}: {text}"[:room] if text else "", erase=True)
+            if not text:
+                reporter.rewrite("")
+
+    return Progress(line, say, _SOON, _STEADY) if tty else Progress(say, say)
+
+
+def _length(seconds: float) -> str:
+    """Return a length of time as people say it.
+
+    >>> [_length(n) for n in (8, 95, 5400, 9000)]
+    ['8 s', '2 min', '90 min', '2.5 h']
+    """
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds <= 5400 else f"{seconds / 3600:.1f} h"

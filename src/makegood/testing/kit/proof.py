@@ -1,0 +1,325 @@
+"""A user's test, played again and again in worlds in which everything crashes.
+
+``everywhere`` plays it once in a calm world and notes every fault point; then once for each point and each thing that can
+strike there. ``storms`` plays it once per seed, in a storm that the seed draws. What fails says first how to see it again.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
+
+from makegood.base.clock import Clock, SystemClock
+from makegood.options import Options
+from makegood.testing.kit.causes import shown, what_is_wrong
+from makegood.testing.kit.limits import failed, never_called, often, too_long
+from makegood.testing.kit.progress import Progress
+from makegood.testing.kit.stage import ATTEMPTS, Script, Stage
+from makegood.testing.kit.storms import stormy
+from makegood.testing.simulator.faults import Point
+from makegood.testing.simulator.swarm import Swarm
+from makegood.testing.simulator.world import Outcome
+from makegood.testing.simulator.world_files import Grounds
+from makegood.workflow.app import App
+from makegood.workflow.workflow import Workflow
+
+APART: Final = (("scheduler",), ("agent",), ("supervisor",))
+"""Each role is a process of its own: every message travels, and each can be killed alone."""
+
+KINDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "kill": ("kill",),
+        "stop": ("stop",),
+        "ambiguous": ("ambiguous committed", "ambiguous not committed"),
+        "duplicate": ("duplicate", "service called twice"),
+        "late": ("delay", "service does it and times out", "service late", "service too late"),
+        "lost": ("drop",),
+        "outage": ("store down",),
+        "fails": ("service fails", "service hangs"),
+        "refuses": ("service refuses",),
+    }
+)
+"""What can strike, by the words of ``kinds=``."""
+USUAL: Final = ("kill", "stop", "ambiguous", "duplicate", "late")
+_CALLS: Final = ("do at", "undo at", "probe at")
+_CALM: Final = "a calm world, in which nothing ever fails"
+_CHANCE: Final = (
+    "Chance (uuid4, random), the time of day, or state that outlives a run does that: make your fake inside the test, and use "
+    "random.Random(world.seed)"
+)
+_LIVELIEST, _LAZIEST = 1.0, 60.0
+
+
+class UnprovedError(AssertionError):
+    """A test did not hold in one of its worlds; the message says how to see that one again, what was wrong, and what happened."""
+
+
+class Strike(NamedTuple):
+    """One thing that strikes at one point."""
+
+    point: Point
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.what!r} strikes the {self.point.process} at {self.point.name!r}"
+
+
+@dataclass(slots=True)
+class Played:
+    """A world after the test: ``stage`` itself, how it ended, what is wrong, and how many seconds it took by the wall's clock."""
+
+    stage: Stage
+    outcome: Outcome
+    wrong: list[str]
+    took: float = 0.0
+
+
+@dataclass(slots=True)
+class Proof:
+    """The worlds of one test. ``script``: the test; ``name``: as pytest knows it, for the command that replays it; ``attempts``: of one
+    step in one world, before that is given up; ``progress``: tells people who wait; ``called``: whether its services were, or need not be; ``fails``: an action may go on
+    failing in a calm world; ``undone``: whether the undo of each action that has one was asked for; ``ends``: of the tasks in the calm world.
+    """
+
+    script: Script
+    name: str = "YOUR_TEST"
+    options: str = ""
+    grounds: Grounds = field(default_factory=Grounds)
+    apps: dict[Workflow[..., Any], App] = field(default_factory=dict)
+    played: int = 0
+    attempts: int = ATTEMPTS
+    progress: Progress = field(default_factory=Progress)
+    called: dict[str, bool] = field(default_factory=dict)
+    fails: bool = False
+    undone: dict[str, bool] = field(default_factory=dict)
+    ends: str = ""
+    clock: Clock = field(default_factory=SystemClock)
+
+    def play(
+        self, seed: int, swarm: Swarm, plan: Callable[[Stage, Point], str | None] | None = None
+    ) -> Played:
+        """Play the test in one world."""
+        stage = Stage(seed, self.script, swarm=swarm, grounds=self.grounds)
+        stage.apps = self.apps
+        stage.attempts = self.attempts
+        stage.faults.plan = None if plan is None else partial(plan, stage)
+        began = self.clock.monotonic()
+        with _quiet():
+            outcome = stage.run()
+        took = self.clock.monotonic() - began
+        self.played += 1
+        self._count(stage)
+        raised = stage.raised
+        if raised is not None and not isinstance(raised, Exception) and type(raised).__name__ != "Failed":
+            raise raised  # pytest.skip; but pytest.fail is a verdict like any other
+        bad = raised or outcome.findings or stage.piled
+        return Played(stage, outcome, what_is_wrong(stage, outcome) if bad else [], took)
+
+    def _count(self, stage: Stage) -> None:
+        """Note what this world has met: services that were called, undos that were asked for."""
+        for fake in stage.fakes.values():
+            self.called[fake.name] = self.called.get(fake.name, not fake.needed) or bool(fake.heard)
+        for (agent, action), undone in stage.undone.items():
+            known = stage.app.agents[agent].actions.get(action)
+            if known is not None and known.undoable:
+                self.undone[known.address] = self.undone.get(known.address, False) or undone
+
+    def calm(
+        self, seed: int, plan: Callable[[Stage, Point], str | None] | None = None
+    ) -> tuple[Played, Swarm]:
+        """Play it in a calm world and return the options that suit its length: what takes hours is looked at more seldom."""
+        slow = _swarm(_LAZIEST)
+        first = self.play(seed, slow, _never)
+        if first.wrong:
+            raise self.failure(first, f"{seed}", _CALM)
+        pace = self._pace(first)
+        swarm = slow if pace == _LAZIEST else _swarm(pace)
+        calm_one = self.play(seed, swarm, plan or _never)
+        if calm_one.wrong:
+            raise self.failure(calm_one, f"{seed}", _CALM)
+        if calm_one.stage.began is None:
+            raise UnprovedError(f"{self.name} submitted no task: `task = await world.submit(workflow, ...)`")
+        self.ends = calm_one.stage.ends
+        task = calm_one.stage.failed
+        if task is not None and not self.fails and not calm_one.outcome.faults:  # the test itself may kill
+            calm_one.wrong.append(failed(task))
+            raise self.failure(calm_one, f"{seed}", _CALM)
+        return calm_one, swarm
+
+    def _pace(self, first: Played) -> float:
+        lasted = first.stage.over - (first.stage.began or 0.0)
+        return min(_LAZIEST, max(_LIVELIEST, lasted / 100.0))
+
+    def say(self, text: str) -> None:
+        """Tell people who look at the terminal."""
+        if self.progress.say is not None:
+            self.progress.say(text)
+
+    def failure(self, played: Played, again: str, where: str) -> UnprovedError:
+        """Return the error for a world in which something was wrong."""
+        wrong = "\n".join(f"- {text}" for text in played.wrong)
+        return UnprovedError(
+            f"see it again with: pytest '{self.name}' --makegood-seed={again}{self.options}\n\n"
+            f"seed {played.stage.seed}, {where}; {self.played} worlds were played.\n\n"
+            f"What is wrong:\n{wrong}\n\nWhat happened (virtual seconds; !! a fault, >> a double effect):\n{shown(played.stage)}"
+        )
+
+    def all_were_called(self) -> None:
+        """Raise ``UnprovedError`` for a service that nothing has called in any world: about it nothing was proved."""
+        idle = [name for name, called in self.called.items() if not called]
+        if idle:
+            agents = {name for app in self.apps.values() for name in app.agents}
+            raise UnprovedError(
+                never_called(self.name, idle, set(self.called) - set(idle), agents, self.ends)
+            )
+
+    # -- every point -------------------------------------------------------------------------------------------------------
+
+    def everywhere(self, seed: int, kinds: Sequence[str], at_most: int | None) -> int:
+        """Play it once per fault point and thing that can strike; returns how many worlds that took. Raises ``UnprovedError``."""
+        points: list[Point] = []
+        calm_one, swarm = self.calm(seed, _Listing(points))
+        strikes = [Strike(point, what) for point in points for what in _things(kinds) if what in point.able]
+        if not strikes:
+            raise UnprovedError(
+                f"{self.name} reaches no fault point at which one of {', '.join(kinds)} could strike"
+            )
+        if at_most is None and (said := too_long(self.name, len(strikes), calm_one.stage)):
+            raise UnprovedError(said)
+        chosen = sorted(
+            _spread(len(strikes), at_most), key=lambda n: not strikes[n].point.name.startswith(_CALLS)
+        )
+        why = often(calm_one.stage, calm_one.took) + ("; at_most=... plays fewer" if at_most is None else "")
+        for done, n in enumerate(chosen):  # those around the calls first: there most is found
+            self.progress.tell(done, len(chosen), why)
+            strike = strikes[n]
+            self._strike(seed, swarm, strike, f"fault {n + 1} of {len(strikes)}: {strike}")
+        return self.played
+
+    def again(self, seed: int, number: int, what: str) -> None:
+        """Play the one world in which this strikes at the point of this number."""
+        points: list[Point] = []
+        _, swarm = self.calm(seed, _Listing(points, every=True))
+        able = sorted({each for point in points for each in point.able})
+        if what not in able:
+            raise UnprovedError(
+                f"--makegood-seed: nothing called {what!r} can strike in {self.name}: one of {', '.join(able)}"
+            )
+        found = next((point for point in points if point.number == number), None)
+        if found is None or what not in found.able:
+            raise UnprovedError(
+                f"{self.name} has no fault point {number} where {what!r} can strike: the test or its workflow has changed since; "
+                f"run it without --makegood-seed"
+            )
+        strike = Strike(found, what)
+        self._strike(seed, swarm, strike, f"{strike}")
+
+    def _strike(self, seed: int, swarm: Swarm, strike: Strike, where: str) -> None:
+        point, lost = strike.point, []
+
+        def plan(_stage: Stage, reached: Point) -> str | None:
+            if reached.number != point.number:
+                return None
+            if (reached.name, reached.process) != (point.name, point.process):
+                lost.append(reached)
+                return None
+            return strike.what
+
+        played = self.play(seed, swarm, plan)
+        if lost or not played.outcome.faults:
+            raise UnprovedError(
+                f"{self.name} does not take the same way twice: fault point {point.number} was {point.name!r} in {point.process}, now it is "
+                f"{lost[0].name if lost else 'not reached'!r}. {_CHANCE}"
+            )
+        if played.wrong:
+            again = f"{seed}/{point.number}/{strike.what.replace(' ', '-')}"
+            raise self.failure(played, again, where + self._once_more(seed, swarm, plan))
+
+    def _once_more(
+        self, seed: int, swarm: Swarm, plan: Callable[[Stage, Point], str | None] | None = None
+    ) -> str:
+        """Play a world that has failed again; returns what is said when it holds then: chance had a part in it that no seed decides."""
+        if self.play(seed, swarm, plan).wrong:
+            return ""
+        return f". PLAYED AGAIN IT HELD: the test or its workflow does not take the same way twice. {_CHANCE}"
+
+    # -- storms ------------------------------------------------------------------------------------------------------------
+
+    def storms(self, seeds: Iterable[int], faults: Sequence[str]) -> int:
+        """Play it in a storm per seed; returns how many worlds that took. Raises ``UnprovedError``."""
+        chosen = list(seeds)
+        calm_one, _ = self.calm(chosen[0] if chosen else 0)
+        lasted = calm_one.stage.over - (calm_one.stage.began or 0.0)
+        why = often(calm_one.stage, calm_one.took)
+        for done, seed in enumerate(chosen):
+            self.progress.tell(done, len(chosen), why)
+            storm = stormy(seed, faults, lasted)
+            played = self.play(seed, storm)
+            if played.wrong:
+                struck = (
+                    ", ".join(f"{what} {n}" for what, n in sorted(played.outcome.faults.items()))
+                    or "no fault"
+                )
+                raise self.failure(played, f"{seed}", f"a storm ({struck}){self._once_more(seed, storm)}")
+        return self.played
+
+
+class _Listing:
+    """Notes the points at which a fault could change something: not those that were reached before with nothing since."""
+
+    def __init__(self, points: list[Point], *, every: bool = False) -> None:
+        self._points = points
+        self._every = every
+        self._seen: set[tuple[str, str, int]] = set()
+        self._looked = self._happened = 0
+
+    def __call__(self, stage: Stage, point: Point) -> None:
+        if not stage.exposed:
+            return
+        events = stage.history.events
+        self._happened += sum(1 for n in range(self._looked, len(events)) if events[n].task)
+        self._looked = len(events)
+        where = (point.name, point.process, self._happened)
+        if self._every or where not in self._seen:
+            self._seen.add(where)
+            self._points.append(point)
+
+
+def _never(_stage: Stage, _point: Point) -> None:
+    return None
+
+
+def _swarm(pace: float) -> Swarm:
+    engine = Options(heartbeat=pace, life=5 * pace, every=5 * pace, lease=15 * pace, poll=pace)
+    return Swarm(layout=APART, tasks=0, storm=0.0, client_apart=True, engine=engine)
+
+
+def _things(kinds: Sequence[str]) -> list[str]:
+    return [what for kind in kinds for what in KINDS[kind]]
+
+
+def _spread(count: int, at_most: int | None) -> Iterator[int]:
+    """Yield numbers below ``count``, evenly spread when there are too many.
+
+    >>> list(_spread(10, 4))
+    [0, 2, 5, 7]
+    """
+    if at_most is None or at_most >= count:
+        yield from range(count)
+    else:
+        yield from (n * count // at_most for n in range(at_most))
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep the engine's log out of thousands of worlds."""
+    log = logging.getLogger("makegood")
+    before = log.level
+    log.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        log.setLevel(before)

@@ -1,0 +1,426 @@
+"""The services that a user's workflow calls in a simulated world: the user's own fake behind a wire that fails.
+
+What a service *hears* is only what it was told: a key that the action did not pass on is not known to it. What it *did* is
+kept in books of the world, which know which step every call belongs to. So a workflow that forgets the key is found out.
+"""
+
+import asyncio
+import inspect
+from collections.abc import Callable, Mapping
+from contextvars import Context
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from makegood.base.ids import parse
+from makegood.declare.call import Call, current_call
+from makegood.declare.outcomes import NOT_HAPPENED, Happened, NotHappened
+from makegood.errors import ConfigError, Later, Permanent, Refused
+from makegood.testing.simulator.loop import KilledError, current_process
+from makegood.testing.simulator.services import Entry, Service, ServiceError, StaleTokenError
+
+_TROUBLES: Final = (
+    "service slow",
+    "service fails",
+    "service refuses",
+    "service hangs",
+    "service does it and times out",
+    "service late",
+    "service too late",
+)
+_AT_ONCE: Final = ("service fails", "service refuses", "service does it and times out")
+_SILENT: Final = frozenset(
+    {"service does it and times out", "service hangs", "service late", "service too late"}
+)
+
+
+@dataclass(slots=True)
+class Effect:
+    """Something that a service did. ``truth``: the key of the step that it was done for; ``told``: the key it was told."""
+
+    truth: str
+    told: str | None
+    answer: Any
+    asked: tuple[tuple[Any, ...], Mapping[str, Any]]
+    stands: bool = True
+
+
+@dataclass(slots=True)
+class Heard:
+    """One request as it arrived. ``doing``: do, undo, probe or fencing probe; ``told``: the key that it named (of an undo: what to take
+    back); ``outcome``: see history; of a probe "happened" or "not happened".
+    """
+
+    at: float
+    task: int
+    step: str
+    doing: str
+    truth: str
+    told: str | None
+    token: tuple[int, ...] | None
+    changed: bool
+    outcome: str
+
+
+@dataclass(slots=True)
+class Asked:
+    """A request on the wire: what it says, whose it truly is, and who waits for the answer."""
+
+    doing: str
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    key: str | None
+    undoes: str | None
+    token: tuple[int, ...] | None
+    scope: str
+    call: Call
+    truth: str
+    task: int
+    step: str
+    trouble: str | None = None
+    answered: "asyncio.Future[Any] | None" = None
+    fences: bool = False
+
+    def again(self) -> "Asked":
+        """Return the same request as it arrives a second time: nobody waits for its answer."""
+        return Asked(
+            self.doing, self.args, self.kwargs, self.key, self.undoes, self.token, self.scope, self.call, self.truth,
+            self.task, self.step, fences=self.fences,
+        )  # fmt: skip
+
+
+@dataclass(slots=True, repr=False)
+class FakeService(Service):
+    """A remote service of the world, made by ``world.service(...)``. Actions call ``do``, undos ``undo``, probes ``probe``.
+
+        async def charge(order: Order) -> str:
+            return await bank.do(order.id, order.cents, headers=mg.current_call().headers)
+
+    ``headers`` (or ``key`` alone) is all that it learns of the call, as over HTTP. In a ``def`` action write ``bank.blocking.do``.
+    ``effects``: all that it ever did; ``heard``: every request that arrived.
+    """
+
+    keys: bool = True
+    tokens: bool = True
+    does: Callable[..., Any] | None = None
+    undoes: Callable[..., Any] | None = None
+    needed: bool = True
+    effects: list[Effect] = field(default_factory=list)
+    heard: list[Heard] = field(default_factory=list)
+    said: dict[str, Any] = field(default_factory=dict)
+    gone: set[str] = field(default_factory=set)
+
+    def __repr__(self) -> str:
+        return f"<service {self.name}>"
+
+    @property
+    def blocking(self) -> "Blocking":
+        """The same for ``def`` actions: calls that return their answer at once, in no virtual time."""
+        return Blocking(self)
+
+    async def do(
+        self, *args: Any, headers: Mapping[str, str] | None = None, key: str | None = None, **kwargs: Any
+    ) -> Any:
+        """Ask the fake's ``do(*args, **kwargs)``; returns what it returns. ``key``: the idempotency key, if ``headers`` are not sent."""
+        return await self._over_the_wire(self._asked("do", args, kwargs, headers, key))
+
+    async def undo(
+        self, answer: Any = None, *, headers: Mapping[str, str] | None = None, key: str | None = None
+    ) -> None:
+        """Take back what was done under the key in ``headers`` (or ``key``: that of the action, ``current_call().undoes``), or what
+        was answered with ``answer``. What is found is handed to the fake: ``undo(answer)``. Where nothing is found, nothing happens.
+        """
+        await self._over_the_wire(self._asked("undo", (answer,), {}, headers, key))
+
+    async def probe(
+        self,
+        *args: Any,
+        headers: Mapping[str, str] | None = None,
+        key: str | None = None,
+        fences: bool = False,
+        **kwargs: Any,
+    ) -> Happened[Any] | NotHappened:
+        """Ask whether it happened: by the key, or by what ``do`` was asked with. ``fences``: refuse older tokens from now on, whether or
+        not it compares them otherwise; the token is in ``headers``, and without one nothing is refused.
+        """
+        asked = self._asked("probe", args, kwargs, headers, key, fences=fences)
+        found = await self._over_the_wire(asked)
+        return NOT_HAPPENED if found is None else Happened(found.answer)
+
+    def standing(self, key: str | None = None) -> int:
+        """Return how many effects stand, in all or of the step with this key.
+
+        >>> # assert bank.standing() == len(fake.charges)
+        """
+        return sum(effect.stands for effect in self.effects if key in (None, effect.truth))
+
+    # -- the wire ------------------------------------------------------------------------------------------------------
+
+    def _asked(
+        self,
+        doing: str,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        headers: Mapping[str, str] | None,
+        key: str | None,
+        *,
+        fences: bool = False,
+    ) -> Asked:
+        call = current_call()
+        told = {name.lower(): value for name, value in (headers or {}).items()}
+        named = told.get("idempotency-key") if key is None else key
+        undoes = key if doing == "undo" and key is not None else told.get("makegood-undoes")
+        token = told.get("makegood-token")
+        return Asked(
+            doing, args, kwargs, named, undoes, None if token is None else tuple(int(n) for n in token.split(".")),
+            told.get("makegood-scope", ""), call, call.undoes or call.key, parse(call.task_id), call.step, fences=fences,
+        )  # fmt: skip
+
+    def _begin(self, asked: Asked) -> None:
+        """The request leaves its sender."""
+        call, process = asked.call, current_process()
+        call.check()
+        self.world.history.note(
+            "call", process.name if process else "", asked.task, service=self.name, step=asked.step, doing=asked.doing,
+            attempt=call.attempt, key=call.key, token=list(call.token), remaining=call.left,
+        )  # fmt: skip
+
+    async def _over_the_wire(self, asked: Asked) -> Any:
+        world: Any = self.world
+        where = f"{asked.doing} at {self.name}"
+        await world.point(f"{where} before the call", "kill", "stop")
+        self._begin(asked)
+        trouble = self.spell if world.loop.now < self.spell_ends else world.strike(where, _TROUBLES)
+        asked.trouble = trouble
+        answered: asyncio.Future[Any] = world.loop.create_future()
+        silent = trouble in _SILENT
+        if not silent:
+            asked.answered = answered
+        if trouble != "service hangs":
+            self._sent(asked, self._on_its_way(asked, trouble))
+        if self.keys and world.strike(f"{where} again", ("service called twice",)):
+            self._sent(asked.again(), world.draw() * 3.0)
+        patience = self._patience(asked, trouble)
+        try:
+            async with asyncio.timeout(patience if silent else None):
+                found = await answered
+        except TimeoutError:
+            raise ServiceError(f"{self.name}: no answer in {patience:.1f} s") from None
+        await world.point(f"{where} after the call", "kill", "stop")
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    def _patience(self, asked: Asked, trouble: str | None) -> float | None:
+        """Return after how many seconds the caller gives up; None: not before its complete-by. What times out does so while there is time
+        to try again, or a retry that must not be would never be seen.
+        """
+        drawn, world = self.world.draw(), self.world
+        if trouble == "service does it and times out":
+            return drawn * min(3.0, asked.call.remaining() / 2)
+        return None if drawn < 0.3 or trouble == "service too late" else world.draw() * 3.0
+
+    def _on_its_way(self, asked: Asked, trouble: str | None) -> float:
+        """Return how long a request travels: too late is after its complete-by, when its step may have been undone."""
+        if trouble == "service too late":
+            return asked.call.left + 10.0 + self.world.draw() * 20.0
+        return self._delay(trouble)
+
+    def ask_now(self, asked: Asked) -> Any:
+        """Ask from a ``def`` action: everything at one moment of virtual time."""
+        world: Any = self.world
+        where = f"{asked.doing} at {self.name}"
+        if world.strike(f"{where} before the call", ("kill",)) == "kill":
+            raise KilledError
+        self._begin(asked)
+        trouble = asked.trouble = world.strike(where, _AT_ONCE)
+        again = (
+            asked.again() if self.keys and world.strike(f"{where} again", ("service called twice",)) else None
+        )
+        found = self.carried_out(asked)
+        if again is not None:
+            self._sent(again, world.draw() * 3.0)
+        if world.strike(f"{where} after the call", ("kill",)) == "kill":
+            raise KilledError
+        if trouble in _SILENT:
+            raise ServiceError(f"{self.name}: no answer")
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    def _sent(self, asked: Asked, delay: float) -> None:
+        self.under_way[asked.truth] = self.under_way.get(asked.truth, 0) + 1
+        self.world.loop.call_later(delay, self._arrives, asked, context=Context())
+
+    def _arrives(self, asked: Asked) -> None:
+        self.under_way[asked.truth] -= 1
+        found = self.carried_out(asked)
+        if asked.answered is not None:
+            delay = self.world.draw() * self.world.swarm.pace
+            self.world.loop.call_later(delay, _answer, asked.answered, found, context=Context())
+
+    # -- the books -----------------------------------------------------------------------------------------------------
+
+    def carried_out(self, asked: Asked) -> Any:
+        """Do what arrived; returns the answer, or the exception that the caller gets."""
+        if asked.trouble == "service fails" and self.world.draw() < 0.5:
+            return ServiceError(f"{self.name}: 503")
+        if (
+            asked.token is not None
+        ):  # of a service that compares none, ``highest`` holds what fencing probes were told
+            if asked.token < self.highest.get(asked.scope, asked.token):
+                self._noted(asked, asked.truth, "stale token", changed=False)
+                return StaleTokenError(f"{self.name}: it was asked with a later token")
+            if asked.fences or (self.tokens and asked.doing != "probe"):
+                self.highest[asked.scope] = asked.token
+        if asked.doing == "do":
+            found = self._done(asked)
+        elif asked.doing == "undo":
+            found = self._undone(asked)
+        else:
+            found = self._found(asked)
+        return ServiceError(f"{self.name}: 500") if asked.trouble == "service fails" else found
+
+    def _done(self, asked: Asked) -> Any:
+        told = asked.key if self.keys else None
+        if told is not None and told in self.said:
+            found = self.said[told]
+            self._noted(
+                asked, asked.truth, "refused" if isinstance(found, Exception) else "ok", changed=False
+            )
+            return found
+        if told is not None and self.tokens and told in self.gone:
+            self._noted(asked, asked.truth, "tombstone", changed=False)
+            return Refused(f"{self.name}: undone before")
+        try:
+            if asked.trouble == "service refuses":
+                raise Permanent(f"{self.name}: no")  # noqa: TRY301 - as if the fake had said so
+            answer = self._answer_of(asked)
+        except Exception as raised:  # noqa: BLE001 - the fake's own answer, which goes to whoever asked
+            if told is not None and isinstance(raised, Permanent | Refused):
+                self.said[told] = raised
+            self._noted(asked, asked.truth, "refused", changed=False)
+            return raised
+        if told is not None:
+            self.said[told] = answer
+        self.effects.append(Effect(asked.truth, told, answer, (asked.args, asked.kwargs)))
+        entry = self.books.setdefault(asked.truth, Entry())
+        entry.net += 1
+        entry.answer = answer
+        self._noted(asked, asked.truth, "ok", changed=True)
+        return answer
+
+    def _answer_of(self, asked: Asked) -> Any:
+        if self.does is None:
+            self.made += 1
+            return f"{self.name}-{self.made}"
+        answer = self.does(*asked.args, **asked.kwargs)
+        if inspect.isawaitable(answer):
+            if inspect.iscoroutine(answer):
+                answer.close()
+            raise ConfigError(
+                f"world.service({self.name!r}, do=...): a plain function, which does it at once; the waiting is the world's part"
+            )
+        return answer
+
+    def _undone(self, asked: Asked) -> Any:
+        if asked.trouble == "service refuses":
+            self._noted(asked, asked.truth, "refused", changed=False)
+            return Later(0.5)
+        told = asked.undoes if self.keys else None
+        found = self._standing_of(told, asked.args[0])
+        if told is not None:
+            self.gone.add(told)
+        if found is None:
+            self._noted(asked, asked.truth, "ok", changed=False)
+            return None
+        if self.undoes is not None:
+            try:
+                self.undoes(found.answer)
+            except Exception as raised:  # noqa: BLE001 - the fake's own answer, which goes to whoever asked
+                self._noted(asked, found.truth, "refused", changed=False)
+                return raised
+        found.stands = False
+        self.books[found.truth].net -= 1
+        self._noted(asked, found.truth, "ok", changed=True)
+        return None
+
+    def _standing_of(self, told: str | None, answer: Any) -> Effect | None:
+        """Return what a request to undo means: what was done under the key; for what was done under none, what was answered so."""
+        for effect in self.effects:
+            if effect.stands and (
+                effect.told == told
+                if told is not None and effect.told is not None
+                else answer is not None and effect.answer == answer
+            ):
+                return effect
+        return None
+
+    def _found(self, asked: Asked) -> Effect | None:
+        told = asked.undoes or asked.key if self.keys else None
+        for effect in self.effects:
+            if effect.stands and (
+                effect.told == told if told else effect.asked == (asked.args, asked.kwargs)
+            ):
+                self._hear(asked, asked.truth, "happened", changed=False)
+                return effect
+        self._hear(asked, asked.truth, "not happened", changed=False)
+        return None
+
+    def _noted(self, asked: Asked, truth: str, outcome: str, *, changed: bool) -> None:
+        entry = self.books.setdefault(truth, Entry())
+        self._hear(asked, truth, outcome, changed=changed)
+        self.world.history.note(
+            "effect", "", asked.task, service=self.name, key=truth, doing=asked.doing, token=list(asked.token or ()),
+            net=entry.net, changed=changed, outcome=outcome,
+        )  # fmt: skip
+
+    def _hear(self, asked: Asked, truth: str, outcome: str, *, changed: bool) -> None:
+        told = asked.undoes if asked.doing == "undo" else asked.key
+        doing = "fencing probe" if asked.fences else asked.doing
+        self.heard.append(
+            Heard(
+                self.world.loop.now, asked.task, asked.step, doing, truth, told, asked.token, changed, outcome
+            )
+        )
+
+    def take_back(self, key: str, task: int = 0) -> None:
+        """An operator takes an effect back by hand, for good."""
+        for effect in self.effects:
+            effect.stands = effect.stands and effect.truth != key
+        Service.take_back(self, key, task)
+
+
+@dataclass(slots=True, frozen=True)
+class Blocking:
+    """A service as ``def`` actions call it. No virtual time passes in a call: it is done, refused, or not answered, at once."""
+
+    service: FakeService
+
+    def do(
+        self, *args: Any, headers: Mapping[str, str] | None = None, key: str | None = None, **kwargs: Any
+    ) -> Any:
+        """See ``FakeService.do``."""
+        return self.service.ask_now(self.service._asked("do", args, kwargs, headers, key))  # noqa: SLF001 - its other half
+
+    def undo(
+        self, answer: Any = None, *, headers: Mapping[str, str] | None = None, key: str | None = None
+    ) -> None:
+        """See ``FakeService.undo``."""
+        self.service.ask_now(self.service._asked("undo", (answer,), {}, headers, key))  # noqa: SLF001 - as above
+
+    def probe(
+        self,
+        *args: Any,
+        headers: Mapping[str, str] | None = None,
+        key: str | None = None,
+        fences: bool = False,
+        **kwargs: Any,
+    ) -> Happened[Any] | NotHappened:
+        """See ``FakeService.probe``."""
+        found = self.service.ask_now(self.service._asked("probe", args, kwargs, headers, key, fences=fences))  # noqa: SLF001 - as above
+        return NOT_HAPPENED if found is None else Happened(found.answer)
+
+
+def _answer(answered: "asyncio.Future[Any]", found: Any) -> None:
+    if not answered.done():
+        answered.set_result(found)

@@ -1,0 +1,60 @@
+"""What kind of storm a seed is for a user's test: only the faults that were asked for, and as long as the test takes."""
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Final
+
+from makegood.options import Options
+from makegood.testing.simulator.swarm import Swarm, draw
+
+FAULTS: Mapping[str, frozenset[str]] = MappingProxyType(
+    {
+        "kill": frozenset({"kill", "orderly stop"}),
+        "stop": frozenset({"stop"}),
+        "ambiguous": frozenset({"ambiguous committed", "ambiguous not committed"}),
+        "duplicate": frozenset({"duplicate", "service called twice"}),
+        "late": frozenset(
+            {"delay", "slow commit", "service slow", "service does it and times out", "service late"}
+        ),
+        "lost": frozenset({"drop"}),
+        "outage": frozenset({"store down", "outage"}),
+        "fails": frozenset({"service fails", "service hangs", "spell"}),
+        "refuses": frozenset({"service refuses"}),
+        "clock": frozenset({"clock jump"}),
+    }
+)
+"""What a storm may consist of, by the words of ``faults=``; "all" are all of them."""
+_SHORT: Final = 20.0
+
+
+def stormy(seed: int, faults: Sequence[str], lasts: float) -> Swarm:
+    """Return the options of a seed. ``faults``: words of ``FAULTS``; ``lasts``: seconds that the test takes in a calm world."""
+    drawn = draw(random.Random(f"{seed} swarm"))
+    wanted = frozenset[str]().union(*(FAULTS[name] for name in faults))
+    longer = max(1.0, lasts / _SHORT)
+    clock = "clock" in faults
+    return replace(
+        drawn,
+        tasks=0,
+        tidying=0,
+        storm=drawn.storm * longer,
+        points=_only(drawn.points, wanted),
+        messages=_only(drawn.messages, wanted),
+        services=_only(drawn.services, wanted),
+        driven={kind: rate / longer for kind, rate in _only(drawn.driven, wanted).items()},
+        skew=drawn.skew if clock else 0.0,
+        drift=drawn.drift if clock else 0.0,
+        client_apart=True,
+        engine=drawn.engine if longer == 1.0 else _slowly(drawn.engine, min(60.0, max(1.0, lasts / 100))),
+    )
+
+
+def _only(strengths: Mapping[str, float], wanted: frozenset[str]) -> dict[str, float]:
+    return {kind: strength for kind, strength in strengths.items() if kind in wanted}
+
+
+def _slowly(engine: Options, pace: float) -> Options:
+    """Return settings for a world in which everything takes long."""
+    return replace(engine, heartbeat=pace, life=5 * pace, every=5 * pace, lease=15 * pace, poll=pace)

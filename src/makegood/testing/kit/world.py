@@ -1,0 +1,305 @@
+"""The world that a user's test lives in: ``world.submit``, ``world.service``, ``world.settle``, ``world.kill`` and the rest."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from makegood.base import ids
+from makegood.base.durations import Duration, seconds
+from makegood.client.client import Client
+from makegood.client.handle import AT_REST, TaskHandle
+from makegood.errors import ConfigError, KeyConflict, TaskNotFoundError
+from makegood.model.messages import Answer
+from makegood.model.plan import Plan
+from makegood.testing.checker import timeline
+from makegood.testing.kit.services import FakeService
+from makegood.testing.kit.stage import DAY, NotAtRestError, Stage
+from makegood.testing.simulator.did_you_mean import meant
+from makegood.testing.simulator.storm import Order
+from makegood.workflow.workflow import Workflow
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A task that the test submitted.
+
+    task = await world.submit(place_order, order)
+    await world.settle()
+    task.assert_processed_or_undone()
+    """
+
+    number: int
+    key: str
+    returns: Any
+    _stage: Stage
+
+    @property
+    def id(self) -> str:
+        """The task's id: 13 letters and digits."""
+        return ids.show(self.number)
+
+    @property
+    def state(self) -> str:
+        """Its state in the store, now: pending, processing, undoing, processed, undone, error."""
+        return self._stage.found(self.number).state
+
+    @property
+    def cause(self) -> str:
+        """Why it was undone or held; "" while nothing went wrong."""
+        return self._stage.found(self.number).cause or ""
+
+    @property
+    def steps(self) -> dict[str, str]:
+        """The states of its steps, by name; an unknown name raises ``TaskNotFoundError``, which lists those that there are."""
+        found = self._stage.found(self.number).steps
+        return Steps(self.id, {name: state for name, state, _, kind in found if kind == "action"})
+
+    async def result(self) -> Any:
+        """Wait for its end and return its result. Raises ``mg.TaskUndone`` or ``mg.TaskInError``."""
+
+        async def ask(client: Client) -> Any:
+            handle: TaskHandle[Any] = TaskHandle(client, self.number, self.returns, created=False)
+            return await handle.result()
+
+        return await self._stage.in_office(ask)
+
+    def assert_processed_or_undone(self) -> None:
+        """Fail unless everything was done or everything was undone."""
+        self._assert(("processed", "undone"))
+
+    def assert_processed(self) -> None:
+        """Fail unless everything was done."""
+        self._assert(("processed",))
+
+    def assert_undone(self) -> None:
+        """Fail unless everything was undone."""
+        self._assert(("undone",))
+
+    def assert_whole(self) -> None:
+        """Fail unless it was processed, undone, or given to an operator: for workflows that may end in his hands. That he was
+        alerted, and that what still stands is listed, is checked anyhow.
+        """
+        self._assert(tuple(sorted(AT_REST)))
+
+    def timeline(self) -> str:
+        """Return what happened to it, a line per event."""
+        return timeline(self._stage.history, self.number)
+
+    def _assert(self, states: tuple[str, ...]) -> None:
+        found = self._stage.found(self.number)
+        if found.state not in states:
+            steps = ", ".join(f"{name} {state}" for name, state in self.steps.items())
+            said = f" ({found.cause})" if found.cause else ""
+            raise AssertionError(
+                f"task {self.id} is {found.state}{said}, not {' or '.join(states)}; its steps: {steps}"
+            )
+
+
+class Steps(dict[str, str]):
+    """The states of a task's steps, by name."""
+
+    def __init__(self, task: str, states: Mapping[str, str]) -> None:
+        super().__init__(states)
+        self._task = task
+
+    def __missing__(self, name: str) -> str:
+        """Say which names there are."""
+        raise TaskNotFoundError(
+            f"task {self._task} has no step {name!r}; it has {', '.join(self) or 'none'}: {meant(name, self) or 'name one of them'}",
+            task_id=self._task,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """What an operator may do about a task: see ``makegood task --help``. Each raises ``mg.ActRefusedError`` when it is refused."""
+
+    _stage: Stage
+
+    async def cancel(self, task: Task, *, why: str = "") -> Answer:
+        """Stop the task and undo what was done."""
+        return await self._act(task, "cancel", why=why)
+
+    async def undo(self, task: Task, *, why: str = "") -> Answer:
+        """Undo a task in error, or one that was processed."""
+        return await self._act(task, "undo", why=why)
+
+    async def resubmit(self, task: Task, *, why: str = "") -> Answer:
+        """Start a task in error, or an undone one, again."""
+        return await self._act(task, "resubmit", why=why)
+
+    async def settle(
+        self, task: Task, step: str, *, outcome: str = "done", value: Any = None, why: str = ""
+    ) -> Answer:
+        """State the outcome of a step of a task in error: "done" with its result, "failed" or "undone"."""
+
+        async def act(client: Client) -> Answer:
+            return await client.task(task.number).settle(
+                step, outcome=outcome, value=value, why=why, who="operator"
+            )
+
+        found: Answer = await self._stage.in_office(act)
+        return found
+
+    async def _act(self, task: Task, kind: str, *, why: str) -> Answer:
+        async def act(client: Client) -> Answer:
+            done: Answer = await getattr(client.task(task.number), kind)(why=why, who="operator")
+            return done
+
+        found: Answer = await self._stage.in_office(act)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """The processes of one role: ``world.scheduler``, ``world.agent``, ``world.supervisor``."""
+
+    name: str
+    _stage: Stage
+
+    def kill(self) -> None:
+        """Kill one, as SIGKILL does."""
+        self._stage.kill_role(self.name)
+
+    def stop(self, length: Duration = "10s") -> None:
+        """Stop one for so long, as SIGSTOP does."""
+        self._stage.stop_role(self.name, seconds(length, name="stop"))
+
+    def resume(self) -> None:
+        """Let those that are stopped go on."""
+        self._stage.resume_role(self.name)
+
+    @property
+    def up(self) -> bool:
+        """Whether one lives and is not stopped."""
+        return any(m.up and not m.process.stopped for m in self._stage.of_role(self.name))
+
+
+class World:
+    """What a test under ``@crash_everywhere`` or ``@simulate`` gets: one simulated world, on virtual time.
+
+        @crash_everywhere
+        async def test_order(world: World) -> None:
+            bank = world.service("payments")
+            task = await world.submit(place_order, Order("7", 990))
+            await world.settle()
+            task.assert_processed_or_undone()
+
+    What is left when the test ends is checked without a word: the books of every service against the record, and every
+    invariant of the engine.
+    """
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+        self._submitted = 0
+        self._plans: dict[str, Plan[Any]] = {}
+        self.operator = Operator(stage)
+        self.scheduler = Role("scheduler", stage)
+        self.agent = Role("agent", stage)
+        self.supervisor = Role("supervisor", stage)
+
+    @property
+    def now(self) -> float:
+        """Virtual seconds since the world began."""
+        return self._stage.loop.now
+
+    @property
+    def seed(self) -> int:
+        """The seed that decides everything here: ``random.Random(world.seed)`` is chance that can be replayed."""
+        return self._stage.seed
+
+    def service(
+        self,
+        name: str,
+        do: Callable[..., Any] | None = None,
+        undo: Callable[[Any], Any] | None = None,
+        *,
+        keys: bool = True,
+        token: bool = True,
+        needed: bool = True,
+    ) -> FakeService:
+        """Return a remote service for the actions to call instead of the real one.
+
+        ``do``, ``undo``: plain functions of your fake; ``undo`` gets what ``do`` returned. Without them it answers "NAME-1" and
+        keeps its books all the same. ``keys``: whether it honours idempotency keys; ``token``: whether it refuses tokens that are
+        older than the highest it has seen. Both, keys alone, or neither. ``needed``: the test fails when nothing called it in any
+        world, for then it proves nothing about it. Raises ``ConfigError`` for a token without keys.
+
+            bank = world.service("payments", do=fake.charge, undo=fake.refund, keys=True, token=False)
+        """
+        if token and not keys:
+            raise ConfigError(
+                f"world.service({name!r}, keys=False): a service without keys compares no tokens either: add token=False"
+            )
+        if name in self._stage.services:
+            raise ConfigError(f"this world has a service {name!r} already: give each its own name")
+        kind: Any = "fenced" if token else "keyed" if keys else "bare"
+        made = FakeService(
+            self._stage, name, kind, keys=keys, tokens=token, does=do, undoes=undo, needed=needed
+        )
+        self._stage.services[name] = self._stage.fakes[name] = made
+        return made
+
+    async def submit(self, workflow: Workflow[..., Any], *inputs: Any, key: str | None = None) -> Task:
+        """Submit a task and return it once the submission was acknowledged. ``key``: its own, "test-1" and so on by default.
+
+        The first submission starts the processes. Raises what ``client.submit`` raises.
+        """
+        if not isinstance(workflow, Workflow):
+            raise ConfigError(f"world.submit({workflow!r}): a workflow first, then its inputs")
+        await self._stage.begin(workflow)
+        self._submitted += 1
+        named = key or f"test-{self._submitted}"
+        plan = workflow.plan(*inputs)
+        known = self._plans.setdefault(named, plan)
+        if known.fingerprint != plan.fingerprint:
+            raise KeyConflict(
+                f"a task of {known.app}.{known.workflow} has the key {named!r} with other inputs: use another key, or submit the same inputs",
+                key=named,
+            )
+        self._stage.longest = max(self._stage.longest, 4 * (workflow.within or DAY / 4))
+        number = await self._stage.shoppers.place(Order(workflow, inputs, named))
+        return Task(number, named, plan.returns_type, self._stage)
+
+    async def settle(self) -> None:
+        """Wait until every task has ended and nothing is under way any more. In a storm, the storm passes first.
+
+        Fails when it does not come to rest.
+        """
+        await self._stage.settle()
+
+    async def until(self, condition: Callable[[], bool], *, within: Duration = "1h") -> None:
+        """Let time pass until something is so: ``await world.until(lambda: task.steps["charge"] == "running")``.
+
+        Fails when it is not so within this virtual time.
+        """
+        end, pause = self.now + seconds(within, name="within"), 0.002
+        while not condition():
+            if self.now >= end:
+                raise NotAtRestError(
+                    f"world.until(...): it was not so within {seconds(within):g} virtual seconds; {self._stage.said_of_tasks()}"
+                )
+            await asyncio.sleep(pause)
+            pause = min(pause * 1.05, self._stage.look)
+
+    def kill(self, role: str) -> None:
+        """Kill a process as SIGKILL does: "scheduler", "agent" or "supervisor". It is started again seconds later."""
+        self._stage.kill_role(role)
+
+    def stop(self, role: str, length: Duration = "10s") -> None:
+        """Stop a process as SIGSTOP does: it goes on after ``length``, or when ``resume`` is called."""
+        self._stage.stop_role(role, seconds(length, name="stop"))
+
+    def resume(self, role: str) -> None:
+        """Let the stopped processes of a role go on."""
+        self._stage.resume_role(role)
+
+    def at(self, moment: Duration, act: Callable[..., object], *args: Any) -> None:
+        """Do something at a moment, counted from now: ``world.at("90s", world.kill, "agent")``."""
+        self._stage.loop.call_later(seconds(moment, name="at"), partial(act, *args))
+
+    def timeline(self) -> str:
+        """Return all that happened so far, a line per event."""
+        return timeline(self._stage.history)

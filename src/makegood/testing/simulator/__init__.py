@@ -1,0 +1,1 @@
+"""The simulator: the real engine on virtual time, with faults drawn from a seed."""

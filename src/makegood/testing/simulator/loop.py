@@ -1,0 +1,362 @@
+"""A deterministic event loop: one thread, virtual time, and processes that can be killed or stopped.
+
+It is asyncio's own ``BaseEventLoop`` with another heart. There is no selector, no thread and no wall clock: when nothing is
+ready, time jumps to the next timer; when nothing can ever happen again, ``DeadlockError`` says so. Of several processes with
+something ready, the seed picks one; within a process callbacks run in their order, as asyncio promises. What else a loop can do
+is refused (``lacking``), and Ctrl-C comes between two callbacks, if somebody holds it back so long (``interrupting``).
+
+A process is a value in each task's context. Before a callback runs, the loop looks whose it is: of a *killed* process it is
+dropped, so that no ``finally`` and no ``except`` runs, as with SIGKILL; of a *stopped* one it is parked until the process is
+resumed, as with SIGSTOP. What belongs to the world (a message under way) runs in an empty context and outlives its sender.
+
+A storm takes thousands of steps, so what happens in each is said without detours: callbacks are queued and run here, and timers
+lie in the heap behind their times, which are compared without a call.
+
+It relies on few private names of asyncio: ``_run_once``, ``_ready``, ``_scheduled``, ``_stopping``, ``_timer_cancelled_count``, and
+all that handles have: the same in Python 3.11 to 3.13.
+"""
+
+import asyncio
+import heapq
+import random
+from collections.abc import Callable, Coroutine
+from contextvars import Context, ContextVar, copy_context
+from functools import partial
+from typing import Any, TypeVar
+
+from makegood.testing.simulator import ctrl_c
+from makegood.testing.simulator.callback_owner import whose
+from makegood.testing.simulator.refused_calls import LackingLoop
+
+T = TypeVar("T")
+
+_MOST_CANCELLED = 100
+_MOST_KEPT = 200
+_THREAD_DELAY = 0.002
+_MOST_STEPS = 200_000  # at one moment: more is somebody who waits in a circle, for whom time stands still
+
+
+class DeadlockError(RuntimeError):
+    """Nothing is ready, no timer is set, and the world has not come to its end; or something goes on for ever at one moment."""
+
+
+class KilledError(BaseException):
+    """Unwinds a plain function in whose middle its process was killed; what it would do next never happens."""
+
+
+class Process:
+    """A simulated operating system process. ``tasks`` keeps all that runs in it, so that nothing is torn down by chance;
+    ``signals``: what it wants to be called for a signal; ``told``: when it was first told to end.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.dead = False
+        self.stopped = False
+        self.told: float | None = None
+        self.tasks: list[asyncio.Task[Any]] = []
+        self.signals: dict[int, Callable[[], object]] = {}
+        self.context = Context()
+        self.context.run(PROCESS.set, self)
+
+    def __repr__(self) -> str:
+        return f"<process {self.name}{' dead' if self.dead else ' stopped' if self.stopped else ''}>"
+
+
+PROCESS: ContextVar[Process | None] = ContextVar("makegood_process", default=None)
+"""The simulated process that the running code belongs to; None: the world."""
+
+
+def current_process() -> Process | None:
+    """Return the simulated process that the calling code belongs to, None in the world's own code."""
+    return PROCESS.get()
+
+
+def _fill(
+    handle: Any, callback: Callable[..., object], args: tuple[Any, ...], loop: "Loop", context: Context | None
+) -> None:
+    handle._callback = callback
+    handle._args = args
+    handle._loop = loop
+    handle._context = copy_context() if context is None else context
+    handle._cancelled = False
+    handle._repr = handle._source_traceback = None
+
+
+class _Handle(asyncio.Handle):
+    """Asyncio's, made without asking for its debug mode."""
+
+    __slots__ = ()
+    __init__ = _fill
+
+
+class _Timer(asyncio.TimerHandle):
+    """The same for one that is in the heap from the beginning."""
+
+    __slots__ = ()
+    __init__ = _fill
+
+
+class Loop(LackingLoop):
+    """The event loop of a world. ``rng`` decides between processes; ``now`` is the world's true time, in seconds;
+    ``broken``: what was raised in callbacks of the world's own, where nobody else would hear of it; ``resuming``: called before each
+    step of a process, that is wherever it goes on after an await: it may stop the process there.
+    """
+
+    def __init__(self, rng: random.Random) -> None:
+        super().__init__()
+        self.now = 0.0
+        self.steps = self._moved = 0
+        self._rng = rng
+        self._parked: list[asyncio.Handle] = []
+        self._processes: dict[Process, None] = {}
+        self._own = Process("")
+        self.broken: list[str] = []
+        self.resuming: Callable[[Process], object] | None = None
+        self.set_exception_handler(self._heard)
+
+    def _heard(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Note what broke in a callback of the world's own; what breaks in a simulated process is that process's affair."""
+        handle = context.get("handle")
+        if handle is not None and handle._context.get(PROCESS) is None:
+            self.broken.append(f"{context['message']}: {context.get('exception')!r}")
+
+    # -- what asyncio asks of a loop -----------------------------------------------------------------------------------
+
+    def time(self) -> float:
+        """Return virtual time."""
+        return self.now
+
+    def call_soon(  # type: ignore[override]  # the same, told more simply
+        self, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.Handle:
+        """Run a callback soon."""
+        handle: asyncio.Handle = _Handle(callback, args, self, context)
+        self._ready.append(handle)  # type: ignore[attr-defined]
+        return handle
+
+    def call_later(  # type: ignore[override]  # the same, told more simply
+        self, delay: float, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        """Run a callback after so many virtual seconds."""
+        return self.call_at(self.now + delay, callback, *args, context=context)
+
+    def call_at(  # type: ignore[override]  # the same, told more simply
+        self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        """Run a callback at a virtual time."""
+        timer: Any = _Timer(callback, args, self, context)
+        timer._when = when
+        timer._scheduled = True
+        heapq.heappush(self._scheduled, (when, timer))  # type: ignore[attr-defined]
+        return timer  # type: ignore[no-any-return]
+
+    def call_soon_threadsafe(  # type: ignore[override]  # the same, told more simply
+        self, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.Handle:
+        """Run a callback soon: there is no other thread to wake this one from."""
+        return self.call_soon(callback, *args, context=context)
+
+    def run_forever(self) -> None:
+        """Run until the loop is stopped; a Ctrl-C that was held back meanwhile is raised here."""
+        ctrl_c.give_in()
+        super().run_forever()
+        ctrl_c.give_in()
+
+    def run_in_executor(self, executor: Any, func: Callable[..., T], *args: Any) -> "asyncio.Future[T]":  # type: ignore[override]  # noqa: ARG002
+        """Run ``func`` here, after a short virtual while; it belongs to the calling process."""
+        future: asyncio.Future[T] = self.create_future()
+
+        def run() -> None:
+            if future.done():
+                return
+            try:
+                result = func(*args)
+            except Exception as raised:  # noqa: BLE001 - it belongs to whoever asked
+                future.set_exception(raised)
+            else:
+                future.set_result(result)
+
+        self.call_later(self._rng.random() * _THREAD_DELAY, run)
+        return future
+
+    def create_task(  # type: ignore[override]  # the same, told more simply
+        self,
+        coro: Coroutine[Any, Any, T],
+        *,
+        name: str | None = None,
+        context: Context | None = None,
+        **_: Any,
+    ) -> "asyncio.Task[T]":
+        """Start a task; its process keeps it, so that a dead one's coroutines are not closed by the garbage collector."""
+        task: asyncio.Task[T] = asyncio.Task(coro, loop=self, name=name, context=context)
+        process = (PROCESS.get() if context is None else context.get(PROCESS)) or self._own
+        self._processes[process] = None
+        process.tasks.append(task)
+        if len(process.tasks) > _MOST_KEPT:
+            process.tasks = [kept for kept in process.tasks if not kept.done()]
+        return task
+
+    def add_signal_handler(self, sig: int, callback: Callable[..., object], *args: Any) -> None:  # type: ignore[override]  # the same, told more simply
+        """Let the calling process be told of a signal: the world sends it with ``signal``."""
+        process = PROCESS.get()
+        if process is not None:
+            process.signals[sig] = partial(callback, *args)
+
+    def remove_signal_handler(self, sig: int) -> bool:
+        """Let a signal do what it does by itself."""
+        process = PROCESS.get()
+        return process is not None and process.signals.pop(sig, None) is not None
+
+    def signal(self, process: Process, sig: int) -> bool:
+        """Send a signal to a process; False when it does not listen to it."""
+        told = process.signals.get(sig)
+        if told is not None:
+            self.call_soon(told, context=process.context)
+        return told is not None
+
+    def _process_events(self, _events: Any) -> None:
+        """There is no selector."""
+
+    def _write_to_self(self) -> None:
+        """There is nobody to wake."""
+
+    # -- one step ------------------------------------------------------------------------------------------------------
+
+    def _run_once(self) -> None:
+        """Take one step after another until the loop is told to stop."""
+        ready, timers = self._ready, self._scheduled  # type: ignore[attr-defined]
+        while True:
+            if not ready:
+                self._jump(timers)
+            now = self.now
+            while timers and timers[0][0] <= now:
+                timer = heapq.heappop(timers)[1]
+                timer._scheduled = False
+                ready.append(timer)
+            if ready:
+                self._step(self._pick(ready))
+            if self._stopping:  # type: ignore[attr-defined]
+                return
+
+    def _step(self, handle: Any) -> None:
+        """Run a callback, if it is still wanted and its process can run."""
+        if handle._cancelled:
+            return
+        context = handle._context
+        process = context.get(PROCESS)
+        if process is not None:
+            if process.dead:
+                return
+            if self.resuming is not None and not process.stopped:
+                self.resuming(process)
+            if process.stopped:
+                self._parked.append(handle)
+                return
+        self.steps += 1
+        if self.steps - self._moved > _MOST_STEPS:
+            raise DeadlockError(
+                f"at {self.now:.3f} s: {_MOST_STEPS:,} steps, and no time has passed; {whose(handle)} goes round without "
+                "waiting: does it poll with `await asyncio.sleep(0)`? Wait for something, or for some milliseconds"
+            )
+        try:
+            context.run(handle._callback, *handle._args)
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as raised:  # noqa: BLE001 - whose affair it is, is found out there
+            told = f"Exception in callback {handle._callback!r}"
+            self.call_exception_handler({"message": told, "exception": raised, "handle": handle})
+
+    def _jump(self, timers: list[Any]) -> None:
+        """Let time pass until the next timer that is still wanted."""
+        cancelled = self._timer_cancelled_count  # type: ignore[has-type]
+        if cancelled > _MOST_CANCELLED and cancelled * 2 > len(timers):
+            for _, timer in timers:
+                timer._scheduled = timer._scheduled and not timer._cancelled
+            timers[:] = [(when, timer) for when, timer in timers if not timer._cancelled]
+            heapq.heapify(timers)
+            self._timer_cancelled_count = 0
+        while timers and timers[0][1]._cancelled:
+            self._timer_cancelled_count -= 1
+            heapq.heappop(timers)[1]._scheduled = False
+        if timers:
+            if timers[0][0] > self.now:
+                self.now, self._moved = timers[0][0], self.steps
+        elif not self._stopping:  # type: ignore[attr-defined]
+            raise DeadlockError(
+                f"at {self.now:.3f} s: nothing is ready, no timer is set, and nobody has ended the world"
+            )
+
+    def _pick(self, ready: Any) -> Any:
+        """Take the first handle of a process that the seed picks, in proportion to what each has ready."""
+        count = len(ready)
+        if count == 1:
+            return ready.popleft()
+        chosen = int(self._rng.random() * count)
+        process = ready[chosen]._context.get(PROCESS)
+        for position in range(chosen):
+            if ready[position]._context.get(PROCESS) is process:
+                chosen = position
+                break
+        if chosen == 0:
+            return ready.popleft()
+        handle = ready[chosen]
+        del ready[chosen]
+        return handle
+
+    # -- processes -----------------------------------------------------------------------------------------------------
+
+    def resume(self, process: Process) -> None:
+        """Let a stopped process go on: everything that was due meanwhile is ready now."""
+        process.stopped = False
+        parked, self._parked = self._parked, []
+        for handle in parked:
+            mine = handle._context.get(PROCESS) is process  # type: ignore[attr-defined]
+            (self._ready if mine else self._parked).append(handle)  # type: ignore[attr-defined]
+
+    def postpone(self, process: Process, seconds: float) -> None:
+        """Let a process's timers stand still for so long, as those of a suspended machine do."""
+        timers: list[Any] = self._scheduled  # type: ignore[attr-defined]
+        for n, (when, timer) in enumerate(timers):
+            if timer._context.get(PROCESS) is process:
+                timer._when = when + seconds
+                timers[n] = (timer._when, timer)
+        heapq.heapify(timers)
+
+    def dispose(self) -> None:
+        """Throw the world away: nothing of what is still under way runs any more, and no word is said about it."""
+        for process in self._processes:
+            process.dead = True
+        asyncio._set_running_loop(self)  # for what is said to that; it may even begin further tasks
+        try:
+            while left := [task for process in self._processes for task in process.tasks]:
+                for process in self._processes:
+                    process.tasks = []
+                for task in left:
+                    if not task.done():
+                        task._log_destroy_pending = False  # type: ignore[attr-defined]
+                        _close(task)
+        finally:
+            asyncio._set_running_loop(None)
+        self._processes.clear()
+        self._parked.clear()
+        self.refused.clear()
+        for handle in self._ready:  # type: ignore[attr-defined]
+            for given in (
+                handle._args or ()
+            ):  # the end of a generator that was collected: nobody will await it
+                if asyncio.iscoroutine(given):
+                    given.close()
+        self._ready.clear()  # type: ignore[attr-defined]
+        self._scheduled.clear()  # type: ignore[attr-defined]
+        self.close()
+
+
+def _close(task: "asyncio.Task[Any]") -> None:
+    """End a coroutine that nobody will ever resume; what it says to that does not matter."""
+    coroutine = task.get_coro()
+    try:
+        if coroutine is not None:
+            coroutine.close()
+    except BaseException:  # noqa: BLE001, S110 - "ignored GeneratorExit" and the like: its world is gone
+        pass

@@ -1,0 +1,237 @@
+"""The processes of a world: what each is made of, how it starts, and what is left of it when it is killed."""
+
+import asyncio
+import random
+import sqlite3
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol, cast
+
+from makegood.client.client import Client
+from makegood.errors import StoreUnavailableError
+from makegood.model.breaker import Circuit, State
+from makegood.model.messages import Message
+from makegood.node.node import Node
+from makegood.options import Options
+from makegood.store import Store
+from makegood.store.sqlite import SQLiteStore
+from makegood.testing.history import History
+from makegood.testing.simulator.clocks import SimulatedClock
+from makegood.testing.simulator.loop import Process
+from makegood.testing.simulator.peers import SWEEP
+from makegood.testing.simulator.recorder import Recorder
+from makegood.testing.simulator.services import SERVICES
+from makegood.testing.simulator.stores import InlineLine, Surroundings, Wire, WorldBell
+from makegood.testing.simulator.swarm import Swarm
+from makegood.testing.simulator.webhook_receivers import TIMEOUT, Post, hosts, patience
+from makegood.workflow.app import App
+
+_PAUSE = 0.5
+
+
+class Home(Surroundings, Protocol):
+    """What of a world its processes need."""
+
+    seed: int
+    app: App
+    swarm: Swarm
+    path: Path
+    true_clock: SimulatedClock
+    services: Any
+    crashes: list[str]
+    history: History
+    recorder: Recorder
+    bells: list[WorldBell]
+    line: type[InlineLine]
+
+    def left(self, member: "Member") -> None:
+        """Hear that a process has ended by itself."""
+        ...
+
+
+@dataclass(slots=True, eq=False)
+class Member:
+    """One process of the fleet, over all its incarnations. ``roles``: of its Node; none: it is a client alone.
+
+    ``client`` is there while it can be used. ``connections``: to the store's file, closed by the world when it is killed.
+    """
+
+    world: Home
+    name: str
+    roles: tuple[str, ...]
+    clock: SimulatedClock
+    incarnation: int = 0
+    process: Process = field(default_factory=lambda: Process(""))
+    node: Node | None = None
+    client: Client | None = None
+    connections: list[sqlite3.Connection] = field(default_factory=list)
+
+    @property
+    def up(self) -> bool:
+        """Whether its process lives, stopped or not."""
+        return self.incarnation > 0 and not self.process.dead
+
+    @property
+    def tells(self) -> bool:
+        """Whether it has a part in notices: it has a Notifier, or is a submitter."""
+        return not self.roles or "scheduler" in self.roles
+
+    def slots_lost(self) -> list[str]:
+        """Return the agents, as people read them, of which a slot is taken that no call has; none while some are set aside for a moment."""
+        node = self.node
+        if not self.up or node is None or node.agents is None:
+            return []
+        agents, scheduler = node.agents, node.scheduler
+        setting_aside = scheduler is not None and scheduler._more_to_give_back()  # noqa: SLF001 - as below
+        if setting_aside or agents._taking:  # noqa: SLF001 - nobody else asks an agent that
+            return []
+        return [
+            f"{self.name}, {slots.address}: {slots.free} of {slots.size} free, {slots.running} called"
+            for slots in agents.slots.values()
+            if slots.free + slots.running != slots.size
+        ]
+
+    def start(self) -> None:
+        """Start the process anew: it remembers nothing."""
+        self.incarnation += 1
+        self.process = Process(self.name)
+        self.process.context.run(SERVICES.set, self.world.services)
+        self.node = self.client = None
+        self.world.loop.create_task(self._live(), name=f"{self.name} lives", context=self.process.context)
+
+    def bury(self) -> None:
+        """Close what the operating system would close for a killed process: an open transaction is rolled back."""
+        connections, self.connections = self.connections, []
+        for connection in connections:
+            connection.close()
+        self.world.bells[:] = [bell for bell in self.world.bells if bell.process is not self.process]
+        self.node = self.client = None
+
+    async def _live(self) -> None:
+        """Be the program: open the store, run the roles, and be started again when the store is away at the beginning."""
+        world = self.world
+        rng = random.Random(f"{world.seed} {self.name} {self.incarnation}")
+        while True:
+            store = self._store()
+            wire = cast("Store", Wire(world, store, self.process))
+            try:
+                await wire.open()
+                await (self._run(wire, rng) if self.roles else self._serve(wire, rng))
+                return
+            except StoreUnavailableError:
+                await store.close()
+                await asyncio.sleep(_PAUSE * rng.uniform(0.5, 1.5))
+
+    def _store(self) -> SQLiteStore:
+        world, process = self.world, self.process
+
+        def bell(*args: Any) -> WorldBell:
+            made = WorldBell(*args, world=world, process=process)
+            world.bells.append(made)
+            return made
+
+        store = SQLiteStore(
+            world.path,
+            clock=world.true_clock,
+            poll=world.swarm.engine.poll_seconds,
+            open_connection=self._open,
+            line=partial(world.line, world=world, process=process),
+            bell=bell,
+        )
+        store.abreast = world.swarm.abreast  # as if it could write two commits at a time
+        return store
+
+    def _open(self, uri: str) -> sqlite3.Connection:
+        connection = self.world.files.open(uri)
+        self.connections.append(connection)
+        return connection
+
+    async def _serve(self, store: Store, rng: random.Random) -> None:
+        poll = self.world.swarm.engine.poll_seconds or 1.0
+        client = Client(store, poll=poll, clock=self.clock, rng=rng)
+        await client.open()
+        self.client = client
+
+    async def _run(self, store: Store, rng: random.Random) -> None:
+        world = self.world
+        app = world.app if {"agent", "inbox"} & set(self.roles) else None
+        node = Node(
+            app,
+            store,
+            roles=self.roles,
+            name=self.name,
+            options=self._options(),
+            clock=self.clock,
+            rng=rng,
+        )
+        begun: list[Node] = []
+
+        def met(defect: Exception) -> None:
+            """Note what no row of this world can be the reason of: the Scheduler goes on, the world has failed."""
+            world.crashes.append(f"{self.name} met {defect!r} at {world.loop.now:.3f} s")
+
+        def started() -> None:
+            self._surround(node)
+            if node.agents is not None:
+                node.agents.deliver = self._delivering(node.agents.deliver)
+            if node.scheduler is not None:
+                node.scheduler.defect = met
+            self.node, self.client = node, node.client
+            begun.append(node)
+
+        try:
+            await node.run(started)
+        except Exception as failure:
+            if not begun and isinstance(failure, StoreUnavailableError):
+                raise
+            world.crashes.append(f"{self.name} died of {failure!r} at {world.loop.now:.3f} s")
+        world.left(self)
+
+    def _options(self) -> Options:
+        """Return the settings of the Node: whom people hear has no part in the engine."""
+        engine = replace(self.world.swarm.engine, tell=None, leaderless=None)
+        if self.world.swarm.around is None:
+            return engine
+        engine = replace(engine, webhook_timeout=TIMEOUT)
+        keep = self.world.swarm.around.keep
+        return engine if keep is None else replace(engine, keep=keep, sweep=SWEEP)
+
+    def _surround(self, node: Node) -> None:
+        """Let a Node's notices go to the world's receivers, and the history hear of its circuits."""
+        for slots in node.agents.slots.values() if node.agents is not None else ():
+            if slots.circuit is not None:
+                self._watch(slots.address, slots.circuit)
+        around = self.world.swarm.around
+        if around is not None and node.notifier is not None:
+            node.notifier.hosts, node.notifier.poster = hosts(), Post(self.world)
+            node.notifier.patience = patience(around.keep)
+            node.client.only_to(node.notifier.hosts)
+
+    def _watch(self, address: str, circuit: Circuit) -> None:
+        become = circuit._become  # noqa: SLF001 - it tells nobody else
+
+        def noted(state: State, now: float) -> None:
+            become(state, now)
+            self.world.history.note("circuit", self.name, agent=address, state=state)
+
+        circuit._become = noted  # type: ignore[method-assign]  # noqa: SLF001 - of this one circuit
+        self.world.history.note("circuit", self.name, agent=address, state="closed")
+
+    def _delivering(
+        self, deliver: Callable[[int, Message, int], bool]
+    ) -> Callable[[int, Message, int], bool]:
+        world = self.world
+
+        def delivered(task: int, message: Message, node: int) -> bool:
+            taken = deliver(task, message, node)
+            if taken:
+                world.recorder.heard[task, message.idx, message.attempt] = message.kind
+                world.history.note(
+                    "reply", self.name, task, idx=message.idx, doing=message.doing, attempt=message.attempt,
+                    reply=message.kind, local=True,
+                )  # fmt: skip
+            return taken
+
+        return delivered

@@ -1,0 +1,305 @@
+"""What a store's transactions did, read from the rows themselves.
+
+Each writing connection of the world gets temporary triggers that log row changes into a temporary table, which belongs to
+the transaction: what is rolled back, or a savepoint undoes, was never logged. Just before the commit the log becomes events
+of the history, and they are kept when the commit truly happened. The engine knows nothing of it.
+"""
+
+import sqlite3
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from makegood.base import ids
+from makegood.store import rows
+from makegood.store.sqlite.transaction import Transaction
+from makegood.testing.history import Event, History
+
+STANDING = ("done", "in_doubt", "kept", "undoing", "undo_failed", "running")
+AT_REST = ("processed", "undone", "error")
+
+_LOG = "create temp table makegood_log (n integer primary key, what text, a, b, c, d, e, f, g, h, i)"
+_IS_LOGGED = "select 1 from temp.sqlite_master where name = 'makegood_log'"
+_COLUMNS = "abcdefghi"
+_COUNT = "(select count(*) from makegood_{} where task = old.id)"
+_TRIGGERS: tuple[tuple[str, str, str, str], ...] = (
+    ("sent", "insert", "makegood_request", "new.task, new.idx, new.attempt, new.kind, new.taken_by, new.complete_by"),
+    ("taken", "update of taken_by", "makegood_request",
+     "new.task, new.idx, new.attempt, new.kind, new.taken_by, new.complete_by, old.taken_by"),
+    ("answered", "update of answered", "makegood_request", "new.task, new.idx, new.attempt, new.kind, new.complete_by"),
+    ("gone", "delete", "makegood_request", "old.task, old.idx, old.attempt, old.kind, old.taken_by, old.complete_by"),
+    ("step", "insert", "makegood_step", "new.task, new.idx, new.name, new.attempt, new.round, new.kind"),
+    ("stepped", "update", "makegood_step", "new.task, new.idx, new.name, new.attempt, new.round, new.failure_count"),
+    ("task", "insert", "makegood_task", "new.id, 0, new.epoch, new.locked_by, new.lost, '', new.state, null, new.cause"),
+    ("task", "update", "makegood_task",
+     "new.id, old.epoch, new.epoch, new.locked_by, new.lost, old.state, new.state, old.locked_by, new.cause"),
+    ("event", "insert", "makegood_event", "new.task, new.node, new.moves, new.note"),
+    ("used", "delete", "makegood_inbox", "old.task, old.kind, old.seq, old.body"),
+    ("lease", "insert", "makegood_lease", "new.name, 0, new.epoch, null, new.holder"),
+    ("lease", "update", "makegood_lease", "new.name, old.epoch, new.epoch, old.holder, new.holder"),
+    ("alert", "insert", "makegood_alert", "new.task, new.kind, new.step, new.text"),
+    ("act", "insert", "makegood_audit", "new.task, new.kind, new.verdict, new.reason"),
+    ("node", "insert", "makegood_node", "new.id, new.name"),
+    ("removed", "delete", "makegood_task", f"old.id, old.state, {_COUNT.format('listener')}, {_COUNT.format('inbox')}, old.ended_at"),
+    ("made", "insert", "makegood_task", "new.id, new.correlation_id"),
+    ("handled", "update of state", "makegood_message", "new.id, new.queue, new.state"),
+    ("handled", "delete", "makegood_message", "old.id, old.queue, 'done'"),
+    ("notice", "insert", "makegood_notice", "new.task, new.sequence, cast(new.body as text), ''"),
+    ("notice", "insert", "makegood_message", "new.task, new.sequence, cast(new.body as text), new.queue"),
+)  # fmt: skip
+_WHEN = {
+    **dict.fromkeys(("sent", "taken", "answered", "gone"), " when {row}.kind <> 'timer'"),
+    "made": " when {row}.correlation_id is not null",
+    "handled": " when {row}.task is null",
+    "notice": " when {row}.task is not null",
+}
+"""Rows of which nothing is noted are left out."""
+
+
+def triggers() -> Iterable[str]:
+    """Return the statements that let a connection log its changes.
+
+    >>> sum(1 for _ in triggers())
+    22
+    """
+    yield _LOG
+    for n, (what, verb, table, source_columns) in enumerate(_TRIGGERS):
+        columns = ", ".join(["what", *_COLUMNS[: source_columns.count(",") + 1]])
+        when = _WHEN.get(what, "").format(row="old" if verb == "delete" else "new")
+        named_columns = f"'{what}', {source_columns}"
+        into = f"insert into makegood_log ({columns}) values ({named_columns})"  # noqa: S608 - our own columns
+        yield f"create temp trigger makegood_log_{n} after {verb} on main.{table}{when} begin {into}; end"
+
+
+@dataclass(slots=True)
+class _Told:
+    """What one kind of operation logged, sorted by what it says."""
+
+    verb: str
+    now: float
+    fields: Mapping[str, Any]
+    by: dict[str, list[tuple[Any, ...]]] = field(default_factory=dict)
+
+    def of(self, what: str) -> list[tuple[Any, ...]]:
+        return self.by.get(what, [])
+
+
+@dataclass(slots=True)
+class Recorder:
+    """Turns logged changes into history. ``store_id``: of the world's store.
+
+    ``changes``: rows that the connection had changed in all when the transaction began. ``heard``: replies that schedulers took
+    in memory; ``came``: when others were left in the store, by its clock. ``names`` of
+    processes by node number; ``steps``: name, attempt and round of each step as last committed.
+    """
+
+    history: History
+    store_id: str
+    outcome: str = "rolled back"
+    process: str = ""
+    changes: int = -1
+    names: dict[int, str] = field(default_factory=dict)
+    heard: dict[tuple[int, int, int], str] = field(default_factory=dict)
+    steps: dict[tuple[int, int], tuple[str, int, int]] = field(default_factory=dict)
+    indices: dict[int, dict[str, int]] = field(default_factory=dict)
+    failures: dict[tuple[int, int], int] = field(default_factory=dict)
+    came: dict[tuple[int, int, int], float] = field(default_factory=dict)
+    _pending: list[Event] = field(default_factory=list)
+
+    def watch(self, connection: sqlite3.Connection) -> None:
+        """Let a connection log its changes, if it does not yet."""
+        if connection.execute(_IS_LOGGED).fetchone():
+            return
+        for statement in triggers():
+            connection.execute(statement)
+
+    # -- a transaction -------------------------------------------------------------------------------------------------
+
+    def begin(self, process: str) -> None:
+        """A process begins to write."""
+        self.process = process
+        self.outcome = "rolled back"
+        self._pending = []
+
+    def done(self, tx: Transaction, verb: str, fields: Mapping[str, Any]) -> None:
+        """One kind of operation has done its work within the transaction."""
+        if tx.connection.total_changes == self.changes:
+            return  # nothing was changed, so nothing was logged
+        logged = tx.connection.execute("select * from makegood_log order by n").fetchall()
+        if not logged:
+            return
+        tx.connection.execute("delete from makegood_log")
+        told = _Told(verb, tx.now, fields)
+        for row in logged:
+            told.by.setdefault(row[1], []).append(row[2:])
+        self._learn(told)
+        self._locks(told)
+        self._replies(told)
+        self._judged(told)
+        self._failures(told)
+        self._moves(told)
+        self._requests(told)
+        self._said(told)
+        self._notices(told)
+        self._removed(told)
+        self._ends(told, tx.connection)
+
+    def keep(self, outcome: str, verbs: Sequence[str]) -> None:
+        """The transaction was truly committed."""
+        events, self._pending = self._pending, []
+        self.outcome = outcome
+        self.history.events += events
+        self.history.note("store", self.process, outcome=outcome, verbs=list(verbs))
+        for event in events:
+            if event.kind == "answered":
+                self.came[event.task, event["idx"], event["attempt"]] = event["now"]
+
+    def roll_back(self, verbs: Sequence[str]) -> None:
+        """The transaction failed, or its answer was lost after it was committed (then it was kept already)."""
+        self._pending = []
+        if self.outcome not in ("committed", "ambiguous committed"):
+            self.history.note("store", self.process, outcome=self.outcome, verbs=list(verbs))
+
+    def _note(self, kind: str, task: int = 0, **fields: Any) -> None:
+        self._pending.append(Event(self.history.clock(), kind, self.process, task, fields))
+
+    # -- what the rows say ---------------------------------------------------------------------------------------------
+
+    def _failures(self, told: _Told) -> None:
+        for task, idx, *_, failures in (row[:6] for row in told.of("stepped")):
+            if failures > self.failures.get((task, idx), 0):
+                self._note("counted", task, idx=idx, failures=failures)
+            self.failures[task, idx] = failures
+
+    def _learn(self, told: _Told) -> None:
+        for number, name in (row[:2] for row in told.of("node")):
+            self.names[number] = name
+        for task, idx, name, attempt, round_, *_ in told.of("step") + told.of("stepped"):
+            self.steps[task, idx] = (name, attempt, round_)
+            self.indices.setdefault(task, {})[name] = idx
+
+    def _locks(self, told: _Told) -> None:
+        for task, was, epoch, holder, lost, _, _, held, _ in told.of("task"):
+            if epoch > was and (holder is not None or told.verb == "commit"):
+                self._note("claimed", task, epoch=epoch, lost=lost)
+            elif holder is None and held is not None and told.verb in ("release_dead", "release_deaf"):
+                why = told.verb.removeprefix("release_")
+                self._note("released", task, epoch=told.fields["term"].epoch, why=why)
+        for name, was, epoch, before, holder in (row[:5] for row in told.of("lease")):
+            verb = "acquired" if epoch > was else "renewed" if holder is not None else "released"
+            self._note("lease", name=name, epoch=epoch, holder=holder or before, verb=verb)
+
+    def _replies(self, told: _Told) -> None:
+        """A taken request that a Scheduler's commit used up was answered."""
+        for task, idx, attempt, doing, complete_by, *_ in told.of("answered"):
+            self._note(
+                "answered", task, idx=idx, doing=doing, attempt=attempt, complete_by=complete_by, now=told.now
+            )
+        if told.verb != "commit":
+            return
+        said: dict[tuple[int, int, int], str] = {}
+        for task, kind, _, body, *_ in told.of("used"):
+            message = rows.read_message(body, 0)
+            if kind not in ("late", "expired"):
+                said[task, message.idx, message.attempt] = kind
+        for task, idx, attempt, doing, taken_by, complete_by, *_ in told.of("gone"):
+            if taken_by is not None:
+                key = (task, idx, attempt)
+                self._note(
+                    "accepted", task, idx=idx, doing=doing, attempt=attempt, reply=said.get(key) or self.heard.get(key, "?"),
+                    complete_by=complete_by, now=told.now, came=self.came.get(key),
+                )  # fmt: skip
+            else:
+                self._note("withdrawn", task, idx=idx, doing=doing, attempt=attempt)
+
+    def _judged(self, told: _Told) -> None:
+        if told.verb != "judge":
+            return
+        failures = {(row[0], row[1]): row[5] for row in told.of("stepped")}
+        for task, idx, attempt, *_ in told.of("gone"):
+            counted = failures.get((task, idx), 0)
+            self._note(
+                "judged", task, idx=idx, attempt=attempt, failures=counted, epoch=told.fields["term"].epoch
+            )
+
+    def _moves(self, told: _Told) -> None:
+        causes = {row[0]: row[8] for row in told.of("task")}
+        for task, _, encoded, note, *_ in told.of("event"):
+            moves: list[tuple[Any, ...]] = []
+            for name, old, new, _why in msgspec.json.decode(encoded):
+                if name == "task":
+                    moves.append(("task", old, new))
+                else:
+                    idx = self.indices[task][name]
+                    moves.append((idx, old, new, *self.steps[task, idx][1:]))
+            self._note("moved", task, moves=moves, cause=causes.get(task, ""), note=note)
+
+    def _requests(self, told: _Told) -> None:
+        for task, idx, attempt, doing, taken_by, complete_by, *_ in told.of("sent"):
+            name, _, round_ = self.steps[task, idx]
+            key = ids.key(self.store_id, task, name, round_, "undo" if doing == "undo" else "do")
+            local = taken_by is not None
+            self._note(
+                "sent", task, idx=idx, doing=doing, attempt=attempt, round=round_, key=key, local=local
+            )
+            if local:
+                self._note(
+                    "taken", task, idx=idx, doing=doing, attempt=attempt, by=self.names.get(taken_by, "?"),
+                    within=complete_by - told.now,
+                )  # fmt: skip
+        for task, idx, attempt, doing, taken_by, complete_by, before, *_ in told.of("taken"):
+            if taken_by is None:
+                self._note(
+                    "given back", task, idx=idx, doing=doing, attempt=attempt, by=self.names.get(before, "?")
+                )
+            else:
+                self._note(
+                    "taken", task, idx=idx, doing=doing, attempt=attempt, by=self.names.get(taken_by, "?"),
+                    within=complete_by - told.now,
+                )  # fmt: skip
+
+    def _said(self, told: _Told) -> None:
+        for task, kind, step, text, *_ in told.of("alert"):
+            self._note("alert", task or 0, alert=kind, step=step, text=text)
+        for task, kind, verdict, reason, *_ in told.of("act"):
+            self._note("act", task, what=kind, verdict=verdict, reason=reason)
+            if verdict == "refused":
+                self._note("refused", task, what="act", idx=-1, attempt=0, why=reason)
+
+    def _removed(self, told: _Told) -> None:
+        for task, state, unsent, unheard, ended_at, *_ in told.of("removed"):
+            self._note(
+                "removed", task, state=state, unsent=unsent, unheard=unheard, ended=ended_at, now=told.now
+            )
+
+    def _notices(self, told: _Told) -> None:
+        for id_, queue, state, *_ in told.of("handled"):
+            self._note("handled", queue=queue, id=id_, state=state)
+        for task, message, *_ in told.of("made"):
+            self._note("made", task, message=message)
+        for task, sequence, body, queue, *_ in told.of("notice"):
+            self._note(
+                "notice",
+                task,
+                sequence=sequence,
+                state=msgspec.json.decode(body)["data"]["state"],
+                queue=queue,
+            )
+
+    def _ends(self, told: _Told, connection: sqlite3.Connection) -> None:
+        for task, _, _, _, _, was, state, *_ in told.of("task"):
+            if state in AT_REST and state != was:
+                standing = connection.execute(_STANDING, (task,)).fetchall()
+                result, submission = connection.execute(_RESULT, (task,)).fetchone()
+                self._note(
+                    "ended", task, state=state, result=bool(result), standing=[name for (name,) in standing], submission=submission
+                )  # fmt: skip
+
+
+_STANDING = (
+    "select name from makegood_step where task = ? and kind = 'action' and state in ('done', 'in_doubt', 'kept', 'undoing', "
+    "'undo_failed', 'running') order by idx"
+)
+_RESULT = "select result is not null, submission from makegood_task where id = ?"

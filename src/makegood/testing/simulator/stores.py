@@ -1,0 +1,430 @@
+"""The real SQLite store inside a simulated process.
+
+``InlineLine`` is a store's thread without a thread: what was asked for is done in one go after a virtual while, in the one
+thread there is, and its commits may fail, be slow, or be the last thing that its process does; ``WorldBell`` rings at the other
+processes of the world. ``Wire`` is the store as its process sees it: before and after each
+operation something may strike, and requests and replies may be lost, come twice or come late.
+"""
+
+import asyncio
+import sqlite3
+import threading
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
+
+from makegood.base.ids import address
+from makegood.errors import FencedOffError, StoreUnavailableError
+from makegood.model.messages import Message, Request
+from makegood.store.records import Batch, Committed, Offer, Taken
+from makegood.store.sqlite.doorbell import Bell, Heard
+from makegood.store.sqlite.store_threads import Line, Operation
+from makegood.store.sqlite.transaction import Transaction
+from makegood.testing.history import History
+from makegood.testing.simulator.files import Files, WatchedConnection
+from makegood.testing.simulator.loop import KilledError, Loop, Process
+from makegood.testing.simulator.recorder import Recorder
+from makegood.testing.simulator.swarm import Swarm
+
+_ASKED, _ANSWERED = ("kill", "stop", "store down"), ("kill", "stop")
+_AT_COMMIT = ("kill", "ambiguous committed", "ambiguous not committed", "slow commit", "stop")
+_LONGEST_COMMIT = 3.0
+
+
+class Surroundings(Protocol):
+    """What of a world its stores need."""
+
+    loop: Loop
+    history: History
+    recorder: Recorder
+    files: Files
+    once: frozenset[str]
+    swarm: Swarm
+
+    def strike(self, name: str, able: tuple[str, ...], process: Process | None = None) -> str | None:
+        """Say that a fault point is reached; returns what struck there."""
+        ...
+
+    async def point(self, name: str, *able: str) -> str | None:
+        """The same where one can wait: never comes back in a process that was killed here."""
+        ...
+
+    async def bear(self, struck: str) -> None:
+        """Let happen to the calling process what struck it: never comes back in one that was killed."""
+        ...
+
+    def draw(self) -> float:
+        """Return a random number in [0, 1)."""
+        ...
+
+    def message(self, what: str, able: tuple[str, ...]) -> str | None:
+        """Say what happens to a message."""
+        ...
+
+    def lateness(self) -> float:
+        """Return for how many seconds a reply that is slow is under way."""
+        ...
+
+    def away(self, process: Process) -> bool:
+        """Whether the store cannot be reached by this process now."""
+        ...
+
+    def ring(self, sender: "WorldBell", topics: set[str]) -> None:
+        """Carry a ring to the other processes."""
+        ...
+
+
+class InlineLine(Line):
+    """A store's line that performs its operations inline, each batch at one moment of virtual time."""
+
+    def __init__(self, *args: Any, world: Surroundings, process: Process, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.place = None  # nobody moves a world's file away
+        self._world = world
+        self._process = process
+        self._given: list[Operation] = []
+        self._busy = False
+        self._slow = 0.0
+        self._verbs: list[str] = []
+        self._looking = False
+        self._watching: WatchedConnection | None = None
+
+    def start(self) -> None:
+        """Be ready: the one thread there is does the work."""
+        self._thread = threading.current_thread()
+
+    def _hand_over(self) -> None:
+        asked, self._asked = self._asked, []
+        self._given += asked
+        if self._given and not self._busy:
+            self._busy = True
+            self.loop.call_later(self._world.draw() * 0.001, self._work)
+
+    def _work(self) -> None:
+        operations, self._given = self._given, []
+        self._slow = 0.0
+        self._perform(operations)
+
+    def _hand_back(self, operations: list[Operation], topics: set[str]) -> None:
+        self.loop.call_later(self._world.draw() * 0.002 + self._slow, self._handed_back, operations, topics)
+
+    def _handed_back(self, operations: list[Operation], topics: set[str]) -> None:
+        self._deliver(operations, topics)
+        self._busy = bool(self._given)
+        if self._busy:
+            self._work()
+
+    async def stop(self) -> None:
+        """Finish what was asked for and close the connection."""
+        if self._over or self._thread is None:
+            return
+        self._hand_over()
+        self._over = True
+        while self._busy:  # noqa: ASYNC110 - virtual time
+            await asyncio.sleep(0.001)
+        self._drop()
+
+    # -- what the world sees of a transaction --------------------------------------------------------------------------
+
+    def _connect(self) -> sqlite3.Connection:
+        fresh = self._connection is None
+        self._world.files.reading = fresh and not self.writes
+        try:
+            connection = super()._connect()
+        finally:
+            self._world.files.reading = False
+        if self.writes:
+            assert isinstance(connection, WatchedConnection)
+            if fresh:
+                self._world.recorder.watch(connection)
+            connection.watched = self._at_commit
+            self._watching = connection
+        return connection
+
+    def _write(self, operations: list[Operation]) -> set[str]:
+        self._verbs = []
+        self._world.recorder.begin(self._process.name)
+        try:
+            return super()._write(operations)
+        except BaseException:
+            self._world.recorder.roll_back(self._verbs)
+            raise
+        finally:
+            if self._watching is not None:
+                self._watching.watched = None  # another process may write next
+
+    def _begin(self) -> sqlite3.Connection:
+        connection = super()._begin()
+        self._world.recorder.changes = connection.total_changes
+        return connection
+
+    def _stands(self, failure: sqlite3.Error) -> bool:
+        self._looking = True
+        try:
+            return super()._stands(failure)
+        finally:
+            self._looking = False
+
+    def _do(self, tx: Transaction, group: list[Operation], *, alone: bool) -> None:
+        super()._do(tx, group, alone=alone)
+        action = group[0].action
+        verb = getattr(action, "func", action).__name__
+        self._verbs.append(verb)
+        self._world.recorder.done(tx, verb, getattr(action, "keywords", {}))
+
+    def _at_commit(self, connection: WatchedConnection) -> None:
+        world = self._world
+        name = "+".join(dict.fromkeys(self._verbs))
+        if self._looking:
+            connection.commit_truly()
+            return
+        struck = world.strike(f"commit {name}", _AT_COMMIT, self._process)
+        if struck == "kill":
+            raise KilledError
+        if struck == "ambiguous not committed":
+            world.recorder.outcome = struck
+            connection.rollback()
+            raise _unknown()
+        connection.commit_truly()
+        if struck == "ambiguous committed":
+            world.recorder.keep(struck, self._verbs)
+            raise _unknown()
+        world.recorder.keep("committed", self._verbs)
+        if struck == "slow commit":
+            self._slow = world.draw() * _LONGEST_COMMIT
+        if world.strike(f"committed {name}", ("kill", "stop"), self._process) == "kill":
+            raise KilledError
+
+
+def _unknown() -> sqlite3.OperationalError:
+    failure = sqlite3.OperationalError("disk I/O error")
+    failure.sqlite_errorcode = sqlite3.SQLITE_IOERR_FSYNC
+    failure.sqlite_errorname = "SQLITE_IOERR_FSYNC"
+    return failure
+
+
+class WorldBell(Bell):
+    """The doorbell of a store object in a simulated process: no socket, the world carries the rings."""
+
+    def __init__(self, path: Path, heard: Heard, *, world: Surroundings, process: Process) -> None:
+        super().__init__(path, heard)
+        self._world = world
+        self.process = process
+        self.kinds: set[str] = set()
+
+    def open(self) -> None:
+        """There is no socket to be watched."""
+
+    def listen_to(self, topic: str) -> None:
+        """Let the world know what kinds of topics concern this process."""
+        self.kinds.add(topic.partition(":")[0])
+
+    def hears(self, kinds: set[str]) -> bool:
+        """Whether one of these kinds of topics concerns this process."""
+        return not self.kinds.isdisjoint(kinds)
+
+    def ring(self, topics: set[str]) -> None:
+        """Ring at the others."""
+        self._world.ring(self, topics)
+
+    def close(self) -> None:
+        """Hear nothing any more."""
+        self.kinds.clear()
+
+
+_VERBS = frozenset(
+    [
+        "submit",
+        "commit",
+        "load",
+        "find",
+        "detail",
+        "history",
+        "inbox",
+        "post",
+        "answers",
+        "take",
+        "answer",
+        "extend",
+        "excuse",
+        "give_back",
+        "judge",
+        "release_dead",
+        "release_deaf",
+        "expire_tasks",
+        "starved",
+        "horizon",
+        "acquire",
+        "renew",
+        "release",
+        "read",
+        "past_terms",
+        "register",
+        "heartbeat",
+        "unregister",
+        "nodes",
+        "alert",
+        "alerts",
+        "now",
+        "open",
+    ]
+)
+
+_AROUND = frozenset(
+    [
+        "send_messages",
+        "receive_messages",
+        "return_messages",
+        "transact",
+        "prune",
+        "expire_messages",
+        "shorten_queues",
+        "acknowledge_messages",
+        "notices_due",
+        "take_notices",
+        "settle_notices",
+    ]
+)
+"""Verbs that are struck only in worlds in which something lies around the engine: in others nothing is drawn for them."""
+
+
+class Wire:
+    """The store as one process sees it, and the way of its messages."""
+
+    def __init__(self, world: Surroundings, store: Any, process: Process) -> None:
+        self._world = world
+        self._store = store
+        self._process = process
+        self._again: list[tuple[float, Request]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._store, name)
+        if name not in _VERBS and (name not in _AROUND or self._world.swarm.around is None):
+            return found
+
+        called = partial(self._call, name, found)
+        setattr(self, name, called)
+        return called
+
+    async def _call(self, name: str, method: Any, *args: Any, **kwargs: Any) -> Any:
+        world = self._world
+        struck = world.strike(f"{name} asked", _ASKED)
+        if struck is not None:
+            await world.bear(struck)
+        if struck == "store down" or world.away(self._process):
+            raise StoreUnavailableError(f"{name}: the store is away, says the simulator")
+        try:
+            return await method(*args, **kwargs)
+        except FencedOffError as over:
+            world.history.note(
+                "refused",
+                self._process.name,
+                what="supervisor",
+                idx=-1,
+                attempt=0,
+                why=f"{name}: epoch {over.epoch}",
+            )
+            raise
+        finally:
+            if (struck := world.strike(f"{name} answered", _ANSWERED)) is not None:
+                await world.bear(struck)
+
+    # -- requests and replies ------------------------------------------------------------------------------------------
+
+    async def take(self, node: int, offers: Sequence[Offer], *, alone: bool = False) -> Taken:
+        """Take requests; each may be lost on its way, and may come a second time."""
+        taken: Taken = await self._call("take", self._store.take, node, offers, alone=alone)
+        world, now = self._world, self._world.loop.now
+        room = {offer.agent: offer.slots for offer in offers}
+        arrived = Taken((), taken.again)
+        for request in taken:
+            room[owner := address(request.app, request.agent)] -= 1
+            able = ("drop",) if owner in world.once else ("drop", "duplicate")
+            struck = world.message("request", able)
+            if struck == "duplicate":
+                self._again.append((now + world.draw() * 5.0, request))
+            if struck != "drop":
+                arrived.append(request)
+        for due, request in list(self._again):
+            owner = address(request.app, request.agent)
+            if due <= now and room.get(owner, 0) > 0:
+                self._again.remove((due, request))
+                room[owner] -= 1
+                arrived.append(request)
+        return arrived
+
+    async def answer(self, node: int, replies: Sequence[tuple[int, Message]]) -> list[bool]:
+        """Give replies; each may be lost on its way, come twice, or come late."""
+        world, sent = self._world, []
+        for task, message in replies:
+            world.history.note(
+                "reply", self._process.name, task, idx=message.idx, doing=message.doing, attempt=message.attempt,
+                reply=message.kind,
+            )  # fmt: skip
+            struck = world.message("reply", ("drop", "duplicate", "delay"))
+            if struck in ("duplicate", "delay"):
+                asyncio.get_running_loop().create_task(self._later(node, task, message))
+            if struck not in ("drop", "delay"):
+                sent.append((task, message))
+        if not sent:
+            return [True] * len(replies)
+        verdicts = await self._call("answer", self._store.answer, node, sent)
+        self._refused(sent, verdicts)
+        told = {(task, id(message)): verdict for (task, message), verdict in zip(sent, verdicts, strict=True)}
+        return [told.get((task, id(message)), True) for task, message in replies]
+
+    async def _later(self, node: int, task: int, message: Message) -> None:
+        """Carry a reply that is slow; what becomes of it, nobody hears."""
+        await asyncio.sleep(self._world.lateness())
+        try:
+            verdicts = await self._call("answer", self._store.answer, node, [(task, message)])
+        except StoreUnavailableError:
+            return
+        self._refused([(task, message)], verdicts)
+
+    def _refused(self, sent: Sequence[tuple[int, Message]], verdicts: Sequence[bool]) -> None:
+        for (task, message), in_time in zip(sent, verdicts, strict=True):
+            if not in_time:
+                about = {"idx": message.idx, "attempt": message.attempt}
+                self._world.history.note("late", self._process.name, task, doing=message.doing, **about)
+                self._world.history.note(
+                    "refused", self._process.name, task, what="reply", **about, why="late or superseded"
+                )
+
+    async def commit(self, batch: Batch) -> Committed:
+        """Commit Decisions; those that were lost, and replies that changed nothing, are noted as refused."""
+        done: Committed = await self._call("commit", self._store.commit, batch)
+        history, name = self._world.history, self._process.name
+        for task in sorted(done.lost):
+            history.note(
+                "refused",
+                name,
+                task,
+                what="decision",
+                idx=-1,
+                attempt=0,
+                why="its lock or its request was gone",
+            )
+        decided = [d for d in batch.decisions if d.task.id not in done.lost]
+        for decision in (*decided, *(decision for _, decision in done.claimed)):
+            for stale in decision.stale:
+                history.note(
+                    "refused",
+                    name,
+                    decision.task.id,
+                    what="reply",
+                    idx=stale.idx,
+                    attempt=stale.attempt,
+                    why="superseded",
+                )
+        return done
+
+    async def renew(self, grant: Any) -> bool:
+        """Renew a lease; a refusal is noted."""
+        held: bool = await self._call("renew", self._store.renew, grant)
+        if not held:
+            self._world.history.note(
+                "refused", self._process.name, what="lease", idx=-1, attempt=0, why=f"epoch {grant.epoch}"
+            )
+        return held

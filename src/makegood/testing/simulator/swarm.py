@@ -1,0 +1,164 @@
+"""What kind of storm a seed is: which processes there are, which faults are on and how strong, how the engine is set.
+
+A swarm: each seed first draws *which* faults are on at all, then how strong each is, so that rare combinations are met and
+no fault hides another for ever. Everything stays within what must be survivable.
+"""
+
+import random
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from makegood.options import Options
+from makegood.testing.simulator.peers import Around
+
+LAYOUTS = (
+    (("scheduler", "agent", "supervisor"), ("scheduler", "agent", "supervisor")),
+    (("scheduler", "agent", "supervisor"),),
+    (("scheduler",), ("agent",), ("supervisor",)),
+    (("scheduler",), ("scheduler",), ("agent",), ("agent",), ("supervisor",), ("supervisor",)),
+    (("scheduler", "agent"), ("scheduler", "agent"), ("supervisor",)),
+    (("scheduler", "supervisor"), ("scheduler", "supervisor"), ("agent",), ("agent",)),
+    (("scheduler", "agent", "supervisor"), ("scheduler",), ("agent",)),
+    (
+        ("scheduler",),
+        ("scheduler",),
+        ("scheduler",),
+        ("agent",),
+        ("supervisor",),
+        ("supervisor",),
+        ("supervisor",),
+    ),
+)
+"""The roles of each process."""
+
+AT_POINTS = ("kill", "stop", "store down", "ambiguous committed", "ambiguous not committed", "slow commit")
+"""Faults that strike at a fault point of a process."""
+MESSAGES = ("drop", "duplicate", "delay")
+"""What can happen to a request or a reply on its way; reordering follows from delay."""
+SERVICES = (
+    "service slow",
+    "service fails",
+    "service refuses",
+    "service hangs",
+    "service does it and times out",
+    "service late",
+)
+"""What a remote service can do to a call."""
+SPELLS = (*SERVICES[1:], "service late", "service late")
+"""What a remote service can do to every call for a while."""
+_UNWATCHED = 0.6
+"""How many of the worlds in which no ring is lost, not even with the process that was to send it, have no poll behind the rings: a wake-up
+that is forgotten is never made good there.
+"""
+DRIVEN = ("kill", "stop", "outage", "clock jump", "orderly stop", "operator", "spell")
+"""What simply happens now and then."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Swarm:
+    """The options of one world. Probabilities are per fault point, message or call; rates are per virtual second.
+
+    ``layout``: roles of each process; ``tasks``: submissions; ``storm``: seconds of faults; ``calm_down``: seconds after which,
+    at the latest, everything must have ended once the faults are over. ``pace``: seconds that a call's way to a service takes at most
+    when nothing is wrong. ``tombstones``: whether fenced services remember what was undone. ``tidying``: how often, after the
+    storm, an operator goes through the tasks in error. ``skew``: most that a process's wall clock is off, in
+    seconds; ``drift``: how far its clocks run too fast or slow. ``abreast``: see the store's. ``engine``: the settings of every Node.
+    ``around``: what lies around the engine, None: nothing.
+    """
+
+    layout: tuple[tuple[str, ...], ...] = LAYOUTS[0]
+    tasks: int = 4
+    storm: float = 20.0
+    calm_down: float = 900.0
+    points: dict[str, float] = field(default_factory=dict)
+    messages: dict[str, float] = field(default_factory=dict)
+    services: dict[str, float] = field(default_factory=dict)
+    driven: dict[str, float] = field(default_factory=dict)
+    pace: float = 0.02
+    tombstones: bool = True
+    tidying: int = 0
+    skew: float = 0.0
+    drift: float = 0.0
+    bell_loss: float = 0.0
+    client_apart: bool = False
+    abreast: int | None = None
+    engine: Options = field(default_factory=Options)
+    around: Around | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the options as plain values, for a report."""
+        return asdict(self)
+
+
+def calm(*, tasks: int = 1, layout: tuple[tuple[str, ...], ...] = LAYOUTS[0]) -> Swarm:
+    """Return a world without any fault."""
+    return Swarm(layout=layout, tasks=tasks, storm=0.0)
+
+
+def kills(
+    *, tasks: int = 4, layout: tuple[tuple[str, ...], ...] = LAYOUTS[0], strength: float = 1.0
+) -> Swarm:
+    """Return a world in which processes are killed, and nothing else happens."""
+    return Swarm(
+        layout=layout, tasks=tasks, points={"kill": 0.004 * strength}, driven={"kill": 0.1 * strength}
+    )
+
+
+def draw(rng: random.Random) -> Swarm:
+    """Draw the options of a seed."""
+    apart = random.Random()
+    apart.setstate(
+        rng.getstate()
+    )  # what came later than the recorded seeds draws from here, so that they stay what they are
+    engine = Options(
+        heartbeat=1.0,
+        life=rng.choice((3.0, 5.0)),
+        every=rng.choice((1.0, 2.0, 5.0)),
+        lease=rng.choice((5.0, 15.0)),
+        grace=rng.choice((0.0, 0.5, 2.0)),
+        starve=rng.choice((5.0, 30.0)),
+        poll=rng.choice((1.0, 2.0, 5.0)),
+        slots=rng.choice((None, None, 1, 2)),
+        hold=rng.choice((10_000, 10_000, 2)),
+        claim=rng.choice((500, 500, 1)),
+    )
+    swarm = Swarm(
+        layout=rng.choice(LAYOUTS),
+        tasks=rng.randint(2, 7),
+        storm=rng.choice((10.0, 20.0, 40.0)),
+        points=_some(rng, {
+            "kill": 0.01, "stop": 0.006, "store down": 0.05, "ambiguous committed": 0.02, "ambiguous not committed": 0.02,
+            "slow commit": 0.03,
+        }),
+        messages=_some(rng, {"drop": 0.1, "duplicate": 0.2, "delay": 0.4}),
+        services=_some(rng, {
+            "service called twice": 0.2, "service slow": 0.3, "service fails": 0.3, "service refuses": 0.2, "service hangs": 0.1,
+            "service does it and times out": 0.2, "service late": 0.3,
+        }),
+        driven=_some(rng, {
+            "kill": 0.3, "stop": 0.3, "outage": 0.1, "clock jump": 0.2, "orderly stop": 0.1, "operator": 1.0, "spell": 0.4,
+        }),
+        pace=rng.choice((0.02, 0.2, 1.0, 2.0)),
+        tombstones=rng.random() < 0.3,
+        tidying=rng.choice((0, 1, 2)),
+        skew=rng.choice((0.0, 1.0, 3600.0)),
+        drift=rng.choice((0.0, 0.004)),
+        bell_loss=rng.choice((0.0, 0.0, 0.3, 1.0)),
+        client_apart=rng.random() < 0.5,
+        abreast=apart.choice((None, 1, 2)),
+        engine=engine,
+    )  # fmt: skip
+    rung = not swarm.bell_loss and "kill" not in swarm.points and "kill" not in swarm.driven
+    if rung and apart.random() < _UNWATCHED:
+        return replace(swarm, engine=replace(engine, poll=None))
+    return swarm
+
+
+def _some(rng: random.Random, most: dict[str, float]) -> dict[str, float]:
+    """Return about half of the faults, each weak or strong; now and then none of a kind or all of it."""
+    share = rng.choice((0.0, 0.3, 0.5, 0.5, 0.7, 1.0))
+    return {
+        name: strength * rng.choice((0.1, 0.3, 1.0))
+        for name, strength in most.items()
+        if rng.random() < share
+    }

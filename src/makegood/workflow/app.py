@@ -1,0 +1,189 @@
+"""An App: the agents, actions, workflows and inboxes of one application."""
+
+from collections.abc import Callable, Iterable
+from typing import Any, Literal, ParamSpec, TypeVar, overload
+
+from makegood.base.durations import Duration, seconds
+from makegood.base.ids import checked_name
+from makegood.base.sizes import PAYLOAD_LIMIT
+from makegood.declare.action import Action, Agent, Shared
+from makegood.declare.inbox import TRIES, Accepts, Inbox
+from makegood.declare.parameters import names_around
+from makegood.declare.terms import checked_limit, former_names
+from makegood.errors import (
+    DefinitionError,
+    DuplicateNameError,
+    UnknownActionError,
+)
+from makegood.model.breaker import Breaker
+from makegood.model.policy import Retry
+from makegood.workflow.workflow import Workflow
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+
+
+# -- apps -----------------------------------------------------------------------------------------------------------------
+
+
+class App:
+    """A set of agents and workflows: ``shop = mg.App("shop")``.
+
+    ``payload_limit``: bytes that an input, the arguments of a step or a result may have as JSON. ``step_limit``: steps of a plan.
+    ``agents``, ``workflows`` and ``inboxes`` are known by name. Raises ``DefinitionError`` for a name that is not allowed.
+    """
+
+    def __init__(self, name: str, *, payload_limit: int = PAYLOAD_LIMIT, step_limit: int = 10_000) -> None:
+        self.name = checked_name(name, "app")
+        for option, value in (("payload_limit", payload_limit), ("step_limit", step_limit)):
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise DefinitionError(f"App({name!r}, {option}={value!r}): a whole number from 1")
+        self._shared = Shared(name, payload_limit=payload_limit, step_limit=step_limit)
+        self.agents: dict[str, Agent] = self._shared.agents
+        self.workflows: dict[str, Workflow[..., Any]] = {}
+        self.inboxes: dict[str, Inbox[Any]] = {}
+
+    def __repr__(self) -> str:
+        return f"<app {self.name}>"
+
+    def agent(
+        self,
+        name: str,
+        *,
+        concurrency: int = 10,
+        rate: str | float | None = None,
+        breaker: Breaker | None = None,
+    ) -> Agent:
+        """Declare an agent: what wraps one remote service.
+
+        - ``concurrency``: calls at once in one process that runs it.
+        - ``rate``: calls in a length of time over all its processes together, such as "20/s", "100/m"; a number is per second.
+        - ``breaker``: when each process stops calling a service that does not answer (``mg.Breaker``); None: never.
+
+        Raises ``DuplicateNameError`` when the app has one of this name, ``ConfigError`` or ``DefinitionError`` for what cannot be meant.
+
+            payments = shop.agent("payments", concurrency=20, rate="20/s", breaker=mg.Breaker(failures=5, reset="30s"))
+        """
+        if name in self.agents:
+            raise DuplicateNameError(
+                f"app {self.name} has an agent {name!r} already: use that one, or name this one otherwise"
+            )
+        made = Agent(name, self._shared, concurrency=concurrency, rate=rate, breaker=breaker)
+        agent = self.agents[name] = made
+        return agent
+
+    @overload
+    def workflow(self, fn: Callable[P, R], /) -> Workflow[P, R]: ...
+    @overload
+    def workflow(
+        self,
+        *,
+        complete_within: Duration | None = None,
+        on_failure: Literal["undo", "hold"] = "undo",
+        undo_within: Duration | None = None,
+        name: str | None = None,
+        formerly: Iterable[str] = (),
+    ) -> Callable[[Callable[P, R]], Workflow[P, R]]: ...
+    def workflow(
+        self,
+        fn: Any = None,
+        *,
+        complete_within: Duration | None = None,
+        on_failure: Any = "undo",
+        undo_within: Duration | None = None,
+        name: str | None = None,
+        formerly: Iterable[str] = (),
+    ) -> Any:
+        """Declare a workflow: ``@shop.workflow(complete_within="2h")`` above a ``def``.
+
+        - ``complete_within``: from the first claim to the task's complete-by, after which it is undone or held; None: no limit.
+        - ``on_failure``: when a step fails for good: "undo" the task, or "hold" it for an operator.
+        - ``undo_within``: an undo that takes longer raises an alert.
+        - ``name``: instead of the function's; ``formerly``: names it had.
+
+        They are those of a task: called inside another workflow, its steps run under that one's. Raises ``DefinitionError``, saying what to write instead.
+        """
+
+        def declare(fn: Any) -> Any:
+            called = name if name is not None else getattr(fn, "__name__", "")
+            where = f"{self.name}.{called}"
+            if isinstance(fn, Workflow | Action):
+                raise DefinitionError(
+                    f"{where} is declared already: one function is one action or one workflow"
+                )
+            if on_failure not in ("undo", "hold"):
+                raise DefinitionError(f'{where}: on_failure={on_failure!r}: "undo" or "hold"')
+            workflow: Workflow[..., Any] = Workflow(
+                fn,
+                self._shared,
+                name=checked_name(called, "workflow"),
+                formerly=former_names(formerly),
+                within=checked_limit(complete_within, "complete_within", where),
+                undo_within=checked_limit(undo_within, "undo_within", where),
+                on_failure=on_failure,
+            )
+            for known in (workflow.name, *workflow.formerly):
+                if self.find_workflow(known) is not None:
+                    raise DuplicateNameError(
+                        f'app {self.name} has two workflows named {known!r}: rename one, or pass name="..."'
+                    )
+            self.workflows[workflow.name] = workflow
+            return workflow
+
+        return declare if fn is None else declare(fn)
+
+    def inbox(
+        self, queue: str, *, concurrency: int = 4, retry: Retry = TRIES, lease: Duration = "1m"
+    ) -> Callable[[Accepts[T]], Inbox[T]]:
+        """Declare the submission process of a queue: ``@shop.inbox("orders")`` above a ``def`` or ``async def``.
+
+        The function takes a message's payload, decoded as its annotation says, and the transaction in which the message is
+        acknowledged; it returns the plan of the task to be submitted in it, None for none. ``concurrency``: messages at once in
+        one process; ``retry``: deliveries of a message, and the waits between, before it goes to the dead letters; ``lease``: how long
+        it may take. Raises ``DefinitionError``, ``DuplicateNameError``.
+
+        >>> @shop.inbox("orders")  # doctest: +SKIP
+        ... def accept(order: Order, tx: mg.Transaction) -> mg.Plan[str]:
+        ...     tx.execute("insert into orders (id) values (?)", (order.id,))
+        ...     return place_order.plan(order).with_(key=order.id)
+        """
+        if queue in self.inboxes:
+            raise DuplicateNameError(
+                f"app {self.name} has an inbox for the queue {queue!r} already: one queue, one inbox"
+            )
+        names = names_around()
+
+        def declare(fn: Accepts[T]) -> Inbox[T]:
+            limit = seconds(lease, name="lease", least=1.0)
+            found = Inbox(
+                queue, fn, app=self.name, concurrency=concurrency, retry=retry, lease=limit, names=names
+            )
+            self.inboxes[queue] = found
+            return found
+
+        return declare
+
+    def find_workflow(self, name: str) -> Workflow[..., Any] | None:
+        """Return the workflow that has or had this name, None when there is none."""
+        found = self.workflows.get(name)
+        return found or next((w for w in self.workflows.values() if name in w.formerly), None)
+
+    def find_action(self, agent: str, name: str) -> Action[..., Any]:
+        """Return the action that has or had this name. Raises ``UnknownActionError``."""
+        found = self._shared.find(agent, name)
+        if found is None:
+            raise UnknownActionError(
+                f"app {self.name} declares no action {agent}/{name}: declare it again, or pass formerly=({name!r},) to the action that "
+                f"took its place"
+            )
+        return found
+
+    def addresses(self) -> dict[str, Action[..., Any]]:
+        """Return every action by its address, "app/agent/action", former names included: what waiting steps may ask for."""
+        return {
+            f"{self.name}/{agent.name}/{name}": action
+            for agent in self.agents.values()
+            for action in agent.actions.values()
+            for name in (action.name, *action.formerly)
+        }

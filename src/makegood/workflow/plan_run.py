@@ -1,0 +1,170 @@
+"""One run of a workflow function, and the plan that comes of it.
+
+As long as it calls what an earlier run has called, it follows the *trail* of that one (see ``following``): calls are compared, nothing
+is recorded, and of the promises that it is given nobody asks what they stand for. Where it leaves the trail (another call, other
+arguments, ``mg.when`` and its like, a part of a result taken in the workflow function's own thread), the steps so far are put down as if there had been none, and the rest is
+recorded as ever.
+"""
+
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
+from operator import is_
+from threading import get_ident
+from typing import Any
+
+from makegood.declare.action import Action, Shared
+from makegood.errors import DefinitionError, PromiseError
+from makegood.model.plan import Template
+from makegood.workflow.plan_cache import NO_TRAIL, NOTHING, Called, Together, Trail
+from makegood.workflow.promise import Origin, Promise, Promised, Scope, given_by, number_of, promised
+from makegood.workflow.recorder import Recording
+
+
+class Planning:
+    """The plan that one run of a workflow function makes. ``where`` names the workflow, ``inputs`` are its inputs in order;
+    ``trail``: what an earlier run recorded; ``written``: the workflow function's ``following.literals``.
+    """
+
+    __slots__ = (
+        "_calls", "_inputs", "_met", "_recording", "_seen", "_shared", "_strays", "_thread", "_trail", "_where",
+        "_written",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        shared: Shared,
+        where: str,
+        inputs: Sequence[object],
+        trail: Trail = NO_TRAIL,
+        written: Container[int] = (),
+    ) -> None:
+        self._shared = shared
+        self._written = written
+        self._where = where
+        self._inputs = inputs
+        self._trail = trail
+        self._calls = trail.calls if trail.kinds == tuple(map(type, inputs)) else ()
+        if trail.constants and not trail.constants.isdisjoint(map(id, inputs)):
+            self._calls = ()  # a constant that is an input counts as the input
+        self._met = 0
+        self._seen: list[Any] = [*inputs]  # the promises given out follow
+        self._recording = None if self._calls else Recording(shared, where, inputs, written)
+        self._strays: list[str] = []
+        self._thread = get_ident()  # nobody's, once the run is over
+
+    # -- what the workflow function calls ----------------------------------------------------------------------------------
+
+    def action(
+        self, action: Action[..., Any], args: tuple[object, ...], kwargs: Mapping[str, object]
+    ) -> Promise:
+        """Plan a step; return the promise of its result. Raises ``DefinitionError`` and its kind, ``PayloadError``."""
+        if self._thread != get_ident():
+            self.enter(action.address)
+        met, calls = self._met, self._calls
+        if met < len(calls):
+            call, seen = calls[met], self._seen
+            given = (*args, *kwargs.values()) if kwargs else args
+            if (
+                type(call) is Called
+                and call.action is action
+                and len(given) == len(call.places)
+                and call.names == tuple(kwargs)
+                and all(
+                    map(
+                        is_,
+                        given,
+                        _expected(call, seen) if call.constants else map(seen.__getitem__, call.places),
+                    )
+                )
+            ):
+                promise = given_by(self, len(seen) - len(self._inputs))
+                seen.append(promise)
+                self._met = met + 1
+                return promise
+        return self._recorded().action(action, args, kwargs)
+
+    def parallel(self, steps: Sequence[object]) -> None:
+        """Put steps side by side; see ``Recording.parallel``."""
+        self.enter("mg.parallel")
+        if self._met < len(self._calls):
+            call = self._calls[self._met]
+            numbers = [number_of(step, self) if type(step) is Promise else -1 for step in steps]
+            if type(call) is Together and call.serials == tuple(numbers):
+                self._met += 1
+                return
+        self._recorded().parallel(steps)
+
+    def recording(self, what: str) -> Recording:
+        """Return what records ``what``, of which there are no trails."""
+        self.enter(what)
+        return self._recorded()
+
+    def enter(self, what: str) -> None:
+        """Check that ``what`` is called by the workflow function itself, while it runs."""
+        if self._thread == get_ident():
+            return
+        self.stray(what)
+        raise PromiseError(
+            f"{what} was called outside of {self._where}, in another thread or after its end: a plan is made by the workflow function "
+            f"alone; steps that need not wait for each other are written mg.parallel(...) or mg.branches(...)"
+        )
+
+    def stray(self, name: str) -> None:
+        """See ``Recorder.stray``."""
+        self._strays.append(name)
+
+    def promised(self, number: int) -> Promised:
+        """Return what one of the promises stands for that were given out on the trail: whoever asks, leaves it."""
+        if self._thread == get_ident():
+            self._recorded()
+            return promised(self._seen[len(self._inputs) + number])
+        call = self._trail.called(number)  # somebody else asks, or too late: it is named, and fits nowhere
+        scope = Scope(f"workflow {self._where}", None)
+        return Promised(Origin(self, call.step, 0, number, number), call.returns, scope)
+
+    def _recorded(self) -> Recording:
+        """Leave the trail, if the run is still on it."""
+        recording = self._recording
+        if recording is None:
+            recording = self._recording = Recording(self._shared, self._where, self._inputs, self._written)
+            recording.replay(self._calls[: self._met], self._seen[len(self._inputs) :])
+            self._calls = ()  # so much for the trail
+        return recording
+
+    # -- the end -----------------------------------------------------------------------------------------------------------
+
+    def returned(self, value: object) -> Template:
+        """Return the template of what the workflow function returned."""
+        if self._recording is None and self._met == len(self._calls):
+            end = NOTHING if value is None else number_of(value, self) if type(value) is Promise else -1
+            if end == self._trail.end:
+                return self._trail.returns
+        return self._recorded().returned(value)
+
+    def trail(self, returns: Template, held: Callable[[int], Any]) -> Trail:
+        """Return the steps of the plan, as the trail of further runs; ``returns``: what ``returned`` said; ``held``: the annotation that
+        the input at a place has been held to.
+
+        Raises ``DefinitionError`` when an action was called outside meanwhile: it may be missing.
+        """
+        if self._strays:
+            raise DefinitionError(
+                f"while {self._where} was run, {self._strays[0]} was called in another thread: such a call records no step. Call "
+                f"actions in the workflow function itself; mg.parallel(...) lets steps run at the same time"
+            )
+        return self._trail if self._recording is None else self._recording.trail(returns, self._trail, held)
+
+    def referred(self) -> Collection[int]:
+        """Return the places of the inputs that steps were given as they are."""
+        return self._trail.referred if self._recording is None else self._recording.referred
+
+    def close(self) -> None:
+        """End the run and let go of what it was about: promises that the workflow function left somewhere name their step still."""
+        self._thread = 0
+        if self._recording is not None:
+            self._recording.close()
+        self._seen, self._inputs = [], ()
+
+
+def _expected(call: Called, seen: Sequence[object]) -> Sequence[object]:
+    """Return the arguments that a call has on the trail."""
+    return [seen[place] if place >= 0 else call.constants[~place] for place in call.places]

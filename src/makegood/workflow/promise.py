@@ -1,0 +1,262 @@
+"""Promises: what stands, inside a workflow function, for results that are not there yet.
+
+Type checkers see the result's type; what is really there is a ``Promise``, which can be passed on to actions, be compared with
+``==`` and ``!=`` for ``mg.when``, and taken apart by attribute and key. Everything else that would need the value raises
+``PromiseError`` and says what to write instead.
+"""
+
+from collections.abc import Callable
+from typing import Any, Literal, NoReturn, Protocol
+
+import msgspec
+
+from makegood.errors import PromiseError
+from makegood.workflow import annotation_paths
+
+
+class Scope:
+    """A stretch of a workflow function whose promises do not leave it: a branch, a side of a ``when``, a body of an ``each``.
+
+    ``name`` says which, for messages; the workflow function itself has no parent.
+    """
+
+    __slots__ = ("name", "parent")
+
+    def __init__(self, name: str, parent: "Scope | None") -> None:
+        self.name = name
+        self.parent = parent
+
+    def within(self, other: "Scope") -> bool:
+        """Return whether this is ``other`` or lies inside it."""
+        scope: Scope | None = self
+        while scope is not None and scope is not other:
+            scope = scope.parent
+        return scope is not None
+
+
+class Origin(msgspec.Struct, eq=False):
+    """A step that promises come from, as far as they are concerned. ``plan`` is the plan in the making that it belongs to.
+
+    ``depth``: how many bodies of ``each`` lie around it; ``position``: in the innermost of them; ``serial``: in the plan.
+    """
+
+    plan: object
+    name: str
+    depth: int
+    position: int
+    serial: int
+
+
+class Promised(msgspec.Struct, eq=False):
+    """What a promise stands for: the result of a step or, with ``item``, one item of an ``each``; the ``path`` into it; its
+    ``annotation``; and the ``scope`` that it does not leave, moved outwards when a branch returns it.
+    """
+
+    origin: Origin
+    annotation: Any
+    scope: Scope
+    path: tuple[str | int, ...] = ()
+    item: bool = False
+
+    def __str__(self) -> str:
+        name = f"item of {self.origin.name}" if self.item else self.origin.name
+        return name + "".join(f".{key}" if isinstance(key, str) else f"[{key}]" for key in self.path)
+
+    def part(self, member: annotation_paths.Member) -> "Promise":
+        """Return the promise of a part."""
+        path = (*self.path, member.key)
+        return Promise(Promised(self.origin, member.annotation, self.scope, path=path, item=self.item))
+
+
+class Source(Protocol):
+    """Gives promises that nearly always nobody asks what they stand for; ``number``: which of them."""
+
+    def promised(self, number: int) -> Promised:
+        """Return what that promise stands for."""
+        ...
+
+
+class Promise:
+    """Stands for a result inside a workflow function. See ``promised`` for what it stands for."""
+
+    __slots__ = ("_promised", "_promised_as", "_promised_by")
+    _promised: Promised
+    _promised_as: int
+    _promised_by: Source | None
+
+    def __init__(self, what: Promised) -> None:
+        _set_promised(self, what)
+        _set_by(self, None)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "_promised" and self._promised_by is not None:  # not set yet
+            return self._promised_by.promised(self._promised_as)
+        if name.startswith("__"):  # what Python and libraries ask of any object
+            raise AttributeError(name)
+        mine = self._promised
+        return mine.part(annotation_paths.attribute(mine.annotation, name, mine))
+
+    def __getitem__(self, key: Any) -> Any:
+        mine = self._promised
+        return mine.part(annotation_paths.item(mine.annotation, key, mine))
+
+    def __eq__(self, other: object) -> Any:
+        return Condition("eq", self, other)
+
+    def __ne__(self, other: object) -> Any:
+        return Condition("ne", self, other)
+
+    def __repr__(self) -> str:
+        return f"<promise of {self._promised}>"
+
+    def __copy__(self) -> "Promise":
+        return self
+
+    def __deepcopy__(self, memo: object) -> "Promise":
+        return self
+
+    def __hash__(self) -> int:  # noqa: PLE0309 - it refuses
+        _refuse(self, "used as a key or in a set", "a dict by name or a list can hold promises")
+
+
+_new = object.__new__
+_set_promised = Promise.__dict__["_promised"].__set__  # past the refusal to be changed
+_set_as, _set_by = Promise.__dict__["_promised_as"].__set__, Promise.__dict__["_promised_by"].__set__
+
+
+def given_by(source: Source, number: int) -> Promise:
+    """Return a promise whose ``source`` says what it stands for when somebody asks."""
+    promise = _new(Promise)
+    _set_by(promise, source)
+    _set_as(promise, number)
+    return promise
+
+
+def number_of(promise: Promise, source: Source) -> int:
+    """Return which of the promises of ``source`` this is; -1 when it is none."""
+    return promise._promised_as if promise._promised_by is source else -1  # noqa: SLF001 - as below
+
+
+def settle(promise: Promise, what: Promised) -> None:
+    """Say once and for all what a promise stands for."""
+    _set_promised(promise, what)
+
+
+Operator = Literal["eq", "ne", "true", "all", "any", "not"]
+
+
+class Condition:
+    """What ``mg.when`` decides on: ``eq`` / ``ne`` of two values, ``true`` of one, ``all`` / ``any`` / ``not`` of conditions."""
+
+    __slots__ = ("op", "values")
+
+    def __init__(self, op: Operator, *values: object) -> None:
+        self.op: Operator = op
+        self.values = values
+
+    def __repr__(self) -> str:
+        return f"<condition {self.op} {', '.join(map(repr, self.values))}>"
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def __eq__(self, other: object) -> bool:
+        raise PromiseError(
+            "a condition on a promise was compared: write mg.not_(condition), or compare the promise itself"
+        )
+
+    def __bool__(self) -> bool:
+        raise PromiseError(
+            "a promise was compared where the answer is needed now (if, and, or, not, in): its value is known only when the step is "
+            "done. Write mg.when(promise == x, then=..., otherwise=...), with mg.all_of(...), mg.any_of(...), mg.not_(...) "
+            "for and, or, not"
+        )
+
+
+def _refuse(promise: Promise, doing: str, remedy: str) -> NoReturn:
+    raise PromiseError(
+        f"{promised(promise)} is not known yet: a promise cannot be {doing}. Instead, {remedy}"
+    )
+
+
+def promised(promise: Promise) -> Promised:
+    """Return what a promise stands for."""
+    return promise._promised  # noqa: SLF001 - a promise has no public names of its own: they are its value's
+
+
+_ACTION = "do it in an action, which gets the value"
+_WHEN = "write mg.when(promise == x, then=..., otherwise=...)"
+_EACH = "write mg.each(promise, body) for its elements, promise[0] for one"
+_REFUSED = (
+    ("used as a condition", f"{_WHEN}, or mg.when(promise, ...) when it is a bool", "__bool__"),
+    ("iterated over or unpacked", _EACH, "__iter__ __reversed__ __aiter__"),
+    ("searched (in)", f"{_ACTION}, or {_WHEN}", "__contains__"),
+    ("measured (len)", _ACTION, "__len__ __length_hint__"),
+    ("made a text (str, format, f-string)", _ACTION, "__str__ __format__ __bytes__ __fspath__"),
+    ("compared with <, <=, > or >=", f"{_ACTION} and returns a bool, and decide on that with mg.when", "__lt__ __le__ __gt__ __ge__"),
+    ("calculated with", _ACTION, (
+        "__add__ __radd__ __iadd__ __sub__ __rsub__ __isub__ __mul__ __rmul__ __imul__ __truediv__ __rtruediv__ __floordiv__ "
+        "__rfloordiv__ __mod__ __rmod__ __divmod__ __rdivmod__ __pow__ __rpow__ __matmul__ __rmatmul__ __lshift__ __rlshift__ "
+        "__rshift__ __rrshift__ __neg__ __pos__ __abs__ __invert__ __round__ __trunc__ __floor__ __ceil__ __int__ __float__ "
+        "__complex__ __index__"
+    )),
+    ("combined with &, | or ^", "write mg.all_of(...) or mg.any_of(...) of conditions", (
+        "__and__ __rand__ __or__ __ror__ __xor__ __rxor__"
+    )),
+    ("called", _ACTION, "__call__"),
+    ("awaited", "leave out await: in a workflow function calling an action records a step", "__await__"),
+    ("used in a with statement", _ACTION, "__enter__ __exit__ __aenter__ __aexit__"),
+    ("changed", _ACTION, "__setattr__ __delattr__ __setitem__ __delitem__"),
+    ("pickled", "pass it to an action of the same plan", "__reduce__ __reduce_ex__"),
+)  # fmt: skip
+
+
+def _refusing(doing: str, remedy: str) -> Callable[..., NoReturn]:
+    def refuse(self: Promise, *_: object) -> NoReturn:
+        _refuse(self, doing, remedy)
+
+    return refuse
+
+
+for _doing, _remedy, _names in _REFUSED:
+    for _name in _names.split():
+        setattr(Promise, _name, _refusing(_doing, _remedy))
+
+
+def as_condition(value: object, where: str) -> bool | Condition:
+    """Return what ``mg.when`` and its like decide on: a condition, or a bool that is known now.
+
+    Raises ``PromiseError`` for a promise that will be no bool, and for anything else.
+    """
+    if isinstance(value, bool | Condition):
+        return value
+    if isinstance(value, Promise):
+        if annotation_paths.maybe_bool(promised(value).annotation):
+            return Condition("true", value)
+        raise PromiseError(f"{where}: {promised(value)} will be no bool: compare it, {where}(promise == x)")
+    raise PromiseError(
+        f"{where} takes a condition on a promise, as in promise == x, or a bool, not {type(value).__name__}: write bool(...) for a "
+        f"value that is known now"
+    )
+
+
+def all_of(*conditions: bool) -> bool:
+    """Return the condition that all of these hold, for ``mg.when``: ``mg.all_of(a == 1, b != 2)``. With none, it holds."""
+    open_ = [c for c in (as_condition(c, "mg.all_of") for c in conditions) if c is not True]
+    if any(c is False for c in open_) or not open_:
+        return not open_
+    return Condition("all", *open_)  # type: ignore[return-value]  # a comparison of promises is a bool to type checkers
+
+
+def any_of(*conditions: bool) -> bool:
+    """Return the condition that at least one of these holds, for ``mg.when``. With none, it does not."""
+    open_ = [c for c in (as_condition(c, "mg.any_of") for c in conditions) if c is not False]
+    if any(c is True for c in open_) or not open_:
+        return bool(open_)
+    return Condition("any", *open_)  # type: ignore[return-value]  # as above
+
+
+def not_(condition: bool) -> bool:  # noqa: FBT001 - a condition, not a flag
+    """Return the condition that this one does not hold, for ``mg.when``."""
+    value = as_condition(condition, "mg.not_")
+    return not value if isinstance(value, bool) else Condition("not", value)  # type: ignore[return-value]  # as above

@@ -1,0 +1,417 @@
+"""A plan in the making: what calls of actions, ``parallel``, ``branches``, ``when`` and ``each`` record.
+
+The workflow function runs once, from top to bottom, and each step is recorded after the one before: a *sequence*, whose
+*frontier* is what the next step waits for. ``when`` and ``branches`` run each of their functions as a sequence of its own and
+join the frontiers; ``each`` runs its body once, into a list of steps of its own (a *body*), which is a template for every item.
+
+``parallel`` finds its steps recorded already, one after the other, and must put them side by side afterwards. Therefore a
+sequence is remembered as *units* (an action; a ``when`` with all that is in it; ...), each with the steps that wait for the
+frontier before it (``heads``), the frontier after it (``ends``) and the steps whose results it uses (``needs``).
+"""
+
+from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from makegood.declare.action import Action, Shared
+from makegood.errors import DefinitionError, PayloadError, PromiseError
+from makegood.model.plan import Kind, Ref, Template
+from makegood.payload.codec import objects_in, shown
+from makegood.workflow import annotation_paths
+from makegood.workflow.plan_cache import CONSTANTS, NOTHING, Called, Demand, Together, Trail, places
+from makegood.workflow.promise import Origin, Promise, Promised, Scope, as_condition, promised, settle
+from makegood.workflow.step_drafts import Draft, Flow, Unit, annotation_of, check_part, either, step_plan
+from makegood.workflow.templates import Templates
+
+
+class Recording(Templates):
+    """The plan that one run of a workflow function makes. ``where`` names the workflow, ``inputs`` are its inputs in order;
+    ``written``: the function's ``following.literals``.
+    """
+
+    def __init__(self, shared: Shared, where: str, inputs: Sequence[object], written: Container[int]) -> None:
+        super().__init__(shared, where, inputs)
+        self._literals = written
+        self._kinds = tuple(map(type, inputs))
+        self._calls: list[Called | Together] | None = []
+        self._count = 0
+        self._end = -1
+        self._names: dict[str, int] = {}
+        self._demands: list[Demand] = []
+
+    # -- what is recorded --------------------------------------------------------------------------------------------------
+
+    def action(
+        self, action: Action[..., Any], args: tuple[object, ...], kwargs: Mapping[str, object]
+    ) -> Promise:
+        """Record a step; return the promise of its result. Raises ``DefinitionError`` and its kind, ``PayloadError``."""
+        if action.agent.shared is not self.shared:
+            raise DefinitionError(
+                f"{self.where} calls {action.address}, an action of another app: a task is of one app; submit a task of that app "
+                f"from an action, or declare the agent on {self.shared.app}"
+            )
+        if not action.made_good:
+            raise DefinitionError(
+                f"{action.address} does not say how it is made good: add @{action.name}.undo, or undo=mg.NOTHING (a read, a harmless "
+                f"effect) or no_return=True to its declaration"
+            )
+        needs, calls, self._calls = len(self._needs), self._calls, None  # a call that fails leaves no trail
+        name = self._name(action.name)
+        fitted = action.fitted()
+        values = action.parameters.bind(args, kwargs)
+        left = action.parameters.left(args, kwargs)
+        before = len(self._demands)
+        refs, followed = self._arguments(action, name, values, left)
+        whole = len(refs) == len(values)
+        template = action.template(tuple(refs)) if whole else self._mixed(values, left, name)
+        draft = self._draft("action", name)
+        draft.action, draft.args = action, self._limited(template, name)
+        self._unit(draft, self._count - 1, needs)
+        given = (*args, *kwargs.values())
+        if (
+            calls is not None
+            and followed
+            and (seen := places(self, self._inputs, len(self._kinds), self._literals, given))
+        ):
+            needed, demands = tuple(self._needs[needs:]), tuple(self._demands[before:])
+            calls.append(
+                Called(
+                    action, seen[0], tuple(kwargs), name, template, fitted.returns, needed, seen[1], demands
+                )
+            )
+            self._calls = calls
+        return Promise(Promised(draft, fitted.returns, self._flow.scope))
+
+    def _arguments(
+        self, action: Action[..., Any], step: str, values: Mapping[str, object], left: Collection[str]
+    ) -> tuple[list[Ref], bool]:
+        """Check the arguments of a step, promises by their annotations; return the refs of those that are results or inputs, and whether a trail may be made of them."""
+        fitted, followed = action.fitted(), True
+        refs: list[Ref] = []
+        for parameter, value in values.items():
+            if type(value) is Promise:  # nearly always this, or an input
+                given = promised(value)
+                refs.append(self._ref(given))
+                if not fitted.may_take(parameter, given.annotation):
+                    raise PayloadError(
+                        f"{parameter} in step {step} of {self.where} is {shown(given.annotation)}, its annotation says "
+                        f"{shown(fitted.annotations[parameter])}: {given} returns {shown(given.annotation)}"
+                    )
+                continue
+            known = None if parameter in left else self._input(value)
+            fits, always = fitted.surely(parameter, type(value)), fitted.always(parameter, type(value))
+            what = f"{parameter} in step {step} of {self.where}"
+            if not fits or (known is None and not always):
+                self._check_fits(value, fitted.annotations[parameter], what)
+            if known is not None:
+                refs.append(known)
+                followed = followed and fits  # another input of this type may not fit
+                if not always:
+                    self._demands.append(Demand(known.index, fitted.annotations[parameter], what))
+            elif type(value) not in CONSTANTS:
+                followed = False
+        return refs, followed
+
+    def replay(self, calls: Sequence[Called | Together], promises: Sequence[Promise]) -> None:
+        """Put down what was only followed so far, as if it had been recorded call by call; ``promises`` are those given out for it."""
+        for call in calls:
+            if isinstance(call, Together):
+                self._put_together([promises[serial] for serial in call.serials])
+                continue
+            needs, serial = len(self._needs), self._count
+            self._name(call.action.name)
+            draft = Draft(self, call.step, 0, serial, serial)
+            self._add(draft, "action")
+            draft.action, draft.args = call.action, self._limited(call.template, call.step)
+            self._needs += call.needs
+            self._demands += call.demands
+            self.referred.update(place for place in call.places if 0 <= place < len(self._kinds))
+            self._unit(draft, serial, needs)
+            settle(promises[serial], Promised(draft, call.returns, self._flow.scope))
+        self._calls = list(calls)
+
+    def when(self, condition: object, then: Callable[[], Any], otherwise: Callable[[], Any] | None) -> object:
+        """Record a decision and both its sides; return the promise of what the side that is taken returns."""
+        self._calls = None
+        for fn in (then, otherwise):
+            if fn is not None:
+                _check_function(fn, "mg.when(condition, then=..., otherwise=...)")
+        decided = as_condition(condition, "mg.when")
+        if isinstance(decided, bool):
+            chosen = then if decided else otherwise
+            return None if chosen is None else chosen()
+        flow, first, needs = self._flow, self._count, len(self._needs)
+        start, recorded = flow.frontier, self._condition(decided)
+        when = self._draft("when", self._name("when"))
+        when.condition = recorded
+        ends: tuple[Draft, ...] = ()
+        kinds: list[Any] = []
+        sides: list[Template] = []
+        for side, fn in ((True, then), (False, otherwise)):
+            name = f"{'then' if side else 'otherwise'} of {when.name}"
+            guards = (*flow.guards, (when, side))
+            scope = Scope(f"the {name}", flow.scope)
+            with self._inside(Flow(scope, flow.body, flow.depth, guards, (when,))) as inner:
+                value = None if fn is None else fn()
+                sides.append(self._template(value, f"what {name} returns"))
+            ends += tuple(end for end in inner.frontier if end is not when)
+            kinds.append(annotation_of(value))
+        flow.frontier = ends or (when,)
+        merge = self._draft("merge", self._name("merge"))
+        merge.of, merge.sides = when, tuple(sides)
+        self._unit(merge, first, needs, start=start, heads=(when,))
+        return Promise(Promised(merge, either(*kinds), flow.scope))
+
+    def each(self, items: object, body: Callable[[Any], Any], limit: int, at_once: int | None) -> object:
+        """Record a body for every item of a list; return the promise of the list of what it returns, or the list itself when
+        the items are known now.
+        """
+        self._calls = None
+        for name, value in (("limit", limit), ("at_once", 1 if at_once is None else at_once)):
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise DefinitionError(f"mg.each({name}={value!r}): a whole number from 1")
+        _check_function(body, "mg.each(items, body)")
+        if not isinstance(items, Promise):
+            return self._each_now(items, body, limit, at_once)
+        what = promised(items)
+        element = annotation_paths.elements(what.annotation)
+        if element is None:
+            raise PromiseError(f"mg.each({what}, ...): it will be no list; pass the promise of a list")
+        flow, first, needs, start = self._flow, self._count, len(self._needs), self._flow.frontier
+        args = self._template(items, "the items")
+        each = self._draft("each", self._name("each"))
+        each.args, each.limit, each.at_once = args, limit, at_once or 0
+        scope = Scope(f"the body of {each.name}", flow.scope)
+        body_steps: list[Draft] = []
+        with self._inside(Flow(scope, body_steps, flow.depth + 1)):
+            value = body(Promise(Promised(each, element, scope, item=True)))
+            side = self._template(value, f"what the body of {each.name} returns")
+        each.body = body_steps
+        flow.frontier = (each,)
+        gather = self._draft("gather", self._name("gather"))
+        gather.of, gather.sides = each, (side,)
+        self._unit(gather, first, needs, start=start, heads=(each,))
+        return Promise(Promised(gather, list[annotation_of(value)], flow.scope))  # type: ignore[misc]  # made at run time
+
+    def _each_now(self, items: Any, body: Callable[[Any], Any], limit: int, at_once: int | None) -> list[Any]:
+        known = list(items)
+        if len(known) > limit:
+            raise DefinitionError(
+                f"mg.each: the list has {len(known)} items, the limit is {limit}: raise mg.each(limit=...)"
+            )
+        calls = [(f"item {n} of mg.each", lambda value=value: body(value)) for n, value in enumerate(known)]
+        return self._side_by_side(calls, at_once or len(known))
+
+    def branches(self, functions: Sequence[Callable[[], Any]]) -> tuple[Any, ...]:
+        """Record each function as a sequence of its own, side by side; return what they return."""
+        self._calls = None
+        for fn in functions:
+            _check_function(fn, "mg.branches(fn, fn, ...)")
+        calls = [(f"branch {n} of mg.branches", fn) for n, fn in enumerate(functions, 1)]
+        return tuple(self._side_by_side(calls, len(calls)))
+
+    def _side_by_side(self, calls: Sequence[tuple[str, Callable[[], Any]]], lanes: int) -> list[Any]:
+        """Record sequences side by side, at most ``lanes`` at once: further ones wait for one before."""
+        flow, first, needs, start = self._flow, self._count, len(self._needs), self._flow.frontier
+        fronts = [start] * max(1, lanes)
+        heads: tuple[Draft, ...] = ()
+        values: list[Any] = []
+        for n, (name, fn) in enumerate(calls):
+            front = fronts[n % len(fronts)]
+            scope = Scope(name, flow.scope)
+            with self._inside(Flow(scope, flow.body, flow.depth, flow.guards, front)) as inner:
+                values.append(self._released(fn(), scope, flow.scope))
+            if inner.units and front is start:
+                heads += inner.units[0].heads
+            fronts[n % len(fronts)] = inner.frontier
+        ends = tuple(dict.fromkeys(end for front in fronts if front is not start for end in front))
+        if ends:
+            flow.units.append(Unit(first, self._count - 1, start, heads, ends, self._needs[needs:], None))
+            flow.frontier = ends
+        return values
+
+    def _released(self, value: Any, scope: Scope, outer: Scope) -> Any:
+        """Return what a branch returns, its promises known outside from now on."""
+        if value is None or isinstance(value, str | int | float):
+            return value
+        for found in [value] if isinstance(value, Promise) else objects_in(value):
+            if isinstance(found, Promise):
+                what = promised(found)
+                self._visible(what, scope)
+                if what.scope is scope:
+                    what.scope = outer
+        return value
+
+    def parallel(self, steps: Sequence[object]) -> None:
+        """Put steps side by side that were just recorded one after the other.
+
+        Raises ``PromiseError`` when that cannot be done without changing what the workflow function says.
+        """
+        calls, self._calls = self._calls, None
+        self._put_together(steps)
+        if calls is not None:
+            whole = [step for step in steps if type(step) is Promise]
+            serials = tuple(promised(step).origin.serial for step in whole)
+            self._calls = [*calls, Together(serials)] if len(whole) == len(steps) else None
+
+    def _put_together(self, steps: Sequence[object]) -> None:
+        units = self._flow.units
+        places: dict[Origin, int] = {
+            unit.result: n for n, unit in enumerate(units) if unit.result is not None
+        }
+        found = [_position(step, places) for step in steps if not self._is_known(step)]
+        if not found:
+            return
+        if found != sorted(set(found)) or found[-1] != len(units) - 1:
+            raise PromiseError(
+                "mg.parallel: write the calls inside its parentheses, mg.parallel(a(...), b(...)): it takes steps in the order in "
+                "which they were recorded, each once, with no step after them"
+            )
+        start, lowest = units[found[0]].start, units[found[0]].first
+        heads: tuple[Draft, ...] = ()
+        ends: tuple[Draft, ...] = ()
+        last = found[0] - 1
+        for position in found:
+            segment = units[last + 1 : position + 1]
+            check_part(segment, lowest)
+            heads += segment[0].heads
+            front = start
+            for unit in segment:
+                for head in unit.heads:
+                    head.after = front
+                front = unit.ends
+            ends += front
+            last = position
+        needs = [serial for unit in units[found[0] :] for serial in unit.needs]
+        units[found[0] :] = [Unit(lowest, self._count - 1, start, heads, ends, needs, None)]
+        self._flow.frontier = ends
+
+    def _is_known(self, step: object) -> bool:
+        """Return whether a value among the steps of ``parallel`` is no promise at all, as of a branch not taken."""
+        if isinstance(step, Promise):
+            return False
+        if callable(step) or any(isinstance(found, Promise) for found in objects_in(step)):
+            raise PromiseError(
+                "mg.parallel takes steps, mg.parallel(a(...), b(...)); for what is more than one step write mg.branches(lambda: ..., "
+                "lambda: ...)"
+            )
+        return True
+
+    # -- the parts of a step -------------------------------------------------------------------------------------------------
+
+    def _name(self, base: str) -> str:
+        """Return a step name that is unique in the plan: charge, charge-2, ..."""
+        if base not in self._names:
+            self._names[base] = 1
+            return base
+        count = self._names[base] + 1
+        while (name := f"{base}-{count}") in self._names:
+            count += 1
+        self._names[base] = count
+        self._names[name] = 1
+        return name
+
+    def _draft(self, kind: Kind, name: str) -> Draft:
+        """Add a step to the sequence."""
+        flow = self._flow
+        if self._count >= self.shared.step_limit:
+            raise DefinitionError(
+                f"{self.where} has more than {self.shared.step_limit:,} steps: write mg.each(...) over the result of an action, submit "
+                f"several tasks, or raise the limit with App(step_limit=...)"
+            )
+        draft = Draft(self, name, flow.depth, len(flow.body), self._count)
+        self._add(draft, kind)
+        return draft
+
+    def _add(self, draft: Draft, kind: Kind) -> None:
+        flow = self._flow
+        draft.kind, draft.after, draft.guards = kind, flow.frontier, flow.guards
+        self._count += 1
+        flow.body.append(draft)
+
+    def _unit(
+        self,
+        result: Draft,
+        first: int,
+        needs: int,
+        *,
+        start: tuple[Draft, ...] | None = None,
+        heads: tuple[Draft, ...] | None = None,
+    ) -> None:
+        """End a unit of the sequence with ``result``; ``needs`` is where its needs begin."""
+        flow, ends = self._flow, (result,)
+        before = flow.frontier if start is None else start
+        flow.units.append(
+            Unit(first, self._count - 1, before, heads or ends, ends, self._needs[needs:], result)
+        )
+        flow.frontier = ends
+
+    @contextmanager
+    def _inside(self, flow: Flow) -> Iterator[Flow]:
+        """Record into another sequence for a while."""
+        outer, self._flow = self._flow, flow
+        try:
+            yield flow
+        finally:
+            self._flow = outer
+
+    # -- the end ---------------------------------------------------------------------------------------------------------------
+
+    def returned(self, value: object) -> Template:
+        """Return the template of what the workflow function returned."""
+        self._end = _whole(value, self)
+        return self._limited(self._template(value, f"what {self.where} returns"), "")
+
+    def close(self) -> None:
+        """Let go of what was recorded: promises that the workflow function left somewhere name their step and their plan still, and
+        keep nothing else alive.
+        """
+        flow = self._flow
+        flow.body, flow.units, flow.frontier = [], [], ()
+        self._calls = None
+
+    def trail(self, returns: Template, before: Trail, held: Callable[[int], Any]) -> Trail:
+        """Return the steps recorded, as the trail of further runs; ``returns``: what ``returned`` said. Tasks of one shape share
+        them: if they are those of the trail ``before``, these very ones.
+        """
+        calls = tuple(self._calls or ()) if self._end != -1 else ()
+        steps = tuple([step_plan(draft, self.shared.payload_limit) for draft in self._flow.body])
+        return Trail(
+            self._kinds,
+            calls,
+            before.steps if steps == before.steps else steps,
+            frozenset(self.referred),
+            self._end,
+            returns,
+            frozenset(id(value) for call in calls if isinstance(call, Called) for value in call.constants),
+            tuple([demand for demand in self._demands if demand.annotation != held(demand.place)]),
+        )
+
+
+def _whole(value: object, plan: Recording) -> int:
+    """Return the serial of the step whose whole result this is; NOTHING for none; -1 when it is anything else."""
+    if value is None:
+        return NOTHING
+    if type(value) is not Promise:
+        return -1
+    what = promised(value)
+    return -1 if what.path or what.item or what.origin.plan is not plan else what.origin.serial
+
+
+def _position(step: Any, places: Mapping[Origin, int]) -> int:
+    """Return which unit of the sequence a step of ``parallel`` ends."""
+    found = places.get(promised(step).origin)
+    if found is None:
+        raise PromiseError(
+            f"mg.parallel: {promised(step)} was not just recorded in this sequence: write the calls inside its parentheses, "
+            f"mg.parallel(a(...), b(...))"
+        )
+    return found
+
+
+def _check_function(given: object, form: str) -> None:
+    if isinstance(given, Promise) or not callable(given):
+        raise DefinitionError(
+            f"{form} takes functions, not {'a promise' if isinstance(given, Promise) else type(given).__name__}: write "
+            f"lambda: the_action(...), so that its steps are recorded in their place"
+        )

@@ -1,0 +1,138 @@
+"""Steps of a plan in the making, and the sequences they are recorded in; see ``recording``."""
+
+import dataclasses
+from collections.abc import Sequence
+from types import NoneType
+from typing import Any
+
+import msgspec
+
+from makegood.base.sizes import PAYLOAD_LIMIT
+from makegood.declare.action import Action
+from makegood.errors import PromiseError
+from makegood.model.plan import Condition, Kind, StepPlan, Template, inside
+from makegood.workflow.promise import Origin, Promise, Scope, promised
+
+
+class Draft(Origin, eq=False):
+    """A step of a plan in the making: ``StepPlan`` with drafts instead of indices."""
+
+    kind: Kind = "action"
+    action: Action[..., Any] | None = None
+    args: Template | None = None
+    after: "tuple[Draft, ...]" = ()
+    guards: "tuple[tuple[Draft, bool], ...]" = ()
+    condition: Condition | None = None
+    sides: tuple[Template, ...] = ()
+    limit: int = 1000
+    at_once: int = 0
+    body: "Sequence[Draft]" = ()
+    of: "Draft | None" = None
+
+
+class Unit(msgspec.Struct, eq=False):
+    """A stretch of a sequence, see ``recording``. ``first`` and ``last`` are serials, ``start`` the frontier before it,
+    ``result`` the step whose promise stands for it.
+    """
+
+    first: int
+    last: int
+    start: tuple[Draft, ...]
+    heads: tuple[Draft, ...]
+    ends: tuple[Draft, ...]
+    needs: list[int]
+    result: Draft | None
+
+    def holds(self, serials: set[int]) -> bool:
+        """Return whether one of these steps is part of it."""
+        return any(self.first <= serial <= self.last for serial in serials)
+
+
+class Flow(msgspec.Struct, eq=False):
+    """The sequence that is being recorded, and where: in which body, under which guards, in which scope."""
+
+    scope: Scope
+    body: list[Draft]
+    depth: int = 0
+    guards: tuple[tuple[Draft, bool], ...] = ()
+    frontier: tuple[Draft, ...] = ()
+    units: list[Unit] = []
+
+
+def step_plan(draft: Draft, payload_limit: int = PAYLOAD_LIMIT) -> StepPlan:
+    """Return a step as the plan keeps it: indices instead of drafts. ``payload_limit``: of its app."""
+    action = draft.action
+    if action is not None and not draft.guards and draft.depth == 0:
+        return StepPlan(
+            draft.position,
+            "action",
+            draft.name,
+            action.agent.name,
+            action.name,
+            draft.args,
+            tuple([before.position for before in draft.after]),
+            policy=action.policy,
+            payload_limit=payload_limit,
+        )
+    return StepPlan(
+        idx=_own_index(draft),
+        kind=draft.kind,
+        name=draft.name,
+        agent="" if action is None else action.agent.name,
+        action="" if action is None else action.name,
+        args=draft.args,
+        after=tuple(map(_own_index, draft.after)),
+        guards=tuple((_own_index(when), side) for when, side in draft.guards),
+        policy=None if action is None else action.policy,
+        condition=draft.condition,
+        sides=draft.sides,
+        limit=draft.limit,
+        at_once=draft.at_once,
+        body=tuple([step_plan(inner, payload_limit) for inner in draft.body]),
+        of=-1 if draft.of is None else _own_index(draft.of),
+        payload_limit=payload_limit,
+    )
+
+
+def _own_index(draft: Draft) -> int:
+    """Return what names a step among those of the same body."""
+    return draft.position if draft.depth == 0 else inside(draft.position)
+
+
+def check_part(segment: Sequence[Unit], lowest: int) -> None:
+    """Raise ``PromiseError`` when a part of ``parallel`` needs another part, or holds what belongs to no part."""
+    wanted = set(segment[-1].needs)
+    for unit in reversed(segment[:-1]):
+        if not unit.holds(wanted):
+            name = unit.heads[0].name
+            raise PromiseError(
+                f"mg.parallel: {name} was recorded between its steps, but none of them uses its result: call it before, or write "
+                f"mg.branches(lambda: ..., lambda: ...)"
+            )
+        wanted.update(unit.needs)
+    if any(lowest <= serial < segment[0].first for serial in wanted):
+        result = segment[-1].result
+        raise PromiseError(
+            f"mg.parallel: {result.name if result else 'a step'} uses the result of another of its steps, so it must wait for it: "
+            f"write them one after the other"
+        )
+
+
+def annotation_of(value: object) -> Any:
+    """Return the annotation of what a branch or body returned."""
+    if isinstance(value, Promise):
+        return promised(value).annotation
+    if value is None:
+        return NoneType
+    known = isinstance(value, str | int | float | msgspec.Struct) or dataclasses.is_dataclass(value)
+    return type(value) if known else Any
+
+
+def either(one: Any, other: Any) -> Any:
+    """Return the annotation of what is one or the other."""
+    if one == other:
+        return one
+    if NoneType in (one, other):
+        rest = other if one is NoneType else one
+        return Any if rest is Any else rest | None
+    return Any

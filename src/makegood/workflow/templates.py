@@ -1,0 +1,161 @@
+"""What is written down of the values in a plan: arguments, conditions and results, as templates with references in them."""
+
+from collections.abc import Collection, Mapping, Sequence
+from types import NoneType
+from typing import Any
+
+from makegood.declare.action import Shared
+from makegood.errors import PayloadError, PromiseError
+from makegood.model.plan import Condition as PlanCondition
+from makegood.model.plan import Ref, Template, inside
+from makegood.payload.codec import check_fits, encode, encode_with_holes, objects_in, sized
+from makegood.payload.splice import PLAN_PAYLOADS
+from makegood.workflow.annotation_paths import variously_written
+from makegood.workflow.promise import Condition, Origin, Promise, Promised, Scope, as_condition, promised
+from makegood.workflow.step_drafts import Flow
+
+__all__ = ["PLAN_PAYLOADS", "Templates"]
+
+_PLAIN = (str, int, bool, NoneType)
+
+
+class Templates:
+    """Puts values down for one plan. ``where`` names the workflow, ``inputs`` are its inputs in order.
+
+    ``referred``: the places of the inputs that steps were given as they are.
+    """
+
+    def __init__(self, shared: Shared, where: str, inputs: Sequence[object]) -> None:
+        self.shared = shared
+        self.where = where
+        self.referred: set[int] = set()
+        self._inputs = {id(value): n for n, value in enumerate(inputs)}
+        self._flow = Flow(Scope(f"workflow {where}", None), [])
+        self._written = 0
+        self._needs: list[int] = []
+
+    def _mixed(self, values: Mapping[str, object], left: Collection[str], step: str) -> Template:
+        """Return the arguments of a step, of which some are known now, as the template of one JSON object. Those of ``left`` are
+        defaults: never inputs, even if they are the same objects.
+        """
+        parts: list[str] = []
+        refs: list[Ref] = []
+        text, comma = "{", ""
+        for name, value in values.items():
+            text += f'{comma}"{name}":'
+            comma = ","
+            what = f"{name} in step {step} of {self.where}"
+            template = self._literal(value, what) if name in left else self._template(value, what)
+            text += template.parts[0]
+            for inner, part in zip(template.refs, template.parts[1:], strict=True):
+                parts.append(text)
+                refs.append(inner)
+                text = part
+        parts.append(text + "}")
+        return Template(tuple(parts), tuple(refs))
+
+    def _check_fits(self, value: object, annotation: Any, what: str) -> None:
+        """Raise ``PayloadError`` for an argument that is known now and is not what its annotation says."""
+        if isinstance(value, Promise) or any(isinstance(part, Promise) for part in objects_in(value)):
+            return  # its parts are known only when their steps are done
+        check_fits(encode(value, what=what), annotation, value, what)
+
+    def _input(self, value: object) -> Ref | None:
+        """Return what stands for a value that *is* an input of the workflow; None for any other."""
+        position = self._inputs.get(id(value))
+        if position is None:
+            return None
+        self.referred.add(position)
+        return Ref("input", position)
+
+    def _template(self, value: object, what: str) -> Template:
+        """Return any value as a template."""
+        if type(value) is Promise:
+            return Template(("", ""), (self._ref(promised(value)),))
+        if (ref := self._input(value)) is not None:
+            return Template(("", ""), (ref,))
+        return self._literal(value, what)
+
+    def _literal(self, value: object, what: str) -> Template:
+        """Return a value that is known now, but for promises in it."""
+        if type(value) in _PLAIN:
+            return Template((encode(value, limit=self.shared.payload_limit, what=what).decode(),))
+        return Template(*encode_with_holes(value, self._hole, what=what))
+
+    def _limited(self, template: Template, step: str) -> Template:
+        """Return a template that is not too large; ``step`` "": what the workflow function returns."""
+        size = sum(map(len, template.parts))
+        if size * 4 > self.shared.payload_limit:  # as UTF-8 it may be as much
+            what = f"step {step} of {self.where}" if step else f"what {self.where} returns"
+            sized("".join(template.parts).encode(), self.shared.payload_limit, what)
+        self._written += size
+        limit = self.shared.payload_limit * PLAN_PAYLOADS
+        if self._written > limit:
+            raise PayloadError(
+                f"the arguments written in {self.where} have more than {limit:,} bytes together: pass on the workflow's inputs and the "
+                f"results of steps as they are, they are not stored again",
+                size=self._written,
+                limit=limit,
+            )
+        return template
+
+    def _hole(self, value: object) -> Ref | None:
+        if isinstance(value, Promise):
+            return self._ref(promised(value))
+        if isinstance(value, Condition):
+            raise PromiseError(
+                "a comparison of promises is no value that can be passed on: compare in an action, or write mg.when(condition, "
+                "then=lambda: True, otherwise=lambda: False)"
+            )
+        return None
+
+    def _ref(self, what: Promised) -> Ref:
+        origin, scope = what.origin, self._flow.scope
+        if what.scope is not scope or origin.plan is not self:
+            self._visible(what, scope)
+        self._needs.append(origin.serial)
+        index = origin.position if origin.depth == 0 else self._index(origin)
+        return Ref("item" if what.item else "step", index, what.path)
+
+    def _visible(self, what: Promised, scope: Scope) -> None:
+        """Raise ``PromiseError`` when a promise may not be used in ``scope``."""
+        if what.origin.plan is not self:
+            raise PromiseError(
+                f"{what} is a promise of another plan: what one task passes to another is an input, known when it is submitted"
+            )
+        if not scope.within(what.scope):
+            raise PromiseError(
+                f"{what} was made in {what.scope.name}, and promises do not leave their branch: return it from there, and use what "
+                f"mg.when, mg.each or mg.branches returns"
+            )
+
+    def _index(self, origin: Origin) -> int:
+        if origin.depth == 0:
+            return origin.position
+        return inside(origin.position, self._flow.depth - origin.depth)
+
+    def _condition(self, condition: object) -> PlanCondition:
+        """Return a condition as the plan keeps it."""
+        if not isinstance(condition, Condition):
+            condition = as_condition(condition, "mg.when")
+            assert isinstance(condition, Condition)  # what is known now was left out of all_of and any_of
+        if condition.op in ("all", "any", "not"):
+            return PlanCondition(condition.op, parts=tuple(map(self._condition, condition.values)))
+        if condition.op != "true":
+            self._comparable(condition)
+        left, *right = [self._template(value, "a side of a condition") for value in condition.values]
+        return PlanCondition(condition.op, left, right[0] if right else None)
+
+    def _comparable(self, condition: Condition) -> None:
+        """Raise ``PromiseError`` for a comparison that Python would answer otherwise: values are compared as their JSON is. None is
+        written in one way alone.
+        """
+        if any(value is None for value in condition.values):
+            return
+        for value in condition.values:
+            kind = promised(value).annotation if isinstance(value, Promise) else type(value)
+            if kind not in _PLAIN and (various := variously_written(kind)) is not None:
+                raise PromiseError(
+                    f"a comparison in {self.where} is one of JSON texts, and equal values of {various.__name__} may have different ones: "
+                    f"compare in an action that returns a bool, and decide on that with mg.when"
+                )

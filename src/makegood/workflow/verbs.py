@@ -1,0 +1,109 @@
+"""What a workflow function may call beside actions: ``parallel``, ``branches``, ``when``, ``each`` and their conditions."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar, TypeVarTuple, cast, overload
+
+from makegood.declare.action import RECORDER
+from makegood.errors import (
+    DefinitionError,
+)
+from makegood.workflow.plan_run import Planning
+from makegood.workflow.recorder import Recording
+
+R = TypeVar("R")
+T = TypeVar("T")
+U = TypeVar("U")
+T1 = TypeVar("T1")
+T2 = TypeVar("T2")
+T3 = TypeVar("T3")
+T4 = TypeVar("T4")
+T5 = TypeVar("T5")
+T6 = TypeVar("T6")
+Ts = TypeVarTuple("Ts")
+
+
+# -- what a workflow function may call ------------------------------------------------------------------------------------
+
+
+def _planning(what: str) -> Planning:
+    planning = RECORDER.get()
+    if not isinstance(planning, Planning):
+        raise DefinitionError(
+            f"{what} belongs into a @app.workflow function, which runs when a task is submitted: no plan is being built here"
+        )
+    return planning
+
+
+def _recording(what: str) -> Recording:
+    return _planning(what).recording(what)
+
+
+def parallel(*steps: *Ts) -> tuple[*Ts]:
+    """Let steps run at the same time: ``tracking, _ = mg.parallel(ship(order), email(order))``. Returns their promises.
+
+    The calls are written inside the parentheses; what follows waits for all of them. Calls nested in the first one's arguments
+    come before all. Raises ``PromiseError`` when the steps were not just recorded, or need each other.
+    """
+    _planning("mg.parallel").parallel(steps)
+    return steps
+
+
+@overload
+def branches(a: Callable[[], T1], b: Callable[[], T2], /) -> tuple[T1, T2]: ...
+@overload
+def branches(a: Callable[[], T1], b: Callable[[], T2], c: Callable[[], T3], /) -> tuple[T1, T2, T3]: ...
+@overload
+def branches(
+    a: Callable[[], T1], b: Callable[[], T2], c: Callable[[], T3], d: Callable[[], T4], /
+) -> tuple[T1, T2, T3, T4]: ...
+@overload
+def branches(
+    a: Callable[[], T1], b: Callable[[], T2], c: Callable[[], T3], d: Callable[[], T4], e: Callable[[], T5], /
+) -> tuple[T1, T2, T3, T4, T5]: ...
+@overload
+def branches(
+    a: Callable[[], T1], b: Callable[[], T2], c: Callable[[], T3], d: Callable[[], T4], e: Callable[[], T5],
+    f: Callable[[], T6], /,
+) -> tuple[T1, T2, T3, T4, T5, T6]: ...  # fmt: skip
+@overload
+def branches(*functions: Callable[[], T]) -> tuple[T, ...]: ...
+def branches(*functions: Callable[[], Any]) -> tuple[Any, ...]:
+    """Let sequences run at the same time: each function records one. Returns what they return, in order.
+
+    Promises do not leave their branch but by being returned. Raises ``DefinitionError`` for what is no function.
+    """
+    return _recording("mg.branches").branches(functions)
+
+
+@overload
+def when(condition: bool, *, then: Callable[[], T], otherwise: Callable[[], U]) -> T | U: ...  # noqa: FBT001
+@overload
+def when(condition: bool, *, then: Callable[[], T]) -> T | None: ...  # noqa: FBT001
+def when(
+    condition: bool,  # noqa: FBT001 - a condition, not a flag
+    *,
+    then: Callable[[], Any],
+    otherwise: Callable[[], Any] | None = None,
+) -> Any:
+    """Decide on a result: ``mg.when(risk == "high", then=lambda: review(order), otherwise=lambda: accept(order))``.
+
+    ``condition``: ``promise == x``, ``promise != x``, a promise of a bool, or these in ``mg.all_of``, ``mg.any_of``,
+    ``mg.not_``. Both functions run now and record their steps; only one side's will run. Returns the promise of what that
+    side returns (None without ``otherwise``), which other actions take as an argument. A bool that is known now decides now. Raises ``PromiseError``.
+    """
+    return _recording("mg.when").when(condition, then, otherwise)
+
+
+def each(
+    items: Iterable[T], body: Callable[[T], R], *, limit: int = 1000, at_once: int | None = None
+) -> list[R]:
+    """Do something for every element of a result: ``mg.each(parts(order), lambda part: reserve(part))``.
+
+    ``body`` runs once now, with a promise of an item, and records what is to be done with each. Returns the promise of a list:
+    what ``body`` returns for each item, in their order. Other actions take it as an argument; it cannot be iterated over. Items do not wait for each other, except that ``at_once`` at most are under way. A list of more than
+    ``limit`` items fails the step. Of a list that is known now, ``body`` runs for each element. Raises ``PromiseError``.
+    """
+    return cast("list[R]", _recording("mg.each").each(items, body, limit, at_once))
+
+
+_MAKERS: Mapping[object, str] = {when: "when", each: "each", parallel: "parallel"}
