@@ -24,6 +24,7 @@ from makegood.base.lazy import names
 __getattr__, __dir__, __all__ = names(
     __name__,
     {
+        "base.webhook_signature": "verified",
         "client.client": "Client",
         "client.handle": "TaskHandle",
         "client.operators": "Acted",

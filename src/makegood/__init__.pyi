@@ -1,5 +1,6 @@
 # Where each public name lives, for type checkers and editors: `__init__.py` loads it at its first use.
 
+from makegood.base.webhook_signature import verified
 from makegood.client.client import Client
 from makegood.client.handle import TaskHandle
 from makegood.client.operators import Acted
@@ -147,5 +148,6 @@ __all__ = [
     "each",
     "not_",
     "parallel",
+    "verified",
     "when",
 ]

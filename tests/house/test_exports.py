@@ -27,7 +27,7 @@ def public_modules() -> list[str]:
     return ["makegood", *modules]
 
 
-LAZY = ("makegood", "makegood.election")
+LAZY = ("makegood", "makegood.election", "makegood.telemetry")
 """Packages whose names load at first use; their stubs say where each one lives."""
 
 

@@ -57,8 +57,8 @@ def test_only_who_opens_a_url_imports_a_module_of_ours_by_its_text() -> None:
     }
     assert {path for path in found if "/cli/" not in path} <= {
         "src/makegood/store/__init__.py",
-        "src/makegood/election/opening.py",
-        "src/makegood/outbox/__init__.py",
+        "src/makegood/election/open.py",
+        "src/makegood/messaging/outbox/__init__.py",
     }
 
 

@@ -188,7 +188,7 @@ def test_migrations_in_order_pass() -> None:
     [
         {"tests/unit/test_ids.py": ""},
         {"tests/unit/test_ids_draw.py": ""},
-        {"tests/x/test_y.py": "from makegood.base.ids import show"},
+        {"tests/x/test_y.py": "from makegood.ids import show"},
         {"tests/x/test_y.py": "from makegood import clock, ids"},
         {"tests/x/test_y.py": "import makegood.ids"},
     ],

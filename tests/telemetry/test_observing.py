@@ -62,10 +62,10 @@ def run(folder: Path, ending: str) -> Any:
 
 
 def test_nothing_is_loaded_unasked(tmp_path: Path) -> None:
-    """A process that nobody asked to be watched loads neither the extras nor this package."""
+    """A process that nobody asked to be watched loads neither the extras nor what watches."""
     said, _ = run(tmp_path, "asyncio.run(main(None))")
     assert said["result"] == 7
-    wrong = ("makegood.telemetry", "prometheus_client", "opentelemetry")
+    wrong = ("makegood.telemetry.telemetry", "prometheus_client", "opentelemetry")
     assert not [name for name in said["loaded"] if name.startswith(wrong)]
 
 

@@ -18,26 +18,24 @@ from functools import partial
 from msgspec.structs import replace
 
 from makegood.actor.setbacks import Setbacks
+from makegood.agent.attempt import Trying, gave_up
 from makegood.agent.slots import Slots, excused, judge
 from makegood.base import ids
 from makegood.base.clock import Clock
+from makegood.base.daemon_threads import DaemonThreads
 from makegood.base.deadline_timer import Alarm
 from makegood.base.ids import show
 from makegood.base.sizes import MIB
 from makegood.channels.protocol import Channel
 from makegood.declare.call import Call, enter
 from makegood.errors import StoreUnavailableError
+from makegood.model.attempt import Running
 from makegood.model.breaker import SHUT
 from makegood.model.messages import Message, Request
-from makegood.telemetry.hooks import Answering
-
-pass
-from makegood.agent.attempt import Trying, gave_up
-from makegood.base.daemon_threads import DaemonThreads
-from makegood.model.attempt import Running
 from makegood.store.protocol import Alerts
 from makegood.store.records import Identity, Offer, Taken
 from makegood.store.views import AgentInfo
+from makegood.telemetry.hooks import Answering
 
 log = logging.getLogger("makegood.agent")
 

@@ -8,7 +8,8 @@ from typing import Any
 from makegood.errors import DefinitionError
 
 EMPTY = inspect.Parameter.empty
-_OURS = (__name__, "makegood.declaration", "makegood.workflow")
+_OURS = ("makegood.declare.", "makegood.workflow.")
+"""Rooms whose frames stand between a decorator and the user's code."""
 
 
 class Parameters:
@@ -81,6 +82,6 @@ def _refuse_kind(p: inspect.Parameter, where: str) -> None:
 def names_around() -> Mapping[str, Any]:
     """Return the names that the user's code sees where it called us: classes local to a function are found by them."""
     frame = sys._getframe(1)  # noqa: SLF001 - the documented way in CPython to see where a decorator stands
-    while frame.f_back is not None and frame.f_globals.get("__name__") in _OURS:
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(_OURS):
         frame = frame.f_back
     return frame.f_locals

@@ -19,7 +19,7 @@ from makegood.base import ids
 from makegood.base.webhook_signature import TIMEOUT
 from makegood.errors import DeliveryError, StoreUnavailableError
 from makegood.payload.codec import UNREADABLE
-from makegood.store.protocol import Alerts, Leases
+from makegood.store.protocol import Alerts
 from makegood.store.records import Identity
 from makegood.store.views import AlertView, Telling
 
@@ -190,7 +190,3 @@ def event(alert: AlertView, what: str, store: Identity) -> tuple[str, bytes]:
         },
     }
     return message_id, msgspec.json.encode(made)
-
-
-class _Leased(Leases, Alerts, Protocol):
-    """What the watch needs."""

@@ -3,14 +3,19 @@
 import asyncio
 import logging
 import random
+from typing import Protocol
 
 from makegood.actor.setbacks import Setbacks
 from makegood.base.clock import Clock
 from makegood.errors import StoreUnavailableError
-from makegood.messaging.alerts import _Leased
 from makegood.model.messages import Alert
+from makegood.store.protocol import Alerts, Leases
 
 log = logging.getLogger("makegood.alerts")
+
+
+class _Leased(Leases, Alerts, Protocol):
+    """What the watch needs."""
 
 
 class LeaderWatch:
@@ -19,9 +24,7 @@ class LeaderWatch:
     ``lease``: the name of the Supervisors' lease.
     """
 
-    def __init__(
-        self, store: "_Leased", lease: str, *, after: float, clock: Clock, rng: random.Random
-    ) -> None:
+    def __init__(self, store: _Leased, lease: str, *, after: float, clock: Clock, rng: random.Random) -> None:
         self._store = store
         self._lease = lease
         self._after = after

@@ -50,10 +50,9 @@ _KINDS = (
 )
 _SHOWN_VALUE = re.compile(r"^(Invalid (?:enum )?value) .*?(?= - at `|$)", re.DOTALL)
 _HOLE = msgspec.Raw(b"\0")  # JSON never holds this byte: in texts it is escaped
-_FLAT = 2 * NESTING_LIMIT
+FLAT = 2 * NESTING_LIMIT
 """Bytes of JSON that cannot be nested too deeply, as what is opened is also closed."""
 _ALL_BUT_BRACKETS = bytes(sorted({*range(256)} - {*b'[]{}"'}))
-_FEW = 16
 _TO_SQUARE = bytes.maketrans(b"{}", b"[]")
 
 
@@ -73,7 +72,7 @@ def encode(value: object, *, limit: int = PAYLOAD_LIMIT, what: str = "the value"
     if data.find(b"null") >= 0:  # faster than ``in``, which asks first whether it is a number
         _refuse_nan(value, what)
     size = len(data)
-    return data if size <= _FLAT and size <= limit else sized(data, limit, what, around)
+    return data if size <= FLAT and size <= limit else sized(data, limit, what, around)
 
 
 def canonical(value: object, *, what: str = "the value") -> bytes:
@@ -122,7 +121,7 @@ def shallow(data: bytes, what: str, around: int = 0) -> bytes:
     b'[[[1]]]'
     """
     if (
-        len(data) > _FLAT
+        len(data) > FLAT
         and data.count(b"[") + data.count(b"{") > NESTING_LIMIT
         and not _is_shallow(data, around)
     ):
@@ -391,6 +390,3 @@ def _refuse_nan(value: object, what: str) -> None:
             raise PayloadError(
                 f"{what} cannot be kept as JSON: it holds {part!r}, which JSON does not have; use None, or a text"
             )
-
-
-_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode

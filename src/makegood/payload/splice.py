@@ -7,7 +7,7 @@ import msgspec
 
 from makegood.base.sizes import PAYLOAD_LIMIT
 from makegood.errors import MissingValueError, PayloadError
-from makegood.payload.codec import _FEW, _FLAT, UNREADABLE, _members, shallow
+from makegood.payload.codec import FLAT, UNREADABLE, shallow
 
 PLAN_PAYLOADS = 16
 """What is put together of payloads (the texts of a whole plan, the arguments of a step, a list of results) may have so many times the
@@ -46,6 +46,9 @@ class Holed(Protocol[R_co]):
         ...
 
 
+_FEW = 16
+
+_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 read_list: Callable[[bytes], Sequence[msgspec.Raw]] = msgspec.json.Decoder(list[msgspec.Raw]).decode
 """Split a JSON array into its elements, each as it was written."""
 
@@ -80,7 +83,7 @@ def joined(pieces: Sequence[bytes], limit: int) -> bytes:
     if len(pieces) > _FEW and (size := sum(map(len, pieces))) > limit * PLAN_PAYLOADS:
         raise _too_large(_MADE, size, limit * PLAN_PAYLOADS)
     data = b"".join(pieces)
-    if len(data) <= _FLAT:
+    if len(data) <= FLAT:
         return data
     if len(data) > limit * PLAN_PAYLOADS:
         raise _too_large(_MADE, len(data), limit * PLAN_PAYLOADS)

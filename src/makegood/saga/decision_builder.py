@@ -13,9 +13,6 @@ import msgspec
 from msgspec.structs import replace
 
 from makegood.base import sizes
-from makegood.payload import splice
-
-pass
 from makegood.errors import IllegalTransitionError, MissingValueError
 from makegood.model.decision import OpenDecision
 from makegood.model.messages import Alert, Message, Request
@@ -24,6 +21,7 @@ from makegood.model.plan import Ref, StepPlan, Template
 from makegood.model.shape import Held
 from makegood.model.states import CONTROL_MOVES, STEP_MOVES, StepState, TaskState, check_step, check_task
 from makegood.model.task import Doing, Step, Task
+from makegood.payload import splice
 from makegood.saga import rules
 
 NULL, EMPTY = b"null", b"{}"

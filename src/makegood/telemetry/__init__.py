@@ -4,6 +4,8 @@ A process that runs roles is watched when it is given a ``Telemetry``; the roles
 prometheus-client (the extra ``prometheus``), traces opentelemetry-api (``otel``; ``otlp`` brings an SDK too); probes need nothing.
 """
 
-from makegood.telemetry.telemetry import Telemetry
+from makegood.base.lazy import names
 
-__all__ = ["Telemetry"]
+__getattr__, __dir__, __all__ = names(
+    __name__, {"log_lines": "CallFields JsonLines TextLines", "telemetry": "Telemetry"}
+)
