@@ -49,7 +49,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-# -- what the declarations of one app share ------------------------------------------------------------------------------
+# -- what the declarations of one app share ------------------------------------------------------------------
 
 
 class Recorder(Protocol):

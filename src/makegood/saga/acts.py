@@ -70,7 +70,7 @@ def _no_way_back(work: Work) -> str:
     return f"{names} cannot be undone and has begun; wait for the task's end, or undo around it once it is in error"
 
 
-# -- cancel and undo ---------------------------------------------------------------------------------------------------
+# -- cancel and undo -----------------------------------------------------------------------------------------
 
 
 def _cancel(work: Work, message: Message) -> Said:
@@ -111,7 +111,7 @@ def _undo(work: Work, message: Message) -> Said:
     return "applied", "what was done is taken back"
 
 
-# -- resubmit ----------------------------------------------------------------------------------------------------------
+# -- resubmit ------------------------------------------------------------------------------------------------
 
 
 def _resubmit(work: Work, message: Message) -> Said:
@@ -187,7 +187,7 @@ def _decided_anew(work: Work, anew: set[int]) -> set[int]:
     return found
 
 
-# -- settle ------------------------------------------------------------------------------------------------------------
+# -- settle --------------------------------------------------------------------------------------------------
 
 
 def _settle(work: Work, message: Message) -> Said:

@@ -68,7 +68,7 @@ def _value(work: Work, template: Template | None, limit: int) -> object:
         raise MissingValueError(f"a side of the condition is not JSON: {unreadable}") from None
 
 
-# -- each and gather ---------------------------------------------------------------------------------------------------
+# -- each and gather -----------------------------------------------------------------------------------------
 
 
 def items_of(work: Work, each: int) -> list[list[int]]:

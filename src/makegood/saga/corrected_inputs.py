@@ -69,7 +69,7 @@ def next_round(plan: StepPlan) -> StepPlan:
     return plan if plan.later is None else replace(plan, args=plan.later, later=None)
 
 
-# -- of a step ---------------------------------------------------------------------------------------------------------
+# -- of a step -----------------------------------------------------------------------------------------------
 
 
 def _arguments(work: Work, step: Step | None, value: bytes) -> str:
@@ -144,7 +144,7 @@ def _marked(args: Template, mark: str) -> str:
     return "".join(pieces)
 
 
-# -- of the task -------------------------------------------------------------------------------------------------------
+# -- of the task ---------------------------------------------------------------------------------------------
 
 
 def _inputs(work: Work, value: bytes) -> str:
@@ -295,7 +295,7 @@ def _frozen(template: Template | None, inputs: Sequence[bytes], changed: set[int
     return Template(tuple(parts), tuple(refs))
 
 
-# -- without the code --------------------------------------------------------------------------------------------------
+# -- without the code ----------------------------------------------------------------------------------------
 
 
 def _unclear(work: Work) -> str:
@@ -354,7 +354,7 @@ def _is_whole(template: Template) -> bool:
     return template.parts == ("", "") and not template.refs[0].path
 
 
-# -- with the plan that the code makes ---------------------------------------------------------------------------------
+# -- with the plan that the code makes -----------------------------------------------------------------------
 
 
 def _other_steps(work: Work, made: Replanned) -> str:
@@ -405,7 +405,7 @@ def _plans(work: Work, made: Replanned) -> dict[int, StepPlan]:
     return found
 
 
-# -- to look at --------------------------------------------------------------------------------------------------------
+# -- to look at ----------------------------------------------------------------------------------------------
 
 
 def _templates(plan: StepPlan) -> Iterator[Template]:

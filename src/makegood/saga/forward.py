@@ -74,7 +74,7 @@ def finish(work: Work) -> None:
         work.move_task("processed", "every step done or skipped")
 
 
-# -- dispatch ----------------------------------------------------------------------------------------------------------
+# -- dispatch ------------------------------------------------------------------------------------------------
 
 
 def dispatch(work: Work) -> None:
@@ -143,7 +143,7 @@ def _unfit(work: Work, step: Step, text: str) -> None:
     turn(work, f"{step.name}: {text}")
 
 
-# -- the verdict -------------------------------------------------------------------------------------------------------
+# -- the verdict ---------------------------------------------------------------------------------------------
 
 
 def turn(work: Work, cause: str, *, held: bool = False) -> None:

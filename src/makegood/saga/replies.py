@@ -105,7 +105,7 @@ def _failed(work: Work, step: Step, message: Message) -> Step:
     return replace(step, failures=failures, deaths=step.deaths + message.died, error=_text(message))
 
 
-# -- the action --------------------------------------------------------------------------------------------------------
+# -- the action ----------------------------------------------------------------------------------------------
 
 
 def _done(work: Work, step: Step, message: Message) -> None:
@@ -166,7 +166,7 @@ def _withdrawn(work: Work, step: Step, _message: Message) -> None:
         work.free.append(step.plan.idx)
 
 
-# -- its probe ---------------------------------------------------------------------------------------------------------
+# -- its probe -----------------------------------------------------------------------------------------------
 
 
 def _happened(work: Work, step: Step, message: Message) -> None:
@@ -199,7 +199,7 @@ def _probe_withdrawn(work: Work, step: Step, _message: Message) -> None:
     work.doubts.append(step.plan.idx)
 
 
-# -- its undo ----------------------------------------------------------------------------------------------------------
+# -- its undo ------------------------------------------------------------------------------------------------
 
 
 def _undone(work: Work, step: Step, _message: Message) -> None:

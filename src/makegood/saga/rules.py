@@ -50,7 +50,7 @@ def idle(step: Step) -> bool:
     return step.doing is None and not step.waiting
 
 
-# -- what an answer means ----------------------------------------------------------------------------------------------
+# -- what an answer means ------------------------------------------------------------------------------------
 
 
 def current(step: Step, message: Message) -> bool:
@@ -80,7 +80,7 @@ def late_of_this_round(step: Step, attempt: int) -> bool:
     return step.round == 1 or attempt > step.asked
 
 
-# -- forward -----------------------------------------------------------------------------------------------------------
+# -- forward -------------------------------------------------------------------------------------------------
 
 
 def next_try(step: Step) -> Doing | None:
@@ -124,7 +124,7 @@ def holds(task: Task, steps: Iterable[Step]) -> bool:
     return task.on_failure == "hold" or past_return(steps)
 
 
-# -- undo --------------------------------------------------------------------------------------------------------------
+# -- undo ----------------------------------------------------------------------------------------------------
 
 
 def to_be_undone(step: Step) -> bool:
@@ -156,7 +156,7 @@ def must_settle(step: Step) -> bool:
     return policy(step).settle or policy(step).never
 
 
-# -- resubmission ------------------------------------------------------------------------------------------------------
+# -- resubmission --------------------------------------------------------------------------------------------
 
 
 def begins_anew(step: Step) -> bool:

@@ -171,7 +171,7 @@ def undo_failed(work: Work, step: Step, text: str) -> None:
     work.alert(Alert("undo_stuck", step=step.name, text=f"the undo of {step.name} failed: {text}"))
 
 
-# -- coming to rest ----------------------------------------------------------------------------------------------------
+# -- coming to rest ------------------------------------------------------------------------------------------
 
 
 def rest_when_drained(work: Work) -> None:

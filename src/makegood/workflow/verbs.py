@@ -22,7 +22,7 @@ T6 = TypeVar("T6")
 Ts = TypeVarTuple("Ts")
 
 
-# -- what a workflow function may call ------------------------------------------------------------------------------------
+# -- what a workflow function may call -----------------------------------------------------------------------
 
 
 def _planning(what: str) -> Planning:
