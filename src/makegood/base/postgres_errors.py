@@ -53,11 +53,11 @@ def refused(fault: BaseException, where: str, *, url: str, reached: bool = False
 
     ``reached``: an earlier connection succeeded, so the caller waits for another, whatever the reason now.
     """
-    error = _refused(fault, where, scrubbed(brief(fault), url))
+    error = _connection_error(fault, where, scrubbed(brief(fault), url))
     return StoreUnavailableError(str(error)) if reached and isinstance(error, ConfigError) else error
 
 
-def _refused(fault: BaseException, where: str, said: str) -> Exception:
+def _connection_error(fault: BaseException, where: str, said: str) -> Exception:
     if isinstance(fault, pg.TargetServerAttributeNotMatched | pg.ReadOnlySQLTransactionError):
         return StoreUnavailableError(f"{where} {READ_ONLY}")
     for kinds, error, text in (

@@ -147,7 +147,7 @@ class Action(Generic[P, R]):
         self._fitted: Fitted | None = None
         self._templates: OrderedDict[tuple[Ref, ...], Template] = OrderedDict()
         functools.update_wrapper(self, fn, updated=())
-        self._changed()
+        self._refit()
 
     def __repr__(self) -> str:
         return f"<action {self.address}>"
@@ -198,7 +198,7 @@ class Action(Generic[P, R]):
                 raise DuplicateNameError(f"{self.address} has an undo already: an action has one")
             self._fits(undo, where, undoes=True)
             self._functions.undo, self._undo_terms = undo, (least, recover or self.terms.recover)
-            self._changed()
+            self._refit()
             return undo
 
         return declare if fn is None else declare(fn)
@@ -228,7 +228,7 @@ class Action(Generic[P, R]):
                 raise DuplicateNameError(f"{self.address} has a probe already: an action has one")
             self._fits(probe, where, undoes=False)
             self._functions.probe, self._fences = probe, fences
-            self._changed()
+            self._refit()
             return probe
 
         return declare if fn is None else declare(fn)
@@ -250,7 +250,7 @@ class Action(Generic[P, R]):
                 f"happened (mg.current_call().in_doubt)"
             )
 
-    def _changed(self) -> None:
+    def _refit(self) -> None:
         """Fit the functions together, or do so at first use if an annotation names something not defined
         yet.
         """

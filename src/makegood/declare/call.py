@@ -140,7 +140,7 @@ class Call(msgspec.Struct, eq=False):
         request = self._request
         return ids.key(self._store_id, request.task, request.step, request.round, direction)
 
-    # -- where it stands -------------------------------------------------------------------------------------
+    # -- which step it is ------------------------------------------------------------------------------------
 
     @property
     def task_id(self) -> str:
@@ -211,7 +211,7 @@ class Call(msgspec.Struct, eq=False):
         blocks. Raises ``CompleteByPassed`` if it is refused: the attempt was judged, or has had all the time
         it may have.
         """
-        asked = self._extended(durations.seconds(seconds, name="seconds", least=0.001))
+        asked = self._extend_or_raise(durations.seconds(seconds, name="seconds", least=0.001))
         here = _running_loop()
         if here is not None and here is self._loop:
             return here.create_task(asked)
@@ -223,14 +223,14 @@ class Call(msgspec.Struct, eq=False):
                 future.result(self.left + _SLACK)
             except TimeoutError:
                 future.cancel()
-                raise self._refused() from None
+                raise self._no_more_time() from None
         return _Done()
 
-    async def _extended(self, wanted: float) -> None:
+    async def _extend_or_raise(self, wanted: float) -> None:
         if not await self._bounds.extend(wanted):
-            raise self._refused()
+            raise self._no_more_time()
 
-    def _refused(self) -> CompleteByPassed:
+    def _no_more_time(self) -> CompleteByPassed:
         return CompleteByPassed(
             f"complete-by of step {self.step} of task {self.task_id} can be moved no further: stop now; for more time declare a "
             f"longer complete_within"

@@ -112,13 +112,13 @@ class Fitting:
             found = hints(self.undo, names, where)
             self._compare(found, own, where)
             self._compare_result(found.get("result", Any), returns, where)
-            wants["undo"], undo = self._taken(own, self.undo, where)
+            wants["undo"], undo = self._wanted_arguments(own, self.undo, where)
         if self.probe is not None:
             where = f"the probe of {self._where}"
             found = hints(self.probe, names, where)
             self._compare(found, own, where)
             _compare_answer(found.get("return", Any), returns, where)
-            wants["probe"], probe = self._taken(own, self.probe, where)
+            wants["probe"], probe = self._wanted_arguments(own, self.probe, where)
         for name, annotation in own.items():
             what = "result" if name == "return" else f"parameter {name}"
             refuse_hidden(annotation, f"the {what} of {self._where}")
@@ -140,7 +140,7 @@ class Fitting:
         make: Any = TypedDict
         return decoder(make(self._name, fields), self._where)
 
-    def _taken(
+    def _wanted_arguments(
         self, own: Mapping[str, Any], fn: Function, where: str
     ) -> tuple[Mapping[str, bool], Arguments]:
         """Return the action's parameters that its undo or probe takes, and their decoder.

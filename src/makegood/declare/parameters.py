@@ -15,7 +15,7 @@ _OURS = ("makegood.declare.", "makegood.workflow.")
 class Parameters:
     """The parameters of a function, for binding calls of it fast."""
 
-    __slots__ = ("_signature", "_values", "defaults", "names", "positional", "where")
+    __slots__ = ("_signature", "defaults", "names", "positional", "where")
 
     def __init__(self, fn: Callable[..., object], where: str) -> None:
         self.where = where

@@ -137,9 +137,9 @@ class Circuit:
             since is None or (self.heard is not None and self.heard > since)
         )
         if outcome == "answered":
-            self._answered(now)
+            self._on_answer(now)
         elif outcome == "failed":
-            self._failed(now, jitter)
+            self._on_failure(now, jitter)
         elif outcome == "later" and self.state == "half-open":
             self._open(now, jitter)
         return counts
@@ -152,17 +152,17 @@ class Circuit:
         if self.state != "half-open" or self._flying:
             return False
         self._most = 1
-        self._released(now)
+        self._release_one(now)
         return True
 
-    def _answered(self, now: float) -> None:
+    def _on_answer(self, now: float) -> None:
         self._row, self.heard = 0, now
         if self.state == "half-open":
             self._most = 1
         if self.state in ("half-open", "release"):
-            self._released(now)
+            self._release_one(now)
 
-    def _released(self, now: float) -> None:
+    def _release_one(self, now: float) -> None:
         """Let one more call be in flight."""
         self._most += 1
         if self.state == "half-open":
@@ -170,7 +170,7 @@ class Circuit:
         if self._most >= self._size:
             self._become("closed", now)
 
-    def _failed(self, now: float, jitter: float) -> None:
+    def _on_failure(self, now: float, jitter: float) -> None:
         self._row += 1
         relapsed = self.state == "release" and self._most <= 1
         if self.state == "half-open" or relapsed or self._row >= self._failures:

@@ -257,7 +257,7 @@ def decoder(annotation: Any, what: str) -> Callable[[bytes], Any]:
 
 @functools.lru_cache(maxsize=512)
 def _decoder(annotation: Any) -> Callable[[bytes], Any]:
-    read = msgspec.json.Decoder(annotation, dec_hook=_rebuilt).decode
+    read = msgspec.json.Decoder(annotation, dec_hook=_instance_of).decode
     kind = kinds.type_info(annotation)
     refuse_unread(kind, tuple(base for base, _ in _EXACT))
     complete = completer(kind)
@@ -283,7 +283,7 @@ def _plain(value: object) -> object:
     It may be a pydantic model, or a subclass of text, number, date or list.
     """
     if is_model(type(value)):
-        return _dumped(value)
+        return _model_data(value)
     if isinstance(value, dict | list | tuple | set | frozenset):  # msgspec calls for these only as keys
         raise TypeError(
             f"a {type(value).__qualname__} is not known to JSON as a key: write list[tuple[K, V]]"
@@ -336,24 +336,24 @@ not: libraries have their own datetimes, texts and mappings, and a ``range`` is 
 """
 
 
-def _dumped(model: Any) -> object:
+def _model_data(model: Any) -> object:
     """Return what to write for a pydantic model. Raises ``ValueError`` if it would come back different."""
     cls: Any = type(model)
     data: object = model.model_dump(mode="json", by_alias=True)
     if (doubted := doubt(cls)) != "":
-        back = _validated(cls.model_validate_json, msgspec.json.encode(data))
+        back = _model_from_json(cls.model_validate_json, msgspec.json.encode(data))
         check_kept(model, back, doubted)
     return data
 
 
-def _rebuilt(annotation: Any, value: object) -> object:
+def _instance_of(annotation: Any, value: object) -> object:
     """Return an instance of a class that msgspec does not know. msgspec wraps the exceptions with the
     place.
     """
     if annotation is object:
         return value
     if is_model(annotation):
-        return _validated(annotation.model_validate_json, msgspec.json.encode(value))
+        return _model_from_json(annotation.model_validate_json, msgspec.json.encode(value))
     bases = [base for base, _ in _EXACT if base in getattr(annotation, "__mro__", ())]
     if any(isinstance(value, base) for base in bases):
         rebuilt: object = annotation(value)
@@ -361,7 +361,7 @@ def _rebuilt(annotation: Any, value: object) -> object:
     raise TypeError(f"{shown(annotation)} cannot be made of {type(value).__name__}: {_KINDS}")
 
 
-def _validated(validate: Callable[[bytes], object], data: bytes) -> object:
+def _model_from_json(validate: Callable[[bytes], object], data: bytes) -> object:
     """Return the pydantic model of a JSON text. Its error is rewritten without the values, which do not
     belong in logs.
     """

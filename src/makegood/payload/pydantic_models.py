@@ -98,14 +98,14 @@ def check_kept(value: Any, back: Any, found: Doubt) -> None:
     """
     model = type(value)
     changed = next((name for name in model.model_fields if not _alike(*_both(value, back, name))), None)
-    if changed is not None and (found == "values" or _written(value) != _written(back)):
+    if changed is not None and (found == "values" or _model_data(value) != _model_data(back)):
         raise ValueError(
             f"{model.__qualname__}.{changed} would come back with another value, as its JSON does not keep it; of a secret {REMEDY}; "
             f"otherwise write what reads back: a serializer, a union with a discriminator, a validator that leaves its own values alone"
         )
 
 
-def _written(model: Any) -> object:
+def _model_data(model: Any) -> object:
     return model.model_dump(mode="json", by_alias=True)
 
 

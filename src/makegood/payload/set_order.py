@@ -67,7 +67,7 @@ def sorted_as(data: Any, value: Any, key: Key) -> Any:
         if isinstance(value, Mapping):
             held = dict(zip(data, value.values(), strict=False))
         else:
-            held = _written(value)
+            held = _written_members(value)
         return {name: sorted_as(part, held.get(name), key) for name, part in data.items()}
     if isinstance(data, list) and isinstance(value, list | tuple | set | frozenset):
         parts = [sorted_as(part, other, key) for part, other in zip(data, value, strict=False)]
@@ -75,7 +75,7 @@ def sorted_as(data: Any, value: Any, key: Key) -> Any:
     return data
 
 
-def _written(value: Any) -> dict[str, Any]:
+def _written_members(value: Any) -> dict[str, Any]:
     """Return an object's members by the names under which pydantic writes them."""
     fields = getattr(type(value), "model_fields", None)
     if fields is None:

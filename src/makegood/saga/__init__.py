@@ -1,8 +1,7 @@
 """The rules: from a task, its steps and the messages at hand to one Decision. Pure: no I/O, no clock, no
 randomness.
 
-Other rooms import from this package only, except ``rules``, ``held`` and ``first_decision``, whose names they
-use directly.
+Other rooms import this package and use the names in ``__all__``; only the command line also reads ``rules``.
 
 A Scheduler holds tasks (``hold``), lets the rules decide what follows from the messages at hand (``decide``),
 commits the Decision, and only then applies it to the task it holds (``apply``). A lost Decision leaves no

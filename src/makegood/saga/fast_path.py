@@ -157,7 +157,7 @@ def _request(task: Task, fields: tuple[Any, ...], args: bytes) -> Request:
 
 def _ended_task(task: Task, values: Callable[[Ref], bytes]) -> Task:
     """Return a task whose steps have all passed."""
-    result = b"null" if task.returns is None else splice.fill(task.returns, values)
+    result = _NULL if task.returns is None else splice.fill(task.returns, values)
     return replace(task, result=result, state="processed")
 
 

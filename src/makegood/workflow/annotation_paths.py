@@ -236,7 +236,7 @@ def _fields(cls: Any) -> Mapping[str, Member] | None:
         return {name: Member(n, hints.get(name, Any)) for n, name in enumerate(cls._fields)}
     elif (models := getattr(cls, "__pydantic_fields__", None)) is not None:
         return {
-            name: Member(field.serialization_alias or field.alias or name, _known(field.annotation))
+            name: Member(field.serialization_alias or field.alias or name, _closed_hint(field.annotation))
             for name, field in models.items()
         }
     else:
@@ -267,10 +267,10 @@ def _hints(cls: Any) -> dict[str, Any]:
         found = typing.get_type_hints(cls, include_extras=True)
     except Exception:  # noqa: BLE001 - the user's annotations may raise anything; then nothing is known
         return dict.fromkeys(getattr(cls, "__annotations__", {}), Any)
-    return {name: _known(hint) for name, hint in found.items()}
+    return {name: _closed_hint(hint) for name, hint in found.items()}
 
 
-def _known(hint: Any) -> Any:
+def _closed_hint(hint: Any) -> Any:
     """Return an annotation; ``Any`` for one that leaves a type open."""
     hint = plain(hint)
     return Any if isinstance(hint, typing.TypeVar) or bool(getattr(hint, "__parameters__", False)) else hint

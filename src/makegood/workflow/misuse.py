@@ -39,7 +39,7 @@ def check_source(fn: Callable[..., object], makers: Mapping[object, str], where:
     found = next((node for node in ast.walk(tree) if isinstance(node, FUNCTIONS[:2])), None)
     if found is None:
         return
-    reader = _Reader(found, _names_seen(fn), makers)
+    reader = _Reader(found, _outer_names(fn), makers)
     for line, what in reader.misuses():
         file = inspect.getsourcefile(fn) or "the source"
         raise PromiseError(
@@ -68,7 +68,7 @@ def _package(frame: FrameType) -> str:
     return str(frame.f_globals.get("__name__")).partition(".")[0]
 
 
-def _names_seen(fn: Callable[..., object]) -> dict[str, object]:
+def _outer_names(fn: Callable[..., object]) -> dict[str, object]:
     """Return what names mean in a function that does not bind them itself."""
     code = getattr(fn, "__code__", None)
     seen: dict[str, object] = {**vars(builtins), **getattr(fn, "__globals__", {})}

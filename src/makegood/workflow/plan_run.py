@@ -77,7 +77,9 @@ class Planning:
                     map(
                         is_,
                         given,
-                        _expected(call, seen) if call.constants else map(seen.__getitem__, call.places),
+                        _trail_arguments(call, seen)
+                        if call.constants
+                        else map(seen.__getitem__, call.places),
                     )
                 )
             ):
@@ -85,7 +87,7 @@ class Planning:
                 seen.append(promise)
                 self._met = met + 1
                 return promise
-        return self._recorded().action(action, args, kwargs)
+        return self._leave_trail().action(action, args, kwargs)
 
     def parallel(self, steps: Sequence[object]) -> None:
         """Put steps side by side; see ``Recording.parallel``."""
@@ -96,12 +98,12 @@ class Planning:
             if type(call) is Together and call.serials == tuple(numbers):
                 self._met += 1
                 return
-        self._recorded().parallel(steps)
+        self._leave_trail().parallel(steps)
 
     def recording(self, what: str) -> Recording:
         """Return the recording for ``what``, which leaves no trail."""
         self.enter(what)
-        return self._recorded()
+        return self._leave_trail()
 
     def enter(self, what: str) -> None:
         """Check that the workflow function itself calls ``what``, while it runs."""
@@ -122,7 +124,7 @@ class Planning:
         trail.
         """
         if self._thread == get_ident():
-            self._recorded()
+            self._leave_trail()
             return promised(self._seen[len(self._inputs) + number])
         call = self._trail.called(
             number
@@ -130,7 +132,7 @@ class Planning:
         scope = Scope(f"workflow {self._where}", None)
         return Promised(Origin(self, call.step, 0, number, number), call.returns, scope)
 
-    def _recorded(self) -> Recording:
+    def _leave_trail(self) -> Recording:
         """Leave the trail, if the run is still on it."""
         recording = self._recording
         if recording is None:
@@ -147,7 +149,7 @@ class Planning:
             end = NOTHING if value is None else number_of(value, self) if type(value) is Promise else -1
             if end == self._trail.end:
                 return self._trail.returns
-        return self._recorded().returned(value)
+        return self._leave_trail().returned(value)
 
     def trail(self, returns: Template, held: Callable[[int], Any]) -> Trail:
         """Return the steps of the plan, as the trail of further runs.
@@ -177,6 +179,6 @@ class Planning:
         self._seen, self._inputs = [], ()
 
 
-def _expected(call: Called, seen: Sequence[object]) -> Sequence[object]:
+def _trail_arguments(call: Called, seen: Sequence[object]) -> Sequence[object]:
     """Return the arguments that a call has on the trail."""
     return [seen[place] if place >= 0 else call.constants[~place] for place in call.places]

@@ -1,4 +1,4 @@
-"""Promises: they stand, inside a workflow function, for results that are not there yet.
+"""Promises: placeholders, inside a workflow function, for results that are not there yet.
 
 Type checkers see the result's type. The object is a ``Promise``, which can be passed on to actions, be
 compared with ``==`` and ``!=`` for ``mg.when``, and taken apart by attribute and key. Everything else that

@@ -69,9 +69,9 @@ class Recording(Templates):
         before = len(self._demands)
         refs, followed = self._arguments(action, name, values, left)
         whole = len(refs) == len(values)
-        template = action.template(tuple(refs)) if whole else self._mixed(values, left, name)
+        template = action.template(tuple(refs)) if whole else self._arguments_template(values, left, name)
         draft = self._draft("action", name)
-        draft.action, draft.args = action, self._limited(template, name)
+        draft.action, draft.args = action, self._within_limit(template, name)
         self._unit(draft, self._count - 1, needs)
         given = (*args, *kwargs.values())
         if (
@@ -133,7 +133,7 @@ class Recording(Templates):
             self._name(call.action.name)
             draft = Draft(self, call.step, 0, serial, serial)
             self._add(draft, "action")
-            draft.action, draft.args = call.action, self._limited(call.template, call.step)
+            draft.action, draft.args = call.action, self._within_limit(call.template, call.step)
             self._needs += call.needs
             self._demands += call.demands
             self.referred.update(place for place in call.places if 0 <= place < len(self._kinds))
@@ -234,7 +234,7 @@ class Recording(Templates):
             front = fronts[n % len(fronts)]
             scope = Scope(name, flow.scope)
             with self._inside(Flow(scope, flow.body, flow.depth, flow.guards, front)) as inner:
-                values.append(self._released(fn(), scope, flow.scope))
+                values.append(self._visible_outside(fn(), scope, flow.scope))
             if inner.units and front is start:
                 heads += inner.units[0].heads
             fronts[n % len(fronts)] = inner.frontier
@@ -244,7 +244,7 @@ class Recording(Templates):
             flow.frontier = ends
         return values
 
-    def _released(self, value: Any, scope: Scope, outer: Scope) -> Any:
+    def _visible_outside(self, value: Any, scope: Scope, outer: Scope) -> Any:
         """Return a branch's result, and make its promises visible outside."""
         if value is None or isinstance(value, str | int | float):
             return value
@@ -376,7 +376,7 @@ class Recording(Templates):
     def returned(self, value: object) -> Template:
         """Return the template of the workflow function's result."""
         self._end = _whole(value, self)
-        return self._limited(self._template(value, f"what {self.where} returns"), "")
+        return self._within_limit(self._template(value, f"what {self.where} returns"), "")
 
     def close(self) -> None:
         """Release what was recorded.

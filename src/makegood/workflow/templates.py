@@ -32,7 +32,7 @@ class Templates:
         self._written = 0
         self._needs: list[int] = []
 
-    def _mixed(self, values: Mapping[str, object], left: Collection[str], step: str) -> Template:
+    def _arguments_template(self, values: Mapping[str, object], left: Collection[str], step: str) -> Template:
         """Return the arguments of a step, some of them known now, as the template of one JSON object.
 
         Those of ``left`` are defaults: never inputs, even if they are the same objects.
@@ -81,7 +81,7 @@ class Templates:
             return Template((encode(value, limit=self.shared.payload_limit, what=what).decode(),))
         return Template(*encode_with_holes(value, self._hole, what=what))
 
-    def _limited(self, template: Template, step: str) -> Template:
+    def _within_limit(self, template: Template, step: str) -> Template:
         """Return a template that is not too large; ``step`` "": the workflow function's result."""
         size = sum(map(len, template.parts))
         if size * 4 > self.shared.payload_limit:  # as UTF-8 it may be as much
