@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from typing import Final
 from urllib.parse import SplitResult, unquote, urlsplit
 
-from makegood.base.host_port import HIGHEST_PORT
 from makegood.errors import ConfigError
 
 MASK: Final = "***"
@@ -30,6 +29,7 @@ ENCODE: Final = (
 
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]{0,30})://")
 _CONTROLS: Final = re.compile(r"[\x00-\x1f\x7f]")
+_HIGHEST_PORT: Final = 65_535
 SQLITE_PARAMETER: Final = re.compile(r"\?\w+=")
 """The start of a parameter, which no SQLite URL has."""
 _SHOWN: Final = frozenset(
@@ -83,7 +83,7 @@ def parts_of(url: str, what: str = "the store's URL") -> SplitResult:
         raise ConfigError(f"{what} has a part behind #, which no server takes: {ENCODE}")
     if not all(map(_is_place, parts.netloc.rpartition("@")[2].split(","))):
         raise ConfigError(
-            f"{what}: after the last colon of its host there must be a port, a number up to {HIGHEST_PORT}. Is there an @ between "
+            f"{what}: after the last colon of its host there must be a port, a number up to {_HIGHEST_PORT}. Is there an @ between "
             f"password and host? Otherwise {ENCODE}"
         )
     if not all("=" in field for field in parts.query.split("&") if field):
@@ -98,7 +98,7 @@ def _is_place(place: str) -> bool:
     there.
     """
     host, colon, port = ("", "", place) if place.endswith("]") else place.rpartition(":")
-    if colon and port and not (port.isascii() and port.isdecimal() and int(port) <= HIGHEST_PORT):
+    if colon and port and not (port.isascii() and port.isdecimal() and int(port) <= _HIGHEST_PORT):
         return False
     return ":" not in host or host.startswith("[")
 
