@@ -1,7 +1,7 @@
 """The errors of makegood, one family.
 
-Everything that is trouble ends in ``Error``; verdicts and outcomes read as words. Data are attributes, the
-message says what was wrong, where, and what to do::
+Names of problems end in ``Error``; verdicts and outcomes read as words. Data are attributes. The message says
+what was wrong, where, and what to do::
 
     MakegoodError
     ├─ DefinitionError              the declaration is wrong; at import or at submission
@@ -13,21 +13,21 @@ message says what was wrong, where, and what to do::
     │  ├─ TransactionError          ``connection=``: not this connection, or not now
     │  ├─ PayloadError              not encodable, too large (size and limit named), or nested too deeply
     │  └─ QueueFullError            a queue is at its limit: nothing was sent
-    ├─ MissingValueError            a step wants part of a result that is not there
+    ├─ MissingValueError            a step needs part of a result that is missing
     ├─ TaskNotFoundError
     ├─ AlertNotFoundError
-    ├─ ActRefusedError              the act is not lawful in this state, or lost a race
+    ├─ ActRefusedError              the command is not allowed in this state, or lost a race
     ├─ TaskOutcome                  raised by ``result()``
     │  ├─ TaskUndone                .cause .undone .standing
     │  ├─ TaskInError               .cause .standing: an operator is needed
-    │  └─ WaitExpiredError          the task goes on, only the waiting ended
+    │  └─ WaitExpiredError          the task continues, only the waiting ended
     ├─ Verdict                      what an action may raise; any other exception counts as transient
     │  ├─ Permanent                 do not try again
-    │  ├─ Refused                   the service says that nothing stands for this key, now or later
+    │  ├─ Refused                   the service says that nothing is in place for this key, now or later
     │  ├─ Later                     wait; not a failure
     │  └─ CompleteByPassed          from ``call.check()``
     ├─ StoreError
-    │  ├─ StoreUnavailableError     transient; actors rest and go on
+    │  ├─ StoreUnavailableError     transient; actors rest and continue
     │  ├─ SchemaMismatchError       run ``makegood store migrate``
     │  ├─ StaleWriteError           a compare-and-set lost
     │  ├─ FencedOffError            the lease's epoch moved
@@ -35,22 +35,24 @@ message says what was wrong, where, and what to do::
     ├─ DeliveryError                a webhook was not delivered; .status .retry_after
     ├─ LeadershipLostError          the term is over: stop, and contend again
     ├─ ConfigError                  a setting, a duration, a store URL
-    └─ ClosedError                  a client was used that is not open, or closed while somebody waited
+    └─ ClosedError                  a client was used that is not open, or closed while its caller waited
 """
 
 from collections.abc import Sequence
 from datetime import timedelta
 
 Wait = float | int | str | timedelta
-"""A length of time: seconds, ``timedelta``, "200ms" / "20s" / "5m" / "2h", or a Retry-After header's value."""
+"""A length of time: seconds, ``timedelta``, "200ms", "20s", "5m", "2h", or a Retry-After header's value."""
 
 
 class MakegoodError(Exception):
-    """Root of the family: ``except MakegoodError`` catches all that makegood raises on purpose."""
+    """Root of the family: ``except MakegoodError`` catches everything that makegood raises on purpose."""
 
 
 class DefinitionError(MakegoodError):
-    """An app, agent, action or workflow is declared wrongly. Raised at import or at submission; mend the code."""
+    """An app, agent, action or workflow is declared wrongly. Raised at import or at submission; correct the
+    code.
+    """
 
 
 class DuplicateNameError(DefinitionError):
@@ -70,33 +72,36 @@ class SubmissionError(MakegoodError):
 
 
 class KeyConflict(SubmissionError):  # noqa: N818 - an outcome, reads as a word
-    """A task with this key exists with other inputs. ``task_id`` names it."""
+    """A task with this key exists with other inputs."""
 
     def __init__(self, message: str, *, task_id: str = "", key: str = "") -> None:
         super().__init__(message)
         self.task_id = task_id
+        """The existing task."""
         self.key = key
 
 
 class TransactionError(SubmissionError):
-    """What was handed over as ``connection=`` cannot carry a submission: another database, no open transaction, commits that
-    a power cut could take back, an unknown kind. Nothing was written, and the transaction, if there is one, is as it was.
+    """The ``connection=`` cannot carry a submission.
+
+    It is of another database, has no open transaction, makes commits that a power cut could revert, or is of
+    an unknown kind. Nothing was written, and the transaction, if there is one, is unchanged.
     """
 
 
 class PayloadError(SubmissionError):
-    """A payload cannot be encoded, is too large, or is nested too deeply. ``size`` and ``limit`` are bytes, 0 when not about size."""
+    """A payload cannot be encoded, is too large, or is nested too deeply."""
 
     def __init__(self, message: str, *, size: int = 0, limit: int = 0) -> None:
         super().__init__(message)
         self.size = size
+        """Bytes; 0 if the error is not about size."""
         self.limit = limit
+        """Bytes; 0 if the error is not about size."""
 
 
 class QueueFullError(SubmissionError):
-    """More messages, or more bytes, would wait in a queue than may: nothing was sent. ``queue`` and ``limit`` say which queue and how
-    many; ``unit``: whether it is the limit of "messages" or of "bytes"; ``room``: how many of the messages it could have taken.
-    """
+    """More messages, or more bytes, would wait in a queue than are allowed: nothing was sent."""
 
     def __init__(
         self, message: str, *, queue: str = "", limit: int = 0, room: int = 0, unit: str = "messages"
@@ -104,27 +109,34 @@ class QueueFullError(SubmissionError):
         super().__init__(message)
         self.queue = queue
         self.limit = limit
+        """The queue's limit, in ``unit``."""
         self.room = room
+        """Messages that the queue could have taken."""
         self.unit = unit
+        """Whether it is the limit of "messages" or of "bytes"."""
 
 
 class MissingValueError(MakegoodError):
-    """A step, a condition or a list of ``mg.each`` wants part of a value that is not there, or too much together.
+    """A step, a condition or a list of ``mg.each`` needs part of a value that is missing, or too much
+    together.
 
-    Never reaches a user's program: the step fails with this text, certain to have done nothing.
+    Never reaches a user's program: the step fails with this text, and has certainly done nothing.
     """
 
 
 class ClosedError(MakegoodError):
-    """A client was used that is not open (any more), or it was closed while its caller waited. Trying again does not help."""
+    """A client was used that is not open (any more), or was closed while its caller waited. Do not try
+    again.
+    """
 
 
 class TaskNotFoundError(MakegoodError):
-    """There is no such task in this store. ``task_id`` is what was asked for."""
+    """There is no such task in this store."""
 
     def __init__(self, message: str, *, task_id: str = "") -> None:
         super().__init__(message)
         self.task_id = task_id
+        """The id that was asked for."""
 
 
 class AlertNotFoundError(MakegoodError):
@@ -132,27 +144,28 @@ class AlertNotFoundError(MakegoodError):
 
 
 class DeliveryError(MakegoodError):
-    """A webhook was not delivered. ``status``: what the receiver answered, 0 when it could not be reached; ``retry_after``: the
-    header in which it asks for a pause.
-    """
+    """A webhook was not delivered."""
 
     def __init__(self, message: str, *, status: int = 0, retry_after: str | None = None) -> None:
         super().__init__(message)
         self.status = status
+        """The receiver's HTTP status; 0 if it could not be reached."""
         self.retry_after = retry_after
+        """The header in which the receiver asks for a pause."""
 
 
 class ActRefusedError(MakegoodError):
-    """An operator's act is not lawful in the task's state, or lost a race. ``state`` is the state that won."""
+    """An operator command is not allowed in the task's state, or lost a race."""
 
     def __init__(self, message: str, *, act: str = "", state: str = "") -> None:
         super().__init__(message)
         self.act = act
         self.state = state
+        """The state that won."""
 
 
 class TaskOutcome(MakegoodError):  # noqa: N818 - an outcome, reads as a word
-    """A task did not end with a result. ``task_id`` names it."""
+    """A task did not end with a result."""
 
     def __init__(self, message: str, *, task_id: str = "") -> None:
         super().__init__(message)
@@ -160,10 +173,7 @@ class TaskOutcome(MakegoodError):  # noqa: N818 - an outcome, reads as a word
 
 
 class TaskUndone(TaskOutcome):
-    """The task could not be finished and every effect was undone.
-
-    ``cause`` says why, ``undone`` lists the steps taken back, ``standing`` the harmless effects that stay.
-    """
+    """The task could not be finished and every effect was undone."""
 
     def __init__(
         self,
@@ -176,27 +186,32 @@ class TaskUndone(TaskOutcome):
     ) -> None:
         super().__init__(message, task_id=task_id)
         self.cause = cause
+        """Why the task was undone."""
         self.undone = tuple(undone)
+        """The steps that were undone."""
         self.standing = tuple(standing)
+        """The steps whose harmless effects stay in place."""
 
 
 class TaskInError(TaskOutcome):
-    """The task waits for an operator. ``cause`` says why, ``standing`` lists the effects that stand or may stand."""
+    """The task waits for an operator."""
 
     def __init__(
         self, message: str, *, task_id: str = "", cause: str = "", standing: Sequence[str] = ()
     ) -> None:
         super().__init__(message, task_id=task_id)
         self.cause = cause
+        """Why the task is in error."""
         self.standing = tuple(standing)
+        """The steps whose effects are, or may be, still in place."""
 
 
 class WaitExpiredError(TaskOutcome):
-    """The waiting ended before the task did. The task goes on; ask again later."""
+    """The waiting ended before the task did. The task continues; ask again later."""
 
 
 class Verdict(MakegoodError):  # noqa: N818 - what an action says, reads as a word
-    """What an action may raise to say how it ended. Any other exception counts as transient."""
+    """What an action may raise to report its end. Any other exception counts as transient."""
 
 
 class Permanent(Verdict):
@@ -204,7 +219,7 @@ class Permanent(Verdict):
 
 
 class Refused(Verdict):
-    """The service itself says for this key that nothing stands, now or later."""
+    """The service itself says that nothing is in place for this key, now or later."""
 
 
 class Later(Verdict):
@@ -219,7 +234,7 @@ class Later(Verdict):
 
 
 class CompleteByPassed(Verdict):
-    """The step's complete-by has passed: stop, and say nothing. Raised by ``call.check()``."""
+    """The step's deadline has passed: stop, and report nothing. Raised by ``call.check()``."""
 
 
 class StoreError(MakegoodError):
@@ -235,31 +250,36 @@ class SchemaMismatchError(StoreError):
 
 
 class StaleWriteError(StoreError):
-    """A compare-and-set lost: somebody else wrote first. ``tasks`` lists the tasks concerned."""
+    """A compare-and-set lost: another process wrote first."""
 
     def __init__(self, message: str, *, tasks: Sequence[int] = ()) -> None:
         super().__init__(message)
         self.tasks = tuple(tasks)
+        """The tasks concerned."""
 
 
 class FencedOffError(StoreError):
-    """A write carried an epoch that is no longer current. ``epoch`` is the one that was carried."""
+    """A write carried an epoch that is no longer current."""
 
     def __init__(self, message: str, *, epoch: int = 0) -> None:
         super().__init__(message)
         self.epoch = epoch
+        """The epoch of the write."""
 
 
 class LeadershipLostError(MakegoodError):
-    """The term of a leader is over: its lease could not be renewed in time, or somebody else holds it. ``epoch``: the term's."""
+    """A leader's term is over: its lease could not be renewed in time, or another process holds it."""
 
     def __init__(self, message: str, *, epoch: int = 0) -> None:
         super().__init__(message)
         self.epoch = epoch
+        """The epoch of the term."""
 
 
 class IllegalTransitionError(StoreError):
-    """A move that the table of lawful transitions does not hold. A defect of makegood: please report it."""
+    """A move that the table of allowed transitions does not contain. A defect of makegood: please report
+    it.
+    """
 
 
 class ConfigError(MakegoodError):

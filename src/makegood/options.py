@@ -1,4 +1,6 @@
-"""The settings of a process that runs roles: one record, read by the API, the command line and tests alike."""
+"""The settings of a process that runs roles: one record, read by the API, the command line and tests
+alike.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -19,70 +21,84 @@ _CAUSES: Final = get_args(Cause)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """How a Node runs. Lengths of time are durations: seconds, "200ms", "20s", "5m", ``timedelta``; sizes
-    are whole bytes, or "256MiB", "64MB".
+    """How a Node runs.
 
-    - ``slots``: slots of each agent, instead of its declared ``concurrency``.
-    - ``every``: the Supervisor's interval; ``lease``: its lease's length; ``grace``: how long after complete-by silence is
-      judged; ``starve``: how long a request may wait for an agent, or a task where no Scheduler runs, before an alert.
-    - ``outage_after``: how long an agent's circuit may be open before an alert names the tasks that wait for its service.
-    - ``heartbeat``: pause between heartbeats; ``life``: without one for so long a process counts as dead.
-    - ``tell``: pause between looks for alerts to be logged and sent, None = this process tells of none. ``alert_webhook``: the
-      address to which they are sent, signed with ``alert_secret`` (several, parted by spaces, while they are changed).
-      ``leaderless``: how long nobody may lead before an alert, None = this process does not watch.
-    - ``webhook_hosts``: hosts that submitters may name in ``reply_to="https://…"``, separated by spaces: hooks.example.com,
-      *.example.com, localhost, and networks (10.1.0.0/16) for those that are not public; each with :PORT if only that port is meant.
-      ``webhook_secrets``: which secret signs what is sent to which of them, ``{"a.example.com": "whsec_…"}``, with hosts written as in
-      ``webhook_hosts``; ``webhook_secret``: signs for all others. Each may be several, separated by spaces, while they are changed.
-      ``webhook_cause``: of why a task failed, whether receivers get its "text", the "name" of its kind, or "none".
-      ``webhook_timeout``: for one post; ``webhook_tries``: how many before a notice is given up.
-    - ``queue_limit``: messages that may wait in a queue before ``send`` is refused, and its oldest notices are dropped;
-      ``queue_bytes``: the same for the bytes of their values.
-    - ``poll``: pause between looks at the store behind the wake-ups, None = never look without one.
-    - ``drain``: how long an orderly end may wait for what runs.
-    - ``hold``: tasks in memory at most; ``claim``: tasks claimed in one commit at most. ``max_task_memory``: bytes of the tasks in
-      memory (inputs, results, steps) from which on nothing more is claimed.
-    - ``keep``: how long a task that was processed or undone is kept, None = for ever; ``sweep``: pause between the rounds of the
-      janitor, which removes older ones.
-    - ``migrate``: bring an empty or old store up to date when opening it.
-
-    Raises ``ConfigError`` for what cannot be meant.
+    Lengths of time are durations: seconds, "200ms", "20s", "5m", ``timedelta``. Sizes are whole bytes, or
+    "256MiB", "64MB". Raises ``ConfigError`` for a value that makes no sense.
 
     >>> Options(every="1s").number("every")
     1.0
     """
 
     slots: int | None = None
+    """Slots of each agent, instead of its declared ``concurrency``."""
     every: Duration = 5.0
+    """The Supervisor's interval."""
     lease: Duration = 15.0
+    """The length of the Supervisor's lease."""
     grace: Duration = 2.0
+    """How long after its deadline an attempt is judged silent."""
     starve: Duration = 30.0
+    """How long a request may wait for an agent, or a task where no Scheduler runs, before an alert."""
     outage_after: Duration = "5m"
+    """How long an agent's circuit may be open before an alert names the tasks that wait for its service."""
     heartbeat: Duration = 1.0
+    """Pause between heartbeats."""
     life: Duration = 5.0
+    """A process without a heartbeat for this long counts as dead."""
     tell: Duration | None = 2.0
-    alert_webhook: str | None = field(default=None, repr=False)  # its path may be a secret
+    """Pause between polls for alerts to log and send; None: this process reports none."""
+    alert_webhook: str | None = field(default=None, repr=False)
+    """Address that alerts are sent to. Its path may be a secret."""
     alert_secret: str | None = field(default=None, repr=False)
+    """Signs alerts sent to ``alert_webhook``; may be several, separated by spaces, during a change of
+    secrets.
+    """
     leaderless: Duration | None = 30.0
+    """How long there may be no leader before an alert; None: this process does not watch."""
     webhook_hosts: str | None = None
+    """Hosts that submitters may name in ``reply_to="https://…"``, separated by spaces.
+
+    Names (hooks.example.com, *.example.com, localhost), and networks (10.1.0.0/16) for hosts that are not
+    public; each with :PORT if only that port is allowed.
+    """
     webhook_secret: str | None = field(default=None, repr=False)
+    """Signs for all hosts without a secret of their own; may be several, separated by spaces, during a
+    change.
+    """
     webhook_secrets: Mapping[str, str] | None = field(default=None, repr=False, hash=False)
+    """The secret of each host, ``{"a.example.com": "whsec_…"}``, with hosts written as in ``webhook_hosts``.
+    Each may be several, separated by spaces, during a change.
+    """
     webhook_cause: Cause = "name"
+    """How much of a task's failure receivers get: its "text", the "name" of its kind, or "none"."""
     webhook_timeout: Duration = 10.0
+    """Time for one post."""
     webhook_tries: int = 12
+    """Posts before a notice is given up."""
     queue_limit: int = 100_000
+    """Messages that may wait in a queue before ``send`` is refused and its oldest notices are dropped."""
     queue_bytes: Size = "1GiB"
+    """The same limit for the bytes of their values."""
     poll: Duration | None = 1.0
+    """Pause between polls of the store, in addition to wake-ups; None: never poll without one."""
     drain: Duration = 30.0
+    """How long an orderly shutdown may wait for what is running."""
     hold: int = 10_000
+    """Tasks in memory at most."""
     max_task_memory: Size = "256MiB"
+    """Bytes of the tasks in memory (inputs, results, steps) above which nothing more is claimed."""
     claim: int = 500
+    """Tasks claimed in one commit at most."""
     keep: Duration | None = "30d"
+    """How long a processed or undone task is kept; None: forever."""
     sweep: Duration = "10m"
+    """Pause between the rounds of the janitor, which removes older tasks."""
     migrate: bool = True
+    """Bring an empty or old store up to date when opening it."""
 
     def __post_init__(self) -> None:
-        """Check every setting and how they go together."""
+        """Check every setting and how they fit together."""
         least = {
             "every": 0.01,
             "lease": 0.1,

@@ -93,13 +93,13 @@ def probes_without_end(m: pytest.MonkeyPatch) -> None:
 @mutant
 def silence_counted_twice(m: pytest.MonkeyPatch) -> None:
     """The rules count the silence that the Supervisor has counted."""
-    counted = replies._failed
+    counted = replies._count_failure
 
     def twice(w: Work, step: Step, message: Message) -> Step:
         step = counted(w, step, message)
         return replace(step, failures=step.failures + 1) if message.kind == "expired" else step
 
-    m.setattr(replies, "_failed", twice)
+    m.setattr(replies, "_count_failure", twice)
 
 
 # -- forward and verdict -----------------------------------------------------------------------------------------------
@@ -169,7 +169,7 @@ def threshold_ignored(m: pytest.MonkeyPatch) -> None:
 
 def strides_taken_as(m: pytest.MonkeyPatch, seen: Callable[[Held], Held]) -> None:
     """Let the straight road see a task otherwise than it is, where it goes by what is known from others."""
-    true = fast_path._taken
+    true = fast_path._take_stride
 
     def blind(held: Held, message: Message, stride: Stride) -> Decision | None:
         decision = true(seen(held), message, stride)
@@ -177,7 +177,7 @@ def strides_taken_as(m: pytest.MonkeyPatch, seen: Callable[[Held], Held]) -> Non
             decision.before = held.task
         return decision
 
-    m.setattr(fast_path, "_taken", blind)
+    m.setattr(fast_path, "_take_stride", blind)
 
 
 @mutant

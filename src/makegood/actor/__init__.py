@@ -1,1 +1,3 @@
-"""What every actor has: how it meets an exception that nobody expected."""
+"""What every actor shares: its reaction to an unexpected exception. Any room that runs a role may import
+it.
+"""

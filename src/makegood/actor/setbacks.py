@@ -1,8 +1,9 @@
-"""What a role does about an exception that nobody expected: it says so, rests, and goes on.
+"""A role's reaction to an unexpected exception: it logs it, rests, and continues.
 
-A row that does not read is put aside where it is read; that a role meets an exception all the same is a defect, of makegood or of
-its installation. Ending the process would help nobody: the next one meets the same. So the role logs it with its traceback, rests
-ever longer, raises an alert when it meets nothing else, and ends that alert once it works again.
+An unreadable row is set aside where it is read. If a role meets an exception all the same, that is a defect,
+of makegood or of its installation. Ending the process would help nobody: the next one meets the same. So the
+role logs the exception with its traceback, rests ever longer, raises an alert if it meets nothing else, and
+ends that alert once it works again.
 """
 
 import logging
@@ -21,10 +22,10 @@ from makegood.model.messages import Alert
 log = logging.getLogger("makegood.node")
 
 ENDING: Final = (ConfigError, SchemaMismatchError, ClosedError)
-"""What a role does end of: somebody has to change its installation, and it says what."""
+"""Exceptions that do end a role: somebody has to change its installation, and the message says what."""
 
 IN_A_ROW: Final = 3
-"""Exceptions without a turn that went well, after which there is an alert."""
+"""Exceptions without a successful turn between them, after which an alert is raised."""
 
 FIRST_PAUSE: Final = 0.1
 LONGEST_PAUSE: Final = 5.0
@@ -38,14 +39,16 @@ class _Alerts(Protocol):
 
 
 class Setbacks:
-    """The setbacks of one role. ``store``: where its alerts go, None: nowhere. ``most``: so many in a row end the role, None: never.
-    ``count``: exceptions since a turn went well.
+    """The setbacks of one role.
+
+    ``store``: where its alerts go; None: nowhere. ``most``: this many in a row end the role; None: never.
     """
 
     def __init__(
         self, role: str, store: _Alerts | None, rng: random.Random, *, most: int | None = None
     ) -> None:
         self.count = 0
+        """Exceptions since a turn went well."""
         self._most = most
         self._role = role
         self._store = store
@@ -54,7 +57,10 @@ class Setbacks:
         self._alerted = False
 
     async def met(self, defect: Exception) -> float:
-        """Log an exception; return for how many seconds to rest. Raises it again if it is one of ``ENDING``, or the last of too many."""
+        """Log an exception, and return the seconds to rest.
+
+        Raises the exception again if it is one of ``ENDING``, or the last of too many.
+        """
         self.count += 1
         if isinstance(defect, ENDING) or self.count == self._most:
             raise defect
@@ -70,7 +76,10 @@ class Setbacks:
         return pause
 
     async def over(self) -> None:
-        """Note that a turn went well. While the alert cannot be ended, ``count`` stays: it says that this is to be called again."""
+        """Record that a turn went well.
+
+        While the alert cannot be ended, ``count`` stays above 0: call this again.
+        """
         if self._alerted and self._store is not None:
             try:
                 await self._store.ease([self._alert("")], "it works again")
@@ -87,7 +96,7 @@ class Setbacks:
         text = f"{self._role} meets an exception at each turn, and does nothing else: {said}; see its log"
         try:
             await self._store.alert([self._alert(text)])
-        except Exception as fault:  # noqa: BLE001 - a role that goes on after any exception does so after this one
+        except Exception as fault:  # noqa: BLE001 - a role that continues after any exception does so after this one
             log.warning("%s: no alert could be raised: %s", self._role, words(fault, named=True))
             return False
         return True

@@ -1,7 +1,9 @@
-"""The connections that a small server has accepted: at most so many, and a silent one makes room for a new one.
+"""The connections that a small server has accepted: a limited number, where silent ones make room for new
+ones.
 
-A stranger who opens connections and says nothing must not keep out those who have something to say. So where there is no room the
-oldest that has said nothing goes, at once; what is kept has said something, and goes only when all that there are have.
+A stranger who opens connections and sends nothing must not keep out clients that send something. If there is
+no room, the oldest silent connection is closed at once. A connection that has sent something is closed only
+when no silent one is left.
 """
 
 import asyncio
@@ -11,8 +13,9 @@ QUEUE: Final = 1024
 """Connections that the system may hold for a server until it accepts them."""
 
 AT_A_TIME: Final = 16
-"""Connections accepted in one turn of the event loop: few beside ``most``, so that what a new one has sent is read before others take its
-place.
+"""Connections accepted in one turn of the event loop.
+
+Few compared with ``most``, so that data of a new connection is read before others take its place.
 """
 
 
@@ -25,11 +28,11 @@ class Connections:
         self._kept: dict[asyncio.Transport, None] = {}
 
     def __len__(self) -> int:
-        """How many there are."""
+        """The number of connections."""
         return len(self._silent) + len(self._kept)
 
     def join(self, new: asyncio.Transport) -> None:
-        """Take in a new one; the oldest silent one is cut off where there is no room."""
+        """Add a connection; if there is no room, abort the oldest silent one."""
         if len(self) >= self._most:
             oldest = next(iter(self._silent or self._kept))
             self.leave(oldest)
@@ -37,24 +40,24 @@ class Connections:
         self._silent[new] = None
 
     def keep(self, one: asyncio.Transport) -> None:
-        """Note that one has said something, as the latest of all."""
+        """Record that a connection has sent something, as the latest of all."""
         if one in self._silent or one in self._kept:
             self.leave(one)
             self._kept[one] = None
 
     def spend(self, one: asyncio.Transport) -> None:
-        """Note that one has had what it wanted: it may go like a silent one, and before those."""
+        """Record that a connection has been served: it may be closed like a silent one, and before those."""
         if one in self._kept:
             del self._kept[one]
             self._silent = {one: None, **self._silent}
 
     def leave(self, one: asyncio.Transport) -> None:
-        """Forget one."""
+        """Remove a connection."""
         self._silent.pop(one, None)
         self._kept.pop(one, None)
 
     def abort(self) -> None:
-        """Cut all of them off."""
+        """Abort all connections."""
         for one in (*self._silent, *self._kept):
             one.abort()
         self._silent.clear()
@@ -62,7 +65,10 @@ class Connections:
 
 
 def queue_more(server: asyncio.Server) -> None:
-    """Let the system hold ``QUEUE`` connections for a server that was started to accept ``AT_A_TIME``; asyncio has one number for both."""
+    """Let the system hold ``QUEUE`` connections for a server that was started to accept ``AT_A_TIME``.
+
+    asyncio has one number for both.
+    """
     for listening in server.sockets:
         with listening.dup() as same:
             same.listen(QUEUE)

@@ -1,8 +1,8 @@
 """Time as makegood reads it: only through a ``Clock`` that is handed in.
 
 Deadlines are counted on a clock that does not stop while a machine is suspended (CLOCK_BOOTTIME on Linux);
-``time.monotonic()`` does stop there. Wall time serves one purpose: anchoring the SQLite store's own clock once
-per boot, and showing dates to people. No process compares its wall clock with a time that another one stored.
+``time.monotonic()`` does stop there. Wall time has two uses: it anchors the SQLite store's own clock once per
+boot, and it gives dates for people. No process compares its wall clock with a time that another one stored.
 """
 
 import time
@@ -13,7 +13,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Where an actor gets its time from; tests and simulators hand in their own."""
+    """An actor's source of time; tests and simulators hand in their own."""
 
     def monotonic(self) -> float:
         """Seconds on a clock that only rises and runs through suspend."""

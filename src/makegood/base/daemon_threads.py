@@ -1,13 +1,14 @@
 """Threads for functions that cannot be stopped, called from an event loop.
 
-The standard library's pool joins its threads when the interpreter ends: a process told to stop would hang for as long as
-a function that ignores its deadline does. These threads are daemons, so such a process ends when its drain's limit is up;
-whoever called the function learns from its silence.
+The standard library's pool joins its threads when the interpreter ends, so a process asked to stop would hang
+as long as a function ignores its deadline. These threads are daemons: such a process ends when its drain
+limit is over, and the caller of the function learns from its silence.
 
-Many calls come at once, since a Scheduler hands over what a whole batch asked for, and most of what the standard pool spends on one
-is spent on waking. So a thread that is woken wakes the next one itself, if there is something left to do, before it begins; until
-it has, nobody else is woken. (Go's scheduler and tokio's do the same.) Should its call wait for the network, the next thread runs at once; calls that are over in
-microseconds are all done by one. And the event loop is woken once for all that ended meanwhile.
+A Scheduler hands over the requests of a whole batch, so many calls come at once, and the standard pool spends
+most of a call's cost on waking threads. Here a woken thread wakes the next one itself, before it begins, if
+there is more to do; until then no other thread is woken. (Go's scheduler and tokio's do the same.) If its
+call waits for the network, the next thread runs at once; one thread does all calls that take only
+microseconds. The event loop is woken once for all calls that ended meanwhile.
 """
 
 import asyncio
@@ -25,24 +26,24 @@ T = TypeVar("T")
 
 
 class _Answers:
-    """What calls returned to one event loop. ``give`` is called by any thread."""
+    """Results of calls for one event loop. Any thread may call ``give``."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
         self._waiting: deque[tuple[asyncio.Future[Any], Any, BaseException | None]] = deque()
-        self._rung = False
+        self._scheduled = False
 
     def give(self, future: "asyncio.Future[Any]", result: Any, failed: BaseException | None) -> None:
-        """Let a future have its result, or what the call raised."""
+        """Set a future's result, or the exception that the call raised."""
         self._waiting.append((future, result, failed))
-        if self._rung:
+        if self._scheduled:
             return
-        self._rung = True
+        self._scheduled = True
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
-            self.loop.call_soon_threadsafe(self._tell)
+            self.loop.call_soon_threadsafe(self._deliver)
 
-    def _tell(self) -> None:
-        self._rung = False  # first: whoever comes from here on rings again
+    def _deliver(self) -> None:
+        self._scheduled = False  # first: a thread that adds a result from here on schedules another turn
         while self._waiting:
             future, result, failed = self._waiting.popleft()
             if future.done():  # nobody waits for it any more
@@ -57,7 +58,7 @@ _Asked = tuple[_Answers, "asyncio.Future[Any]", Callable[[], Any]]
 
 
 class DaemonThreads(Executor):
-    """At most ``most`` threads, begun when they are needed. For ``run_in_executor`` of one event loop.
+    """At most ``most`` threads, started when they are needed. For ``run_in_executor`` of one event loop.
 
     >>> async def example() -> int:
     ...     threads = DaemonThreads(2, "example")
@@ -73,20 +74,19 @@ class DaemonThreads(Executor):
         self._most = most
         self._name = name
         self._threads: list[threading.Thread] = []
-        self._lock = threading.Lock()  # of what follows, down to _waking
+        self._lock = threading.Lock()  # guards the attributes below, down to _waking
         self._asked: deque[_Asked] = deque()
         self._idle = 0
-        self._waking = False  # a thread that was woken, or begun, has not looked yet what there is to do
+        self._waking = False  # a thread was woken or started, and has not yet checked the queue
         self._over = False
-        self._wakes: SimpleQueue[bool] = (
-            SimpleQueue()
-        )  # one for each thread that is to look; False: that is to end
+        self._wakes: SimpleQueue[bool] = SimpleQueue()  # one for each idle thread to wake; False: it ends
         self._answers: _Answers | None = None
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> "asyncio.Future[T]":  # type: ignore[override]  # what an event loop makes of the other kind
-        """Queue a call and return the running event loop's future of its result; after ``shutdown`` it is never begun.
+        """Queue a call and return the running event loop's future of its result. After ``shutdown`` the call
+        never starts.
 
-        Raises ``RuntimeError`` when the system gives no thread at all.
+        Raises ``RuntimeError`` if the system gives no thread at all.
         """
         loop = asyncio.get_running_loop()
         answers = self._answers
@@ -105,7 +105,9 @@ class DaemonThreads(Executor):
         return future
 
     def shutdown(self, wait: bool = False, *, cancel_futures: bool = False) -> None:  # noqa: FBT001, FBT002 - as the base class has it
-        """Let the threads end after what they do; ``wait`` for that; ``cancel_futures``: without what is queued."""
+        """End the threads after their current calls. ``wait`` for that; ``cancel_futures``: drop the queued
+        calls.
+        """
         with self._lock:
             self._over = True
             queued = [*self._asked] if cancel_futures else []
@@ -116,11 +118,11 @@ class DaemonThreads(Executor):
             self._idle = 0
         for _, future, _ in queued:
             future.cancel()
-        for thread in self._threads if wait else ():  # with those that are begun meanwhile for what is queued
+        for thread in self._threads if wait else ():  # even those started meanwhile for the queue
             thread.join()
 
     def _one_more(self) -> None:
-        """Wake a thread, or begin one, unless one is waking or all are busy. Holds the lock."""
+        """Wake or start a thread, unless one is waking or all are busy. The caller holds the lock."""
         if self._waking:
             return
         if self._idle:
@@ -135,7 +137,7 @@ class DaemonThreads(Executor):
             except RuntimeError:  # the system gives no more
                 if not self._threads:
                     raise
-                return  # those that there are come to it
+                return  # the existing threads will do it
             self._threads.append(thread)
             self._waking = True
 
@@ -168,12 +170,13 @@ def _run(answers: _Answers, future: "asyncio.Future[Any]", call: Callable[[], An
     try:
         result = call()
     except (StopIteration, GeneratorExit, KeyboardInterrupt) as raised:
-        # no future takes the first, and raised where somebody waits the others would end that, or the process
+        # # A future refuses StopIteration; the others, raised in the waiting task, would end that task or the
+        # process.
         failed = RuntimeError(f"the function raised {type(raised).__name__}")
         failed.__cause__ = raised
-    except BaseException as raised:  # noqa: BLE001 - it belongs to whoever asked
+    except BaseException as raised:  # noqa: BLE001 - it belongs to the caller
         failed = raised
     try:
         answers.give(future, result, failed)
     finally:
-        del answers, future, call, result, failed  # what failed knows this frame: a circle
+        del answers, future, call, result, failed  # failed refers to this frame: a reference cycle

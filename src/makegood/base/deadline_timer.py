@@ -1,8 +1,8 @@
 """One timer for many moments.
 
-Nearly everything that has a deadline ends long before it, and to set a timer of the event loop for each and to cancel it again costs
-as much as what it watches. So whoever waits for many things sets one for the earliest moment; when it rings, what is due is looked for,
-and it is set again for what is left.
+Nearly everything with a deadline ends long before it, and setting and cancelling an event-loop timer for each
+costs as much as the work it watches. So a waiter with many deadlines sets one timer for the earliest. When it
+fires, the waiter handles what is due and sets it again for the rest.
 """
 
 import asyncio
@@ -13,9 +13,10 @@ from makegood.base.clock import Clock
 
 
 class Alarm:
-    """Calls ``rung`` at the earliest moment it was set to, in monotonic seconds of ``clock``; then it has to be set anew.
+    """Calls ``rung`` at the earliest moment set, in monotonic seconds of ``clock``; after that it must be set
+    again.
 
-    It may ring too early for what was earliest then and has ended since: ``rung`` looks at the clock.
+    It may fire too early, if the earliest deadline no longer exists: ``rung`` checks the clock.
     """
 
     def __init__(self, clock: Clock, rung: Callable[[], None]) -> None:
@@ -25,7 +26,7 @@ class Alarm:
         self._timer: asyncio.TimerHandle | None = None
 
     def set(self, moment: float) -> None:
-        """See to it that it rings at this moment, if not before."""
+        """Fire at this moment at the latest."""
         if moment < self._moment:
             self.stop()
             self._moment = moment
@@ -33,7 +34,7 @@ class Alarm:
             self._timer = asyncio.get_running_loop().call_later(left, self._ring)
 
     def stop(self) -> None:
-        """Ring no more."""
+        """Do not fire."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer, self._moment = None, math.inf

@@ -18,14 +18,15 @@ _NUMBER = re.compile(r"\s*(\d+(?:\.\d+)?|\.\d+)\s*", re.ASCII)
 
 @lru_cache(maxsize=100)  # a program has few, and uses some of them for each task
 def _read(text: str) -> float | None:
-    """Return what a number with a unit means, None when it is no such text."""
+    """Return the seconds of a number with a unit; None if the text is not one."""
     match = _FORM.fullmatch(text)
     return None if match is None else float(match[1]) * _UNITS[match[2]]
 
 
 IN_PYTHON = 'write seconds, a timedelta, or "200ms", "20s", "5m", "2h", "30d"'
+"""How to write a duration in a program."""
 AS_TEXT = 'write seconds, or "200ms", "20s", "5m", "2h", "30d"'
-"""How a duration is written in a program, and where it is text: on a command line, in the environment, in a file."""
+"""How to write a duration where it is text: on a command line, in the environment, in a file."""
 
 
 def seconds(
@@ -33,8 +34,8 @@ def seconds(
 ) -> float:
     """Return ``value`` as seconds.
 
-    ``name`` is the parameter's name, ``written`` how one writes it, for the message. Raises ``ConfigError`` when it is not a duration, not
-    finite, or below ``least``.
+    For the message, ``name`` is the parameter's name and ``written`` says how to write it. Raises
+    ``ConfigError`` if the value is not a duration, not finite, or below ``least``.
 
     >>> seconds("200ms"), seconds("2h"), seconds(3)
     (0.2, 7200.0, 3.0)
@@ -62,10 +63,11 @@ def seconds(
 
 
 def retry_after(value: Duration, now: float) -> float:
-    """Return for how many seconds to wait: ``value`` is a duration, or what an HTTP Retry-After header says.
+    """Return the seconds to wait: ``value`` is a duration, or the value of an HTTP Retry-After header.
 
-    Such a header holds whole seconds ("120") or a date; ``now`` is the wall clock in seconds since 1970, to compare a date
-    with. What cannot be read means 1 second, and no wait is negative: a service that asks for time is never an error.
+    Such a header holds whole seconds ("120") or a date; ``now`` is the wall clock in seconds since 1970, to
+    compare a date with. An unreadable value means 1 second, and no wait is negative: a service that asks for
+    time is never an error.
 
     >>> retry_after("120", 0.0), retry_after("Thu, 01 Jan 1970 00:01:00 GMT", 0.0), retry_after("soon", 0.0)
     (120.0, 60.0, 1.0)
@@ -81,7 +83,7 @@ def retry_after(value: Duration, now: float) -> float:
 
 
 def shown(value: float) -> str:
-    """Return seconds the way people write them, for tables and messages.
+    """Return seconds as people write them, for tables and messages.
 
     >>> shown(0.2), shown(90), shown(7200)
     ('200ms', '1m30s', '2h')

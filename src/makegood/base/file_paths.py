@@ -1,20 +1,20 @@
-"""Where files may be: what the system answers for a place that this user may not enter, told as our own error."""
+"""Paths of files, and the errors for places that this user may not enter."""
 
 import os
-import re
 from pathlib import Path
 
-from makegood.base.urls import masked
+from makegood.base.urls import SQLITE_PARAMETER, masked
 from makegood.errors import ConfigError, StoreUnavailableError
 
 EFFECTIVE = os.access in os.supports_effective_ids
-"""Whether the system can be asked for the rights of the user that this process is now, and not for those of who started it."""
+"""Whether the system can check rights for the effective user of this process, not only for its real user."""
 
 
 def entered(path: Path) -> None:
-    """See that this process may look at ``path``, be there a file or not; raises ``ConfigError`` naming the folder that bars the way.
+    """Check that this process may look up ``path``, whether or not a file is there.
 
-    Python tells of a missing folder by False and of a barred one by an exception, in the middle of whatever asked.
+    Raises ``ConfigError`` that names the barred folder. Python answers False for a missing folder, but raises
+    an exception for a barred one, in the middle of any operation.
 
     >>> entered(Path("there-is-none.db"))
     """
@@ -27,19 +27,21 @@ def entered(path: Path) -> None:
             f"{path}: this user may not enter the folder {first}: "
             "run as the user it belongs to, give this one access to it, or name another file"
         ) from barred
-    except OSError:  # not there, or not a folder on the way: whoever opens it says so
+    except OSError:  # missing, or not a folder on the way: opening the file reports it
         return
 
 
 def unreachable(what: object, failure: OSError) -> StoreUnavailableError:
-    """Return the error for a file that the system does not let us at any more: a folder on its way was barred, or the disk fails."""
+    """Return the error for a file that is out of reach: a folder on its way was barred, or the disk fails."""
     return StoreUnavailableError(
         f"{what} cannot be reached ({failure}): give this user access to the file and the folders on its way"
     )
 
 
 def file_of(url: str) -> str:
-    """Return the path in ``sqlite:///relative.db`` or ``sqlite:////absolute.db``; raises ``ConfigError`` for what names no file.
+    """Return the path in ``sqlite:///relative.db`` or ``sqlite:////absolute.db``.
+
+    Raises ``ConfigError`` for a URL that names no file.
 
     >>> file_of("sqlite:///shop.db"), file_of("sqlite:////var/lib/shop.db")
     ('shop.db', '/var/lib/shop.db')
@@ -54,11 +56,8 @@ def file_of(url: str) -> str:
         raise ConfigError(
             f"{masked(url)!r}: write sqlite:///file.db for a file in the current folder, sqlite:////var/lib/file.db for an absolute path"
         )
-    if _PARAMETER.search(path):
+    if SQLITE_PARAMETER.search(path):
         raise ConfigError(
             f"{masked(url)!r}: such a URL has no parameters; write it without what begins with the question mark"
         )
     return path[1:]
-
-
-_PARAMETER = re.compile(r"\?\w+=")

@@ -1,6 +1,8 @@
-"""Hosts as people list them for webhooks: a name, all names below one, an address or a network, each perhaps with a port.
+"""Hosts as people list them for webhooks.
 
-The same entries say whom a process may post to (``webhook_hosts``) and which secret signs what goes there (``webhook_secrets``).
+An entry is a name, all names below one, an address or a network, each optionally with a port. The same
+entries say which hosts a process may post to (``webhook_hosts``) and which secret signs what goes there
+(``webhook_secrets``).
 """
 
 import ipaddress
@@ -14,19 +16,20 @@ from makegood.errors import ConfigError
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """An entry of such a list, as ``entry`` reads it. ``port``: the only one that is meant, None = any.
-
-    One of the others is set: ``name``; ``below`` (".example.com" for "*.example.com"); ``network``.
+    """One entry of such a list, as ``entry`` reads it. Exactly one of ``name``, ``below`` and ``network`` is
+    set.
     """
 
     text: str
     port: int | None = None
+    """The only port that matches; None: any."""
     name: str = ""
     below: str = ""
+    """".example.com" for "*.example.com"."""
     network: Network | None = None
 
     def matches(self, host: str | Address, port: int | None = None) -> bool:
-        """Return whether a host is meant, at that port; None: at any port at all."""
+        """Return whether the entry matches a host at a port; None: at any port."""
         if not isinstance(host, str):
             return self.holds(host, port)
         return (
@@ -36,14 +39,14 @@ class Entry:
         )
 
     def holds(self, address: Address, port: int | None = None) -> bool:
-        """Return whether an address, or the IPv4 address to which it leads, is in the network that is meant."""
+        """Return whether an address, or the IPv4 address it leads to, is in the entry's network."""
         network = self.network
         if network is None or not self._at(port):
             return False
         return address in network or ((held := inner(address)) is not None and held in network)
 
     def covers(self, other: "Entry") -> bool:
-        """Return whether every host that another entry means is meant here as well."""
+        """Return whether this entry matches every host that another entry matches."""
         if self.port not in (None, other.port):
             return False
         if self.network is not None and other.network is not None:
@@ -58,12 +61,12 @@ class Entry:
 
     @property
     def wide(self) -> bool:
-        """Whether several names are meant."""
+        """Whether the entry matches several names."""
         return bool(self.below)
 
     @property
     def closeness(self) -> tuple[int, bool]:
-        """How closely it is meant: of several entries for a host the one with the greatest says more."""
+        """How specific the entry is: of several that match a host, the greatest applies."""
         length = len(self.below) if self.below else 1000 + (self.network.prefixlen if self.network else 0)
         return length, self.port is not None
 
@@ -99,14 +102,14 @@ def entry(text: str, what: str) -> Entry:
 
 
 def closest(entries: Iterable[Entry], host: str, port: int | None = None) -> Entry | None:
-    """Return the entry that means a host most closely, None when none does."""
+    """Return the most specific entry that matches a host; None if none does."""
     meant = _address(host) or host
     found = [one for one in entries if one.matches(meant, port)]
     return max(found, key=lambda one: one.closeness, default=None)
 
 
 class Secrets:
-    """Which secrets sign for which receiver: those of the entry that means it most closely, else the default.
+    """Which secrets sign for which receiver: those of the most specific entry for it, else the default.
 
     >>> secrets = Secrets(["D"], {"a.example": ["A"], "*.b.example": ["B"]})
     >>> secrets.of("a.example", 443), secrets.of("x.b.example", 443), secrets.of("c.example", 443)
@@ -118,13 +121,15 @@ class Secrets:
         self._own = {entry(text, "webhook_secrets"): tuple(secrets) for text, secrets in own.items()}
 
     def of(self, host: str, port: int) -> tuple[str, ...]:
-        """Return the secrets that sign for a receiver; none when nobody set any."""
+        """Return the secrets that sign for a receiver; empty if none are set."""
         found = closest(self._own, host, port)
         return self._default if found is None else self._own[found]
 
     def check(self, listed: Sequence[Entry]) -> None:
-        """Raise ``ConfigError`` for a secret of a host that is not ``listed`` (a misspelt one would go unnoticed), and for a listed
-        host without a secret.
+        """Raise ``ConfigError`` for a secret of a host that is not ``listed``, and for a listed host without
+        a secret.
+
+        Without this check a misspelt host would go unnoticed.
         """
         for own in self._own:
             if not any(own.covers(one) or one.covers(own) for one in listed):
@@ -138,8 +143,9 @@ class Secrets:
                 )
 
     def shared(self, listed: Sequence[Entry]) -> list[tuple[str, ...]]:
-        """Return the groups of receivers, as the entries that mean them, which have one secret in common. Networks are left out:
-        they say where names may lead.
+        """Return the groups of receivers that have one secret in common, as the entries that match them.
+
+        Networks are left out: they say where names may lead.
         """
         served: dict[str, dict[Entry, None]] = {}
         for one in (*self._own, *listed):
@@ -160,9 +166,9 @@ class Secrets:
 
 
 def _address(host: str) -> Address | None:
-    """Return the address that a host is, None for a name."""
+    """Return the address that a host is; None for a name."""
     if ":" not in host and not host[-1:].isdecimal():
-        return None  # as nearly all: this is asked of every host that something is to be sent to
+        return None  # nearly always; this runs for every host that something is sent to
     try:
         return ipaddress.ip_address(host)
     except ValueError:

@@ -1,5 +1,7 @@
-"""Hosts and ports as people write them: where a process listens ("HOST:PORT"), what may be a host at all, and where a PostgreSQL
-server is: on this machine or behind a network.
+"""Hosts and ports as people write them.
+
+Where a process listens ("HOST:PORT"), which texts can be a host, and where a PostgreSQL server is: on this
+machine or behind a network.
 """
 
 import ipaddress
@@ -14,7 +16,8 @@ HIGHEST_PORT: Final = 65_535
 
 
 def host_and_port(listen: str, name: str = "listen") -> tuple[str, int]:
-    """Return the parts of "HOST:PORT"; an IPv6 host stands in brackets. Port 0: any that is free. Raises ``ConfigError``.
+    """Return the parts of "HOST:PORT"; an IPv6 host is in brackets. Port 0: any free one. Raises
+    ``ConfigError``.
 
     >>> host_and_port("127.0.0.1:9464"), host_and_port("[::1]:0")
     (('127.0.0.1', 9464), ('::1', 0))
@@ -37,7 +40,7 @@ def host_and_port(listen: str, name: str = "listen") -> tuple[str, int]:
 
 
 def is_host(host: str) -> bool:
-    """Return whether a text may be a host of a URL: an IP address, or a name that no program takes for one.
+    """Return whether a text can be a host of a URL: an IP address, or a name that no program takes for one.
 
     >>> is_host("hooks.example.com"), is_host("10.1.2.3"), is_host("0x7f.1"), is_host("a b")
     (True, True, False, False)
@@ -58,7 +61,7 @@ _ENCRYPTED: Final = (*_VERIFIED, "require")
 
 
 def remote_hosts(url: str, environ: Mapping[str, str] = os.environ) -> list[str]:
-    """Return those hosts of a PostgreSQL URL that are neither this machine's loopback nor a socket.
+    """Return the hosts of a PostgreSQL URL that are neither this machine's loopback nor a socket.
 
     >>> remote_hosts("postgresql://me@localhost,db.internal:5433/shop", {})
     ['db.internal']
@@ -86,7 +89,7 @@ def _is_here(host: str) -> bool:
 
 
 def tls_mode(url: str, environ: Mapping[str, str] = os.environ) -> str:
-    """Return the sslmode that a PostgreSQL URL names, or PGSSLMODE, "" for none."""
+    """Return the sslmode of a PostgreSQL URL, or PGSSLMODE; "" for none."""
     named = parse_qs(urlsplit(url).query).get("sslmode", [""])[-1]
     return named or environ.get("PGSSLMODE", "")
 
@@ -97,8 +100,10 @@ def is_verified(url: str) -> bool:
 
 
 def with_tls(url: str, environ: Mapping[str, str] = os.environ) -> str:
-    """Return a URL under which nothing is sent to a remote PostgreSQL server but over TLS: what says nothing about it gets
-    ``sslmode=verify-full``. Raises ``ConfigError`` for one that asks for less than TLS. Other URLs come back as they are.
+    """Return a URL that sends nothing to a remote PostgreSQL server except over TLS.
+
+    A URL without an sslmode gets ``sslmode=verify-full``. Raises ``ConfigError`` for one that asks for less
+    than TLS. Other URLs are returned unchanged.
 
     >>> with_tls("postgresql://me@db.internal/shop", {})
     'postgresql://me@db.internal/shop?sslmode=verify-full'

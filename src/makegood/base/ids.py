@@ -1,12 +1,12 @@
 """Names and keys.
 
-A task's id is a 63-bit integer: milliseconds since 2024 in the upper 41 bits, 22 random bits below, rising within
-one process. It is small and in order of time, which keeps both stores' indexes short. People see it as
-13 letters and digits (Crockford's base 32). Two processes may by chance draw the same id; the store's primary key
-finds that out and the submitter draws again.
+A task's id is a 63-bit integer: milliseconds since 2024 in the upper 41 bits, 22 random bits below, rising
+within one process. It is small and in order of time, which keeps both stores' indexes short. People see it as
+13 letters and digits (Crockford's base 32). Two processes may by chance draw the same id; the store's primary
+key detects that, and the submitter draws again.
 
-The *key* that a remote service sees must never be shared by two tasks, not even of two stores, hence it begins with
-the store's own random id: ``store-task/step/round/direction``.
+The *key* that a remote service sees must never be shared by two tasks, not even of two stores. So it begins
+with the store's own random id: ``store-task/step/round/direction``.
 """
 
 import random
@@ -17,7 +17,7 @@ from makegood.base.clock import Clock
 from makegood.errors import DefinitionError, TaskNotFoundError
 
 
-@lru_cache(maxsize=1000)  # asked several times for each step, and looked up by it: the same text, hashed once
+@lru_cache(maxsize=1000)  # called several times for each step, and used as a key: the same text, hashed once
 def address(app: str, agent: str) -> str:
     """Return an agent's address, under which its requests wait: agents of two apps may share a name."""
     return f"{app}/{agent}"
@@ -54,7 +54,7 @@ class TaskIds:
 
 
 def show(task_id: int) -> str:
-    """Return a task id the way people see it: 13 letters and digits."""
+    """Return a task id as people see it: 13 letters and digits."""
     letters = []
     for _ in range(_SHOWN_LENGTH):
         letters.append(_ALPHABET[task_id & 31])
@@ -63,14 +63,17 @@ def show(task_id: int) -> str:
 
 
 def drawn_at(task_id: int) -> float:
-    """Return when a task id was drawn, to the millisecond: seconds since 1970 by its submitter's wall clock."""
+    """Return when a task id was drawn, to the millisecond: seconds since 1970 by its submitter's wall
+    clock.
+    """
     return (task_id >> _RANDOM_BITS) / 1000 + _EPOCH_2024
 
 
 def parse(text: str) -> int:
-    """Return the task id that ``show`` made ``text`` of; a plain decimal of 14 or more digits is taken too.
+    """Return the task id that ``show`` wrote as ``text``; a plain decimal of 14 or more digits is accepted
+    too.
 
-    Raises ``TaskNotFoundError`` when it cannot be a task id.
+    Raises ``TaskNotFoundError`` if the text cannot be a task id.
     """
     lowered = text.strip().lower()
     if len(lowered) > _SHOWN_LENGTH and lowered.isdecimal() and int(lowered) < 2**63:
@@ -92,14 +95,15 @@ def key(store_id: str, task_id: int, step: str, round_: int, direction: str) -> 
 
 
 def scope(store_id: str, task_id: int, step: str) -> str:
-    """Return the scope within which a step's tokens are compared: one per step, over all rounds."""
+    """Return the scope within which a step's fencing tokens are compared: one per step, over all rounds."""
     return f"{store_id}-{show(task_id)}/{step}"
 
 
 def checked_name(name: str, what: str) -> str:
-    """Return ``name`` when it may name an app, agent, action or workflow; else raise ``DefinitionError``.
+    """Return ``name`` if it may name an app, agent, action or workflow; else raise ``DefinitionError``.
 
-    Names travel in keys and HTTP headers, so they are ASCII: a letter or underscore, then letters, digits, ``_ . -``.
+    Names travel in keys and HTTP headers, so they are ASCII: a letter or underscore, then letters, digits,
+    ``_ . -``.
     """
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise DefinitionError(
@@ -110,7 +114,10 @@ def checked_name(name: str, what: str) -> str:
 
 
 def checked_queue(name: str) -> str:
-    """Return ``name`` when it may name a queue; else raise ``DefinitionError``. It may begin with a digit, as a host's name may."""
+    """Return ``name`` if it may name a queue; else raise ``DefinitionError``.
+
+    It may begin with a digit, as a host's name may.
+    """
     if not isinstance(name, str) or not _QUEUE.fullmatch(name):
         raise DefinitionError(
             f"queue name {name!r} is not allowed: up to 100 ASCII letters, digits, '_', '.', '-', beginning with a letter, a digit or '_'"

@@ -1,6 +1,7 @@
-"""Packages whose public names load at first use (PEP 562): importing a package costs what its user takes from it.
+"""Packages whose public names load at first use (PEP 562): an import costs only what its user takes from it.
 
-A package that uses this has a stub, ``__init__.pyi``, beside its ``__init__.py``: type checkers and editors read the stub.
+A package that uses this has a stub, ``__init__.pyi``, beside its ``__init__.py``: type checkers and editors
+read the stub.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -13,8 +14,9 @@ def names(
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
     """Return ``__getattr__``, ``__dir__`` and ``__all__`` for ``package``.
 
-    ``homes``: module below the package (one that begins with "." is below ``makegood``): its names, separated by blanks. ``packages``:
-    packages below it that an attribute loads as well. A name that nobody knows raises ``AttributeError``, as in any module.
+    ``homes`` maps a module below the package (or below ``makegood``, if it begins with ".") to its names,
+    separated by blanks. ``packages`` are packages below it that load as attributes too. An unknown name
+    raises ``AttributeError``, as in any module.
     """
     home = {name: module for module, listed in homes.items() for name in listed.split()}
     loaded = frozenset(packages)
@@ -26,7 +28,7 @@ def names(
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         whole = f"makegood{module}" if module.startswith(".") else f"{package}.{module}"
         value = getattr(import_module(whole), name)
-        setattr(import_module(package), name, value)  # the next use finds it without asking
+        setattr(import_module(package), name, value)  # the next use finds it in the module itself
         return value
 
     def dir_() -> list[str]:

@@ -1,8 +1,8 @@
 """An event loop in a thread of its own, for blocking facades over the asyncio core.
 
-gevent and eventlet, once they have patched the process, turn a new thread into a greenlet of the thread that made it, and give
-sockets, selectors and locks that belong to that thread's hub. asyncio cannot run on these beside the hub, and the threads of
-SQLite would block it. So a loop refuses to start there.
+Once gevent or eventlet has patched the process, a new thread is a greenlet of the thread that made it, with
+sockets, selectors and locks that belong to that thread's hub. asyncio cannot run on these beside the hub, and
+SQLite's threads would block it. So a loop refuses to start there.
 """
 
 import asyncio
@@ -21,14 +21,16 @@ _PATCHES = (
     ("gevent.monkey", "is_module_patched", ("threading", "socket", "select")),
     ("eventlet.patcher", "is_monkey_patched", ("thread", "socket", "select")),
 )
-"""Libraries that patch what a loop needs: the module, its question, and the names of what it may have patched."""
+"""Libraries that patch what a loop needs: the module, its query function, and the names of what it may have
+patched.
+"""
 
 _LAST = 5.0
-"""Seconds in which calls of other threads may end once the loop is to stop."""
+"""Seconds that calls of other threads have to end once the loop is to stop."""
 
 
 def refuse_patched() -> None:
-    """Raise ``ConfigError`` when gevent or eventlet has patched this process; neither is imported for that."""
+    """Raise ``ConfigError`` if gevent or eventlet has patched this process. Imports neither of them."""
     for module, question, names in _PATCHES:
         ask = getattr(sys.modules.get(module), question, None)
         if ask is not None and any(ask(name) for name in names):
@@ -40,9 +42,9 @@ def refuse_patched() -> None:
 
 
 class Loop:
-    """An event loop in a daemon thread of its own. Made at the first call, and again in a forked child.
+    """An event loop in a daemon thread of its own, started at the first call, and again in a forked child.
 
-    ``begins``: called whenever one is to be made, before; what it raises is raised to the caller.
+    ``begins`` is called before each start; its exceptions reach the caller.
     """
 
     def __init__(self, begins: Callable[[], None] | None = None) -> None:
@@ -53,11 +55,11 @@ class Loop:
 
     @property
     def forked(self) -> bool:
-        """Whether this process is a child of the one in which the loop was started (or none was)."""
+        """Whether this process is a child of the one that started the loop, or no loop was started."""
         return self._pid != os.getpid()
 
-    def _started(self) -> asyncio.AbstractEventLoop:
-        """Return the loop; start its thread if this process has none yet. Holds the lock."""
+    def _loop_of_this_process(self) -> asyncio.AbstractEventLoop:
+        """Return the loop; start its thread if this process has none yet. The caller holds the lock."""
         if self._loop is None or self.forked:
             if self._begins is not None:
                 self._begins()
@@ -69,8 +71,9 @@ class Loop:
     def run(self, work: Callable[[], Coroutine[Any, Any, T]], instead: str | None) -> T:
         """Run a coroutine in the thread and return its result.
 
-        ``instead``: what to use inside a running event loop, where this raises ``MakegoodError``; None: it may block that loop.
-        Raises ``ClosedError`` when the thread is ended meanwhile, ``ConfigError`` where gevent or eventlet has patched the process.
+        ``instead``: what to use inside a running event loop, where this raises ``MakegoodError``. None: the
+        call may block that loop. Raises ``ClosedError`` if the thread is ended meanwhile, ``ConfigError``
+        where gevent or eventlet has patched the process.
         """
         refuse_patched()  # first: their greenlets share a thread, and see each other's event loop
         if instead is not None and _inside_a_loop():
@@ -79,7 +82,7 @@ class Loop:
                 "thread (`await asyncio.to_thread(...)`)"
             )
         with self._lock:
-            loop = self._started()
+            loop = self._loop_of_this_process()
             future = asyncio.run_coroutine_threadsafe(work(), loop)
         try:
             return future.result()
@@ -92,7 +95,9 @@ class Loop:
             raise
 
     def stop(self) -> None:
-        """End the thread, and the calls of other threads; not those that a fork left behind in the parent."""
+        """End the thread and the calls of other threads, but not those that a fork left behind in the
+        parent.
+        """
         with self._lock:
             if self._loop is not None and not self.forked:
                 asyncio.run_coroutine_threadsafe(_end(), self._loop)
@@ -100,7 +105,7 @@ class Loop:
 
 
 async def _end() -> None:
-    """Cancel what is under way, so that nobody waits for it forever, then stop the loop."""
+    """Cancel what is under way, so that nobody waits for it forever; then stop the loop."""
     others = asyncio.all_tasks() - {asyncio.current_task()}
     for task in others:
         task.cancel()

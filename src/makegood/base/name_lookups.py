@@ -1,8 +1,9 @@
-"""Look-ups of names in threads of their own: a name server that is silent holds up what asks for its names, and nothing else.
+"""DNS lookups in threads of their own: a silent name server delays only what needs its names.
 
-A look-up cannot be stopped: the system's resolver may be busy for half a minute where no name server answers. So it does not belong
-in the event loop's threads, which everything else of the process uses. Each look-up has a thread while it lasts; names that share
-a lane share so many threads, and names that were found in time have others than those that were not (yet).
+A lookup cannot be stopped: where no name server answers, the system's resolver may be busy for half a minute.
+So lookups stay out of the event loop's threads, which everything else in the process uses. Each lookup has a
+thread while it lasts. Names of one lane share a limited number of threads. Names that were found in time
+before use other threads than names that were not (yet).
 """
 
 import asyncio
@@ -16,14 +17,17 @@ from typing import Final
 from makegood.errors import DeliveryError
 
 SHARE: Final = 16
-"""Threads of a lane at most, for names that were found in time, and as many for the others."""
+"""Threads of a lane at most for names that were found in time, and as many for the others."""
 
 MOST_KNOWN: Final = 10_000
-"""Names of which is remembered that they were found in time."""
+"""Names remembered as found in time."""
 
 
 class Lookups:
-    """Looks up names. ``limit``: seconds for one. ``lane``: returns with whom a host shares its threads; default: all are one lane."""
+    """Looks up names.
+
+    ``limit``: seconds for one lookup. ``lane``: returns the lane of a host; by default all hosts share one.
+    """
 
     def __init__(
         self, *, limit: float, lane: Callable[[str], str] = lambda _: "", share: int = SHARE
@@ -36,7 +40,10 @@ class Lookups:
         self._under_way: dict[tuple[str, int], asyncio.Future[list[str] | Exception]] = {}
 
     async def resolve(self, host: str, port: int) -> list[str]:
-        """Return the addresses of a host, best first. Raises ``DeliveryError`` when it has none, or none is found in time."""
+        """Return the addresses of a host, best first.
+
+        Raises ``DeliveryError`` if it has none, or none is found in time.
+        """
         with contextlib.suppress(ValueError):
             return [str(ipaddress.ip_address(host))]
         known = host in self._known
@@ -44,7 +51,7 @@ class Lookups:
         lane = self._lanes.setdefault((self._lane(host), known), asyncio.Semaphore(self._share))
         try:
             async with asyncio.timeout(self._limit):
-                found = await self._found(host, port, lane)
+                found = await self._in_lane(host, port, lane)
         except TimeoutError:
             raise DeliveryError(
                 f"{host} was not looked up within {self._limit:g} s: do its name servers answer?"
@@ -56,7 +63,7 @@ class Lookups:
             del self._known[next(iter(self._known))]
         return found
 
-    async def _found(self, host: str, port: int, lane: asyncio.Semaphore) -> list[str]:
+    async def _in_lane(self, host: str, port: int, lane: asyncio.Semaphore) -> list[str]:
         if (host, port) not in self._under_way:
             await lane.acquire()
             if (host, port) in self._under_way:
@@ -69,7 +76,9 @@ class Lookups:
         return found
 
     def _begin(self, host: str, port: int, lane: asyncio.Semaphore) -> None:
-        """Look a name up in a thread, which gives its place in the lane back when it ends, whoever still waits then."""
+        """Look a name up in a thread, which releases its place in the lane when it ends, even if nobody waits
+        then.
+        """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[list[str] | Exception] = loop.create_future()
 
@@ -82,7 +91,7 @@ class Lookups:
             found: list[str] | Exception
             try:
                 found = [str(at[0]) for *_, at in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
-            except Exception as raised:  # noqa: BLE001 - whatever it is belongs to the one who asked
+            except Exception as raised:  # noqa: BLE001 - any exception belongs to the caller
                 found = raised
             with contextlib.suppress(RuntimeError):  # the loop is closed
                 loop.call_soon_threadsafe(ended, found)

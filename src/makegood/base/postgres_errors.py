@@ -1,6 +1,6 @@
-"""Reaching a PostgreSQL server: how it is called in messages, and why it could not be reached, with what to do about it.
+"""Reaching a PostgreSQL server: its name in messages, and why it could not be reached, with the remedy.
 
-The state store, an election's leases and an outbox say the same words.
+The state store, an election's leases and an outbox use the same words.
 """
 
 from urllib.parse import parse_qs, unquote
@@ -23,8 +23,10 @@ READ_ONLY = (
 )
 
 OWN_PATH = "select pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', false)"
-"""The first statement on each connection of makegood's own. From then on a name without a schema means the server's own object: an
-operator or a function that another role made in ``public`` is never used.
+"""The first statement on each of makegood's own connections.
+
+From then on a name without a schema means the server's own object: an operator or a function that another
+role created in ``public`` is never used.
 """
 
 LACKING = "{fault}. `makegood store grants` prints the SQL for what each kind of process needs; the owner of the schema applies it"
@@ -33,7 +35,7 @@ LACKING = "{fault}. `makegood store grants` prints the SQL for what each kind of
 def server_of(url: str, what: str = "the store's URL") -> str:
     """Return where a URL's server is, for messages: host, port, database and user, and never the password.
 
-    Raises ``ConfigError``, naming ``what``, for one that cannot be read.
+    Raises ``ConfigError``, naming ``what``, for a URL that cannot be read.
     """
     parts = parts_of(url, what)
     query = parse_qs(parts.query)
@@ -47,14 +49,15 @@ def server_of(url: str, what: str = "the store's URL") -> str:
 
 
 def refused(fault: BaseException, where: str, *, url: str, reached: bool = False) -> Exception:
-    """Return why a connection to ``url`` could not be made, with the remedy. ``reached``: one could be made before, so another is
-    awaited, whatever the reason now.
+    """Return why a connection to ``url`` failed, with the remedy.
+
+    ``reached``: an earlier connection succeeded, so the caller waits for another, whatever the reason now.
     """
-    error = _refused(fault, where, scrubbed(brief(fault), url))
+    error = _connection_error(fault, where, scrubbed(brief(fault), url))
     return StoreUnavailableError(str(error)) if reached and isinstance(error, ConfigError) else error
 
 
-def _refused(fault: BaseException, where: str, said: str) -> Exception:
+def _connection_error(fault: BaseException, where: str, said: str) -> Exception:
     if isinstance(fault, pg.TargetServerAttributeNotMatched | pg.ReadOnlySQLTransactionError):
         return StoreUnavailableError(f"{where} {READ_ONLY}")
     for kinds, error, text in (
@@ -102,11 +105,11 @@ def _refused(fault: BaseException, where: str, said: str) -> Exception:
 
 
 def brief(fault: BaseException) -> str:
-    """Return a fault's kind and the first line of what it says."""
+    """Return a fault's kind and the first line of its text."""
     text = first_line(fault)
     return f"{type(fault).__name__}: {text}" if text else type(fault).__name__
 
 
 def first_line(fault: BaseException) -> str:
-    """Return the first line of what a fault says, "" for none."""
+    """Return the first line of a fault's text; "" for none."""
     return next(iter(str(fault).strip().splitlines()), "")

@@ -1,7 +1,8 @@
-"""Files that are somebody's alone: made so, and judged by who else may read or write them.
+"""Private files: how makegood creates them, and who else may read or write them.
 
-A store's file holds payloads and errors, and any user who may open it can also stop everybody else by a lock. Settings and secrets decide
-which server gets a password. Rights that somebody gave to a file on purpose are never changed here: they are reported.
+A store's file holds payloads and errors, and any user who may open it can also stop everybody else by a lock.
+Settings and secrets decide which server gets a password. makegood never changes rights that somebody gave to
+a file on purpose; it reports them.
 """
 
 import contextlib
@@ -20,20 +21,21 @@ from makegood.errors import ConfigError
 log = logging.getLogger("makegood.private")
 
 MODE: Final = 0o600
-"""The rights of a file that makegood makes."""
+"""The rights of a file that makegood creates."""
 
 
 def make(path: Path) -> None:
-    """Make an empty file that only this user may read and write, where there is none; one that is there keeps its rights.
+    """Create an empty file that only this user may read and write; an existing file keeps its rights.
 
-    SQLite gives a log and its index the rights of the file itself. Raises ``OSError`` where no file can be made.
+    SQLite gives a log and its index the rights of the file itself. Raises ``OSError`` if the file cannot be
+    created.
     """
     with contextlib.suppress(FileExistsError):
         os.close(os.open(path.resolve(), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, MODE))
 
 
 def name_of(user: int) -> str:
-    """Return what a user is called."""
+    """Return the name of a user."""
     try:
         return pwd.getpwuid(user).pw_name
     except KeyError:  # such as in a container
@@ -41,7 +43,7 @@ def name_of(user: int) -> str:
 
 
 def _own_group(found: os.stat_result) -> bool:
-    """Whether a file's group is its owner's alone, as many systems give each user one."""
+    """Whether a file's group is its owner's alone; many systems give each user one."""
     try:
         owner, group = pwd.getpwuid(found.st_uid), grp.getgrgid(found.st_gid)
     except KeyError:
@@ -52,7 +54,7 @@ def _own_group(found: os.stat_result) -> bool:
 
 
 def others(found: os.stat_result, rights: int = stat.S_IROTH | stat.S_IWOTH) -> str:
-    """Return who beside its owner may do with a file what ``rights`` of all others say; "" for nobody."""
+    """Return who besides the owner has ``rights`` (given as those of all others) to a file; "" for nobody."""
     if found.st_mode & rights:
         return "every user"
     if found.st_mode & (rights << 3) and not _own_group(found):
@@ -64,7 +66,10 @@ def others(found: os.stat_result, rights: int = stat.S_IROTH | stat.S_IWOTH) -> 
 
 
 def trusted(path: Path) -> None:
-    """Refuse a file that decides what this process does and that another user may have written. Raises ``ConfigError``, ``OSError``."""
+    """Refuse a file that decides what this process does and that another user may have written.
+
+    Raises ``ConfigError``, ``OSError``.
+    """
     found, quoted = path.stat(), shlex.quote(str(path))
     me = os.geteuid()
     if found.st_uid not in (0, me):
@@ -79,10 +84,11 @@ def trusted(path: Path) -> None:
 
 
 def secret_in(text: str, name: str) -> str:
-    """Return a secret: the text itself, or what is in FILE for ``@FILE``. ``name``: what it is, for messages.
+    """Return a secret: the text itself, or for ``@FILE`` the content of FILE. ``name``: what it is, for
+    messages.
 
-    Raises ``ConfigError`` for a file that cannot be read, that is empty, or that others may write. One that every user may read is
-    taken, with a warning: containers mount secrets so.
+    Raises ``ConfigError`` for a file that is unreadable or empty, or that others may write. A file that every
+    user may read is accepted, with a warning: containers mount secrets so.
     """
     if not text.startswith("@"):
         return text
@@ -103,7 +109,7 @@ def secret_in(text: str, name: str) -> str:
 
 
 def exposed(path: Path) -> Iterator[tuple[str, str]]:
-    """Yield what others may do with a store's file and the folder it lies in, each with what to do about it."""
+    """Yield what others may do with a store's file and its folder, each with the remedy."""
     real = path.resolve()
     files = [file for file in (real, *(Path(f"{real}{end}") for end in ("-wal", "-shm"))) if file.exists()]
     open_to = {file: others(file.stat()) for file in files}

@@ -1,7 +1,8 @@
-"""Which internet addresses are public, by a list of our own: what counts must not depend on the version of Python.
+"""Which internet addresses are public, by our own list: the answer must not depend on the version of Python.
 
-The lists are IANA's registries of special-purpose addresses, taken whole: also of what is "globally reachable" there (anycast of relays,
-AS112) nothing receives webhooks. Of IPv6 only 2000::/3 is given out at all.
+The lists are all of IANA's registries of special-purpose addresses. Even the entries that are "globally
+reachable" there (anycast of relays, AS112) never receive webhooks. Of IPv6, only 2000::/3 is allocated at
+all.
 """
 
 import ipaddress
@@ -51,7 +52,7 @@ _LOW: Final = 0xFFFF_FFFF
 
 
 def inner(address: Address) -> ipaddress.IPv4Address | None:
-    """Return the IPv4 address to which packets for an IPv6 address go, None when they go to that address itself.
+    """Return the IPv4 address that packets for an IPv6 address go to; None if they go to that address itself.
 
     >>> inner(ipaddress.ip_address("64:ff9b::808:808")), inner(ipaddress.ip_address("8.8.8.8"))
     (IPv4Address('8.8.8.8'), None)
@@ -62,7 +63,8 @@ def inner(address: Address) -> ipaddress.IPv4Address | None:
 
 
 def public(address: Address) -> bool:
-    """Return whether an address is one of the public internet. One that holds another is public when that one is.
+    """Return whether an address belongs to the public internet. One that contains another is public if that
+    one is.
 
     >>> public(ipaddress.ip_address("93.184.215.14")), public(ipaddress.ip_address("64:ff9b::a00:1"))
     (True, False)

@@ -11,7 +11,9 @@ PAYLOAD_LIMIT = 1 << 20
 
 
 Size = int | str
-"""Whole bytes, or a number with one of the units B, kB, MB, GB (powers of 1,000), KiB, MiB, GiB (powers of 1,024)."""
+"""Whole bytes, or a number with a unit: B, kB, MB, GB, TB (powers of 1,000), KiB, MiB, GiB, TiB (powers of
+1,024).
+"""
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 
@@ -20,15 +22,15 @@ _UNITS = {
     "kib": KIB, "mib": MIB, "gib": GIB, "tib": 1 << 40,
 }  # fmt: skip
 _FORM = re.compile(r"\s*(\d{1,18}(?:\.\d{1,18})?)\s*([a-z]+)?\s*", re.ASCII | re.IGNORECASE)
-_MOST = (1 << 63) - 1  # what a database counts to
+_MOST = (1 << 63) - 1  # the largest integer of a database
 
 WRITTEN = 'write whole bytes (268435456), or a size such as "256MiB", "64MB", "1GiB"'
-"""How a size is written."""
+"""How to write a size."""
 
 
 @lru_cache(maxsize=100)  # a program has few
 def _read(text: str) -> int | None:
-    """Return what a text means, None when it is not a size in whole bytes."""
+    """Return the bytes that a text means; None if it is not a size in whole bytes."""
     match = _FORM.fullmatch(text)
     if match is None or (unit := (match[2] or "b").lower()) not in _UNITS:
         return None
@@ -42,7 +44,8 @@ def _read(text: str) -> int | None:
 def size(value: Size, *, name: str = "size", least: int = 1) -> int:
     """Return ``value`` in bytes.
 
-    ``name`` is the parameter's name, for the message. Raises ``ConfigError`` when it is not a size, or below ``least``.
+    ``name`` is the parameter's name, for the message. Raises ``ConfigError`` if the value is not a size, or
+    below ``least``.
 
     >>> size("256MiB"), size("64MB"), size("1.5KiB"), size(4096), size("4096")
     (268435456, 64000000, 1536, 4096, 4096)
@@ -56,7 +59,7 @@ def size(value: Size, *, name: str = "size", least: int = 1) -> int:
 
 
 def shown(count: int) -> str:
-    """Return bytes the way people write them, for tables and messages: exact where that is short, else to three digits.
+    """Return bytes as people write them, for tables and messages: exact below 1 KiB, otherwise one decimal.
 
     >>> shown(0), shown(1000), shown(268435456), shown(1288490189), shown(1048575)
     ('0 B', '1000 B', '256 MiB', '1.2 GiB', '1 MiB')

@@ -1,4 +1,4 @@
-"""Lines of a log that strangers can cause: at most one a minute, which says how many were left out."""
+"""Log lines that strangers can cause: at most one a minute, which says how many were left out."""
 
 from typing import Final
 
@@ -7,7 +7,7 @@ PAUSE: Final = 60.0
 
 
 class Sparing:
-    """Says whether a line may be written now.
+    """Decides whether a line may be written now.
 
     >>> sparing = Sparing()
     >>> sparing.due(100.0), sparing.due(101.0), sparing.due(102.0), sparing.due(160.0)
@@ -19,7 +19,9 @@ class Sparing:
         self._left_out = 0
 
     def due(self, now: float) -> str | None:
-        """Return what to add to a line at ``now``, seconds on a monotonic clock; None when it is to be left out."""
+        """Return what to append to a line at ``now``, seconds on a monotonic clock; None if the line is to be
+        left out.
+        """
         if now < self._silent_until:
             self._left_out += 1
             return None

@@ -1,22 +1,26 @@
-"""Reading a file that its reader may not write, without leaving anything beside it.
+"""Reads a SQLite file that this user may not write, without leaving anything beside it.
 
-SQLite keeps the log and its index in files of their own, and makes them when they are missing, also for somebody who may only
-read. They belong to him then; he cannot take them away (SQLite wants the write lock for that), and the file's owner may not
-write them: a look would lock the owner out of his own file. So whoever may not write the file has it opened in one of two ways:
+SQLite keeps the log and its index in files of their own, and creates them if they are missing, even for a
+read-only user. They would belong to that user, who cannot remove them (SQLite wants the write lock for that),
+while the file's owner may not write them: a read would lock the owners out of their own file. So a user who
+may not write the file opens it in one of two ways:
 
-*As it lies*, when there is no log or an empty one: all that was committed is in the file itself. SQLite is told that nobody
-changes it (``immutable``), so it makes nothing, takes no lock, and hinders no writer. Whether somebody did change it is seen after
-each look, by the file's times and the log's size; what was read is thrown away then and read anew.
+*Immutable*, when there is no log or an empty one: everything committed is in the file itself. With
+``immutable`` SQLite assumes that nobody changes the file, so it creates nothing, takes no lock, and hinders
+no writer. After each read the file's times and the log's size show whether somebody did change it; if so, the
+result is thrown away and read again.
 
-*With its log*, when something is in it: whoever writes is there, or was killed, and the log and its index are his. SQLite would make a new
-log if the last writer left, and took it away, before SQLite looks for it. So a lock of our own holds the writer's back meanwhile: the one that
-every reader has, which a writer who leaves wants for himself before he takes the log away. It is one of the open file (OFD), since SQLite's own are
-the process's, and would go when we close ours.
+*With its log*, when the log has content: a writer is there, or was killed, and the log and its index are the
+writer's. If the last writer left and removed the log before SQLite opens it, SQLite would create a new one.
+So we hold back the writer meanwhile with a lock of our own: the one that every reader holds, and that a
+leaving writer needs exclusively before it removes the log. It is a lock of the open file (OFD), because
+SQLite's own belong to the process and would go when we close ours.
 
-To let SQLite make the two files and remove them afterwards would be the other way. Nobody can do that safely without the write lock: a
-writer may come between the look whether somebody uses them and the removal, and what he commits would go with the log. So
-nothing is ever removed here. Where the system has no such locks (they are Linux's) SQLite may still make an empty log in that moment, and other
-programs do: ``refusal`` then tells the owner what to do.
+The alternative would be to let SQLite create the two files and remove them afterwards. Nobody can do that
+safely without the write lock: a writer may come between the check that nobody uses them and the removal, and
+its commits would go with the log. So nothing is ever removed here. Where the system does not have such locks
+(they are Linux's), SQLite may still create an empty log in that moment, and other programs do: ``refusal``
+then tells the owner what to do.
 """
 
 import fcntl
@@ -38,19 +42,19 @@ from makegood.errors import StoreUnavailableError
 
 T = TypeVar("T")
 
-_clock = SystemClock()  # the one that puts the times on files, whatever clock a store is given
+_clock = SystemClock()  # the clock that the system stamps files with, whatever clock a store is given
 _WAITS = 50
 TIMES = 100
-"""Looks at a file that is changed under each of them."""
+"""Reads of a file that changes during each of them."""
 
 _TICK = 0.02
-"""Seconds: two writes that are closer may leave the same time on the file, so what was written just now is let rest so long."""
+"""Seconds: two closer writes may leave the same time on the file, so a read waits this long after a write."""
 _READERS = struct.pack("hhqqi4x", fcntl.F_RDLCK, os.SEEK_SET, 0x40000000 + 2, 510, 0)
-"""SQLite's lock of those who read, as its file format has it (SHARED_FIRST, SHARED_SIZE), in a ``struct flock``."""
-_VERSIONS = slice(
-    18, 20
-)  # of the file's header, that a reader and a writer need: two say that there is a log
+"""SQLite's lock for readers, from its file format (SHARED_FIRST, SHARED_SIZE), in a ``struct flock``."""
+_VERSIONS = slice(18, 20)
+"""The header's bytes for the versions that a reader and a writer need."""
 _WITH_LOG = b"\x02\x02"
+"""Version 2 means that there is a log."""
 
 READ_ONLY = "it is read-only: give this user write access to the file and its folder"
 
@@ -58,12 +62,14 @@ Marks = tuple[int, ...]
 
 
 def may_write(path: Path) -> bool:
-    """Whether this user may write a file that is there."""
+    """Whether this user may write an existing file."""
     return os.access(path, os.W_OK, effective_ids=EFFECTIVE)
 
 
 def denied(path: Path) -> str:
-    """Return why this user may not write a file that is there, and what to do: it is somebody else's, or only to be read."""
+    """Return why this user may not write an existing file, with the remedy: it is another user's, or
+    read-only.
+    """
     if os.access(path, os.R_OK, effective_ids=EFFECTIVE):
         return READ_ONLY
     owner = name_of(path.stat().st_uid)
@@ -74,7 +80,7 @@ def denied(path: Path) -> str:
 
 
 def log_of(path: Path) -> Path:
-    """Return the write-ahead log of a file; it lies beside the file itself, also where ``path`` is a link."""
+    """Return the write-ahead log of a file. It is beside the file itself, even if ``path`` is a link."""
     return Path(f"{path.resolve()}-wal")
 
 
@@ -94,28 +100,36 @@ class Glance:
 
     @property
     def still(self) -> bool:
-        """Whether the file was opened as one that nobody changes."""
+        """Whether the file was opened as immutable."""
         return self._marks is not None
 
     def uri(self) -> str:
-        """Return how to open the file now; raises ``StoreUnavailableError`` when that takes somebody who may write it."""
+        """Return the URI to open the file with now.
+
+        Raises ``StoreUnavailableError`` if only a user who may write the file can open it.
+        """
         self.forget()
         if not os.access(self.path, os.R_OK, effective_ids=EFFECTIVE):
             raise StoreUnavailableError(f"{self.path}: {denied(self.path)}")
         file = f"{self.path.absolute().as_uri()}?mode=ro"
         for _ in range(_WAITS):
-            marks = self._marked()
-            if not marks[-1] and not self._logs():
+            marks = self._current_marks()
+            if not marks[-1] and not self._has_log():
                 return file
             if not marks[-1] and not 0 <= _clock.wall() - self.path.stat().st_mtime < _TICK:
                 self._marks = marks
                 return f"{file}&immutable=1"
-            if marks[-1] and self._held() and self._marked()[-1] and index_of(self.path).exists():
+            if (
+                marks[-1]
+                and self._lock_as_reader()
+                and self._current_marks()[-1]
+                and index_of(self.path).exists()
+            ):
                 self._logged = True
                 return f"{file}&readonly_shm=1"
             self.release()
             time.sleep(_TICK)  # somebody has just written, or is leaving: the index goes before the log
-        alone = not self._held()
+        alone = not self._lock_as_reader()
         self.release()
         if alone:
             raise StoreUnavailableError(
@@ -128,18 +142,20 @@ class Glance:
         )
 
     def forget(self) -> None:
-        """Watch nothing: the file is to be opened anew, or this user may write it by now and has it opened as any writer has."""
+        """Watch nothing: the file will be reopened, or this user may write it by now and opens it as any
+        writer does.
+        """
         self.release()
         self._marks, self._logged = None, False
 
     def release(self) -> None:
-        """Let go of the lock, once the connection is closed."""
+        """Release the lock, once the connection is closed."""
         lock, self._lock = self._lock, None
         if lock is not None:
             os.close(lock)
 
-    def _held(self) -> bool:
-        """Hold a reader's lock on the file; False while a writer who is leaving has it for himself."""
+    def _lock_as_reader(self) -> bool:
+        """Take a reader's lock on the file; False while a leaving writer has it exclusively."""
         if sys.platform != "linux":
             return True
         self.release()
@@ -151,18 +167,20 @@ class Glance:
         return True
 
     def again(self, *, failed: bool) -> bool:
-        """Whether to open and read once more: what was read may be half of one state and half of another; or reading has
-        ``failed`` because the log was taken away when it was to be opened.
+        """Whether to open and read once more.
+
+        The result may mix two states of the file; or reading ``failed`` because the log was removed before it
+        was opened.
         """
         try:
             if self._marks is not None:
-                return self._marked() != self._marks
+                return self._current_marks() != self._marks
             return failed and self._logged and not index_of(self.path).exists()
-        except OSError:  # the file is gone, or its folder may not be entered any more: what asks for its place next says so
+        except OSError:  # the file is gone, or its folder is barred now: the next use of the path reports it
             return False
 
-    def _marked(self) -> Marks:
-        """Return what changes with every commit; the last is the size of the log."""
+    def _current_marks(self) -> Marks:
+        """Return values that change with every commit; the last is the size of the log."""
         try:
             log = log_of(self.path).stat().st_size
         except FileNotFoundError:
@@ -170,22 +188,25 @@ class Glance:
         found = self.path.stat()
         return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns, log
 
-    def _logs(self) -> bool:
-        """Whether the file is one with a log; a file without may have a journal that must be rolled back first."""
+    def _has_log(self) -> bool:
+        """Whether the file uses a log; one without may have a journal that must be rolled back first."""
         with self.path.open("rb") as file:
             return file.read(_VERSIONS.stop)[_VERSIONS] == _WITH_LOG
 
 
 def journal_mode(connection: sqlite3.Connection, glance: Glance | None) -> str:
-    """Return the file's journal mode; SQLite knows of none where it was told that nobody changes the file."""
-    if glance is not None and glance.still:  # so opened only when the file's header says that there is a log
+    """Return the file's journal mode. SQLite reports none for a file opened as immutable."""
+    if glance is not None and glance.still:  # opened so only if the file's header says that there is a log
         return "wal"
     mode: str = connection.execute("pragma journal_mode").fetchone()[0]
     return mode
 
 
 def glanced(path: Path, look: Callable[[Glance | None], T]) -> T:
-    """Return what ``look`` finds on a connection of its own, opened as its argument says; looked for again when it is outdated."""
+    """Return the result of ``look`` on a connection of its own, opened as its argument says.
+
+    Calls ``look`` again if the file changed meanwhile.
+    """
     if may_write(path):
         return look(None)
     glance = Glance(path)
@@ -204,14 +225,16 @@ def glanced(path: Path, look: Callable[[Glance | None], T]) -> T:
 
 
 def restless(path: Path) -> StoreUnavailableError:
-    """Return the error of a file that was written under every look at it."""
+    """Return the error for a file that changed during every attempt to read it."""
     return StoreUnavailableError(
         f"{path}: it was changed {TIMES} times while it was read, and this user may not write it: try again, or as a user who may"
     )
 
 
 def refusal(path: Path, general: str) -> str:
-    """Return why SQLite may not write: the log's files when they are not this user's to write, otherwise what is said in ``general``."""
+    """Return why SQLite may not write: the log's files, if this user may not write them, otherwise
+    ``general``.
+    """
     foreign = [file for file in (log_of(path), index_of(path)) if file.exists() and not may_write(file)]
     if not foreign or not may_write(path):
         return general

@@ -1,8 +1,10 @@
-"""Text of others made fit for a person's terminal: what would steer it, reorder what is read, or not be seen, is shown instead.
+"""Makes foreign text safe for a terminal: shows characters that would steer it, reorder text or stay
+invisible.
 
-An error's text comes from a remote service, a key from whoever submits. Written raw, an escape sequence in it could clear the
-screen, rename the window or write a line that looks like one of ours; and two keys of which one holds a character without a shape
-would look the same. So a variation selector and the joiner inside an emoji are shown as escapes as well: the emoji falls apart.
+An error's text comes from a remote service, a key from the submitter. Written raw, an escape sequence in it
+could clear the screen, rename the window or write a line that looks like one of ours; and two keys would look
+the same if one holds a character without a shape. So a variation selector and the joiner inside an emoji
+appear as escapes as well: the emoji falls apart.
 """
 
 import json
@@ -12,14 +14,13 @@ from collections.abc import Sequence
 from typing import Final
 
 _BREAKS: Final = "\x00-\x1f\x7f-\x9f\u2028\u2029"
-_BLANK: Final = (
-    "\xa0\u1680\u2000-\u200a\u202f\u205f\u2800\u3000"  # they look like the blank that they are not
-)
-_FORMAT: Final = (  # category Cf: marks of direction, joiners, tags, ...
+_BLANK: Final = "\xa0\u1680\u2000-\u200a\u202f\u205f\u2800\u3000"  # look like a space, and are not
+_FORMAT: Final = (  # category Cf: direction marks, joiners, tags, ...
     "\xad\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff\ufff0-\ufffb"
     "\U000110bd\U000110cd\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
 )
-_SHAPELESS: Final = (  # other characters that a font may leave out (Default_Ignorable_Code_Point), among them variation selectors
+# other characters that a font may leave out (Default_Ignorable_Code_Point), such as variation selectors
+_SHAPELESS: Final = (
     "\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180d\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0000-\U000e0fff"
 )
 _HIDDEN: Final = re.compile(f"[{_BREAKS}{_BLANK}{_FORMAT}{_SHAPELESS}]")
@@ -34,8 +35,10 @@ def _escape_in_json(found: re.Match[str]) -> str:
 
 
 def visible(text: str) -> str:
-    r"""Return a text on one line, with every character that is not seen as JSON would escape it: control characters (C0, DEL, C1), line
-    separators, blanks other than the space, format characters and others without a shape.
+    r"""Return a text on one line, with every invisible character escaped as in JSON.
+
+    These are control characters (C0, DEL, C1), line separators, blanks other than the space, format
+    characters and others without a shape.
 
     >>> print(visible("refused\n\x1b[2Jby \u202ethe bank\u200b"))
     refused\n\u001b[2Jby \u202ethe bank\u200b
@@ -44,7 +47,7 @@ def visible(text: str) -> str:
 
 
 def visible_json(text: str) -> str:
-    r"""Return a JSON text on one line, of the same value: between its values a line break is only a blank.
+    r"""Return a JSON text on one line, with the same value: between its values a line break is only a blank.
 
     >>> print(visible_json('{"a":\n "b  \u202ec"}'))
     {"a":  "b  \u202ec"}
@@ -53,8 +56,10 @@ def visible_json(text: str) -> str:
 
 
 def command(words: Sequence[str], others: Sequence[str] = ()) -> str:
-    """Return a command of makegood between backticks, as a shell takes it: ``words`` are ours, ``others`` somebody else's texts, which
-    are never options. "" where one of them cannot be pasted as it is: it is not seen in full, or a backtick would end the command.
+    """Return a makegood command between backticks, as a shell takes it.
+
+    ``words`` are ours; ``others`` are foreign texts, which are never options. Returns "" if one of these
+    cannot be pasted as it is: a part of it is invisible, or a backtick would end the command.
 
     >>> command(["queue", "replay"], ["orders", "o-7; touch x"])
     "`makegood queue replay orders 'o-7; touch x'`"

@@ -1,7 +1,9 @@
-"""Texts that every store can keep: without NUL, which PostgreSQL refuses, and without lone surrogates, which are not UTF-8.
+"""Texts that every store can keep: without NUL, which PostgreSQL refuses, and without lone surrogates (not
+UTF-8).
 
-Python has both: ``os.fsdecode`` makes surrogates of bytes that are no UTF-8, and an answer of a service may hold a NUL. What is ours to
-write, such as what an exception says, is escaped; what somebody gives us and will look for again, such as a key, is refused.
+Python allows both: ``os.fsdecode`` turns bytes that are not UTF-8 into surrogates, and a service's answer may
+hold a NUL. Texts that makegood writes, such as an exception's, are escaped. Texts that a caller gives and
+will search for again, such as a key, are refused.
 """
 
 import os
@@ -10,7 +12,7 @@ import socket
 from makegood.errors import ConfigError, MakegoodError, PayloadError
 
 MOST_ERROR = 2000
-"""Letters of an error that are kept."""
+"""Characters of an error that are kept."""
 
 _UNMADE = "(its text could not be made"
 
@@ -33,7 +35,8 @@ def is_storable(text: str) -> bool:
 
 
 def kept(text: str) -> str:
-    r"""Return a text of ours as every store can keep it: what it cannot is escaped, as Python writes it.
+    r"""Return a text that makegood writes, with characters that a store cannot keep escaped as Python writes
+    them.
 
     >>> print(kept("caf\udce9, a\0b"))
     caf\udce9, a\x00b
@@ -42,14 +45,16 @@ def kept(text: str) -> str:
 
 
 def refuse_unstorable(error: type[ConfigError | PayloadError], then: str = "", **texts: str | None) -> None:
-    """Raise ``error`` for a text that a store could not keep, by the name under which it was given; ``then``: what came of it."""
+    """Raise ``error`` for a text that a store cannot keep, naming its parameter; ``then``: the
+    consequence.
+    """
     for name, text in texts.items():
         if text is not None and not is_storable(text):
             raise error(f"{name}={text!r:.60}: texts must be Unicode without NUL or lone surrogates{then}")
 
 
 def said(error: BaseException) -> str:
-    """Return what an exception says, fit to be kept; of one whose ``__str__`` raises, that it does."""
+    """Return an exception's text, fit to be kept. If its ``__str__`` raises, the text says so."""
     try:
         return kept(str(error))
     except Exception as fault:  # noqa: BLE001 - the user's class: what it was raised for must not be lost by that
@@ -59,13 +64,14 @@ def said(error: BaseException) -> str:
 def _why(fault: Exception) -> str:
     try:
         return f"{type(fault).__name__}: {fault}"
-    except Exception:  # noqa: BLE001 - nor can this be told
+    except Exception:  # noqa: BLE001 - the fault's own text fails as well
         return type(fault).__name__
 
 
 def words(error: BaseException, *, named: bool = False) -> str:
-    """Return an exception as a text for people, fit to be kept: what it says, and its type when that is not one of ours,
-    or with ``named`` always.
+    """Return an exception as a text for people, fit to be kept.
+
+    The text begins with the exception's type if it is not one of ours, or always with ``named``.
 
     >>> words(KeyError("order")), words(ConfigError("every='soon' is no duration"))
     ("KeyError: 'order'", "every='soon' is no duration")
@@ -87,7 +93,9 @@ _SESSION_NAME = 63  # bytes that PostgreSQL keeps of an application_name
 
 
 def session_name(roles: str, name: str = "") -> str:
-    """Return what PostgreSQL shows of a process's sessions (``application_name``); of a long name the end, in which the pid is.
+    """Return the name of a process's sessions in PostgreSQL (``application_name``).
+
+    A long name keeps its end, which holds the pid.
 
     >>> session_name("scheduler supervisor", "web-7-4711")
     'makegood scheduler supervisor web-7-4711'

@@ -1,8 +1,8 @@
-"""URLs of stores, leases, outboxes and webhooks: read with care, and shown without their secrets.
+"""URLs of stores, leases, outboxes and webhooks: read strictly, and shown without their secrets.
 
-A password that is not percent-encoded moves parts of itself to other places of a URL: to the port, the database, the query. So
-``parts_of`` refuses every URL that can be read in two ways, before anybody shows a part of it; ``masked`` shows only what is known to
-be harmless; and ``scrubbed`` takes out of a driver's message what it repeats of the rest.
+A password that is not percent-encoded moves parts of itself to other places of a URL: to the port, the
+database, the query. So ``parts_of`` refuses every ambiguous URL before anybody shows a part of it; ``masked``
+shows only what is known to be harmless; and ``scrubbed`` removes the rest from a driver's message.
 """
 
 import re
@@ -30,23 +30,25 @@ ENCODE: Final = (
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]{0,30})://")
 _CONTROLS: Final = re.compile(r"[\x00-\x1f\x7f]")
 _HIGHEST_PORT: Final = 65_535
+SQLITE_PARAMETER: Final = re.compile(r"\?\w+=")
+"""The start of a parameter, which no SQLite URL has."""
 _SHOWN: Final = frozenset(
     {
         "host", "port", "dbname", "database", "user", "sslmode", "sslrootcert", "sslcert", "target_session_attrs",
         "application_name", "connect_timeout", "command_timeout", "replicas", "db", "username", "ssl_cert_reqs", "ssl_check_hostname",
     }
 )  # fmt: skip
-"""Parameters whose values are no secrets."""
+"""Parameters whose values are not secret."""
 _SECRET: Final = ("pass", "pwd", "token", "secret", "key", "sig", "cred", "auth")
 _TOKENS: Final = ("nats", "tls")
 """Schemes whose user without a password is a token."""
 
 _LEAST: Final = 4
-"""Letters of a secret in a row that are still taken out of a message."""
+"""Characters in a row of a secret that are enough to be removed from a message."""
 
 
 def scheme_of(url: str) -> str:
-    """Return a URL's scheme in small letters; "" for a text that does not begin with one.
+    """Return a URL's scheme in lower case; "" for a text that does not begin with one.
 
     >>> scheme_of("PostgreSQL://db/shop"), scheme_of("shop:hunter2@db/shop")
     ('postgresql', '')
@@ -56,8 +58,10 @@ def scheme_of(url: str) -> str:
 
 
 def parts_of(url: str, what: str = "the store's URL") -> SplitResult:
-    """Return the parts of a server's URL. Raises ``ConfigError``, naming ``what``, for one that can be read in two ways; nothing of the
-    URL but its scheme is in that error.
+    """Return the parts of a server's URL.
+
+    Raises ``ConfigError``, naming ``what``, for an ambiguous URL; the error shows nothing of the URL except
+    its scheme.
 
     >>> parts_of("postgresql://me:hun%2Fter2@db/shop").hostname
     'db'
@@ -73,7 +77,7 @@ def parts_of(url: str, what: str = "the store's URL") -> SplitResult:
         raise ConfigError(f"{what} has an @ after its first /, ? or #: {ENCODE}")
     try:
         parts = urlsplit(url)
-    except ValueError:  # whose text may show the whole of it
+    except ValueError:  # its text may show all of the URL
         raise ConfigError(f"{what} cannot be read: {ENCODE}") from None
     if parts.fragment or rest.endswith("#"):
         raise ConfigError(f"{what} has a part behind #, which no server takes: {ENCODE}")
@@ -90,7 +94,9 @@ def parts_of(url: str, what: str = "the store's URL") -> SplitResult:
 
 
 def _is_place(place: str) -> bool:
-    """Whether a text is HOST, HOST:PORT, [ADDRESS] or [ADDRESS]:PORT, as far as a password could hide there."""
+    """Whether a text is HOST, HOST:PORT, [ADDRESS] or [ADDRESS]:PORT, as far as a password could hide
+    there.
+    """
     host, colon, port = ("", "", place) if place.endswith("]") else place.rpartition(":")
     if colon and port and not (port.isascii() and port.isdecimal() and int(port) <= _HIGHEST_PORT):
         return False
@@ -98,19 +104,23 @@ def _is_place(place: str) -> bool:
 
 
 def masked(url: str) -> str:
-    """Return a URL as it may be shown: without passwords, tokens and parameters that may be secret; of a webhook only the server, and
-    of a URL that does not read or whose scheme is unknown only the scheme.
+    """Return a URL that is safe to show: without passwords, tokens and parameters that may be secret.
+
+    Of a webhook only the server is shown; of a URL that is unreadable, or has an unknown scheme, only the
+    scheme.
 
     >>> masked("postgresql://me:secret@db/shop?sslmode=require&sslpassword=hunter2")
     'postgresql://me:***@db/shop?sslmode=require&sslpassword=***'
-    >>> masked("https://hooks.example/T0/secret"), masked("mysql://me:secret@db/shop"), masked("me:secret@db/shop")
-    ('https://hooks.example', 'mysql://***', '***')
+    >>> masked("https://hooks.example/T0/secret"), masked("mysql://me:secret@db/shop")
+    ('https://hooks.example', 'mysql://***')
+    >>> masked("me:secret@db/shop")
+    '***'
     """
     scheme = scheme_of(url)
     if url.startswith("memory:"):
         return "memory:"
     if url.startswith("sqlite:///"):
-        found = re.search(r"\?\w+=", url)
+        found = SQLITE_PARAMETER.search(url)
         return f"{url[: found.start()]}?{MASK}" if found else url
     if scheme not in SERVERS and scheme not in ("http", "https"):
         return f"{scheme}://{MASK}" if scheme else MASK
@@ -131,13 +141,13 @@ def masked(url: str) -> str:
 
 
 def _fields(parts: SplitResult) -> Iterator[tuple[str, str]]:
-    """Yield each parameter of a URL as it may be shown, and what of it may not.
+    """Yield each parameter of a URL as it may be shown, and its secret part.
 
-    One that is not known and follows a secret may be a part of it, name and all.
+    An unknown parameter after a secret may be a part of it, name and all.
     """
     if not parts.query:
         return
-    if parts.scheme == "azure-blob":  # it is a shared access signature
+    if parts.scheme == "azure-blob":  # a shared access signature
         yield MASK, parts.query
         return
     after = False
@@ -154,7 +164,7 @@ def _fields(parts: SplitResult) -> Iterator[tuple[str, str]]:
 
 
 def scrubbed(text: str, url: str) -> str:
-    """Return what somebody else, such as a driver, says of a URL, without what it repeats of the URL's secrets.
+    """Return a foreign text about a URL, such as a driver's message, without the URL's secrets.
 
     >>> scrubbed("bad field: 'hunter2'", "postgresql://db/shop?password=x%26hunter2")
     "bad field: '***'"
@@ -172,7 +182,7 @@ def scrubbed(text: str, url: str) -> str:
 
 
 def _secrets(url: str) -> list[str]:
-    """Return what ``masked`` leaves out of a URL: all behind the scheme where it cannot be read."""
+    """Return what ``masked`` leaves out of a URL; if the URL cannot be read, everything after the scheme."""
     try:
         parts = parts_of(url)
     except ConfigError:

@@ -1,8 +1,9 @@
-"""Signatures after Standard Webhooks, and the addresses that webhooks go to. Needs nothing but the standard library's hashes.
+"""Signatures as in Standard Webhooks, and the addresses of webhooks. Needs only the standard library's
+hashes.
 
-``webhook-id`` names the message (the same at every try: receivers drop repeats by it), ``webhook-timestamp`` says when it was
-sent, ``webhook-signature`` holds one HMAC-SHA256 over "id.timestamp.body" per secret, so that secrets can be changed one
-side at a time.
+``webhook-id`` names the message (the same at every try: receivers drop repeats by it). ``webhook-timestamp``
+says when it was sent. ``webhook-signature`` holds one HMAC-SHA256 over "id.timestamp.body" per secret, so
+that secrets can be changed one side at a time.
 """
 
 import base64
@@ -24,7 +25,7 @@ TOLERANCE: Final = 300.0
 """Seconds by which a message's timestamp may differ from the receiver's clock."""
 
 PORTS: Final = MappingProxyType({"https": 443, "http": 80})
-"""The port of a URL that names none, by its scheme."""
+"""The default port of each scheme."""
 
 _PREFIX: Final = "whsec_"
 
@@ -34,16 +35,17 @@ MAKE: Final = "`python -c \"import base64, os; print('whsec_' + base64.b64encode
 
 _LEAST, _MOST = 24, 64
 _MOST_DIGITS: Final = 12
-"""Digits of a timestamp that is read: enough for 30,000 years."""
+"""The longest timestamp that is read, in digits: enough for 30,000 years."""
 
 
 def key_of(secret: str, what: str = "a webhook secret") -> bytes:
-    """Return the key that a secret stands for: 24 to 64 bytes, written as ``whsec_`` and base64.
+    """Return the key of a secret: 24 to 64 bytes, written as ``whsec_`` and base64.
 
     >>> key_of("whsec_c2VjcmV0c2VjcmV0c2VjcmV0c2VjcmV0")
     b'secretsecretsecretsecret'
 
-    Raises ``ConfigError``, naming ``what``, for any other, without showing it: receivers would read it otherwise, or guess it.
+    Raises ``ConfigError``, naming ``what``, for any other text, without showing it: receivers would read it
+    differently, or guess it.
     """
     try:
         key = base64.b64decode(secret.removeprefix(_PREFIX), validate=True)
@@ -64,10 +66,11 @@ def signature(secrets: Sequence[str], message_id: str, timestamp: int, body: byt
 
 
 def verified(secret: str, headers: Mapping[str, str], body: bytes, *, now: float) -> bool:
-    """Return whether the sender of a message knows ``secret``, and sent it within five minutes of ``now``: for receivers.
+    """Return whether the sender of a message knows ``secret``, and sent it within five minutes of ``now``:
+    for receivers.
 
-    ``headers`` with names in small letters; ``now``: seconds since 1970. Headers are a stranger's: whatever they hold, text or not,
-    the answer is False unless they are right.
+    ``headers`` has names in lower case; ``now``: seconds since 1970. Headers come from strangers: whatever
+    they hold, text or not, the answer is False unless they are right.
 
     >>> ours, other = "whsec_c2VjcmV0c2VjcmV0c2VjcmV0c2VjcmV0", "whsec_b3RoZXIub3RoZXIub3RoZXIub3RoZXIu"
     >>> body, signed = b"{}", signature([ours], "m-1", 1000, b"{}")
@@ -82,7 +85,7 @@ def verified(secret: str, headers: Mapping[str, str], body: bytes, *, now: float
     message_id, sent, given = texts
     if not (sent.isascii() and sent.isdecimal() and len(sent) <= _MOST_DIGITS):
         return False
-    if not abs(now - int(sent)) <= TOLERANCE:  # a ``now`` that is no number is not near
+    if not abs(now - int(sent)) <= TOLERANCE:  # a NaN is not near
         return False
     wanted = signature([secret], message_id, int(sent), body).encode()
     return any(hmac.compare_digest(wanted, one) for one in given.encode().split())
@@ -99,7 +102,7 @@ class Address:
 
     @property
     def netloc(self) -> str:
-        """Host and port as the header ``Host`` has them: without the port that the scheme has anyway."""
+        """Host and port as in the header ``Host``: without the scheme's default port."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == PORTS[self.scheme] else f"{host}:{self.port}"
 
@@ -114,7 +117,7 @@ def address(url: str, what: str = "the webhook's address") -> Address:
     try:
         parts = urlsplit(url)
         port = parts.port
-    except ValueError:  # whose text may show the whole of it
+    except ValueError:  # its text may show all of the URL
         raise ConfigError(f"{what} cannot be read: write https://host/path, percent-encoded") from None
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ConfigError(f"{what}: write https://host/path")

@@ -1,11 +1,12 @@
-"""What users declare: agents and their actions, and how each action is made good.
+"""Agents and their actions, and how each action is made good.
 
-An action is a function with terms: how long an attempt may take, how often it is tried, what takes it back (``undo``), how to
-ask whether it happened (``probe``). Inside a workflow function calling it records a step; anywhere else calling it is refused,
-so that nobody charges a card by accident: ``action.fn`` is the function itself.
+An action is a function with terms: how long an attempt may take, how often it is tried, what undoes it
+(``undo``), how to find out whether it happened (``probe``). Calling it inside a workflow function records a
+step. Anywhere else the call is refused, so that nobody charges a card by accident: ``action.fn`` is the
+function itself.
 
-Misuse is refused where it is written, as far as it can be seen there. Annotations may name what is defined further down in the
-module; they are looked at once more when the action is first needed.
+Misuse is refused where it is written, as far as it can be detected there. Annotations may name classes
+defined further down in the module; they are checked again when the action is first needed.
 """
 
 import functools
@@ -49,11 +50,11 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-# -- what the declarations of one app share ------------------------------------------------------------------------------
+# -- what the declarations of one app share ------------------------------------------------------------------
 
 
 class Recorder(Protocol):
-    """A plan in the making, as far as an action knows it."""
+    """A plan under construction, as far as an action knows it."""
 
     def action(
         self, action: "Action[..., Any]", args: tuple[object, ...], kwargs: Mapping[str, object]
@@ -62,18 +63,22 @@ class Recorder(Protocol):
         ...
 
     def stray(self, name: str) -> None:
-        """Note that an action was called outside of any plan while this one is being built: it cannot be complete."""
+        """Record that an action was called outside any plan while this one is being built: it may be
+        incomplete.
+        """
         ...
 
 
 _TEMPLATES = 100
 
 RECORDER: ContextVar[Recorder | None] = ContextVar("makegood_plan", default=None)
-"""The plan that is being built by the workflow function that runs here."""
+"""The plan that the workflow function running here is building."""
 
 
 class Shared:
-    """What the declarations of one app share: its name, its limits, its agents, and the plans that are being built just now."""
+    """What the declarations of one app share: its name, its limits, its agents, and the plans being built
+    now.
+    """
 
     def __init__(self, app: str, *, payload_limit: int = PAYLOAD_LIMIT, step_limit: int = 10_000) -> None:
         self.app = app
@@ -83,19 +88,20 @@ class Shared:
         self.agents: dict[str, Agent] = {}
 
     def find(self, agent: str, name: str) -> "Action[..., Any] | None":
-        """Return the action that has or had this name, None when there is none."""
+        """Return the action that has or had this name; None if there is none."""
         declared = self.agents.get(agent)
         return None if declared is None else declared.find(name)
 
     def outside(self, name: str) -> None:
-        """Tell the plans that are being built in other threads that an action was called outside: it may be theirs."""
+        """Report a call outside a plan to the plans that other threads are building: it may belong to one of
+        them.
+        """
         for plan in tuple(self.plans):
             plan.stray(name)
 
 
-UF = TypeVar(
-    "UF", bound=Callable[..., Any]
-)  # `*, result` beside some of P cannot be said: it is checked when declared
+# a ParamSpec cannot express `*, result` beside some of P: the declaration checks that
+UF = TypeVar("UF", bound=Callable[..., Any])
 
 
 class ProbeDecorator(Protocol[P, R]):
@@ -114,7 +120,7 @@ class ProbeDecorator(Protocol[P, R]):
 class Action(Generic[P, R]):
     """An action of an agent: see ``Agent.action``. Called inside a workflow function it records a step.
 
-    ``agent``, ``name``, ``formerly``: where and under which names its requests arrive. ``retry``: tries within one attempt.
+    ``agent``, ``name`` and ``formerly`` say where and under which names its requests arrive.
     """
 
     def __init__(
@@ -127,6 +133,7 @@ class Action(Generic[P, R]):
         self._result = f"the result of {self.address}"
         self.terms = terms
         self.retry = terms.retry
+        """Tries within one attempt."""
         self.parameters = Parameters(fn, self.address)
         if "result" in self.parameters.names:
             raise DefinitionError(
@@ -140,13 +147,13 @@ class Action(Generic[P, R]):
         self._fitted: Fitted | None = None
         self._templates: OrderedDict[tuple[Ref, ...], Template] = OrderedDict()
         functools.update_wrapper(self, fn, updated=())
-        self._changed()
+        self._refit()
 
     def __repr__(self) -> str:
         return f"<action {self.address}>"
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Record a step in the plan that is being built; raises ``DefinitionError`` where none is."""
+        """Record a step in the plan that is being built; raises ``DefinitionError`` if there is none."""
         recorder = RECORDER.get()
         if recorder is None:
             self.agent.shared.outside(self.address)
@@ -158,10 +165,10 @@ class Action(Generic[P, R]):
 
     @property
     def fn(self) -> Callable[P, R]:
-        """The function that was decorated, for unit tests."""
+        """The decorated function, for unit tests."""
         return self._fn
 
-    # -- what is declared ------------------------------------------------------------------------------------------------
+    # -- what is declared ------------------------------------------------------------------------------------
 
     @overload
     def undo(self, fn: UF, /) -> UF: ...
@@ -172,11 +179,11 @@ class Action(Generic[P, R]):
     def undo(
         self, fn: Any = None, *, complete_within: Duration | None = None, recover: Recover | None = None
     ) -> Any:
-        """Declare what takes the action back: ``@charge.undo``, or ``@charge.undo(complete_within="1m")``.
+        """Declare what undoes the action: ``@charge.undo``, or ``@charge.undo(complete_within="1m")``.
 
-        The function has those of the action's parameters that it wants, by name, and ``*, result``, which is None when in doubt.
-        ``complete_within`` and ``recover`` are the action's when not given. Returns the function as it is. Raises
-        ``DefinitionError`` for one that does not fit.
+        The function takes any of the action's parameters, by name, and ``*, result``, which is None when in
+        doubt. ``complete_within`` and ``recover`` default to the action's. Returns the function unchanged.
+        Raises ``DefinitionError`` if it does not fit.
         """
         where = f"the undo of {self.address}"
         if self.terms.nothing or self.terms.no_return:
@@ -191,7 +198,7 @@ class Action(Generic[P, R]):
                 raise DuplicateNameError(f"{self.address} has an undo already: an action has one")
             self._fits(undo, where, undoes=True)
             self._functions.undo, self._undo_terms = undo, (least, recover or self.terms.recover)
-            self._changed()
+            self._refit()
             return undo
 
         return declare if fn is None else declare(fn)
@@ -207,10 +214,12 @@ class Action(Generic[P, R]):
     @overload
     def probe(self, *, fences: bool = False) -> ProbeDecorator[P, R]: ...
     def probe(self, fn: Any = None, *, fences: bool = False) -> Any:
-        """Declare how to ask whether the action happened: ``@charge.probe``, or ``@charge.probe(fences=True)``.
+        """Declare how to find out whether the action happened: ``@charge.probe``, or
+        ``@charge.probe(fences=True)``.
 
-        The function has the action's parameters and returns ``mg.Happened(result)`` or ``mg.NOT_HAPPENED``. ``fences``: the
-        service refuses every older token once it was asked, so that "not happened" is final. Returns the function as it is.
+        The function has the action's parameters and returns ``mg.Happened(result)`` or ``mg.NOT_HAPPENED``.
+        ``fences``: after a probe the service refuses every older token, so that "not happened" is final.
+        Returns the function unchanged.
         """
         where = f"the probe of {self.address}"
 
@@ -219,13 +228,13 @@ class Action(Generic[P, R]):
                 raise DuplicateNameError(f"{self.address} has a probe already: an action has one")
             self._fits(probe, where, undoes=False)
             self._functions.probe, self._fences = probe, fences
-            self._changed()
+            self._refit()
             return probe
 
         return declare if fn is None else declare(fn)
 
     def _fits(self, fn: Callable[..., Any], where: str, *, undoes: bool) -> None:
-        """Raise ``DefinitionError`` when an undo's or a probe's parameters are not among the action's."""
+        """Raise ``DefinitionError`` if the parameters of an undo or a probe are not among the action's."""
         found = signature(fn, where).parameters
         for name, p in found.items():
             if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD, p.POSITIONAL_ONLY):
@@ -241,18 +250,20 @@ class Action(Generic[P, R]):
                 f"happened (mg.current_call().in_doubt)"
             )
 
-    def _changed(self) -> None:
-        """Fit the functions together, unless an annotation names what is not defined yet: then when first needed."""
+    def _refit(self) -> None:
+        """Fit the functions together, or do so at first use if an annotation names something not defined
+        yet.
+        """
         self._policy = self._fitted = None
         names = names_around()
         if self._functions.evaluates(names):
             self._fitted = self._functions.fit(names)
 
-    # -- what plans and agents need ----------------------------------------------------------------------------------------
+    # -- what plans and agents need --------------------------------------------------------------------------
 
     @property
     def made_good(self) -> bool:
-        """Whether the action says how it is made good."""
+        """Whether the action declares how it is made good."""
         terms = self.terms
         return terms.nothing or terms.no_return or self._functions.undo is not None
 
@@ -268,17 +279,17 @@ class Action(Generic[P, R]):
 
     @property
     def undo_fn(self) -> Callable[..., Any] | None:
-        """The undo's function, None without one."""
+        """The undo's function; None without one."""
         return self._functions.undo
 
     @property
     def probe_fn(self) -> Callable[..., Any] | None:
-        """The probe's function, None without one."""
+        """The probe's function; None without one."""
         return self._functions.probe
 
     @property
     def policy(self) -> Policy:
-        """What the rules need to know; written into each step."""
+        """The action's policy for the rules; written into each step."""
         if self._policy is None:
             terms, recover = self.terms, self.terms.recover
             undo_within, undo_recover = self._undo_terms
@@ -302,7 +313,8 @@ class Action(Generic[P, R]):
         return self._policy
 
     def template(self, refs: tuple[Ref, ...]) -> Template:
-        """Return the arguments of a step all of which are inputs or results: ``refs`` in the order of the parameters.
+        """Return the arguments of a step that are all inputs or results: ``refs`` in the order of the
+        parameters.
 
         The last hundred are kept: the same call in task after task gives the same record.
         """
@@ -316,7 +328,9 @@ class Action(Generic[P, R]):
         return known
 
     def fitted(self) -> Fitted:
-        """Return what is needed to run the action; raises ``DefinitionError`` for annotations that cannot be used."""
+        """Return what is needed to run the action; raises ``DefinitionError`` for annotations that cannot be
+        used.
+        """
         if self._fitted is None:
             self._fitted = self._functions.fit()
         return self._fitted
@@ -324,7 +338,8 @@ class Action(Generic[P, R]):
     def prepared(self, request: Request) -> tuple[Callable[..., Any], dict[str, Any]]:
         """Return the function that a request asks for (action, undo or probe) and its arguments, decoded.
 
-        Raises ``PayloadError`` when they do not fit what the code now declares, or when it declares no such function any more.
+        Raises ``PayloadError`` if they do not fit the present declaration, or if it has no such function any
+        more.
         """
         functions = self._functions
         try:
@@ -340,12 +355,12 @@ class Action(Generic[P, R]):
                 return functions.probe, fitted.probe(request.args)
         except DefinitionError as wrong:
             raise PayloadError(f"the {request.doing} of {self.address}: {wrong}") from wrong
-        except Exception as wrong:  # the user's classes may raise anything while they are made
+        except Exception as wrong:  # the constructors of the user's classes may raise anything
             raise PayloadError(f"the {request.doing} of {self.address}: {misfit(wrong)}") from wrong
         raise PayloadError(f"{self.address} declares no {request.doing} any more: declare it again")
 
     def encoded(self, value: object) -> bytes:
-        """Return a result as JSON; raises ``PayloadError``, naming size and limit when it is too large."""
+        """Return a result as JSON; raises ``PayloadError``, with size and limit if it is too large."""
         try:
             data = encode(value, limit=self.agent.shared.payload_limit, what=self._result)
         except PayloadError:
@@ -361,7 +376,7 @@ class Action(Generic[P, R]):
         return data
 
     def decoded(self, value: bytes) -> Any:
-        """Return a result of this action from its JSON; raises ``PayloadError`` when it does not fit."""
+        """Return a result of this action from its JSON; raises ``PayloadError`` if it does not fit."""
         fitted = self._fitted or self.fitted()
         try:
             return fitted.result(value)
@@ -370,11 +385,11 @@ class Action(Generic[P, R]):
 
 
 class AsyncAction(Action[P, R]):
-    """An action that was declared with ``async def``; in a workflow it is called like any other, without await."""
+    """An action declared with ``async def``; in a workflow it is called like any other, without await."""
 
     @property
     def fn(self) -> Callable[P, Coroutine[Any, Any, R]]:  # type: ignore[override]  # awaitable, unlike that of a plain one
-        """The function that was decorated, for unit tests: ``await action.fn(...)``."""
+        """The decorated function, for unit tests: ``await action.fn(...)``."""
         return self._fn
 
 
@@ -388,7 +403,7 @@ class ActionDecorator(Protocol):
 
 
 class Agent:
-    """Wraps one remote service: the actions declared on it run in any process that runs this agent. See ``App.agent``."""
+    """Wraps one remote service: its actions run in any process that runs this agent. See ``App.agent``."""
 
     def __init__(
         self,
@@ -444,15 +459,19 @@ class Agent:
     def action(self, *misplaced: Any, complete_within: Any = None, **options: Any) -> Any:
         """Declare an action: ``@payments.action(complete_within="30s")`` above a ``def`` or an ``async def``.
 
-        - ``complete_within``: how long one attempt may take, retries within it included; after that the agent is silent.
-        - ``retry``: tries within one attempt (``mg.Retry``; ``mg.NEVER`` for services without keys: one try, never again).
+        - ``complete_within``: how long one attempt may take, including retries within it; after that the
+          agent counts as silent.
+        - ``retry``: tries within one attempt (``mg.Retry``; ``mg.NEVER`` for services without keys: one try,
+          never again).
         - ``recover``: what follows an attempt without an answer (``mg.Recover``: threshold, waits, verdict).
-        - how it is made good: ``@the_action.undo``, or ``undo=mg.NOTHING`` (a read, a harmless effect), or ``no_return=True``
-          (there is no way back: from there on failures are held for an operator).
-        - ``settle``: the service remembers its answer per key but knows no tokens: in doubt, ask again before undoing.
-        - ``name``: instead of the function's; ``formerly``: names it had, so that waiting steps find it after a deploy.
+        - how it is made good: ``@the_action.undo``, or ``undo=mg.NOTHING`` (a read, a harmless effect), or
+          ``no_return=True`` (there is no way back: from there on failures are held for an operator).
+        - ``settle``: the service remembers its answer per key but knows no tokens: in doubt, ask again before
+          undoing.
+        - ``name``: replaces the function's name; ``formerly``: names it had, so that waiting steps find it
+          after a deploy.
 
-        Raises ``DefinitionError`` or ``DuplicateNameError``, saying what to write instead.
+        Raises ``DefinitionError`` or ``DuplicateNameError`` that says what to write instead.
         """
         if misplaced:
             raise DefinitionError(
@@ -477,7 +496,7 @@ class Agent:
         return declare
 
     def find(self, name: str) -> Action[..., Any] | None:
-        """Return the action that has or had this name, None when there is none."""
+        """Return the action that has or had this name; None if there is none."""
         found = self.actions.get(name)
         return found or next((a for a in self.actions.values() if name in a.formerly), None)
 

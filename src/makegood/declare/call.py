@@ -1,8 +1,8 @@
 """``current_call()``: what an action may ask about the call it runs in.
 
-The call is kept in a context variable, which the agent carries into the threads of ``def`` actions, so that it is right there
-too. It is what a remote service must be told: the key, which is the same for every attempt; the token, which rises with every
-attempt; and how many seconds are left.
+A context variable holds the call; the agent carries it into the threads of ``def`` actions. The call has what
+to send to a remote service: the key, which is the same for every attempt; the token, which rises with every
+attempt; and the seconds that are left.
 """
 
 import asyncio
@@ -23,7 +23,8 @@ _SLACK = 1.0  # seconds that a thread waits for an extension beyond its deadline
 
 
 def margin(within: float) -> float:
-    """Return the seconds before complete-by that are kept for the answer of an attempt: a tenth of its complete_within, at most one.
+    """Return the seconds before its deadline that an attempt keeps for the answer: a tenth of
+    ``complete_within``, at most one second.
 
     >>> margin(5.0), margin(30.0)
     (0.5, 1.0)
@@ -32,7 +33,7 @@ def margin(within: float) -> float:
 
 
 class Token(NamedTuple):
-    """What a service compares to refuse what is older: the store's generation, then the attempt. Written "2.5".
+    """A fencing token: a service refuses older ones. The store's generation, then the attempt, written "2.5".
 
     >>> Token(1, 12) > Token(1, 3), str(Token(1, 12))
     (True, '1.12')
@@ -46,11 +47,11 @@ class Token(NamedTuple):
 
 
 class Bounds(Protocol):
-    """Until when an attempt may run, as the agent that runs it knows."""
+    """How long an attempt may run, as known to the agent that runs it."""
 
     @property
     def deadline(self) -> float:
-        """Its complete-by, on the agent's clock."""
+        """Its deadline, on the agent's clock."""
         ...
 
     @property
@@ -59,63 +60,70 @@ class Bounds(Protocol):
         ...
 
     async def extend(self, more: float) -> bool:
-        """Ask the store for so many seconds from now on; return whether it agreed."""
+        """Ask the store to move the deadline to ``more`` seconds from now; return whether it agreed."""
         ...
 
 
 class Call(msgspec.Struct, eq=False):
-    """One attempt of a step, as the action, undo or probe that runs it sees it.
-
-    ``bounds``: its complete-by on ``clock``; ``loop``: the event loop that the agent lives on, None for a call outside of any;
-    ``decoded`` turns a result's JSON into the action's type.
-    """
+    """One attempt of a step, as the action, undo or probe that runs it sees it."""
 
     _request: Request
     _store_id: str
     _generation: int
     _bounds: Bounds
+    """Its deadline on ``_clock``."""
     _clock: Clock
     _loop: asyncio.AbstractEventLoop | None
+    """The agent's event loop; None for a call outside any."""
     _decoded: Callable[[bytes], Any] | None = None
+    """Turns a result's JSON into the action's type."""
 
     def traced(self, trace: str) -> "Call":
-        """Return this call as part of the span that ``trace``, a ``traceparent``, names."""
+        """Return this call as part of the span named by ``trace``, a ``traceparent``."""
         return replace(self, _request=replace(self._request, trace=trace))
 
     @property
     def trace_id(self) -> str | None:
-        """The id of the trace that this attempt is part of, None when nobody traces."""
+        """The id of the trace that this attempt belongs to; None if nobody traces."""
         trace = self._request.trace
         return None if trace is None else trace.partition("-")[2].partition("-")[0]
 
     def __repr__(self) -> str:
         return f"<call {self.key} attempt {self.attempt}>"
 
-    # -- what a service is told ------------------------------------------------------------------------------------------
+    # -- what a service is told ------------------------------------------------------------------------------
 
     @property
     def key(self) -> str:
-        """The idempotency key: the same for every attempt. Undo has its own; a probe has that of what it asks about."""
+        """The idempotency key: the same for every attempt. An undo has its own; a probe has that of the call
+        it asks about.
+        """
         return self._key("undo" if self._request.doing == "undo" else "do")
 
     @property
     def undoes(self) -> str | None:
-        """In an undo and a probe: the key that the action was done under. None in an action."""
+        """In an undo and a probe: the key under which the action was done. None in an action."""
         return None if self._request.doing == "do" else self._key("do")
 
     @property
     def token(self) -> Token:
-        """(generation, attempt): rises with every attempt of action, probe and undo alike, within one ``scope``."""
+        """(generation, attempt): rises with every attempt of action, probe and undo alike, within one
+        ``scope``.
+        """
         return Token(self._generation, self._request.attempt)
 
     @property
     def scope(self) -> str:
-        """Within which tokens are compared: one for a step, over all its keys."""
+        """The scope in which tokens are compared: one for a step, over all its keys."""
         return ids.scope(self._store_id, self._request.task, self._request.step)
 
     @property
     def headers(self) -> dict[str, str]:
-        """All of it as HTTP headers: Idempotency-Key, Makegood-Token, -Scope, -Undoes, -Remaining (seconds, as ``remaining()``), traceparent."""
+        """All of it as HTTP headers: Idempotency-Key, Makegood-Token, -Scope, -Undoes, -Remaining,
+        traceparent.
+
+        Makegood-Remaining is in seconds, as ``remaining()``.
+        """
         headers = {
             "Idempotency-Key": self.key,
             "Makegood-Token": str(self.token),
@@ -132,7 +140,7 @@ class Call(msgspec.Struct, eq=False):
         request = self._request
         return ids.key(self._store_id, request.task, request.step, request.round, direction)
 
-    # -- where it stands ---------------------------------------------------------------------------------------------------
+    # -- which step it is ------------------------------------------------------------------------------------
 
     @property
     def task_id(self) -> str:
@@ -146,38 +154,42 @@ class Call(msgspec.Struct, eq=False):
 
     @property
     def attempt(self) -> int:
-        """How often this step was asked for anything, this time included; tries within an attempt are not counted."""
+        """The number of requests for this step, including this one; tries within an attempt do not count."""
         return self._request.attempt
 
     @property
     def in_doubt(self) -> bool:
-        """In an undo and a probe: whether it is unknown if the action happened. Then an undo's ``result`` is None."""
+        """In an undo and a probe: whether it is unknown if the action happened. Then an undo's ``result`` is
+        None.
+        """
         return self._request.in_doubt
 
     @property
     def late_result(self) -> Any:
-        """In an undo: what the action returned in a reply that came too late to count, None when there was none.
+        """In an undo: the action's result from a reply that came too late to count; None if there was none.
 
-        Raises ``PayloadError`` when it does not fit the action's return type.
+        Raises ``PayloadError`` if it does not fit the action's return type.
         """
         late = self._request.late
         if late is None:
             return None
         return decode(late, Any, "the late result") if self._decoded is None else self._decoded(late)
 
-    # -- time --------------------------------------------------------------------------------------------------------------
+    # -- time ------------------------------------------------------------------------------------------------
 
     @property
     def left(self) -> float:
-        """The seconds left until complete-by itself, 0 when it has passed."""
+        """The seconds left until the deadline itself; 0 once it has passed."""
         return max(0.0, self._bounds.deadline - self._clock.monotonic())
 
     def remaining(self, tries: int = 1) -> float:
-        """Return the seconds to wait for a service, at most: the timeout to give to it; 0 when there is no time to ask any more.
+        """Return the seconds to wait for a service: use it as the timeout. 0 if there is no time left for a
+        call.
 
-        It ends a little before complete-by, by a tenth of ``complete_within`` and at most one second, so that the answer of a call that
-        times out is heard. ``tries``: what the action's ``mg.Retry(tries=...)`` says; what is left is then shared among the tries that are
-        left, so that a service that hangs is tried as often as that. Raises ``ConfigError`` for a number below 1.
+        It ends a little before the deadline, by a tenth of ``complete_within`` and at most one second, so
+        that the attempt can still report a call that times out. ``tries``: the action's
+        ``mg.Retry(tries=...)``; the time left is then shared among the remaining tries, so that a hanging
+        service is tried that often. Raises ``ConfigError`` for a number below 1.
         """
         if not isinstance(tries, int) or isinstance(tries, bool) or tries < 1:
             raise ConfigError(f"remaining(tries={tries!r}): a whole number from 1, as in mg.Retry(tries=...)")
@@ -185,17 +197,21 @@ class Call(msgspec.Struct, eq=False):
         return left if tries == 1 else left / max(1, tries - self._bounds.again)
 
     def check(self) -> None:
-        """Raise ``CompleteByPassed`` when complete-by has passed: for long loops, which nobody can stop from outside."""
+        """Raise ``CompleteByPassed`` once the deadline has passed: for long loops, which nobody can stop from
+        outside.
+        """
         if self.left <= 0:
             raise CompleteByPassed(f"complete-by of step {self.step} of task {self.task_id} has passed")
 
     def extend(self, seconds: durations.Duration) -> Awaitable[None]:
-        """Move complete-by to so many seconds (or "2m") from now, never to an earlier time, at most to the agent's cap.
+        """Move the deadline to this many seconds (or "2m") from now, never earlier, at most to the agent's
+        cap.
 
-        ``await call.extend("2m")`` in an ``async def`` action; in a ``def`` action ``call.extend("2m")`` waits by itself. Raises
-        ``CompleteByPassed`` when it is refused: the attempt was judged, or has had all it may have.
+        ``await call.extend("2m")`` in an ``async def`` action; in a ``def`` action ``call.extend("2m")``
+        blocks. Raises ``CompleteByPassed`` if it is refused: the attempt was judged, or has had all the time
+        it may have.
         """
-        asked = self._extended(durations.seconds(seconds, name="seconds", least=0.001))
+        asked = self._extend_or_raise(durations.seconds(seconds, name="seconds", least=0.001))
         here = _running_loop()
         if here is not None and here is self._loop:
             return here.create_task(asked)
@@ -207,14 +223,14 @@ class Call(msgspec.Struct, eq=False):
                 future.result(self.left + _SLACK)
             except TimeoutError:
                 future.cancel()
-                raise self._refused() from None
+                raise self._no_more_time() from None
         return _Done()
 
-    async def _extended(self, wanted: float) -> None:
+    async def _extend_or_raise(self, wanted: float) -> None:
         if not await self._bounds.extend(wanted):
-            raise self._refused()
+            raise self._no_more_time()
 
-    def _refused(self) -> CompleteByPassed:
+    def _no_more_time(self) -> CompleteByPassed:
         return CompleteByPassed(
             f"complete-by of step {self.step} of task {self.task_id} can be moved no further: stop now; for more time declare a "
             f"longer complete_within"
@@ -222,7 +238,7 @@ class Call(msgspec.Struct, eq=False):
 
 
 class _Done:
-    """Awaited in vain, as everything was done before."""
+    """An awaitable that is already done."""
 
     def __await__(self) -> Generator[None, None, None]:
         return
@@ -240,19 +256,24 @@ _CALL: ContextVar[Call | None] = ContextVar("makegood_call", default=None)
 
 
 def enter(call: Call) -> None:
-    """From now on ``current_call()`` returns this call, in this task: for a task made for one attempt alone."""
+    """Make ``current_call()`` return this call in the current asyncio task, which must belong to one
+    attempt.
+    """
     _CALL.set(call)
 
 
 def known_call() -> Call | None:
-    """Return what ``current_call()`` returns, None where that raises: for log lines, which may be written anywhere."""
+    """Return the current call, or None where ``current_call()`` raises: for log lines, which may be written
+    anywhere.
+    """
     return _CALL.get()
 
 
 def current_call() -> Call:
     """Return the call that the running action, undo or probe is part of.
 
-    Raises ``DefinitionError`` anywhere else, and in threads that the action started itself without its context.
+    Raises ``DefinitionError`` anywhere else, and in threads that the action started itself without its
+    context.
     """
     call = _CALL.get()
     if call is None:

@@ -1,7 +1,8 @@
-"""An action, its undo and its probe fitted together by their annotations, and what decodes arguments and results for them.
+"""Fits an action, its undo and its probe together by their annotations, with decoders of arguments and
+results.
 
-Done once per action, as early as its annotations can be evaluated: with the decorator when it can be, else when the action is
-first used. What does not fit is refused with what to write instead.
+Done once per action, as early as its annotations can be evaluated: at the decorator if possible, else at
+first use. Functions that do not fit are refused with what to write instead.
 """
 
 from collections.abc import Callable, Mapping
@@ -18,29 +19,29 @@ from makegood.payload.pydantic_models import refuse_hidden
 
 Function = Callable[..., Any]
 Arguments = Callable[[bytes], dict[str, Any]]
-"""Decodes the arguments of a step to those that a function takes, by name; raises ``msgspec.MsgspecError``."""
+"""Decodes a step's arguments to those that a function takes, by name; raises ``msgspec.MsgspecError``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """What an action needs to run. ``returns`` is the result's annotation, ``Any`` without one; ``annotations`` are all of them,
-    by parameter and "return". ``wants``: the parameters of the action that it, its undo and its probe take, and
-    whether each must be there.
-    """
+    """Everything an action needs to run."""
 
     annotations: Mapping[str, Any]
+    """All annotations, by parameter and "return"."""
     returns: Any
+    """The result's annotation; ``Any`` without one."""
     result: Callable[[bytes], Any]
     args: Arguments
     undo: Arguments | None
     probe: Arguments | None
     wants: Mapping[Doing, Mapping[str, bool]]
+    """The action's parameters that it, its undo and its probe take, and whether each is required."""
     _sure: dict[tuple[str, type], bool] = field(default_factory=dict)
     _certain: dict[tuple[str, type], bool] = field(default_factory=dict)
     _promised: dict[tuple[str, Any], bool] = field(default_factory=dict)
 
     def surely(self, name: str, given: type) -> bool:
-        """Return whether values of this type fit a parameter, as far as the type tells; False: they hardly do."""
+        """Return whether values of this type fit a parameter, judging by the type; False: they hardly do."""
         known = self._sure.get((name, given))
         if known is None:
             annotation = self.annotations.get(name, Any)
@@ -48,20 +49,24 @@ class Fitted:
         return known
 
     def always(self, name: str, given: type) -> bool:
-        """Return whether all values of this type fit a parameter ("return": the result), whatever is in them."""
+        """Return whether all values of this type fit a parameter ("return": the result), whatever they
+        hold.
+        """
         known = self._certain.get((name, given))
         if known is None:
             known = self._certain[name, given] = certain(self.annotations.get(name, Any), given)
         return known
 
     def may_take(self, name: str, promised: Any) -> bool:
-        """Return whether a parameter may be given a result that is annotated so; False: no value of it ever fits."""
+        """Return whether a result annotated so may be passed to a parameter; False: no value of it ever
+        fits.
+        """
         annotation = self.annotations.get(name, Any)
         if promised is annotation or Any in (promised, annotation):
             return True
         try:
             known = self._promised.get((name, promised))
-        except TypeError:  # an annotation that cannot be a key
+        except TypeError:  # an unhashable annotation
             return may_fit(annotation, promised)
         if known is None:
             known = self._promised[name, promised] = may_fit(annotation, promised)
@@ -80,7 +85,7 @@ class Fitting:
         self._name = name
 
     def evaluates(self, names: Mapping[str, Any] | None) -> bool:
-        """Return whether all annotations can be evaluated by now; ``names``: see ``parameters.hints``."""
+        """Return whether all annotations can be evaluated by now; ``names``: see ``annotations.hints``."""
         try:
             for fn in (self.fn, self.undo, self.probe):
                 if fn is not None:
@@ -92,7 +97,8 @@ class Fitting:
     def fit(self, names: Mapping[str, Any] | None = None) -> Fitted:
         """Compare the annotations and prepare the decoders.
 
-        Raises ``DefinitionError`` for annotations that cannot be evaluated, be decoded to, or do not fit together.
+        Raises ``DefinitionError`` for annotations that cannot be evaluated, cannot be decoded to, or do not
+        fit together.
         """
         own = hints(self.fn, names, self._where)
         returns = own.get("return", Any)
@@ -106,13 +112,13 @@ class Fitting:
             found = hints(self.undo, names, where)
             self._compare(found, own, where)
             self._compare_result(found.get("result", Any), returns, where)
-            wants["undo"], undo = self._taken(own, self.undo, where)
+            wants["undo"], undo = self._wanted_arguments(own, self.undo, where)
         if self.probe is not None:
             where = f"the probe of {self._where}"
             found = hints(self.probe, names, where)
             self._compare(found, own, where)
             _compare_answer(found.get("return", Any), returns, where)
-            wants["probe"], probe = self._taken(own, self.probe, where)
+            wants["probe"], probe = self._wanted_arguments(own, self.probe, where)
         for name, annotation in own.items():
             what = "result" if name == "return" else f"parameter {name}"
             refuse_hidden(annotation, f"the {what} of {self._where}")
@@ -121,20 +127,26 @@ class Fitting:
         return Fitted(own, returns, result, args, undo, probe, wants)
 
     def _arguments(self, own: Mapping[str, Any], wanted: Mapping[str, bool]) -> Arguments:
-        """Return what decodes the wanted arguments; some must be there, others are passed over."""
+        """Return the decoder of the wanted arguments; required ones must be there, unwanted ones are
+        ignored.
+        """
         fields: dict[str, Any] = {}
         for name, needed in wanted.items():
             annotation = own.get(name, Any)
-            decoder(annotation, f"the parameter {name} of {self._where}")  # names it when it cannot be
+            decoder(
+                annotation, f"the parameter {name} of {self._where}"
+            )  # names the parameter if that is impossible
             fields[name] = annotation if needed else NotRequired[annotation]
         make: Any = TypedDict
         return decoder(make(self._name, fields), self._where)
 
-    def _taken(
+    def _wanted_arguments(
         self, own: Mapping[str, Any], fn: Function, where: str
     ) -> tuple[Mapping[str, bool], Arguments]:
-        """Return the parameters of the action that its undo or probe takes, and what decodes them. A step that was submitted before the
-        action had a parameter does not name it: then the function's own default counts, or else the action's.
+        """Return the action's parameters that its undo or probe takes, and their decoder.
+
+        A step that was submitted before the action had a parameter does not name it: then the function's own
+        default applies, or else the action's.
         """
         taken, defaults = signature(fn, where).parameters, self._parameters.defaults
         bare = [name for name in self._parameters.names if name in taken and taken[name].default is EMPTY]
@@ -161,7 +173,7 @@ class Fitting:
 
 
 def _compare_answer(answer: Any, returns: Any, where: str) -> None:
-    """Raise ``DefinitionError`` when a probe's return annotation is not ``Happened[R] | NotHappened``."""
+    """Raise ``DefinitionError`` if a probe's return annotation is not ``Happened[R] | NotHappened``."""
     for member in members(answer):
         if member in (Any, NotHappened, Happened):
             continue

@@ -1,4 +1,4 @@
-"""What an app declares about an inbox: which queue, what takes its messages, how failures are met."""
+"""An app's declaration of an inbox: its queue, the function for its messages, what follows failures."""
 
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
@@ -16,19 +16,17 @@ from makegood.transactions import Transaction
 T = TypeVar("T")
 
 Answered: TypeAlias = Plan[Any] | None
-"""What takes a message answers: the plan of the task to be submitted, None for none."""
+"""What the function of an inbox returns: the plan of the task to submit, or None for no task."""
 
 Accepts = Callable[[T, Transaction], Answered] | Callable[[T, Transaction], Awaitable[Answered]]
 
 TRIES = Retry(tries=8, wait="1s", factor=4.0, longest="1h")
-"""How often a message is delivered by default, and the waits between."""
+"""The default number of deliveries of a message, and the waits between them."""
 
 
 class Inbox(Generic[T]):
-    """A queue's messages become tasks: declared with ``@app.inbox("orders")``. Called, it is the function below the decorator.
-
-    ``concurrency``: messages at once in one process; ``retry``: deliveries, and the waits between; ``lease``: seconds for which a
-    message belongs to the process that took it. ``waits``: it is an ``async def``.
+    """Turns a queue's messages into tasks: declared with ``@app.inbox("orders")``. Calling it calls the
+    function.
     """
 
     def __init__(
@@ -46,9 +44,13 @@ class Inbox(Generic[T]):
         self.where = f"{app}'s inbox {queue}"
         self.fn = fn
         self.retry = retry
+        """Deliveries of a message, and the waits between them."""
         self.lease = lease
+        """Seconds for which a message belongs to the process that took it."""
         self.concurrency = concurrency
+        """Messages at once in one process."""
         self.waits = inspect.iscoroutinefunction(fn)
+        """The function is an ``async def``."""
         self._names = names
         self._annotation: Any = None
         self._known = False
@@ -73,20 +75,20 @@ class Inbox(Generic[T]):
         return self.fn(payload, tx)
 
     def prepare(self) -> None:
-        """Evaluate the payload's annotation, once. Raises ``DefinitionError`` when it cannot be."""
+        """Evaluate the payload's annotation, once. Raises ``DefinitionError`` if that is impossible."""
         if not self._known:
             self._annotation = hints(self.fn, self._names, self.where).get(self._payload, Any)
             self._known = True
 
     def read(self, body: bytes) -> T:
-        """Return a message's body as the payload that the function takes. Raises ``PayloadError``, ``DefinitionError``."""
+        """Return a message's body as the function's payload. Raises ``PayloadError``, ``DefinitionError``."""
         self.prepare()
         what = f"the message to {self.where}"
         payload: T = decode(shallow(body, what), self._annotation, what)
         return payload
 
     def checked(self, answer: object) -> Answered:
-        """Return what the function answered. Raises ``DefinitionError`` when it is no plan."""
+        """Return the function's answer. Raises ``DefinitionError`` if it is not a plan."""
         if answer is None or isinstance(answer, Plan):
             return answer
         raise DefinitionError(
@@ -100,7 +102,7 @@ class Inbox(Generic[T]):
 
 
 def is_final(fault: BaseException) -> bool:
-    """Whether a message that met this would meet it every time.
+    """Whether a message that failed so would fail so every time.
 
     >>> is_final(PayloadError("no JSON")), is_final(ValueError())
     (True, False)

@@ -1,4 +1,4 @@
-"""Words that declarations are made with: NOTHING, and what a probe answers."""
+"""Words for declarations: NOTHING, and a probe's answers."""
 
 import enum
 from dataclasses import dataclass
@@ -26,15 +26,15 @@ class NotHappened(enum.Enum):
 
 
 NOTHING: Final = Nothing.NOTHING
-"""``undo=mg.NOTHING``: a read, or a harmless effect, which is listed when it stands."""
+"""``undo=mg.NOTHING``: a read, or a harmless effect, which is listed while it is in place."""
 
 NOT_HAPPENED: Final = NotHappened.NOT_HAPPENED
-"""What a probe answers when the service knows nothing of the key."""
+"""A probe's answer if the service does not know the key."""
 
 
 @dataclass(frozen=True, slots=True)
 class Happened(Generic[R_co]):
-    """What a probe answers when it happened, with what the action would have returned.
+    """A probe's answer if the action happened, with the action's result.
 
     >>> Happened("pay-7").result
     'pay-7'

@@ -1,4 +1,4 @@
-"""The parameters of a function that users declare: which there are, of which types, and how arguments are bound."""
+"""The parameters of a function that users declare: their names and defaults, and how arguments are bound."""
 
 import inspect
 import sys
@@ -9,27 +9,27 @@ from makegood.errors import DefinitionError
 
 EMPTY = inspect.Parameter.empty
 _OURS = ("makegood.declare.", "makegood.workflow.")
-"""Rooms whose frames stand between a decorator and the user's code."""
+"""Rooms whose frames are between a decorator and the user's code."""
 
 
 class Parameters:
-    """The parameters of a function, for binding calls of it fast.
+    """The parameters of a function, for binding calls of it fast."""
 
-    ``names`` in order, the first ``positional`` of which may be passed by position; ``defaults`` by name.
-    ``where`` names the function in messages.
-    """
-
-    __slots__ = ("_signature", "_values", "defaults", "names", "positional", "where")
+    __slots__ = ("_signature", "defaults", "names", "positional", "where")
 
     def __init__(self, fn: Callable[..., object], where: str) -> None:
         self.where = where
+        """Names the function in messages."""
         self._signature = signature(fn, where)
         found = self._signature.parameters.values()
         for p in found:
             _refuse_kind(p, where)
         self.names = tuple(p.name for p in found)
+        """In order."""
         self.positional = sum(p.kind is p.POSITIONAL_OR_KEYWORD for p in found)
+        """The number of parameters, from the first, that may be passed by position."""
         self.defaults: Mapping[str, object] = {p.name: p.default for p in found if p.default is not EMPTY}
+        """By name."""
 
     def __str__(self) -> str:
         return str(self._signature)
@@ -49,14 +49,16 @@ class Parameters:
         return bound.arguments
 
     def left(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> Collection[str]:
-        """Return the parameters that a call which fits leaves to their defaults."""
+        """Return the parameters that a fitting call leaves to their defaults."""
         if len(args) + len(kwargs) == len(self.names):
             return ()
         return {*self.names[len(args) :]} - kwargs.keys()
 
 
 def signature(fn: Callable[..., object], where: str) -> inspect.Signature:
-    """Return a function's signature; raises ``DefinitionError`` for what is none, and for a generator."""
+    """Return a function's signature; raises ``DefinitionError`` if it is not a function, or is a
+    generator.
+    """
     if isinstance(fn, type) or not callable(fn):
         raise DefinitionError(f"{where} is declared with {fn!r}: decorate a function, def or async def")
     if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
@@ -80,8 +82,10 @@ def _refuse_kind(p: inspect.Parameter, where: str) -> None:
 
 
 def names_around() -> Mapping[str, Any]:
-    """Return the names that the user's code sees where it called us: classes local to a function are found by them."""
-    frame = sys._getframe(1)  # noqa: SLF001 - the documented way in CPython to see where a decorator stands
+    """Return the names visible to the user's code where it called us: they include classes local to a
+    function.
+    """
+    frame = sys._getframe(1)  # noqa: SLF001 - CPython's documented way to see where a decorator is applied
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(_OURS):
         frame = frame.f_back
     return frame.f_locals

@@ -1,6 +1,6 @@
-"""The terms on which an action is declared: how long, how often, what follows, and what makes it good.
+"""The terms on which an action is declared: how long, how often, what follows, and how it is made good.
 
-``Declared`` is what a user passed to ``@agent.action(...)``, ``Terms`` is what was meant by it.
+``Declared`` is what a user passed to ``@agent.action(...)``; ``Terms`` is its meaning.
 """
 
 from collections.abc import Mapping
@@ -14,24 +14,26 @@ from makegood.errors import ConfigError, DefinitionError
 from makegood.model.policy import Recover, Retry
 
 LEAST_WITHIN = 0.001
-"""Seconds; a complete-by shorter than this cannot be meant."""
+"""Seconds; a shorter deadline makes no sense."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """What ``@agent.action(...)`` says about an action besides its name."""
+    """The terms of an action, as ``@agent.action(...)`` declares them."""
 
     within: float
+    """Seconds that one attempt may take."""
     retry: Retry
     recover: Recover
     nothing: bool
+    """Declared with ``undo=mg.NOTHING``."""
     no_return: bool
     settle: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Declared:
-    """What is passed to ``@agent.action(...)``, as it is."""
+    """The options of ``@agent.action(...)``, unchecked."""
 
     complete_within: Any = None
     undo: Any = None
@@ -43,7 +45,7 @@ class Declared:
     formerly: Any = ()
 
     def terms(self, where: str) -> Terms:
-        """Return the terms of an action; raises ``DefinitionError`` for what cannot be meant."""
+        """Return the terms of an action; raises ``DefinitionError`` for options that make no sense."""
         if self.undo is not None and self.undo is not NOTHING:
             raise DefinitionError(
                 f"{where}: undo={self.undo!r}: only mg.NOTHING goes here; a function is declared below the action, with "
@@ -77,7 +79,7 @@ class Declared:
 
 
 def known(options: Mapping[str, Any], where: str) -> Mapping[str, Any]:
-    """Return ``options``; raises ``DefinitionError`` for one that an action has not."""
+    """Return ``options``; raises ``DefinitionError`` for one that an action does not have."""
     names = [name for name in Declared.__dataclass_fields__ if name != "complete_within"]
     for name in options:
         if name not in names:
@@ -88,7 +90,7 @@ def known(options: Mapping[str, Any], where: str) -> Mapping[str, Any]:
 
 
 def checked_within(value: Any, where: str) -> float:
-    """Return a complete-by in seconds; raises ``DefinitionError`` for none, zero, or what is no duration."""
+    """Return a deadline in seconds; raises ``DefinitionError`` if it is missing, zero, or not a duration."""
     if value is None:
         raise DefinitionError(
             f'{where} does not say how long it may take: pass complete_within="30s"; no attempt goes on for ever'
@@ -100,7 +102,7 @@ def checked_within(value: Any, where: str) -> float:
 
 
 def checked_limit(value: Duration | None, option: str, where: str) -> float | None:
-    """Return seconds of a limit that a workflow may have, None for none. Raises ``DefinitionError``."""
+    """Return the seconds of a workflow's limit; None for no limit. Raises ``DefinitionError``."""
     if value is None:
         return None
     try:
@@ -110,7 +112,7 @@ def checked_limit(value: Duration | None, option: str, where: str) -> float | No
 
 
 def former_names(names: Any) -> tuple[str, ...]:
-    """Return the names an action had; raises ``DefinitionError`` for what can be no name."""
+    """Return the names an action had; raises ``DefinitionError`` for one that is not allowed."""
     if isinstance(names, str):
         raise DefinitionError(f"formerly={names!r} is one text: pass a tuple of names, formerly=({names!r},)")
     return tuple(checked_name(name, "former action") for name in names)

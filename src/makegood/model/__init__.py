@@ -1,1 +1,5 @@
-"""The records and their states: tasks, steps, plans, requests, messages, decisions. Frozen data, no I/O."""
+"""The records that every other room shares, and their states: tasks, steps, plans, requests, messages,
+decisions.
+
+Any room above ``base`` may import any module here. Records are frozen data; nothing here does I/O.
+"""

@@ -1,4 +1,4 @@
-"""An attempt in this process: one call of an action, from its begin to its answer."""
+"""An attempt in this process: one call of an action, from its start to its answer."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -10,31 +10,33 @@ from makegood.model.messages import Request
 
 
 class Running(msgspec.Struct, eq=False):
-    """An attempt under way. ``deadline`` is on the local clock, and is never moved beyond ``last``; ``node`` is the process's
-    number when it was taken.
-
-    ``halts``: it can be stopped at its deadline, and is to be. ``patience``: seconds that it may run beyond its deadline before that is
-    logged, 0 until the deadline; ``overdue``: it was. ``again``: tries after the first. ``reached``: the function was
-    called. ``ticket``: with what its agent's circuit knows it again, None once it has been told (or there is none); ``since``: a moment
-    after the step's last failure, None for its first attempt.
-    """
+    """An attempt under way."""
 
     request: Request
     node: int
+    """The process's number when it took the request."""
     deadline: float
+    """On the local clock; never moved beyond ``last``."""
     last: float
     began: float
     extended: "Callable[[Running, float], Coroutine[Any, Any, bool]]"
     unclear: bool = False
     halts: bool = False
+    """It can be stopped at its deadline, and will be."""
     patience: float = 0.0
+    """Seconds that it may run past its deadline before that is logged; 0 until the deadline."""
     overdue: bool = False
+    """It ran past its deadline for longer than ``patience``, and that was logged."""
     again: int = 0
+    """Tries after the first."""
     reached: bool = False
+    """The function was called."""
     ticket: int | None = None
+    """The circuit breaker's handle for this call; None without a breaker, or once the outcome is reported."""
     since: float | None = None
+    """A moment after the step's last failure; None for its first attempt."""
     work: "asyncio.Task[None] | None" = None
 
     async def extend(self, more: float) -> bool:
-        """Ask the store for so many seconds from now on; see ``call.Bounds``."""
+        """Ask the store to move the deadline to ``more`` seconds from now; see ``call.Bounds``."""
         return await self.extended(self, more)

@@ -1,17 +1,19 @@
-"""The circuit breaker of an agent: pure rules, told what happens and when; they read no clock.
+"""The circuit breaker of an agent: pure rules that are given each event and its time, and read no clock.
 
-*Closed*: calls begin as they come. After ``failures`` failures in a row it is *open*: nothing begins. After ``reset`` it is
-*half-open*: one call begins, the canary. When it is answered, the circuit is *released* step by step: each answer lets one more
-call be in flight, until all slots are in use again and it is closed; a failure halves them. When the canary fails, it is
-open again.
+*Closed*: calls begin as they come. After ``failures`` failures in a row the circuit is *open*: nothing
+begins. After ``reset`` it is *half-open*: one trial call, the canary, begins. Once that is answered, the
+circuit is *released* step by step: each answer lets one more call be in flight, until all slots are in use
+again and the circuit is closed; a failure halves them. If the canary fails, the circuit is open again.
 
-A failure is a call that nobody answered: its tries ran out, or its complete-by passed. "No" is an answer (``Permanent``,
-``Refused``), and ``Later`` is none but no failure either. Every failure counts for the circuit, in the term in which its call began.
+A failure is a call that nobody answered: its tries ran out, or its deadline passed. "No" is an answer
+(``Permanent``, ``Refused``). ``Later`` is neither an answer nor a failure. Every failure counts for the
+circuit, in the term in which its call began.
 
-For its *step* a failure counts only if it says something about the step, and not just about the service. So these do not count: a
-canary's; those of calls in flight when the circuit opened; and a repeated attempt's, unless the service has answered another call
-of this process since the step failed last. A service that answers nobody adds one failure to a step at most, whatever the number of
-processes and however often they restart; a step that is broken while others are answered comes to its verdict.
+For its *step* a failure counts only if it says something about the step, and not just about the service.
+These do not count: the canary's failure; failures of calls in flight when the circuit opened; and failures of
+a repeated attempt, unless the service has answered another call of this process since the step last failed. A
+service that answers nobody adds at most one failure to a step, however many processes there are and however
+often they restart. A step that fails while others are answered reaches its verdict.
 """
 
 from dataclasses import dataclass
@@ -21,34 +23,40 @@ from makegood.base.durations import Duration, seconds, shown
 from makegood.errors import ConfigError
 
 State = Literal["closed", "open", "half-open", "release"]
-"""What a circuit is. ``release``: between the canary's answer and closed."""
+"""The state of a circuit. ``release``: between the canary's answer and closed."""
 
 SHUT: frozenset[State] = frozenset({"open", "half-open"})
-"""States in which the service counts as silent, and operators are told. From its first answer on it is only spared."""
+"""States in which the service counts as silent and operators are alerted. After its first answer it is only
+spared.
+"""
 
 Outcome = Literal["answered", "failed", "later", "neither"]
-"""What a call tells of the service. ``neither``: it never reached it, or the process ends."""
+"""What a call says about the service. ``neither``: the call never reached it, or the process is ending."""
 
 UNCOUNTED = -1
-"""The ticket of a call that began although the circuit let none begin: it was on its way already."""
+"""The ticket of a call that began although the circuit allowed none: it was already on its way."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Breaker:
-    """When an agent stops calling a service that does not answer: ``shop.agent("payments", breaker=mg.Breaker(failures=5))``.
+    """When an agent stops calling a service that does not answer: ``shop.agent("payments",
+    breaker=mg.Breaker())``.
 
-    ``failures`` in a row open the circuit; ``reset`` later (each process adds up to a half of it, so that not all ask at the same
-    moment) one call is let through. Each process has a breaker of its own. Raises ``ConfigError`` for what cannot be meant.
+    Each process has a circuit of its own. Raises ``ConfigError`` for a value that makes no sense.
 
     >>> Breaker(failures=3, reset="10s")
     Breaker(failures=3, reset='10s')
     """
 
     failures: int = 5
+    """Failures in a row that open the circuit."""
     reset: Duration = "30s"
+    """Time until an open circuit lets one call through. Each process adds up to half of it, so that not all
+    of them call at the same moment.
+    """
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be meant; raises ``ConfigError``."""
+        """Raise ``ConfigError`` for a value that makes no sense."""
         if not isinstance(self.failures, int) or isinstance(self.failures, bool) or self.failures < 1:
             raise ConfigError(
                 f"Breaker(failures={self.failures!r}): a whole number from 1, failures in a row"
@@ -57,9 +65,9 @@ class Breaker:
 
 
 class Circuit:
-    """One agent's circuit in one process: ``size`` is its slots. Points in time are seconds on any clock that only rises.
+    """One agent's circuit in one process.
 
-    ``since``: when it became what it is; ``opened``: when it opened last; ``heard``: when its service answered last, None: never.
+    ``size`` is the agent's number of slots. Points in time are seconds on any clock that only rises.
 
     >>> circuit = Circuit(Breaker(failures=1, reset=10), size=4)
     >>> circuit.ended(circuit.began(0.0), "failed", 0.0), circuit.room(9.0, 4), circuit.room(10.0, 4)
@@ -69,8 +77,11 @@ class Circuit:
     def __init__(self, rule: Breaker, size: int) -> None:
         self.state: State = "closed"
         self.since = 0.0
+        """When it entered its state."""
         self.opened = 0.0
+        """When it last opened."""
         self.heard: float | None = None
+        """When its service last answered; None: never."""
         self._failures = rule.failures
         self._reset = seconds(rule.reset)
         self._size = size
@@ -91,17 +102,21 @@ class Circuit:
         return {"closed": self._size, "open": 0, "half-open": 1}.get(self.state, self._most)
 
     def remaining(self, now: float) -> float:
-        """Return the seconds until a canary may begin; 0 when it may, or the circuit is not open."""
+        """Return the seconds until a canary may begin; 0 if it may begin now, or if the circuit is not
+        open.
+        """
         return max(0.0, self._until - now) if self.state == "open" else 0.0
 
     def room(self, now: float, free: int) -> int:
-        """Return how many of ``free`` slots may be filled now. An open circuit whose time has come becomes half-open."""
+        """Return how many of ``free`` slots may be filled now. An open circuit whose time has come becomes
+        half-open.
+        """
         if self.state == "open" and now >= self._until:
             self._become("half-open", now)
         return free if self.state == "closed" else max(0, min(free, self.most - self._flying))
 
     def began(self, now: float) -> int:
-        """Note that a call begins; returns its ticket for ``ended``."""
+        """Record that a call begins, and return its ticket for ``ended``."""
         if self.room(now, 1) < 1 and self.state in ("open", "half-open"):
             return UNCOUNTED
         self._flying += 1
@@ -110,8 +125,10 @@ class Circuit:
     def ended(
         self, ticket: int, outcome: Outcome, now: float, jitter: float = 0.0, *, since: float | None = None
     ) -> bool:
-        """Note how a call ended; returns whether a failure counts for its step. ``jitter``: 0 to 1, how much of a half of ``reset`` to
-        wait longer; ``since``: a moment after the step's last failure, None for its first attempt.
+        """Record how a call ended, and return whether a failure counts for its step.
+
+        ``jitter``, from 0 to 1: how much of half of ``reset`` to wait longer. ``since``: a moment after the
+        step's last failure, None for its first attempt.
         """
         if ticket != self._term:
             return False
@@ -120,31 +137,32 @@ class Circuit:
             since is None or (self.heard is not None and self.heard > since)
         )
         if outcome == "answered":
-            self._answered(now)
+            self._on_answer(now)
         elif outcome == "failed":
-            self._failed(now, jitter)
+            self._on_failure(now, jitter)
         elif outcome == "later" and self.state == "half-open":
             self._open(now, jitter)
         return counts
 
     def answered_elsewhere(self, now: float) -> bool:
-        """Hear that the service has answered another process since this circuit opened. One that is half-open, and has no canary under
-        way, is released by it; returns whether it was.
+        """Record that the service has answered another process since this circuit opened.
+
+        This releases a half-open circuit without a canary under way; returns whether it did.
         """
         if self.state != "half-open" or self._flying:
             return False
         self._most = 1
-        self._released(now)
+        self._release_one(now)
         return True
 
-    def _answered(self, now: float) -> None:
+    def _on_answer(self, now: float) -> None:
         self._row, self.heard = 0, now
         if self.state == "half-open":
             self._most = 1
         if self.state in ("half-open", "release"):
-            self._released(now)
+            self._release_one(now)
 
-    def _released(self, now: float) -> None:
+    def _release_one(self, now: float) -> None:
         """Let one more call be in flight."""
         self._most += 1
         if self.state == "half-open":
@@ -152,7 +170,7 @@ class Circuit:
         if self._most >= self._size:
             self._become("closed", now)
 
-    def _failed(self, now: float, jitter: float) -> None:
+    def _on_failure(self, now: float, jitter: float) -> None:
         self._row += 1
         relapsed = self.state == "release" and self._most <= 1
         if self.state == "half-open" or relapsed or self._row >= self._failures:

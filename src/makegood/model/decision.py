@@ -1,7 +1,8 @@
-"""All that one event (or several, folded) changes in one task: what the rules return and a Scheduler commits.
+"""Everything that one event (or several, folded) changes in one task: what the rules return and a Scheduler
+commits.
 
-A Decision is data. The store writes it whole or not at all, under the fence of the task's lock and epoch and of every
-request row that it consumes.
+A Decision is data. The store writes all of it or nothing, under the fence of the task's lock and epoch and of
+every request row that it consumes.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,62 +17,86 @@ from makegood.model.shape import Stride
 from makegood.model.task import Step, Task
 
 Move = tuple[str, str, str, str]
-"""("task" or a step's name, from, to, why): one lawful transition."""
+"""("task" or a step's name, from, to, why): one allowed transition."""
 
 
 _NONE: Final[Mapping[int, Any]] = MappingProxyType({})
 
 
 class Decision(msgspec.Struct):
-    """The change of one task. (Most change little: what is empty is shared, and costs nothing. The rules build an ``OpenDecision``.)
+    """The change of one task.
 
-    ``task`` and ``steps`` are the records after the change (``steps``: only those that changed, by index);
-    ``before`` is the task as the rules found it. ``added``: new rows of an ``each``, in order of idx, starting at the number
-    of steps there were. ``consumed``: (idx, attempt) of request rows that replies of agents have used up: each must still be
-    there, unjudged, or the whole Decision is lost. ``requests``: new request rows. ``timers``: idx -> seconds until due; sets or
-    replaces the step's timer row. ``dropped``: idx of timer rows to delete (fired or no longer wanted); like a consumed row, a
-    dropped one may be followed by a new one of the same step. ``withdraw``:
-    (idx, attempt) of requests to take back if no agent has taken them; the store says which it took back.
-    ``counted``: idx -> (reset, increment) of failure counts: written as 0 or the stored count, plus the increment; the task's
-    count rises by the sum of the increments. idx -1 counts for the task alone: a step that failed and begins to count anew
-    in one Decision. (``task.failure_count`` is only what the rules were told; it is not to be written.)
-    ``alerts``, ``answers`` (to operators' acts), ``moves`` go to their own rows. ``seqs``: inbox rows used up. ``stale``: replies
-    that changed nothing, for the history. ``eased``: steps whose alerts end with this change, "*" for all alerts of the task
-    (not those of this very Decision, unless the task has ended). ``rewritten``: idx of steps whose plan an operator has changed, beside the answer to that act;
-    so has he the task's inputs when they are others than before. ``release``: the task is at rest or given back, its lock is cleared.
-    ``notices``: what the task's submitter is told, in order; only of tasks with a ``reply``.
-    ``clear_complete_by``: a resubmission starts the task's time anew (it is set at claim whenever it is null).
-    ``handed``: its Scheduler hands over in memory all that it asks for, and the rows are born taken (some of it: ``Batch.local``; of a task that is being
-    submitted: ``Draft.handed``).
-    ``stride``: what it is, but for task, result, arguments and ``seqs``, like those of other tasks that have the very same one.
+    Most decisions change little: the empty defaults are shared and cost nothing. The rules build an
+    ``OpenDecision``.
     """
 
     before: Task
+    """The task as the rules found it."""
     task: Task
+    """The task after the change. ``task.failure_count`` is only what the rules were given, and is not
+    written.
+    """
     steps: Mapping[int, Step] = _NONE
+    """The changed steps after the change, by index."""
     added: Sequence[Step] = ()
+    """New rows of an ``each``, in order of idx, starting at the previous number of steps."""
     consumed: Sequence[tuple[int, int]] = ()
+    """(idx, attempt) of request rows used up by agents' replies. Each must still be there and unjudged, or
+    the whole Decision is lost.
+    """
     requests: Sequence[Request] = ()
+    """New request rows."""
     timers: Mapping[int, float] = _NONE
+    """idx -> seconds until due; sets or replaces the step's timer row."""
     dropped: Sequence[int] = ()
+    """idx of timer rows to delete (fired, or no longer wanted). As with a consumed row, a new one of the same
+    step may follow.
+    """
     withdraw: Sequence[tuple[int, int]] = ()
+    """(idx, attempt) of requests to withdraw if no agent has taken them; the store reports which it
+    withdrew.
+    """
     counted: Mapping[int, tuple[bool, int]] = _NONE
+    """idx -> (reset, increment) of failure counts: written as 0 or the stored count, plus the increment.
+
+    The task's count rises by the sum of the increments. idx -1 counts for the task alone: a step that failed
+    and starts counting again in one Decision.
+    """
     alerts: Sequence[Alert] = ()
     answers: Sequence[Answer] = ()
+    """Answers to operator commands."""
     moves: Sequence[Move] = ()
     seqs: Sequence[int] = ()
+    """Inbox rows used up."""
     stale: Sequence[Message] = ()
+    """Replies that changed nothing, for the history."""
     eased: Sequence[str] = ()
+    """Steps whose alerts end with this change; "*" for all alerts of the task. Alerts of this very Decision
+    stay open, unless the task has ended.
+    """
     rewritten: Sequence[int] = ()
+    """idx of steps whose plan an operator has changed, beside the answer to that command. The operator has
+    changed the task's inputs as well if they differ from those of ``before``.
+    """
     notices: Sequence[Notice] = ()
+    """Notifications of the task's submitter, in order; only for tasks with a ``reply``."""
     release: bool = False
+    """The task is at rest or released: its lock is cleared."""
     clear_complete_by: bool = False
+    """A resubmission restarts the task's time. (A claim sets the deadline whenever it is null.)"""
     handed: bool = False
+    """The Scheduler hands over all its requests in memory, and their rows are inserted as already taken.
+
+    Where only some are handed over: ``Batch.local``; for a task that is being submitted: ``Draft.handed``.
+    """
     stride: Stride | None = None
+    """What this Decision shares, except for task, result, arguments and ``seqs``, with those of other tasks
+    that have the very same stride.
+    """
 
 
 class OpenDecision(Decision):
-    """One that is still being added to: what it changes stands in lists of its own."""
+    """A Decision under construction: its changes are in lists of its own."""
 
     steps: dict[int, Step] = {}
     added: list[Step] = []

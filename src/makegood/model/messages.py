@@ -1,8 +1,9 @@
-"""What the actors say to each other.
+"""The messages between actors.
 
-There is one kind of arrow: an actor leaves a message in the transaction of the state change that it announces, and the
-addressee takes it by name. ``Request`` goes from the Scheduler to an Agent; ``Message`` goes to a *task*, from
-agents (replies), the Supervisor (``expired``), the store (``withdrawn``), timers (``retry``) and operators (acts).
+An actor leaves a message in the transaction of the state change that the message announces, and the addressee
+takes it by name. A ``Request`` goes from the Scheduler to an Agent. A ``Message`` goes to a *task*, from
+agents (replies), the Supervisor (``expired``), the store (``withdrawn``), timers (``retry``) and operators
+(their commands).
 """
 
 from typing import Literal
@@ -12,34 +13,30 @@ import msgspec
 from makegood.model.task import Doing
 
 Outcome = Literal["done", "permanent", "refused", "later", "gave_up", "happened", "not_happened"]
-"""How an agent answers. ``gave_up``: retries within the attempt ran out, or the result could not be encoded."""
+"""An agent's answer. ``gave_up``: retries within the attempt ran out, or the result could not be encoded."""
 
 MessageKind = Literal[
     "claim",  # a Scheduler took the task from pending
-    "dead",  # its Scheduler is dead or gives it back: back to pending, goal kept
+    "dead",  # its Scheduler is dead or releases it: back to pending, goal kept
     "done", "permanent", "refused", "later", "gave_up", "happened", "not_happened",  # replies
     "expired",  # the Supervisor judged the silence of an attempt; failures carries the count
-    "withdrawn",  # a request that no agent had taken was taken back
+    "withdrawn",  # a request that no agent had taken was withdrawn
     "retry",  # a step's timer is due
     "late",  # a reply that came after its attempt was judged: kept for the undo, changes nothing else
     "task_expired",  # the task's own complete-by has passed
     "poison",  # the task lost its Scheduler three times in a row: to error with an alert
-    "cancel", "undo", "resubmit", "settle",  # operators' acts
+    "cancel", "undo", "resubmit", "settle",  # operator commands
 ]  # fmt: skip
 
 ACTS: frozenset[MessageKind] = frozenset({"cancel", "undo", "resubmit", "settle"})
-"""What operators ask of a task."""
+"""Operator commands on a task."""
 
 
 class Request(msgspec.Struct, frozen=True, omit_defaults=True):
     """A Scheduler asks an Agent to do, probe or undo a step.
 
-    ``args`` are the action's arguments as one JSON object by parameter name. For probe and undo: ``in_doubt`` says that
-    the outcome of the do is unknown, ``result`` is its result (None when in doubt), ``late`` a late reply's value.
-    ``final``: the result cannot be had. ``within``: seconds from the taking to the attempt's complete-by. ``isolate``: its
-    process died twice under it; it must not run beside a Scheduler. ``delay``: seconds from the taking to where its agent's rate lets
-    it begin (``within`` includes them). ``waited``: seconds that it lay in the store before it was taken. Key, token and scope are made by the Agent from the
-    store's id and generation and (task, step, round, doing, attempt).
+    The Agent derives key, token and scope from the store's id and generation and (task, step, round, doing,
+    attempt).
     """
 
     task: int
@@ -52,87 +49,108 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
     step: str
     round: int
     within: float
+    """Seconds from the taking to the attempt's deadline, ``delay`` included."""
     args: bytes
+    """The action's arguments as one JSON object by parameter name."""
     priority: int = 0
     in_doubt: bool = False
+    """For probe and undo: the outcome of the do is unknown."""
     result: bytes | None = None
+    """For probe and undo: the do's result as JSON; None when in doubt."""
     late: bytes | None = None
+    """For probe and undo: the value of a late reply."""
     isolate: bool = False
+    """Its process died twice while running it: it must not run beside a Scheduler."""
     trace: str | None = None
     delay: float = 0.0
+    """Seconds from the taking until its agent's rate lets it begin."""
     waited: float = 0.0
+    """Seconds that it was in the store before it was taken."""
 
 
 class Act(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Who asked for an operator's act, when the answer is looked for under ``id``, and why. ``db_user``: the login of the database
-    under which it was asked for, as PostgreSQL itself says; "" on SQLite, which has no logins.
-    """
+    """Who asked for an operator command, and why."""
 
     id: str
+    """The name under which its answer is looked up."""
     who: str = ""
     why: str = ""
     db_user: str = ""
+    """The database login that asked, as PostgreSQL itself reports it; "" on SQLite, which has no logins."""
 
 
 class Message(msgspec.Struct, frozen=True, omit_defaults=True):
     """One event in the life of a task, addressed to the task.
 
-    ``idx``, ``doing`` and ``attempt`` name the request a reply, ``expired`` or ``withdrawn`` is about (idx -1: the task).
-    ``value``: a result as JSON bytes (done, happened, settle done). ``unclear``: an earlier try of this attempt is
-    unanswered. ``final``: do not try again although the outcome is in doubt (a result that cannot be encoded). ``excused``: with
-    ``gave_up``, no failure is counted: it says nothing about the step, as its agent's circuit judges (see ``breaker``).
-    ``wait``: seconds (later). ``failures``, ``died``: with ``expired``, the step's count after it, and whether the process
-    that ran it is dead; ``node``: that process, written last, where the stores look for it. ``settled``: what an operator
-    states. ``value`` of a resubmission: the inputs that replace those of the step ``idx`` (an object by name) or of the task
-    (an array). ``seq``: row in the task's inbox, 0 when handed over in memory.
+    ``idx``, ``doing`` and ``attempt`` name the request that a reply, ``expired`` or ``withdrawn`` is about.
     """
 
     kind: MessageKind
     idx: int = -1
+    """-1: the task."""
     doing: Doing = "do"
     attempt: int = 0
     value: bytes | None = None
+    """A result as JSON (done, happened, settle done).
+
+    In a resubmission: the inputs that replace those of the step ``idx`` (an object by name) or of the task
+    (an array).
+    """
     error: str | None = None
     unclear: bool = False
+    """An earlier try of this attempt is unanswered."""
     final: bool = False
+    """Do not try again although the outcome is in doubt (a result that cannot be encoded)."""
     excused: bool = False
+    """With ``gave_up``: no failure is counted, since the agent's circuit judges that it says nothing about
+    the step (see ``breaker``).
+    """
     wait: float = 0.0
+    """Seconds (later)."""
     failures: int = 0
+    """With ``expired``: the step's count after it."""
     died: bool = False
+    """With ``expired``: the process that ran the attempt is dead."""
     settled: Literal["", "done", "failed", "undone"] = ""
+    """The outcome that an operator states."""
     act: Act | None = None
     seq: int = 0
+    """Row in the task's inbox; 0 if handed over in memory."""
     node: int = 0
+    """With ``expired``: the process that ran the attempt. Written last, where the stores look for it."""
 
 
 class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What became of an operator's act: its verdict is ``applied``, ``noop`` (it was so already) or ``refused``.
-
-    Written as an audit row in the transaction of the act. ``outcome``: what came of it, in words (``act.why`` is what the operator
-    said). ``state`` is the task's state after it. ``change``: what the act replaced, as JSON: {"step": name or null, "was": ...,
-    "now": ...}; of inputs also "steps" that run with other arguments, steps that are "kept" as they were done, and the "result".
-    """
+    """The answer to an operator command, written as an audit row in the transaction of the command."""
 
     act: Act
     kind: MessageKind
     verdict: Literal["applied", "noop", "refused"]
+    """``noop``: it was so already."""
     outcome: str = ""
+    """What came of it, in words. (``act.why`` is what the operator said.)"""
     state: str = ""
+    """The task's state after it."""
     change: bytes | None = None
+    """What the command replaced, as JSON: {"step": name or null, "was": ..., "now": ...}.
+
+    For inputs also "steps" that run with other arguments, steps that are "kept" as they were done, and the
+    "result".
+    """
 
 
 AlertKind = Literal[
     "step_failed",  # a step failed for good: silent or given up past its threshold, or it cannot even be asked
     "undo_stuck",  # the undo of a step failed for good or past its threshold, or cannot be asked
-    "held",  # the task is in error: held for an operator
+    "held",  # the task is in error: it waits for an operator
     "undo_incomplete",  # the task is in error: not all of it could be undone
-    "poison",  # the task is put to error: it may be what kills its Schedulers
-    "guilty",  # the task is put to error: its data do not read, or are refused; without a task: a role meets an exception at each turn
-    "late_undo",  # an undo goes on for longer than ``undo_within``
+    "poison",  # the task was put in error: it may be what kills its Schedulers
+    "guilty",  # the task was put in error: its data is unreadable or refused; no task: a role fails at each turn
+    "late_undo",  # an undo is taking longer than ``undo_within``
     "starved",  # no process takes the requests for an action
     "circuit_open",  # an agent's service fails: its circuit breaker is open
     "outage",  # it has been for long, and tasks wait for it
-    "no_scheduler",  # tasks wait and no process claims them
+    "no_scheduler",  # tasks are waiting and no process claims them
     "no_leader",  # nobody leads: what is overdue is not found
     "dead_letter",  # a message, or a notification, that could not be delivered
     "generation",  # the store may have gone back in time: a promotion or a restore
@@ -140,15 +158,20 @@ AlertKind = Literal[
 ]
 
 UNTIL_SEEN: frozenset[AlertKind] = frozenset({"generation", "dead_letter", "test"})
-"""Alerts about what has happened rather than about what is so: they end when somebody acknowledges them."""
+"""Alerts about something that happened, not about a present state: they end when somebody acknowledges
+them.
+"""
 
 
 class Alert(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Something an operator must see. ``step`` is a step's name, "" for the task; of an alert that belongs to no task, what it
-    is about: an agent ("APP/AGENT"), a message's id. One cause (kind, task, step) is raised once while it stands.
+    """Something an operator must see. While an alert is open, its cause (kind, task, step) raises no
+    other.
     """
 
     kind: AlertKind
     task: int = 0
     step: str = ""
+    """A step's name, or "" for the task. Without a task, what the alert is about: an agent ("APP/AGENT"), a
+    message's id.
+    """
     text: str = ""

@@ -1,7 +1,9 @@
-"""What the submitter of a task is told: a *notice* for each state that the task comes to, numbered from 1 without gaps.
+"""Notifications of a task's submitter: one *notice* for each state that the task reaches, numbered from 1
+without gaps.
 
-The rules make notices, the store writes them in the transaction of the state change. They leave as CloudEvents 1.0 in JSON,
-the same ones to a queue of the store and to a webhook. The store adds what only it knows, ``head``: its own id and the time.
+The rules make notices, and the store writes them in the transaction of the state change. They leave as
+CloudEvents 1.0 in JSON, the same for a queue of the store and for a webhook. The store adds what only it
+knows, the ``head``: its own id and the time.
 """
 
 import re
@@ -22,7 +24,9 @@ Cause = Literal["text", "name", "none"]
 
 
 Told = Literal["received", "processing", "undoing", "processed", "undone", "error"]
-"""What a submitter is told. A task that goes from one Scheduler to the next (processing, pending, processing) is told once."""
+"""States that a submitter is notified of. A task that changes its Scheduler (processing, pending, processing)
+is reported once.
+"""
 
 STATES: frozenset[str] = frozenset(get_args(Told))
 ENDS = frozenset({"processed", "undone", "error"})
@@ -44,14 +48,11 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Notice(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One state of a task, as its submitter is told of it.
-
-    ``sequence``: the how-manieth notice of the task. ``result``: JSON bytes, of a processed task. ``cause``: why it was undone or
-    is in error. ``undone``: steps that were; ``standing``: (step, state) of those whose effect stands or may stand.
-    """
+    """One state of a task, as its submitter is notified of it."""
 
     task: int
     sequence: int
+    """The notice's number within the task, from 1."""
     state: Told
     reply: Reply
     app: str
@@ -59,9 +60,13 @@ class Notice(msgspec.Struct, frozen=True, omit_defaults=True):
     key: str | None = None
     submission: int = 1
     result: bytes | None = None
+    """JSON, for a processed task."""
     cause: str = ""
+    """Why the task was undone or is in error."""
     undone: tuple[str, ...] = ()
+    """Names of the undone steps."""
     standing: tuple[tuple[str, str], ...] = ()
+    """(step, state) of steps whose effect is, or may be, still in place."""
 
 
 class _Stands(msgspec.Struct, frozen=True):
@@ -70,7 +75,7 @@ class _Stands(msgspec.Struct, frozen=True):
 
 
 class _Data(msgspec.Struct, frozen=True, kw_only=True):
-    """The part of an event that is makegood's own; what does not belong to a state is left out."""
+    """The part of an event that is makegood's own; fields that do not apply to a state are left out."""
 
     task: str
     state: Told
@@ -94,7 +99,7 @@ _named = msgspec.json.Decoder(_Named).decode
 
 
 class _Event(msgspec.Struct, frozen=True, kw_only=True):
-    """What stands in a CloudEvent behind its head."""
+    """A CloudEvent after its head."""
 
     type: str
     source: str
@@ -105,13 +110,14 @@ class _Event(msgspec.Struct, frozen=True, kw_only=True):
     data: _Data
 
 
-# -- making them -------------------------------------------------------------------------------------------------------
+# -- making them ---------------------------------------------------------------------------------------------
 
 
 def told(task: Task, steps: Callable[[], Sequence[Step]]) -> Notice | None:
-    """Return the notice of the state that a task has just come to; None when nobody is to be told, or was told it last.
+    """Return the notice of the state that a task has just reached; None if there is nobody to notify, or the
+    state is the last one that was reported.
 
-    ``steps`` gives all of them; it is called for ends only.
+    ``steps`` returns all steps; it is called for final states only.
     """
     state = task.state
     if task.reply is None or state not in STATES or state == task.told:
@@ -140,7 +146,7 @@ def told(task: Task, steps: Callable[[], Sequence[Step]]) -> Notice | None:
 
 
 def event(notice: Notice) -> str:
-    """Return a notice as the text of a CloudEvent, but for its opening brace and its head."""
+    """Return a notice as the text of a CloudEvent, without its opening brace and its head."""
     rest: dict[str, object] = {}
     if notice.state == "processed":
         rest["result"] = msgspec.Raw(notice.result or b"null")
@@ -165,7 +171,7 @@ def event(notice: Notice) -> str:
 
 
 def head(store_id: str, generation: int, notice: Notice, time: str) -> str:
-    """Return what an event begins with; ``time`` is RFC 3339. PostgreSQL writes the same by itself.
+    """Return the start of an event; ``time`` is RFC 3339. PostgreSQL writes the same text itself.
 
     >>> head("5e", 1, Notice(7, 2, "processing", Reply("queue:a"), "shop", "place"), "2026-01-01T00:00:00Z")
     '{"specversion":"1.0","id":"5e-1-0000000000007-2","generation":1,"time":"2026-01-01T00:00:00Z",'
@@ -175,23 +181,29 @@ def head(store_id: str, generation: int, notice: Notice, time: str) -> str:
 
 
 def label(notice: Notice) -> str:
-    """Return what names a notice within a generation of its store, which may come to the same sequence with another state after a
-    restore; with the store's id and the generation before it, everywhere.
+    """Return the name of a notice within one generation of its store.
+
+    After a restore the same sequence may come with another state, so the store's id and generation precede
+    this name wherever notices of different stores or generations meet.
     """
     return f"{ids.show(notice.task)}-{notice.sequence}"
 
 
 def name_of(event: bytes) -> str:
-    """Return the id of an event: what a receiver knows it by, whatever the store's generation is when it leaves."""
+    """Return the id of an event: receivers identify it by this, whatever the store's generation is when it
+    leaves.
+    """
     return _named(event).id
 
 
-# -- what leaves the house ----------------------------------------------------------------------------------------------
+# -- what leaves the house -----------------------------------------------------------------------------------
 
 
 def for_receiver(event: bytes, cause: Cause) -> bytes:
-    """Return an event as a webhook's receiver is to have it. ``cause``: of why a task was undone or is in error, its "text" (which may
-    name hosts, users and values of your services), its "name" (see ``named``) or "none" ("").
+    """Return an event as a webhook's receiver gets it.
+
+    ``cause``, how much of the cause of an undone or failed task to include: its "text" (which may contain
+    hosts, users and values of your services), its "name" (see ``named``) or "none" ("").
 
     >>> for_receiver(b'{"data":{"cause":"pack: OSError: db-7 refuses svc"}}', "name")
     b'{"data":{"cause":"pack: OSError"}}'
@@ -209,10 +221,12 @@ def for_receiver(event: bytes, cause: Cause) -> bytes:
 
 
 def named(cause: str) -> str:
-    """Return what kind of cause one is, without its text: the step and the class of its exception, where that is one of Python's or is
-    named like them (...Error, ...Exception, ...Timeout); else the step and "failed", or what makegood itself calls it.
+    """Return the kind of a cause, without its text.
 
-    >>> named("pack: TimeoutError: db-7:5432"), named("charge: card 4711 refused"), named("cancelled by ann: bad address")
+    That is the step and the class of its exception, if the class is one of Python's or is named like those
+    (...Error, ...Exception, ...Timeout). Otherwise it is the step and "failed", or makegood's own word.
+
+    >>> named("pack: TimeoutError: db-7:5432"), named("charge: card 4711 refused"), named("cancelled by ann")
     ('pack: TimeoutError', 'charge: failed', 'cancelled')
     """
     own = _OWN_CAUSE.match(cause)
@@ -225,11 +239,13 @@ def named(cause: str) -> str:
     return f"{step}: {'failed' if kind is None else kind[0]}"
 
 
-# -- addresses ---------------------------------------------------------------------------------------------------------
+# -- addresses -----------------------------------------------------------------------------------------------
 
 
 def reply(reply_to: str | None, correlation_id: str | None) -> Reply | None:
-    """Return whom to tell; None: nobody. Raises ``ConfigError`` for an address that can never be told anything."""
+    """Return whom to notify; None: nobody. Raises ``ConfigError`` for an address that can never be
+    notified.
+    """
     if reply_to is None:
         return None
     if not isinstance(reply_to, str):
@@ -256,8 +272,9 @@ def queue(to: str) -> str | None:
 
 
 def parted(url: str) -> SplitResult:
-    """Return the parts of a webhook's URL. Raises ``ConfigError`` for any but https:// with a host, or http:// to this very
-    machine, for trying out.
+    """Return the parts of a webhook's URL.
+
+    Raises ``ConfigError`` unless it is https:// with a host, or http:// to this very machine, for trying out.
     """
     try:
         parts = urlsplit(url)
@@ -289,7 +306,7 @@ def parted(url: str) -> SplitResult:
 
 
 def shown(to: str) -> str:
-    """Return an address without what may be secret in it: a URL's path and query."""
+    """Return an address without the parts that may be secret: a URL's path and query."""
     if queue(to) is not None:
         return to
     try:

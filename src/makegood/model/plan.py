@@ -1,4 +1,4 @@
-"""What a workflow plans: its steps and their order, as a Scheduler will dispatch them."""
+"""The plan of a task: its steps and their order, as a Scheduler dispatches them."""
 
 from typing import Any, Generic, Literal, TypeVar
 
@@ -10,34 +10,40 @@ from makegood.model.policy import Policy
 R_co = TypeVar("R_co", covariant=True)
 
 Kind = Literal["action", "when", "merge", "each", "gather"]
-"""Kinds of steps. All but "action" are control steps: done by the rules as soon as they are ready."""
+"""Kinds of steps. All except "action" are control steps: the rules do them as soon as they are ready."""
 
 OnFailure = Literal["undo", "hold"]
 
 
 class Ref(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
-    """What goes into a hole: (part of) the result of a step, or a workflow input, or the item of an ``each``.
-
-    ``of`` = "step": ``index`` is a step's index in the task; "input": the position of a workflow input;
-    "item": ``index`` is the ``each`` step, and the ref stands only inside that step's body template, where ``path``
-    begins behind the item. ``path`` walks into the value: names of object members, positions in arrays.
-    """
+    """What fills a hole: (part of) the result of a step, a workflow input, or the item of an ``each``."""
 
     of: Literal["step", "input", "item"]
+    """"item" appears only inside the body template of the ``each`` step."""
     index: int
+    """For "step": the step's index in the task. For "input": the position of the workflow input. For "item":
+    the index of the ``each`` step.
+    """
     path: tuple[str | int, ...] = ()
+    """The way into the value: names of object members, positions in arrays. For "item" it starts at the
+    item.
+    """
 
 
 class Template(msgspec.Struct, frozen=True, array_like=True):
-    """JSON with holes: ``parts[0] + value(refs[0]) + parts[1] + ... + parts[-1]``; one more part than refs."""
+    """JSON with holes: ``parts[0] + value(refs[0]) + parts[1] + ... + parts[-1]``; one more part than
+    refs.
+    """
 
     parts: tuple[str, ...]
     refs: tuple[Ref, ...] = ()
 
 
 class Condition(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a ``when`` decides on. ``eq`` / ``ne``: ``left`` against ``right``, both templates of one JSON value,
-    compared as decoded values; ``true``: ``left`` is JSON true; ``all`` / ``any`` / ``not``: over ``parts``.
+    """The condition of a ``when``.
+
+    ``eq`` / ``ne`` compare ``left`` and ``right``, templates of one JSON value each, as decoded values.
+    ``true``: ``left`` is JSON true. ``all`` / ``any`` / ``not`` combine ``parts``.
     """
 
     op: Literal["eq", "ne", "true", "all", "any", "not"]
@@ -50,7 +56,8 @@ _LEVEL = 1 << 20
 
 
 def inside(position: int, level: int = 0) -> int:
-    """Return the index that names the step at ``position`` of a body: this one (level 0), the one around it (1), ...
+    """Return the index that names the step at ``position`` of a body: this one (level 0), the one around it
+    (1), ...
 
     >>> inside(0), inside(2), place(inside(2, 1))
     (-1, -3, (2, 1))
@@ -59,61 +66,65 @@ def inside(position: int, level: int = 0) -> int:
 
 
 def place(index: int) -> tuple[int, int]:
-    """Return (position, level) of a negative index: what ``inside`` made it of."""
+    """Return the (position, level) that ``inside`` encoded in a negative index."""
     level, position = divmod(-1 - index, _LEVEL)
     return position, level
 
 
 class StepPlan(msgspec.Struct, frozen=True, omit_defaults=True):
-    """All that a step declares. ``idx`` is its position in the task, ``name`` is unique in the task.
+    """Everything that a step declares.
 
-    ``after``: indices that must be done or skipped first. ``guards``: (index of a ``when``, side) that must hold,
-    outermost first; a guard that went the other way, or was skipped, skips the step.
+    Control steps carry their data here. ``when``: its ``condition``. ``merge``: its ``when`` in ``of``, and
+    in ``sides`` the value's templates for (True, False). ``each``: its list in ``args``, ``limit``,
+    ``at_once`` and ``body``. ``gather``: its ``each`` in ``of``, and in ``sides`` the one template of an
+    item's value.
 
-    Control steps carry their data here: ``when`` its ``condition``; ``merge`` the ``when`` it belongs to in ``of`` and
-    ``sides``, the value's templates for (True, False); ``each`` its list in ``args``, ``limit``, ``at_once`` (0: all)
-    and ``body``; ``gather`` its ``each`` in ``of`` and, in ``sides``, the one template of an item's value.
+    Every index in ``after``, ``guards``, ``of`` and refs that names a step of the same body is written as
+    ``-1 - n`` (n: position in the body, from 0), and so is the ``idx`` of a body's step; indices >= 0 name
+    steps outside. In an ``each`` inside a body, an index may also name a step of the body *around* it:
+    ``inside(n, level)``, one level more for each body further out. ``body`` and the ``sides`` of a ``gather``
+    are inside the body of their ``each``: level 0 is that body, level 1 the one that holds the gather.
 
-    ``body`` holds the template steps of one item. Their ``idx``, and every index in ``after``, ``guards``, ``of`` and refs
-    that names a step of the same body, is written as ``-1 - n`` (n = position in the body, 0 first); indices >= 0 name
-    steps outside. Item ``n``'s copy of body position j gets a fresh idx, ``of`` = the ``each``, ``nth`` = n,
-    ``name`` + "[n]", and its refs of "item" turned into refs of "step" (the ``each``) with path (n, ...).
-    For copies of nested control steps that use ``of`` themselves, ``item_of`` keeps the owning ``each``.
-
-    ``later``: the arguments of its next round, of a step whose inputs an operator corrected while it was done.
-    ``payload_limit``: of its app; an argument is held to it once it is filled in.
-
-    In an ``each`` inside a body, an index may also name a step of the body *around* it: ``inside(n, level)`` with one
-    level more for each body further out. ``sides`` of a ``gather`` stand inside the body of their ``each`` (level 0 is
-    that body, level 1 the one that holds the gather); so does everything in ``body``.
+    Item ``n``'s copy of body position j gets a fresh idx, ``of`` = the ``each``, ``nth`` = n and ``name`` +
+    "[n]". Its refs of "item" become refs of "step" (the ``each``) with path (n, ...). In copies of nested
+    control steps, which use ``of`` themselves, ``item_of`` names the owning ``each``.
     """
 
     idx: int
+    """Position in the task."""
     kind: Kind = "action"
     name: str = ""
+    """Unique in the task."""
     agent: str = ""
     action: str = ""
     args: Template | None = None
     after: tuple[int, ...] = ()
+    """Indices of steps that must be done or skipped first."""
     guards: tuple[tuple[int, bool], ...] = ()
+    """(index of a ``when``, side) that must hold, outermost first. A guard that went the other way, or was
+    skipped, skips the step.
+    """
     policy: Policy | None = None
     condition: Condition | None = None
     sides: tuple[Template, ...] = ()
     limit: int = 1000
     at_once: int = 0
+    """Items of an ``each`` that run at the same time; 0: all."""
     body: "tuple[StepPlan, ...]" = ()
+    """The template steps of one item of an ``each``."""
     of: int = -1
     item_of: int = -1
     nth: int = -1
     later: Template | None = None
+    """The arguments for the next round, if an operator corrected the step's inputs while it was done."""
     payload_limit: int = PAYLOAD_LIMIT
+    """The app's limit in bytes; an argument must keep to it once it is filled in."""
 
 
 class Plan(msgspec.Struct, Generic[R_co], frozen=True):
-    """What a workflow function yields for its inputs: the steps, typed by the workflow's result.
+    """What a workflow function returns for its inputs: the steps, typed by the workflow's result.
 
-    Printable and testable without a store; submit it with ``client.submit(plan)``. ``fingerprint`` stands for the
-    workflow and its inputs: the same key with another fingerprint is a ``KeyConflict``.
+    It can be printed and tested without a store; submit it with ``client.submit(plan)``.
     """
 
     app: str
@@ -122,6 +133,7 @@ class Plan(msgspec.Struct, Generic[R_co], frozen=True):
     inputs: tuple[bytes, ...]
     returns: Template
     fingerprint: bytes
+    """Stands for the workflow and its inputs: the same key with another fingerprint is a ``KeyConflict``."""
     within: float | None = None
     undo_within: float | None = None
     on_failure: OnFailure = "undo"
@@ -139,7 +151,7 @@ class Plan(msgspec.Struct, Generic[R_co], frozen=True):
         correlation_id: str | None = None,
         reply_to: str | None = None,
     ) -> "Plan[R_co]":
-        """Return the plan with submission options filled in; what is None stays as it is."""
+        """Return the plan with submission options filled in; an option that is None stays as it is."""
         return Plan(
             self.app,
             self.workflow,
@@ -158,7 +170,7 @@ class Plan(msgspec.Struct, Generic[R_co], frozen=True):
         )
 
     def __str__(self) -> str:
-        """Return the steps as a table for people: index, name, agent, what they wait for."""
+        """Return the steps as a table for people: index, name, agent, and the steps before it."""
         lines = [f"{self.app}.{self.workflow}: {len(self.steps)} steps"]
         for step in self.steps:
             after = ", ".join(self.steps[i].name for i in step.after) or "-"

@@ -1,8 +1,9 @@
-"""What an action declares about failures: ``Retry`` inside one attempt, ``Recover`` over attempts, and the verdict.
+"""What an action declares about failures: ``Retry`` inside one attempt, ``Recover`` over attempts, and the
+verdict.
 
-``Retry`` belongs to the Agent: tries within one attempt, bounded by its complete-by, always under the same key.
+``Retry`` belongs to the Agent: tries within one attempt, bounded by its deadline, always under the same key.
 ``Recover`` belongs to the Scheduler's rules: what follows when an attempt ended without a definite answer
-(Scheduler-Agent-Supervisor pattern: failure count, threshold, longer waits past it, then a compensating
+(Scheduler-Agent-Supervisor pattern: failure count, threshold, a longer wait past it, then a compensating
 transaction or an operator).
 """
 
@@ -18,28 +19,33 @@ Then = Literal["undo", "hold"]
 """The verdict past the threshold: undo the task, or hold it for an operator."""
 
 Choice = Literal["retry", "extended", "undo", "hold"]
-"""What ``verdict`` says: try after ``wait``, try once more after ``extended``, undo the task, hold it."""
+"""An answer of ``verdict``: retry after ``wait``, retry once more after ``extended``, undo the task, hold
+it.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retry:
     """How often an agent tries within one attempt.
 
-    ``tries`` counts the first one; ``wait`` is the first pause, each further one ``factor`` times longer, at most
-    ``longest``; every pause is jittered by a random factor between 0.5 and 1.5.
+    Every pause is multiplied by a random factor between 0.5 and 1.5.
 
     >>> Retry(tries=4, wait="200ms", factor=2).pauses()
     (0.2, 0.4, 0.8)
     """
 
     tries: int = 3
+    """The first one included."""
     wait: Duration = "200ms"
+    """The first pause."""
     factor: float = 2.0
+    """Each further pause is this many times longer."""
     longest: Duration = "30s"
+    """The longest pause, before jitter."""
     never: bool = field(default=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be meant; raises ``ConfigError``."""
+        """Raise ``ConfigError`` for a value that makes no sense."""
         if not isinstance(self.tries, int) or self.tries < 1:
             raise ConfigError(
                 f"Retry(tries={self.tries!r}): at least 1, the first try counts; for one try only use mg.NEVER or tries=1"
@@ -56,23 +62,25 @@ class Retry:
 
 
 NEVER = Retry(tries=1, never=True)
-"""For services without keys: one try; in doubt it is neither repeated nor undone unless a probe can tell."""
+"""For services without keys: one try. In doubt it is neither repeated nor undone, unless a probe finds the
+outcome.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recover:
-    """What follows when an attempt ended without a definite answer.
-
-    Failures up to ``threshold`` wait ``wait``, one more try waits ``extended``, then the verdict ``then``.
-    """
+    """What follows when an attempt ended without a definite answer."""
 
     threshold: int = 3
+    """Failures up to this number are retried after ``wait``."""
     wait: Duration = "5s"
     extended: Duration = "5m"
+    """The wait before one more try past the threshold."""
     then: Then = "undo"
+    """The verdict once that try fails too."""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be meant; raises ``ConfigError``."""
+        """Raise ``ConfigError`` for a value that makes no sense."""
         if not isinstance(self.threshold, int) or self.threshold < 0:
             raise ConfigError(f"Recover(threshold={self.threshold!r}): a whole number from 0")
         if self.then not in ("undo", "hold"):
@@ -82,19 +90,21 @@ class Recover:
 
 
 class Policy(msgspec.Struct, frozen=True, omit_defaults=True):
-    """All that the rules need to know of an action; stored with each step, so no rule ever asks the code.
+    """Everything the rules need to know of an action. It is stored with each step, so no rule asks the code.
 
-    Lengths of time are seconds. ``within`` is the complete-by of one attempt of the action or its probe,
-    ``undo_within`` of one attempt of its undo. ``undoable`` is False for ``undo=mg.NOTHING``.
+    Lengths of time are seconds.
     """
 
     within: float
+    """Deadline of one attempt of the action or its probe."""
     threshold: int = 3
     wait: float = 5.0
     extended: float = 300.0
     then: Then = "undo"
     undoable: bool = True
+    """False for ``undo=mg.NOTHING``."""
     undo_within: float = 0.0
+    """Deadline of one attempt of its undo."""
     undo_threshold: int = 3
     undo_wait: float = 5.0
     undo_extended: float = 300.0
@@ -106,7 +116,8 @@ class Policy(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def verdict(failures: int, threshold: int, then: Then) -> Choice:
-    """Return what follows the ``failures``-th failure in a row: the one place that says retry, wait, undo or hold.
+    """Return what follows the ``failures``-th failure in a row: the one place that decides retry, wait, undo
+    or hold.
 
     >>> [verdict(n, 2, "undo") for n in (1, 2, 3, 4)]
     ['retry', 'retry', 'extended', 'undo']

@@ -1,9 +1,9 @@
 """Rates as people write them, "20/s", "100/m", "5/2h", and how a rate becomes points in time.
 
-A rate is kept by one number: the moment from which the next call is free (``next``). Whoever takes n calls moves it on by n
-intervals, so that the calls of all processes are evenly spaced, whoever makes them. Calls may be taken a little ahead of their
-time, each with the delay after which it may begin. Time that nobody used is not made up for: after a rest, too, two calls are never
-closer than an interval.
+One number keeps a rate: the moment from which the next call is free (``next``). A process that takes n calls
+moves it on by n intervals, so the calls of all processes together are evenly spaced. Calls may be taken a
+little ahead of their time, each with the delay after which it may begin. Unused time is not made up for: even
+after a rest, two calls are never closer than an interval.
 """
 
 import math
@@ -14,16 +14,18 @@ from makegood.base.durations import seconds
 from makegood.errors import ConfigError
 
 AHEAD = 0.2
-"""Seconds ahead of its time that a call may be taken: what comes late still begins in time."""
+"""Seconds ahead of its time that a call may be taken, so that a call that arrives late still begins in
+time.
+"""
 
 _DEBT = 60.0
-"""Seconds ahead that a rate may be used up by calls made beside it."""
+"""Seconds ahead that calls made beside the rate may use it up."""
 
 _FORM = re.compile(r"\s*(\d+(?:\.\d+)?|\.\d+)\s*/\s*((?:\d+(?:\.\d+)?)?)\s*(ms|s|m|h|d)\s*", re.ASCII)
 
 
 def per_second(value: object, *, name: str = "rate") -> float:
-    """Return a rate as calls a second; raises ``ConfigError``, naming the parameter by ``name``.
+    """Return a rate as calls per second; raises ``ConfigError``, naming the parameter by ``name``.
 
     >>> per_second("20/s"), per_second("90/m"), per_second("1/2s"), per_second(3)
     (20.0, 1.5, 0.5, 3.0)
@@ -41,11 +43,13 @@ def per_second(value: object, *, name: str = "rate") -> float:
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """Where a rate stands at a moment ``now``. ``first``: when the next call is free; ``rate``: calls a second."""
+    """The state of a rate at one moment."""
 
     first: float
+    """When the next call is free."""
     now: float
     rate: float
+    """Calls per second."""
 
     @property
     def most(self) -> int:
@@ -54,27 +58,27 @@ class Pace:
         return max(0, int(ahead + 1.01))  # points in time are known to a microsecond
 
     def delay(self, n: int) -> float:
-        """Return after how many seconds the ``n``-th call taken now (from 0) may begin."""
+        """Return the seconds until the ``n``-th call taken now (from 0) may begin."""
         return max(0.0, self.first + n / self.rate - self.now)
 
     def after(self, taken: int) -> float:
-        """Return ``next`` when so many were taken."""
+        """Return ``next`` once ``taken`` calls are taken."""
         return self.first + taken / self.rate
 
     def again(self, taken: int) -> float:
-        """Return in how many seconds to ask for more when so many were taken: when half of what lies ahead is used up."""
+        """Return the seconds until it is time to ask for more: when half of the time ahead is used up."""
         return max(0.001, self.after(taken) - self.now - AHEAD / 2)
 
 
 def pace(next_: float | None, now: float, rate: float, spent: int = 0) -> Pace:
-    """Return where a rate stands. ``next_``: what was left of it, None at its first use; ``spent``: calls made beside it.
+    """Return the state of a rate. ``next_``: the stored ``next``, None at its first use; ``spent``: calls
+    made beside the rate.
 
     >>> pace(None, 100.0, 20.0).most, pace(100.0, 100.0, 20.0).most, pace(103.0, 100.0, 20.0).most
     (5, 5, 0)
     """
-    most = (
-        now + _DEBT + 1 / rate
-    )  # beyond it leads nothing that was taken: the store's clock has gone back, or SQL has written it
+    # no calls lead to a moment beyond this: the store's clock has gone back, or SQL has written it
+    most = now + _DEBT + 1 / rate
     if not isinstance(next_, int | float) or math.isnan(next_) or next_ > most:
         next_ = now
     return Pace(max(next_, now) + spent / rate, now, rate)

@@ -1,4 +1,4 @@
-"""Tasks as a Scheduler holds them, and what tasks of one plan have in common."""
+"""Tasks as a Scheduler holds them in memory, and what tasks of one plan have in common."""
 
 from typing import Any
 
@@ -8,47 +8,55 @@ from makegood.model.task import Step, Task
 
 
 class Sent(msgspec.Struct, frozen=True):
-    """A step that begins when those before it are done, as it is in all tasks of a shape.
+    """A step that begins when those before it are done, as in all tasks of a shape.
 
-    ``waiting`` and ``running``: before and after; ``asked``: its request's fields from ``idx`` to ``within``. Its arguments are
-    ``texts`` with a value after each but the last, ``holes``: (whether of a step or an input, index, path).
+    Its arguments are ``texts`` with a value after each but the last.
     """
 
     idx: int
     waiting: Step
+    """The step before it begins."""
     running: Step
+    """The step after it has begun."""
     asked: tuple[Any, ...]
+    """Its request's fields from ``idx`` to ``within``."""
     texts: tuple[bytes, ...]
     holes: tuple[tuple[bool, int, tuple[str | int, ...]], ...]
+    """(whether of a step or an input, index, path) of each value."""
 
 
 class Stride(msgspec.Struct, frozen=True):
-    """What follows when a step is done, as it is in all tasks of a shape: see ``saga.straight``.
-
-    ``running``: the step before; ``done``: its fields after, up to the result; ``sent``: the steps that wait for it; ``moves``: if all
-    of them begin; ``ending``: if the task ends with it.
-    """
+    """What follows when a step is done, as in all tasks of a shape: see ``saga.fast_path``."""
 
     running: Step
+    """The step before."""
     done: tuple[Any, ...]
+    """Its fields after, up to the result."""
     consumed: list[tuple[int, int]]
     sent: tuple[Sent, ...]
+    """The steps that wait for it."""
     moves: list[tuple[str, str, str, str]]
+    """The transitions if all of them begin."""
     ending: list[tuple[str, str, str, str]]
+    """The transitions if the task ends with it."""
 
 
 class Held(msgspec.Struct, eq=False):
-    """A task that a Scheduler holds in memory: the record, its steps by index, and who comes after whom.
+    """A task that a Scheduler holds in memory: the record, its steps by index, and their order.
 
-    ``followers[i]`` are the steps that wait for step i (by ``after``, ``guards``, ``of`` or ``item_of``; a ``gather`` waits for
-    every step of its ``each``). ``open[i]`` counts the predecessors of step i that are neither done nor skipped, ``left`` all
-    such steps. Derived by ``saga.hold``; the rules read it and never change it, ``saga.apply`` puts a committed Decision into it.
-    ``strides``: what the rules remember of tasks of the same shape, which share it; None for a task that is alone.
+    ``saga.held.hold`` derives it. The rules read it and never change it; ``saga.held.apply`` applies a
+    committed Decision to it.
     """
 
     task: Task
     steps: list[Step]
     followers: list[tuple[int, ...]]
+    """For each step, the steps that wait for it (by ``after``, ``guards``, ``of`` or ``item_of``). A
+    ``gather`` waits for every step of its ``each``.
+    """
     open: list[int] = []
+    """For each step, the number of predecessors that are neither done nor skipped."""
     left: int = 0
+    """Steps that are neither done nor skipped."""
     strides: dict[int, Stride] | None = None
+    """What the rules remember of tasks of the same shape, which share it; None for a task that is alone."""

@@ -1,7 +1,7 @@
-"""States and the one table of lawful transitions.
+"""States and the one table of allowed transitions.
 
-``docs/concepts/lifecycle.md`` draws it; a test keeps the two equal. Every move a Decision makes is looked up here, and
-one Decision may chain several. The reasons stand beside the moves.
+``docs/concepts/lifecycle.md`` draws it; a test keeps the two equal. Every move of a Decision is looked up
+here, and one Decision may chain several. The reasons are next to the moves.
 """
 
 from collections.abc import Mapping
@@ -111,7 +111,9 @@ CONTROL_MOVES: Moves[StepState] = _frozen(
         "skipped": {"waiting": "decided anew: round + 1"},
     }
 )
-"""Moves of control steps (when, merge, each, gather): the rules do them themselves, so they are never in flight."""
+"""Moves of control steps (when, merge, each, gather): the rules do them themselves, so they are never in
+flight.
+"""
 
 
 def check_task(before: TaskState, after: TaskState) -> None:
@@ -123,7 +125,9 @@ def check_task(before: TaskState, after: TaskState) -> None:
 
 
 def check_step(before: StepState, after: StepState, *, control: bool = False) -> None:
-    """Raise ``IllegalTransitionError`` unless a step (``control``: when, merge, each, gather) may go there."""
+    """Raise ``IllegalTransitionError`` unless a step (``control``: when, merge, each, gather) may make this
+    move.
+    """
     if after not in (CONTROL_MOVES if control else STEP_MOVES).get(before, ()):
         what = "control step" if control else "step"
         raise IllegalTransitionError(

@@ -1,12 +1,12 @@
-"""Tasks, steps and plans: frozen records.
+"""Tasks and steps: frozen records.
 
-A *plan* is what a workflow function yields when it is run once, at submission: steps with their dependencies,
-their arguments as templates, and the template of the result. A *task* is a submitted plan with its state; a *step*
-is one row of it. Everything a step declares (``StepPlan``) never changes and is shared between tasks of one shape;
+Running a workflow function once, at submission, gives a *plan*: steps with their dependencies, their
+arguments as templates, and the template of the result. A *task* is a submitted plan with its state; a *step*
+is one row of it. What a step declares (``StepPlan``) never changes and is shared between tasks of one shape;
 what changes (``Step``) is small.
 
-Arguments are JSON with holes: ``Template.parts`` are the pieces of text around the holes, ``Template.refs`` say what
-goes into them, so a user's data needs no escaping and filling in is one join of bytes.
+Arguments are JSON with holes: ``Template.parts`` are the pieces of text around the holes, ``Template.refs``
+say what goes into them. So a user's data needs no escaping, and filling in is one join of bytes.
 """
 
 from collections.abc import Sequence
@@ -21,41 +21,49 @@ Doing = Literal["do", "probe", "undo"]
 """What an agent is asked for. (A timer is a row of its own kind, never sent to an agent.)"""
 
 STANDING = frozenset({"done", "in_doubt", "kept", "undoing", "undo_failed", "running"})
-"""States of a step whose effect stands, or may stand."""
+"""States of a step whose effect is, or may be, still in place."""
 
 
 class Step(msgspec.Struct, frozen=True):
-    """A step of a task, with its state.
-
-    ``doing`` is the kind of the one request in flight, None when none is; ``waiting`` says that its timer row exists.
-    ``attempt`` counts every hand-out of do, probe and undo alike and is never reset; ``round`` rises when a resubmission
-    starts it again. ``failures`` count for the present direction. ``doubt``: an earlier try or attempt of this round is
-    unanswered. ``final``: Permanent was answered while in doubt. ``asked``: the last attempt that needs no probe: that of the
-    last probe, or the one after which this round began.
-    ``stuck``: its undo cannot go on without an operator. ``again``: an operator wants the undo tried again; of a step with a
-    request in flight: it was sent before the task turned to undo, so its failure does not count there.
-    ``deaths``: times that the process running it died. ``stood``: it was kept in an earlier round, so that effect stands
-    whatever becomes of this one.
-    ``result`` and ``late`` (a late reply's value, for the undo) are JSON bytes.
-    """
+    """A step of a task, with its state."""
 
     plan: StepPlan
     state: StepState = "waiting"
     doing: Doing | None = None
+    """The kind of the one request in flight; None if there is none."""
     waiting: bool = False
+    """Its timer row exists."""
     attempt: int = 0
+    """Counts every request, be it do, probe or undo; never reset."""
     round: int = 1
+    """Rises when a resubmission restarts the step."""
     failures: int = 0
+    """Failures in the present direction."""
     asked: int = 0
+    """The last attempt that needs no probe: that of the last probe, or the one after which this round
+    began.
+    """
     deaths: int = 0
+    """Times that the process running it died."""
     doubt: bool = False
+    """An earlier try or attempt of this round is unanswered."""
     final: bool = False
+    """Permanent was answered while the step was in doubt."""
     stuck: bool = False
+    """Its undo cannot continue without an operator."""
     again: bool = False
+    """An operator wants the undo tried again.
+
+    With a request in flight: the request was sent before the task turned to undo, so its failure does not
+    count there.
+    """
     result: bytes | None = None
+    """JSON."""
     late: bytes | None = None
+    """A late reply's value as JSON, for the undo."""
     error: str | None = None
     stood: bool = False
+    """It was kept in an earlier round, so that effect is in place whatever becomes of this round."""
 
     @property
     def idx(self) -> int:
@@ -69,22 +77,16 @@ class Step(msgspec.Struct, frozen=True):
 
 
 class Reply(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
-    """Where a task's submitter wants to hear of its states: ``to`` is "queue:NAME" or a URL; told with ``correlation_id``."""
+    """Where a task's submitter wants to be notified of its states."""
 
     to: str
+    """"queue:NAME" or a URL."""
     correlation_id: str | None = None
+    """Sent along with every notice."""
 
 
 class Task(msgspec.Struct, frozen=True):
-    """A task, without its steps.
-
-    ``within``: seconds from the first claim to its complete-by, None = no limit; ``timed``: its complete-by is set.
-    ``undo_within``: seconds after which an undo that is not finished raises an alert. ``cause``: why the goal is no longer
-    forward. ``failure_count``: failures of all its steps and lost locks; ``lost``: Schedulers lost in a row, while the
-    task may have been the reason.
-    ``inputs`` are the workflow's inputs, ``result`` the value of ``returns`` once processed: JSON bytes.
-    ``reply``: whom to tell, None = nobody; ``told``: the state that was told last, as the ``notified``-th notice.
-    """
+    """A task, without its steps."""
 
     id: int
     app: str
@@ -97,22 +99,34 @@ class Task(msgspec.Struct, frozen=True):
     priority: int = 0
     epoch: int = 0
     within: float | None = None
+    """Seconds from the first claim to its deadline; None: no limit."""
     timed: bool = False
+    """Its deadline is set."""
     undo_within: float | None = None
+    """Seconds after which an unfinished undo raises an alert."""
     cause: str = ""
+    """Why the goal is no longer forward."""
     failure_count: int = 0
+    """Failures of all its steps, and lost locks."""
     lost: int = 0
+    """Schedulers lost in a row while the task may have been the reason."""
     inputs: tuple[bytes, ...] = ()
+    """The workflow's inputs as JSON."""
     returns: Template | None = None
     result: bytes | None = None
+    """The value of ``returns`` as JSON, once processed."""
     trace: str | None = None
     reply: Reply | None = None
+    """Whom to notify; None: nobody."""
     told: str = ""
+    """The last state that the submitter was notified of."""
     notified: int = 0
+    """Number of notices so far."""
 
 
 def standing(steps: Sequence[Step]) -> list[Step]:
-    """Return the steps whose effect stands or may stand: done, in doubt, kept (in an earlier round too), being undone, or
-    whose undo failed.
+    """Return the steps whose effect is, or may be, still in place.
+
+    These are done, in doubt, kept (in an earlier round too), running, being undone, or their undo failed.
     """
     return [s for s in steps if s.plan.kind == "action" and (s.state in STANDING or s.stood)]

@@ -1,7 +1,8 @@
-"""What a function takes and returns, as far as a plan can carry it.
+"""A function's parameter and return types, as far as a plan can carry them.
 
-Arguments of actions travel as one JSON object by parameter name, hence no ``*args``, no ``**kwargs``, nothing that can be passed
-by position only. Annotations say what the JSON is decoded to; parameters without one get what JSON makes of it.
+Arguments of actions travel as one JSON object by parameter name. So there are no ``*args``, no ``**kwargs``,
+and no positional-only parameters. Annotations say what type the JSON is decoded to; a parameter without one
+gets plain JSON values.
 """
 
 import datetime as dt
@@ -24,8 +25,9 @@ _CLOSED = {
     str, int, float, bool, NoneType, bytes, bytearray, memoryview, dict, list, tuple, decimal.Decimal, uuid.UUID,
     dt.datetime, dt.date, dt.time, dt.timedelta,
 }  # fmt: skip
-"""What holds nothing, or nothing that an annotation without brackets says anything about. Of a set one must look: a tuple in it is
-a list as JSON, which can be in no set."""
+"""Types that hold nothing, or nothing that a bare annotation describes. Sets are missing: their elements must
+be checked, since a tuple becomes a list in JSON, which no set can hold.
+"""
 _ANYTHING: Mapping[type, Collection[tuple[Any, ...]]] = {
     dict: ((str, Any), (str, object)),
     list: ((Any,), (object,)),
@@ -35,8 +37,9 @@ _ANYTHING: Mapping[type, Collection[tuple[Any, ...]]] = {
 def hints(fn: Callable[..., object], names: Mapping[str, Any] | None, where: str) -> dict[str, Any]:
     """Return a function's annotations by parameter name and "return", evaluated.
 
-    ``names``: of a function that encloses it, which come first, as they do in Python; of any other place, for what its module does
-    not know. Raises ``DefinitionError`` when a name in them is not known (yet).
+    ``names``: those of an enclosing function come first, as they do in Python; any others are for names that
+    the function's module does not know. Raises ``DefinitionError`` if an annotation uses a name that is not
+    known (yet).
     """
     bare = inspect.unwrap(fn)
     inner = names if "<locals>" in getattr(bare, "__qualname__", "") else None
@@ -57,14 +60,14 @@ def hints(fn: Callable[..., object], names: Mapping[str, Any] | None, where: str
 
 
 def members(annotation: Any) -> tuple[Any, ...]:
-    """Return the members of a union, or the annotation alone; ``Annotated`` and ``NewType`` are looked through.
+    """Return the members of a union, or the annotation alone, seen through ``Annotated`` and ``NewType``.
 
     >>> members(int | None)
     (<class 'int'>, <class 'NoneType'>)
     """
     bare = plain(annotation)
     if typing.get_origin(bare) in (typing.Union, UnionType):
-        # Python makes one union of two, but not when the inner one is Annotated or a NewType.
+        # # Python merges nested unions, unless the inner one is Annotated or a NewType.
         return tuple(one for member in typing.get_args(bare) for one in members(member))
     return (NoneType if bare is None else bare,)
 
@@ -85,7 +88,8 @@ def plain(annotation: Any) -> Any:
 
 
 def takes(wanted: Any, given: Any) -> bool:
-    """Return whether a parameter annotated ``wanted`` surely fits values annotated ``given``; what cannot be told is True.
+    """Return whether a parameter annotated ``wanted`` surely accepts values annotated ``given``; True if
+    unknown.
 
     >>> takes(str | None, str), takes(str, str | None), takes(str, typing.Any)
     (True, False, True)
@@ -97,8 +101,10 @@ def takes(wanted: Any, given: Any) -> bool:
 
 
 def may_fit(wanted: Any, given: Any) -> bool:
-    """Return whether any value annotated ``given`` may fit a parameter annotated ``wanted``: whether their JSON may be of one kind. What
-    cannot be told is True.
+    """Return whether some value annotated ``given`` may fit a parameter annotated ``wanted``; True if
+    unknown.
+
+    It may fit if their JSON can be of the same kind.
 
     >>> may_fit(str, int), may_fit(int, int | None), may_fit(float, int), may_fit(str, typing.Any)
     (False, True, True, True)
@@ -108,7 +114,9 @@ def may_fit(wanted: Any, given: Any) -> bool:
 
 
 def _in_json(annotation: Any, *, read: bool) -> frozenset[str] | None:
-    """Return the kinds of JSON that values of an annotation are ``read`` from, or else written as; None: nobody can tell."""
+    """Return the kinds of JSON that values of an annotation are ``read`` from, or else written as; None:
+    unknown.
+    """
     try:
         found = kinds.type_info(annotation)
     except Exception:  # noqa: BLE001 - msgspec looks into the user's classes, whose annotations may raise anything
@@ -131,7 +139,7 @@ def _kinds_of(kind: kinds.Type, *, read: bool) -> frozenset[str] | None:
         )
     if isinstance(kind, kinds.StructType):
         return frozenset({"array" if kind.array_like else "object"})
-    if isinstance(kind, kinds.FloatType):  # a whole number may be written for it
+    if isinstance(kind, kinds.FloatType):  # an integer may be written for it
         return frozenset({"float", "int"})
     if isinstance(kind, kinds.DecimalType):
         return frozenset({"str", "float", "int"} if read else {"str"})
@@ -183,14 +191,17 @@ def _takes(want: Any, given: Any) -> bool:
 
 
 def _values(cls: type) -> type:
-    """Return what the values of a class are instances of: a TypedDict is none that could be asked, its values are dicts."""
+    """Return the class that a class's values are instances of: those of a TypedDict, which allows no such
+    check, are dicts.
+    """
     return dict if typing.is_typeddict(cls) else cls
 
 
 def certain(wanted: Any, given: type) -> bool:
-    """Return whether every value of exactly this type fits an annotation, whatever is in it; False: it has to be looked at.
+    """Return whether every value of exactly this type fits an annotation, whatever it holds; False: check the
+    value.
 
-    Python does not hold anybody to what is written inside of a dataclass or between the brackets of ``list[int]``.
+    Python does not enforce the annotations inside a dataclass or between the brackets of ``list[int]``.
 
     >>> certain(int | None, int), certain(list, list), certain(list[int], list)
     (True, True, False)
@@ -199,7 +210,9 @@ def certain(wanted: Any, given: type) -> bool:
 
 
 def constrained(annotation: Any) -> bool:
-    """Return whether an annotation, or a member of a union, has a ``msgspec.Meta``: whoever fits the type may not fit that."""
+    """Return whether an annotation, or a member of a union, has a ``msgspec.Meta``: a value of the right type
+    may still violate it.
+    """
     if isinstance(annotation, typing.NewType):
         return constrained(annotation.__supertype__)
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
@@ -215,7 +228,7 @@ def _certain(want: Any, given: type) -> bool:
         return typing.get_origin(want) is given and typing.get_args(want) in _ANYTHING.get(given, ())
     if want is given and (given in _CLOSED or issubclass(given, enum.Enum)):
         return True
-    # Pydantic has looked; a subclass may have more than this class reads.
+    # # Pydantic has checked the values; a subclass may have more than this class reads.
     return _protocol(want) or (want is given and is_model(want))
 
 

@@ -1,12 +1,11 @@
 """Payloads: JSON bytes, and the holes in them.
 
-``encode`` and ``decode`` turn values into JSON and back, through msgspec: dataclasses, attrs classes, TypedDicts, Structs,
-named tuples, enums, datetimes, Decimal, UUID, bytes; and pydantic models, which are known by their methods, so that nobody
-pays for an import. Never pickle. NaN and infinity, which JSON does not have, are refused instead of becoming null.
+``encode`` and ``decode`` turn values into JSON and back, through msgspec: dataclasses, attrs classes,
+TypedDicts, Structs, named tuples, enums, datetimes, Decimal, UUID, bytes. Pydantic models work too; they are
+recognised by their methods, so that nobody pays for an import. Never pickle. NaN and infinity, which JSON
+does not have, are refused instead of becoming null.
 
-``fill`` splices values into a template: where a whole value goes into a hole this is one join of bytes, so nothing that a
-user wrote is decoded, let alone changed, on its way from one step to the next. Where a hole takes *part* of a value, only
-the path down to it is decoded; what is found there is passed on as it was written.
+``encode_with_holes`` gives the text around holes; ``splice`` fills them.
 """
 
 import datetime as dt
@@ -30,8 +29,10 @@ from makegood.payload.set_order import holds_sets, sorted_as, without_sets
 from makegood.payload.unsupported_types import refuse_unread
 
 NESTING_LIMIT = 100
-"""Most arrays and objects of a payload that may lie in each other. Each level costs a reader one call, and how many calls are allowed
-depends on the version of Python and on where the reader is called from: far above 100 everywhere, and no data of people comes near.
+"""The deepest nesting of a payload's arrays and objects.
+
+Each level costs a reader one call. The number of calls allowed depends on the version of Python and on where
+the reader is called from: it is far above 100 everywhere, and no real data comes near.
 """
 
 UNREADABLE = (
@@ -43,7 +44,9 @@ UNREADABLE = (
     AttributeError,
     RecursionError,
 )
-"""What reading stored bytes and columns may raise: whatever another version, another Python or somebody's SQL has written."""
+"""Exceptions of reading stored bytes and columns, which another version, another Python or manual SQL may
+have written.
+"""
 
 _KINDS = (
     "dataclasses, attrs classes, TypedDicts, msgspec Structs, pydantic models and what JSON has can be kept"
@@ -51,7 +54,7 @@ _KINDS = (
 _SHOWN_VALUE = re.compile(r"^(Invalid (?:enum )?value) .*?(?= - at `|$)", re.DOTALL)
 _HOLE = msgspec.Raw(b"\0")  # JSON never holds this byte: in texts it is escaped
 FLAT = 2 * NESTING_LIMIT
-"""Bytes of JSON that cannot be nested too deeply, as what is opened is also closed."""
+"""Bytes of JSON that cannot be nested too deeply, because every bracket is also closed."""
 _ALL_BUT_BRACKETS = bytes(sorted({*range(256)} - {*b'[]{}"'}))
 _TO_SQUARE = bytes.maketrans(b"{}", b"[]")
 
@@ -62,21 +65,22 @@ def encode(value: object, *, limit: int = PAYLOAD_LIMIT, what: str = "the value"
     >>> encode({"id": "o-1", "cents": 250})
     b'{"id":"o-1","cents":250}'
 
-    Raises ``PayloadError`` for what JSON cannot hold, NaN included, and when the JSON has more than ``limit`` bytes or more than
-    ``NESTING_LIMIT`` levels.
+    Raises ``PayloadError`` for a value that JSON cannot hold, NaN included, and for JSON of more than
+    ``limit`` bytes or more than ``NESTING_LIMIT`` levels.
     """
     try:
         data = _encode(value)
     except Exception as wrong:  # a model's own serializer may raise anything
         raise _unfit(wrong, what) from wrong
-    if data.find(b"null") >= 0:  # faster than ``in``, which asks first whether it is a number
+    if data.find(b"null") >= 0:  # faster than ``in``, which first checks for a number
         _refuse_nan(value, what)
     size = len(data)
     return data if size <= FLAT and size <= limit else sized(data, limit, what, around)
 
 
 def canonical(value: object, *, what: str = "the value") -> bytes:
-    """Return ``value`` as JSON that is the same whatever the order of its dicts and sets; raises ``PayloadError``.
+    """Return ``value`` as JSON that does not depend on the order of its dicts and sets; raises
+    ``PayloadError``.
 
     >>> canonical({2: "b", 10: "a"})
     b'{"10":"a","2":"b"}'
@@ -84,9 +88,9 @@ def canonical(value: object, *, what: str = "the value") -> bytes:
     try:
         try:
             return _encode_sorted(value)
-        except TypeError:  # msgspec sorts only what is a text: keys are made texts before
+        except TypeError:  # msgspec sorts only texts: make the keys texts first
             return _with_texts(value)
-    except TypeError:  # and of sets only what has an order
+    except TypeError:  # and it sorts only sets of ordered elements
         try:
             return _with_texts(without_sets(value, canonical))
         except Exception as wrong:
@@ -102,7 +106,9 @@ def _with_texts(value: object) -> bytes:
 
 
 def sized(data: bytes, limit: int, what: str, around: int = 0) -> bytes:
-    """Return ``data``; raises ``PayloadError`` when it has more than ``limit`` bytes, or is nested too deeply."""
+    """Return ``data``; raises ``PayloadError`` if it has more than ``limit`` bytes, or is nested too
+    deeply.
+    """
     if len(data) > limit:
         raise PayloadError(
             f"{what} has {len(data):,} bytes as JSON, the limit is {limit:,}: keep the data elsewhere and pass its address on, "
@@ -114,8 +120,10 @@ def sized(data: bytes, limit: int, what: str, around: int = 0) -> bytes:
 
 
 def shallow(data: bytes, what: str, around: int = 0) -> bytes:
-    """Return ``data``; raises ``PayloadError`` when more than ``NESTING_LIMIT`` arrays and objects of it lie in each other, besides the
-    ``around`` outermost, which makegood itself has put around values.
+    """Return ``data``; raises ``PayloadError`` if its arrays and objects are nested more than
+    ``NESTING_LIMIT`` deep.
+
+    The ``around`` outermost levels, which makegood itself has put around values, do not count.
 
     >>> shallow(b"[[[1]]]", "the value")
     b'[[[1]]]'
@@ -133,14 +141,14 @@ def shallow(data: bytes, what: str, around: int = 0) -> bytes:
 
 
 def _is_shallow(data: bytes, around: int) -> bool:
-    """Take texts away, then the innermost brackets, level after level: this never calls itself, and decodes nothing."""
+    """Remove the texts, then the innermost brackets, level after level: no recursion, no decoding."""
     if b"\\" in data:
         data = data.replace(b"\\\\", b"").replace(b'\\"', b"")
     left = data.translate(_TO_SQUARE, _ALL_BUT_BRACKETS).replace(b'""', b"")
-    left = b"".join(left.split(b'"')[::2])  # what is between quotes is text
+    left = b"".join(left.split(b'"')[::2])  # the parts between quotes are texts
     for _ in range(NESTING_LIMIT + around):
         left, before = left.replace(b"[]", b""), len(left)
-        if len(left) == before:  # nothing is left, or brackets that do not match: that is no JSON
+        if len(left) == before:  # nothing is left, or unmatched brackets: not JSON
             break
     return not left
 
@@ -153,8 +161,8 @@ def encode_with_holes(
 ) -> tuple[tuple[str, ...], tuple[H, ...]]:
     """Return ``value`` as JSON with holes: the text around them, and what ``hole`` returned for each.
 
-    ``hole`` is asked about every object that JSON does not know; None means that it is none, and may be a model. What it
-    raises is passed on. Raises ``PayloadError`` as ``encode`` does.
+    ``hole`` is called with every object that JSON does not know; None means that the object is not a hole,
+    and may be a model. Its exceptions are passed on. Raises ``PayloadError`` as ``encode`` does.
     """
     found: list[H] = []
 
@@ -190,36 +198,40 @@ def objects_in(value: object) -> list[object]:
 
     try:
         msgspec.to_builtins(value, enc_hook=hook)
-    except (TypeError, ValueError, RecursionError):  # it cannot be kept at all: said where somebody tries to
+    except (
+        TypeError,
+        ValueError,
+        RecursionError,
+    ):  # the value cannot be kept at all: encoding it reports that
         return found
     return found
 
 
 def decode(data: bytes, annotation: Any, what: str = "the value") -> Any:
-    """Return the value of a JSON text as ``annotation`` says; None or ``Any``: whatever JSON makes of it.
+    """Return the value of a JSON text as ``annotation`` says; None or ``Any``: plain JSON values.
 
     >>> decode(b"[1,2]", tuple[int, int])
     (1, 2)
 
-    Nothing is converted that was not written so (no "3" for an int). Raises ``PayloadError`` that names ``what`` and the place
-    in it, ``DefinitionError`` for an annotation that no JSON can be decoded to.
+    Nothing is converted (no "3" for an int). Raises ``PayloadError`` that names ``what`` and the place in it,
+    and ``DefinitionError`` for an annotation that no JSON can be decoded to.
     """
     read = decoder(Any if annotation is None else annotation, what)
     try:
         return read(data)
-    except Exception as wrong:  # what msgspec passes on of a class's own __post_init__ may be anything
+    except Exception as wrong:  # msgspec passes on any exception of a class's own __post_init__
         raise PayloadError(f"{what} does not fit {shown(annotation)}: {misfit(wrong)}") from wrong
 
 
 def misfit(wrong: Exception) -> str:
-    """Return what is wrong and where, without the value: it does not belong into logs."""
+    """Return what is wrong and where, without the value, which does not belong in logs."""
     if isinstance(wrong, msgspec.MsgspecError):
         return _SHOWN_VALUE.sub(r"\1", said(wrong))
     return words(wrong, named=True)
 
 
 def check_fits(data: bytes, annotation: Any, value: object, what: str) -> None:
-    """Raise ``PayloadError`` when ``data``, the JSON of ``value``, cannot be decoded as its annotation says."""
+    """Raise ``PayloadError`` if ``data``, the JSON of ``value``, cannot be decoded as its annotation says."""
     __tracebackhide__ = True
     try:
         decoder(annotation, what)(data)
@@ -245,7 +257,7 @@ def decoder(annotation: Any, what: str) -> Callable[[bytes], Any]:
 
 @functools.lru_cache(maxsize=512)
 def _decoder(annotation: Any) -> Callable[[bytes], Any]:
-    read = msgspec.json.Decoder(annotation, dec_hook=_rebuilt).decode
+    read = msgspec.json.Decoder(annotation, dec_hook=_instance_of).decode
     kind = kinds.type_info(annotation)
     refuse_unread(kind, tuple(base for base, _ in _EXACT))
     complete = completer(kind)
@@ -261,15 +273,18 @@ def _decoder(annotation: Any) -> Callable[[bytes], Any]:
 
 
 def shown(annotation: Any) -> str:
-    """Return an annotation the way people write it."""
+    """Return an annotation as people write it."""
     return annotation.__name__ if isinstance(annotation, type) else str(annotation).replace("typing.", "")
 
 
 def _plain(value: object) -> object:
-    """Return what to write for an object that msgspec does not know: a pydantic model, a text, number, date or list of its own class."""
+    """Return what to write for an object that msgspec does not know.
+
+    It may be a pydantic model, or a subclass of text, number, date or list.
+    """
     if is_model(type(value)):
-        return _dumped(value)
-    if isinstance(value, dict | list | tuple | set | frozenset):  # which it asks about nowhere else
+        return _model_data(value)
+    if isinstance(value, dict | list | tuple | set | frozenset):  # msgspec calls for these only as keys
         raise TypeError(
             f"a {type(value).__qualname__} is not known to JSON as a key: write list[tuple[K, V]]"
         )
@@ -290,7 +305,7 @@ _EXACT: tuple[tuple[type, Callable[[Any], object]], ...] = (
     (int, int.__int__),
     (float, float.__float__),
 )
-"""Of what a class may be made that is kept and comes back, and how to write a value of it."""
+"""Types whose subclasses are kept and come back, and how to write a value of one."""
 
 
 def _of(cls: type, *names: str) -> Callable[[Any], object]:
@@ -316,27 +331,29 @@ _NEAREST: tuple[tuple[type, Callable[[Any], object]], ...] = (
     (bytearray, bytes),
     *_CONTAINERS,
 )
-"""How to write what is one of these to Python, but not to msgspec, which looks at the very class: libraries have datetimes, texts
-and mappings of their own, and a ``range`` is a Sequence.
+"""How to write values that Python counts among these types, but msgspec, which checks the exact class, does
+not: libraries have their own datetimes, texts and mappings, and a ``range`` is a Sequence.
 """
 
 
-def _dumped(model: Any) -> object:
-    """Return what to write for a pydantic model. Raises ``ValueError`` when it would not be the same afterwards."""
+def _model_data(model: Any) -> object:
+    """Return what to write for a pydantic model. Raises ``ValueError`` if it would come back different."""
     cls: Any = type(model)
     data: object = model.model_dump(mode="json", by_alias=True)
     if (doubted := doubt(cls)) != "":
-        back = _validated(cls.model_validate_json, msgspec.json.encode(data))
+        back = _model_from_json(cls.model_validate_json, msgspec.json.encode(data))
         check_kept(model, back, doubted)
     return data
 
 
-def _rebuilt(annotation: Any, value: object) -> object:
-    """Return an instance of a class that msgspec does not know; what this raises, msgspec wraps with the place."""
+def _instance_of(annotation: Any, value: object) -> object:
+    """Return an instance of a class that msgspec does not know. msgspec wraps the exceptions with the
+    place.
+    """
     if annotation is object:
         return value
     if is_model(annotation):
-        return _validated(annotation.model_validate_json, msgspec.json.encode(value))
+        return _model_from_json(annotation.model_validate_json, msgspec.json.encode(value))
     bases = [base for base, _ in _EXACT if base in getattr(annotation, "__mro__", ())]
     if any(isinstance(value, base) for base in bases):
         rebuilt: object = annotation(value)
@@ -344,8 +361,10 @@ def _rebuilt(annotation: Any, value: object) -> object:
     raise TypeError(f"{shown(annotation)} cannot be made of {type(value).__name__}: {_KINDS}")
 
 
-def _validated(validate: Callable[[bytes], object], data: bytes) -> object:
-    """Return the pydantic model of a JSON text; its error is retold without the values: they do not belong into logs."""
+def _model_from_json(validate: Callable[[bytes], object], data: bytes) -> object:
+    """Return the pydantic model of a JSON text. Its error is rewritten without the values, which do not
+    belong in logs.
+    """
     try:
         return validate(data)
     except ValueError as wrong:
@@ -371,13 +390,13 @@ def _unfit(wrong: Exception, what: str) -> PayloadError:
 
 
 def _refuse_nan(value: object, what: str) -> None:
-    """Raise ``PayloadError`` when there is a NaN or an infinity in ``value``, of which msgspec makes null."""
+    """Raise ``PayloadError`` if ``value`` contains a NaN or an infinity, which msgspec writes as null."""
 
     def hook(other: object) -> object:
         try:
             return _plain(other)
         except TypeError:
-            return None  # what fills a hole
+            return None  # it fills a hole
 
     open_: list[object] = [msgspec.to_builtins(value, enc_hook=hook)]
     while open_:

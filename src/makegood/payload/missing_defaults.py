@@ -1,8 +1,9 @@
-"""Values read from JSON made whole: defaults that the JSON did not name.
+"""Completes values read from JSON with the defaults that the JSON did not name.
 
-msgspec leaves such a default of a dataclass to the class, where attributes are looked up next, and does not write it again
-either: a value that was read and is passed on would lose the member. So after reading it is written into the instance.
-What has to be looked at is worked out once per annotation; a value costs only the look into its own dataclasses.
+msgspec leaves such a default of a dataclass to the class, where Python looks attributes up next, and does not
+write it again either: a value that was read and passed on would lose the member. So this module writes it
+into the instance after reading. What to check is worked out once per annotation; a value costs only the visit
+of its own dataclasses.
 """
 
 import typing
@@ -13,7 +14,7 @@ from msgspec import inspect as kinds
 
 Completer = Callable[[Any], None]
 Table = dict[type, Completer]
-"""What to do with a value of which class; a class that is not in it needs nothing."""
+"""What to do with a value, by its class; a class that is missing needs nothing."""
 
 _LISTS: dict[type, type] = {
     kinds.ListType: list,
@@ -24,7 +25,7 @@ _LISTS: dict[type, type] = {
 
 
 def completer(kind: kinds.Type) -> Completer | None:
-    """Return what makes values of this type whole, in place; None when msgspec leaves nothing to be done.
+    """Return a function that completes values of this type in place; None if msgspec leaves nothing to do.
 
     ``kind`` is what ``msgspec.inspect.type_info`` returns.
     """
@@ -40,7 +41,7 @@ def completer(kind: kinds.Type) -> Completer | None:
 
 
 def parts(kind: kinds.Type) -> Iterator[kinds.Type]:
-    """Yield a type and all that are in it, each once."""
+    """Yield a type and all types in it, each once."""
     seen: dict[int, object] = {}
     todo: list[object] = [kind]
     while todo:
@@ -60,7 +61,7 @@ def _left_open(kind: kinds.Type) -> bool:
 
 
 def _defaults(kind: kinds.DataclassType) -> list[tuple[str, Any]]:
-    """Return the defaults that are attributes of the class: those of instances that keep their members in a dict."""
+    """Return the defaults that are attributes of the class: only instances with a ``__dict__`` have them."""
     cls: Any = _class(kind)
     if not cls.__dictoffset__:
         return []
@@ -69,12 +70,14 @@ def _defaults(kind: kinds.DataclassType) -> list[tuple[str, Any]]:
 
 
 def _class(kind: kinds.DataclassType | kinds.StructType | kinds.NamedTupleType) -> type:
-    """Return the class of the values: of ``Page[int]`` they are instances of ``Page``."""
+    """Return the class of the values: those of ``Page[int]`` are instances of ``Page``."""
     return typing.get_origin(kind.cls) or kind.cls
 
 
 def _table(kind: kinds.Type, known: dict[int, tuple[object, Table]]) -> Table:
-    """Return what to do with values of this type; ``known`` holds the tables begun, as a class may hold its own kind."""
+    """Return what to do with values of this type. ``known`` holds the tables begun, as a class may contain
+    itself.
+    """
     if id(kind) in known:
         return known[id(kind)][1]
     table: Table = {}
@@ -95,9 +98,8 @@ def _table(kind: kinds.Type, known: dict[int, tuple[object, Table]]) -> Table:
     elif isinstance(kind, kinds.DataclassType | kinds.StructType | kinds.NamedTupleType):
         defaults = _defaults(kind) if isinstance(kind, kinds.DataclassType) else []
         inner: list[tuple[str, Table]] = []
-        table[_class(kind)] = _members(
-            defaults, inner
-        )  # before its members are looked at, as they may hold its own kind
+        # before its members, which may contain the class itself
+        table[_class(kind)] = _members(defaults, inner)
         inner += [(field.name, _table(field.type, known)) for field in kind.fields if _left_open(field.type)]
     return table
 

@@ -1,8 +1,9 @@
-"""Whether a pydantic model's JSON keeps all that is in it.
+"""Whether a pydantic model's JSON keeps everything in the model.
 
-A ``SecretStr`` becomes asterisks, an excluded field is left out, a serializer may write anything: the action would be given
-another value than was submitted, and nobody would be told. What can be seen of the class is refused when it is declared; where
-values decide, each is read back. Which models need that is asked once per class, so that the others cost nothing.
+A ``SecretStr`` becomes asterisks, an excluded field is left out, a serializer may write anything: the action
+would get another value than was submitted, and nobody would notice. Problems that the class shows are refused
+at its declaration; where they depend on values, each value is read back. Which models need that is worked out
+once per class, so that the others cost nothing.
 """
 
 import dataclasses
@@ -15,19 +16,19 @@ from typing import Any, Literal
 from makegood.errors import DefinitionError
 
 Doubt = Literal["", "reading", "values"]
-"""What of a class's JSON cannot be relied on: nothing; that what is read of it is written alike; that the same values are read."""
+"""How far a model's JSON must be verified: not at all; by writing it again; by comparing values."""
 
 REMEDY = "pass on where it is kept, and let the action fetch it: what is kept here stands in the store as clear text"
 
 
 def is_model(cls: Any) -> bool:
-    """Return whether this is a pydantic model, which is known by its methods."""
+    """Return whether this is a pydantic model, recognised by its methods."""
     return callable(getattr(cls, "model_dump", None)) and hasattr(cls, "model_validate_json")
 
 
 @functools.lru_cache(maxsize=512)
 def doubt(model: Any) -> Doubt:
-    """Return what is to be looked at of each value of a model: as its schema, and those inside of it, say."""
+    """Return how far each value of a model must be verified, according to its schema and those inside it."""
     found: Doubt = ""
     for part in schema_parts(model):
         if _alters(part):
@@ -38,7 +39,7 @@ def doubt(model: Any) -> Doubt:
 
 
 def schema_parts(model: Any) -> Iterator[Mapping[str, Any]]:
-    """Return the schema of a pydantic model, and all that is in it."""
+    """Yield the schema of a pydantic model, and all schemas in it."""
     open_: list[object] = [getattr(model, "__pydantic_core_schema__", None)]
     while open_:
         part = open_.pop()
@@ -61,21 +62,23 @@ def _alters(part: Mapping[str, Any]) -> bool:
 
 
 _TOLD = {"none", "bool", "int", "float", "str"}
-"""Kinds of a schema whose values pydantic tells apart by their JSON, ..."""
+"""Kinds of a schema whose values pydantic distinguishes by their JSON, ..."""
 _ONE = {"model", "typed-dict", "dict", "list"}
-"""... and of these there may be one beside them."""
+"""... and a union may have one of these beside them."""
 _NO_KEYS = {"union", "nullable", "none", "tuple", "list", "definition-ref"}
 
 
 def _ambiguous(choices: object) -> bool:
-    """Return whether what is written for one member of a union may be read as another: a ``Dog`` as a ``Cat``, an enum as a text."""
+    """Return whether the JSON of one union member may be read as another: a ``Dog`` as a ``Cat``, an enum as
+    a text.
+    """
     members = choices if isinstance(choices, list) else []
     others = [kind for kind in map(_kind, members) if kind not in _TOLD]
     return len(others) > 1 or not _ONE.issuperset(others)
 
 
 def _kind(schema: object) -> object:
-    inner = schema[0] if isinstance(schema, tuple) else schema  # of a union a member may have a name
+    inner = schema[0] if isinstance(schema, tuple) else schema  # a union's member may have a name
     return inner.get("type") if isinstance(inner, Mapping) else None
 
 
@@ -89,19 +92,20 @@ def _may_not_read(part: Mapping[str, Any]) -> bool:
 
 
 def check_kept(value: Any, back: Any, found: Doubt) -> None:
-    """Raise ``ValueError`` when a model was read ``back`` from its JSON with other values. ``found``: its doubt; where only the reading
-    is in doubt, what is written alike is the same.
+    """Raise ``ValueError`` if a model was read ``back`` from its JSON with other values.
+
+    ``found``: its doubt. If only the reading is in doubt, models with equal JSON are equal.
     """
     model = type(value)
     changed = next((name for name in model.model_fields if not _alike(*_both(value, back, name))), None)
-    if changed is not None and (found == "values" or _written(value) != _written(back)):
+    if changed is not None and (found == "values" or _model_data(value) != _model_data(back)):
         raise ValueError(
             f"{model.__qualname__}.{changed} would come back with another value, as its JSON does not keep it; of a secret {REMEDY}; "
             f"otherwise write what reads back: a serializer, a union with a discriminator, a validator that leaves its own values alone"
         )
 
 
-def _written(model: Any) -> object:
+def _model_data(model: Any) -> object:
     return model.model_dump(mode="json", by_alias=True)
 
 
@@ -110,15 +114,17 @@ def _both(value: Any, back: Any, name: str) -> tuple[Any, Any]:
 
 
 def _alike(one: Any, other: Any) -> bool:
-    """Return whether the values are equal, but for the kind of a list, as a ``Sequence`` may be any; and as far as can be seen of a
-    class that does not say when its instances are equal.
+    """Return whether the values are equal.
+
+    The kinds of lists do not matter, as a ``Sequence`` may be any. Instances of a class that does not define
+    equality are compared by their attributes.
     """
     try:
         if one == other:
             return True
-    except Exception:  # noqa: BLE001 - an array's is an array, which is neither true nor false
+    except Exception:  # noqa: BLE001 - comparing arrays gives an array, which is neither true nor false
         return type(one) is type(other)
-    if type(one) in _LISTS and type(other) in _LISTS:  # a named tuple is none: its names would be missed
+    if type(one) in _LISTS and type(other) in _LISTS:  # not a named tuple: its names would be missed
         return len(one) == len(other) and all(map(_alike, one, other))
     if isinstance(one, Mapping) and isinstance(other, Mapping):
         return one.keys() == other.keys() and all(_alike(part, other[name]) for name, part in one.items())
@@ -138,7 +144,7 @@ _LISTS = (list, tuple, set, frozenset, deque)
 def refuse_hidden(annotation: Any, what: str) -> None:
     """Raise ``DefinitionError`` for an annotation with a secret in it that JSON surely does not keep.
 
-    A model with serializers of its own may keep it: its values decide.
+    A model with serializers of its own may keep it: that depends on its values.
     """
     if (found := next(_hidden(annotation, "", set()), None)) is not None:
         raise DefinitionError(f"{what}: {found}, whose JSON is asterisks; {REMEDY}")
@@ -161,7 +167,7 @@ def _in_class(cls: Any, where: str, seen: set[Any]) -> Iterator[str]:
     seen.add(cls)
     if hasattr(cls, "get_secret_value"):
         yield f"{where} is a {cls.__name__}" if where else f"it is a {cls.__name__}"
-        seen.discard(cls)  # each place of it is one
+        seen.discard(cls)  # report each of its places
     elif is_model(cls):
         if not _serializes(cls):
             for name, field in cls.model_fields.items():  # type: ignore[attr-defined]  # a pydantic model has them
@@ -184,5 +190,5 @@ def _serializes(model: Any) -> bool:
 def _kinds(cls: type) -> Mapping[str, Any]:
     try:
         return typing.get_type_hints(cls, include_extras=True)
-    except (NameError, TypeError):  # not known yet, or not at all: said where the class is decoded to
+    except (NameError, TypeError):  # not known yet, or not at all: decoding to the class reports it
         return {}

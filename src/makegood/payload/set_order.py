@@ -1,6 +1,8 @@
-"""Sets in an order that does not depend on the process: two processes must write the same value alike to know it again.
+"""Sets in an order that does not depend on the process: two processes must write the same value alike to
+recognise it.
 
-msgspec sorts by ``<``, which enums, dataclasses and a number beside a text do not have; pydantic does not sort at all.
+msgspec sorts by ``<``, which enums, dataclasses and a number beside a text do not support; pydantic does not
+sort at all.
 """
 
 import dataclasses
@@ -17,7 +19,9 @@ Key = Callable[[Any], bytes]
 
 
 def without_sets(value: Any, key: Key) -> Any:
-    """Return a value with lists for its sets, sorted by ``key``, and dicts for its objects: what stands for the value, not its JSON.
+    """Return a value with lists for its sets, sorted by ``key``, and dicts for its objects.
+
+    The result stands for the value, and is not its JSON.
 
     >>> without_sets({"a": {1, "b", None}}, msgspec.json.encode)
     {'a': ['b', 1, None]}
@@ -34,7 +38,9 @@ def without_sets(value: Any, key: Key) -> Any:
 
 
 def _members(value: Any) -> dict[str, Any] | None:
-    """Return what an object holds, with the tag that tells its class; None for what is no dataclass, attrs class or Struct."""
+    """Return an object's members, with the tag of its class; None unless it is a dataclass, attrs class or
+    Struct.
+    """
     cls = type(value)
     if isinstance(value, msgspec.Struct):
         named = {name: getattr(value, name) for name in cls.__struct_fields__}
@@ -49,19 +55,19 @@ def _members(value: Any) -> dict[str, Any] | None:
 
 @functools.lru_cache(maxsize=512)
 def holds_sets(model: Any) -> bool:
-    """Return whether values of a pydantic model may hold sets, as its schema says."""
+    """Return whether values of a pydantic model may hold sets, according to its schema."""
     return any(part.get("type") in ("set", "frozenset") for part in schema_parts(model))
 
 
 def sorted_as(data: Any, value: Any, key: Key) -> Any:
-    """Return ``data``, what pydantic writes for ``value``, with those of its lists sorted that are sets in ``value``."""
+    """Return ``data``, pydantic's output for ``value``, with the lists sorted that are sets in ``value``."""
     if getattr(type(value), "__pydantic_root_model__", False):
         return sorted_as(data, value.root, key)
     if isinstance(data, dict):
         if isinstance(value, Mapping):
             held = dict(zip(data, value.values(), strict=False))
         else:
-            held = _written(value)
+            held = _written_members(value)
         return {name: sorted_as(part, held.get(name), key) for name, part in data.items()}
     if isinstance(data, list) and isinstance(value, list | tuple | set | frozenset):
         parts = [sorted_as(part, other, key) for part, other in zip(data, value, strict=False)]
@@ -69,8 +75,8 @@ def sorted_as(data: Any, value: Any, key: Key) -> Any:
     return data
 
 
-def _written(value: Any) -> dict[str, Any]:
-    """Return what an object holds by the names under which pydantic writes it."""
+def _written_members(value: Any) -> dict[str, Any]:
+    """Return an object's members by the names under which pydantic writes them."""
     fields = getattr(type(value), "model_fields", None)
     if fields is None:
         return _members(value) or {}

@@ -1,4 +1,9 @@
-"""Holes in JSON: the places of a step's arguments that results of earlier steps fill."""
+"""Holes in JSON: the places of a step's arguments that results of earlier steps fill.
+
+A whole value goes into a hole by one join of bytes, so nothing that a user wrote is decoded, let alone
+changed, on its way from one step to the next. If a hole takes *part* of a value, only the path down to it is
+decoded; the part is passed on as it was written.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
@@ -10,17 +15,17 @@ from makegood.errors import MissingValueError, PayloadError
 from makegood.payload.codec import FLAT, UNREADABLE, shallow
 
 PLAN_PAYLOADS = 16
-"""What is put together of payloads (the texts of a whole plan, the arguments of a step, a list of results) may have so many times the
-limit of one.
+"""Combined payloads (the texts of a plan, the arguments of a step, a list of results) may be this many times
+the limit of one payload.
 """
 _MADE = "what the plan puts together here"
 
 
-# -- holes -------------------------------------------------------------------------------------------------------------
+# -- holes ---------------------------------------------------------------------------------------------------
 
 
 class Hole(Protocol):
-    """What goes into a hole, as far as filling is concerned: the path to walk into the value that is looked up."""
+    """What fills a hole: for filling, only the path into the looked-up value matters."""
 
     @property
     def path(self) -> tuple[str | int, ...]:
@@ -42,7 +47,7 @@ class Holed(Protocol[R_co]):
 
     @property
     def refs(self) -> tuple[R_co, ...]:
-        """What goes into the holes."""
+        """What fills the holes."""
         ...
 
 
@@ -60,11 +65,12 @@ def fill(
     lists: Callable[[bytes], Sequence[msgspec.Raw]] = read_list,
     limit: int = PAYLOAD_LIMIT,
 ) -> bytes:
-    """Return the template's JSON with each hole filled: ``lookup`` gives the whole value that a ref names.
+    """Return the template's JSON with each hole filled: ``lookup`` returns the whole value that a ref names.
 
-    ``lists`` splits arrays on the way down a path; who fills many holes from one long array may remember what it read. ``limit``: of one
-    payload; see ``joined``. Raises ``MissingValueError`` when a value has nothing at the ref's path, when the JSON would be too large or
-    nested too deeply, and whatever ``lookup`` raises.
+    ``lists`` splits arrays on the way down a path; a caller that fills many holes from one long array may
+    cache the result. ``limit``: of one payload; see ``joined``. Raises ``MissingValueError`` if a value has
+    nothing at the ref's path, or if the JSON would be too large or nested too deeply; exceptions of
+    ``lookup`` pass through.
     """
     parts = template.parts
     if not template.refs:
@@ -77,8 +83,10 @@ def fill(
 
 
 def joined(pieces: Sequence[bytes], limit: int) -> bytes:
-    """Return pieces of JSON as one. Raises ``MissingValueError`` when they have more than ``PLAN_PAYLOADS`` times ``limit`` bytes, before
-    they are put together, or when they are nested too deeply.
+    """Return pieces of JSON as one.
+
+    Raises ``MissingValueError`` if they have more than ``PLAN_PAYLOADS`` times ``limit`` bytes (checked
+    before many pieces are joined), or are nested too deeply.
     """
     if len(pieces) > _FEW and (size := sum(map(len, pieces))) > limit * PLAN_PAYLOADS:
         raise _too_large(_MADE, size, limit * PLAN_PAYLOADS)
@@ -94,7 +102,9 @@ def joined(pieces: Sequence[bytes], limit: int) -> bytes:
 
 
 def arguments(data: bytes, limit: int) -> bytes:
-    """Return the arguments of a step, one JSON object; raises ``MissingValueError`` when one of them has more than ``limit`` bytes."""
+    """Return the arguments of a step, one JSON object; raises ``MissingValueError`` if one has more than
+    ``limit`` bytes.
+    """
     if len(data) > limit:
         for name, value in _members(data).items():
             if (size := len(bytes(value))) > limit:
@@ -134,7 +144,9 @@ def walk(
 
 
 def elements(value: bytes) -> list[bytes]:
-    """Return the elements of a JSON array, each as it was written; raises ``MissingValueError`` for anything else."""
+    """Return the elements of a JSON array, each as it was written; raises ``MissingValueError`` for anything
+    else.
+    """
     try:
         return [bytes(element) for element in read_list(value)]
     except UNREADABLE:
@@ -142,7 +154,7 @@ def elements(value: bytes) -> list[bytes]:
 
 
 def _kind(value: bytes) -> str:
-    """Say what a JSON value is, without showing it: payloads do not belong into messages and logs."""
+    """Describe a JSON value without showing it: payloads do not belong in messages and logs."""
     try:
         decoded = msgspec.json.decode(value)
     except UNREADABLE:

@@ -1,6 +1,7 @@
-"""Types that msgspec knows, or passes on to us, and of whose JSON no value is made, or another one than was written.
+"""Types that msgspec accepts but cannot restore: reading their JSON back fails, or gives another value.
 
-They are refused where they are declared: a result of such a type would be noticed when the effect stands.
+They are refused at the declaration. Otherwise a result of such a type would fail only once the effect is in
+place.
 """
 
 import collections
@@ -33,9 +34,9 @@ _BUILT_IN = (dict, list, tuple, set, frozenset, str, bytes, int, float)
 
 
 def refuse_unread(kind: kinds.Type, bases: tuple[type, ...]) -> None:
-    """Raise ``TypeError`` for a type with such a one in it, with what to write instead.
+    """Raise ``TypeError`` for a type that contains such a type, with what to write instead.
 
-    ``kind`` is what ``msgspec.inspect.type_info`` returns; ``bases``: of these classes others are made that can be read.
+    ``kind`` is what ``msgspec.inspect.type_info`` returns. Subclasses of ``bases`` can be restored.
     """
     for part in parts(kind):
         if isinstance(part, kinds.CustomType):
@@ -51,9 +52,8 @@ def refuse_unread(kind: kinds.Type, bases: tuple[type, ...]) -> None:
 
 
 def _refuse_key(key: kinds.Type) -> None:
-    if isinstance(
-        key, kinds.CustomType
-    ):  # nobody says of a text whether it is a key, and a number in one is refused elsewhere
+    # JSON does not say whether a text is a key, and a number as one is refused elsewhere
+    if isinstance(key, kinds.CustomType):
         if not (key.cls is object or issubclass(key.cls, str)):
             raise TypeError(
                 f"a key is a text as JSON, and of none a {_name(key.cls)} is made; write str or int for it, or list[tuple[K, V]]"

@@ -1,20 +1,26 @@
-"""The rules: from a task, its steps and what has happened to all that changes. Pure: no I/O, no clock, no chance.
+"""The rules: from a task, its steps and the messages at hand to one Decision. Pure: no I/O, no clock, no
+randomness.
 
-A Scheduler holds tasks (``hold``), lets the rules decide what follows from the messages at hand (``decide``), commits the
-Decision, and only then puts it into what it holds (``apply``). A Decision that is lost leaves no trace in memory.
+Other rooms import this package and use the names in ``__all__``; only the command line also reads ``rules``.
 
-How one Decision is made: messages are folded in one after another, in the order in which they came, an ``expired`` before
-the replies that it makes late. Control steps are decided on the way, so each message meets the task as its predecessors
-left it. Requests are made last, when it is known in which direction the task goes. The pieces:
+A Scheduler holds tasks (``hold``), lets the rules decide what follows from the messages at hand (``decide``),
+commits the Decision, and only then applies it to the task it holds (``apply``). A lost Decision leaves no
+trace in memory.
 
-- ``rules``: the sentences of the design, one small function each: what is certain, what may be asked again, what is
-  undone and what bars it, when the round rises;
-- ``replies``: what an answer, a silence, a request taken back makes of its step;
-- ``forward``: which steps begin, what follows on a doubt, the verdict;  ``control``: when, merge, each, gather;
+How one Decision is made: messages are folded in one after another, in the order of their arrival, an
+``expired`` before the replies that it makes late. Control steps are decided on the way, so each message meets
+the task as its predecessors left it. Requests are made last, when the direction of the task is known. The
+modules:
+
+- ``rules``: the sentences of the design, one small function each: what is certain, what may be asked again,
+  what is undone and what bars it, when the round rises;
+- ``replies``: what an answer, a silence, a withdrawn request does to its step;
+- ``forward``: which steps begin, what follows a doubt, the verdict;  ``control``: when, merge, each, gather;
 - ``undo``: withdrawing, draining, undoing in reverse order, coming to rest;
-- ``straight``: the road that nearly every message takes, quickly;
-- ``acts``: what operators may do;  ``correcting``: other inputs for what runs again;  ``work``: the Decision in the making;  ``held``: what a Scheduler holds;  ``birth``: what it
-  decides on a task that is only being submitted.
+- ``fast_path``: the quick way of nearly every message;  ``first_decision``: decisions on tasks being
+  submitted;
+- ``acts``: operator commands;  ``corrected_inputs``: other inputs for what runs again;
+- ``decision_builder``: the Decision under construction;  ``held``: the task that a Scheduler holds.
 """
 
 from makegood.saga.acts import lawful, tried

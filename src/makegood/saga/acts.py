@@ -1,4 +1,4 @@
-"""Operators' acts: cancel, undo, resubmit, settle. Each is answered, in words, with what won."""
+"""Operator commands: cancel, undo, resubmit, settle. Each is answered, in words, with the outcome."""
 
 from typing import Literal
 
@@ -9,33 +9,34 @@ from makegood.model.messages import Act, Answer, Message
 from makegood.model.shape import Held
 from makegood.model.task import Step, Task
 from makegood.saga import rules
-from makegood.saga.corrected_inputs import correct, next_round, said
+from makegood.saga.corrected_inputs import correct, correction_text, next_round
 from makegood.saga.decision_builder import NULL, Work
 from makegood.saga.forward import finish
 from makegood.saga.undo import begin_undo
 
-Said = tuple[Literal["applied", "noop", "refused"], str]
-"""What became of an act, and why."""
+ActResult = tuple[Literal["applied", "noop", "refused"], str]
+"""The verdict on a command, and why."""
 
 Stated = Literal["done", "failed", "undone"]
-"""What an operator may state of a step."""
+"""What an operator may state about a step."""
 
 _ENDED = ("processed", "undone")
 _AS_A_WHOLE: tuple[Literal["undo", "cancel", "resubmit"], ...] = ("undo", "cancel", "resubmit")
 
 
-def act(work: Work, message: Message) -> Said:
-    """Carry out an act as far as it is lawful. Returns (applied | noop | refused, why)."""
+def act(work: Work, message: Message) -> ActResult:
+    """Carry out a command as far as it is allowed. Returns (applied | noop | refused, why)."""
     before = work.task.state
     acts = {"cancel": _cancel, "undo": _undo, "resubmit": _resubmit, "settle": _settle}
     said = acts[message.kind](work, message)
     if said[0] == "applied" and before != work.task.state and before in rules.AT_REST:
-        work.ease()  # somebody has seen them, and the task goes on
+        work.ease()  # somebody has seen the alerts, and the task continues
     return said
 
 
 def lawful(held: Held) -> list[Message]:
-    """Return the acts that would be carried out now, each as its message: tried on a Decision that nobody commits.
+    """Return the commands that would be carried out now, each as its message: tried on a Decision that nobody
+    commits.
 
     A cancel that would do what an undo does is left out.
     """
@@ -51,14 +52,14 @@ def lawful(held: Held) -> list[Message]:
 
 
 def tried(held: Held, message: Message) -> Answer:
-    """Return what would be answered to an act now: tried on a Decision that nobody commits."""
+    """Return the answer that a command would get now: tried on a Decision that nobody commits."""
     work = Work(held)
     verdict, outcome = act(work, message)
     return Answer(message.act or Act(""), message.kind, verdict, outcome, work.task.state, work.change)
 
 
 def _by(message: Message, what: str) -> str:
-    """Name who did it and why, for the task's cause."""
+    """Add who did it and why, for the task's cause."""
     if message.act is None:
         return what
     who = f"{what} by {message.act.who}" if message.act.who else what
@@ -70,10 +71,10 @@ def _no_way_back(work: Work) -> str:
     return f"{names} cannot be undone and has begun; wait for the task's end, or undo around it once it is in error"
 
 
-# -- cancel and undo ---------------------------------------------------------------------------------------------------
+# -- cancel and undo -----------------------------------------------------------------------------------------
 
 
-def _cancel(work: Work, message: Message) -> Said:
+def _cancel(work: Work, message: Message) -> ActResult:
     task = work.task
     if task.state in _ENDED:
         return "refused", f"the task had ended: {task.state}"
@@ -93,11 +94,11 @@ def _cancel(work: Work, message: Message) -> Said:
 
 
 def _untouched(work: Work) -> bool:
-    """Nothing stands, is in doubt, in flight or about to be."""
+    """Nothing is in place, in doubt, in flight or about to be."""
     return all(rules.idle(s) and s.state in rules.SETTLED and s.state != "kept" for s in work.steps())
 
 
-def _undo(work: Work, message: Message) -> Said:
+def _undo(work: Work, message: Message) -> ActResult:
     task = work.task
     if task.state == "undone":
         return "noop", "the task is undone already"
@@ -105,16 +106,16 @@ def _undo(work: Work, message: Message) -> Said:
         return "refused", f"the task is {task.state}: cancel it"
     if task.state not in ("error", "processed"):
         return _cancel(work, message)
-    # The first cause stays: it says why the task could not be finished; who undid it is in the audit.
+    # The first cause stays: it says why the task could not be finished; the audit says who undid it.
     work.task = replace(task, lost=0, result=None)
     begin_undo(work, task.cause or _by(message, "undone"), _by(message, "undo"))
     return "applied", "what was done is taken back"
 
 
-# -- resubmit ----------------------------------------------------------------------------------------------------------
+# -- resubmit ------------------------------------------------------------------------------------------------
 
 
-def _resubmit(work: Work, message: Message) -> Said:
+def _resubmit(work: Work, message: Message) -> ActResult:
     task = work.task
     if task.state not in ("error", "undone"):
         return "refused", f"the task is {task.state}: only one in error or undone can be resubmitted"
@@ -147,7 +148,7 @@ def _resubmit(work: Work, message: Message) -> Said:
     )
     work.out.clear_complete_by = True
     what = f"submission {work.task.submission}" if again else "the task goes forward again"
-    return "applied", what + said(work.change)
+    return "applied", what + correction_text(work.change)
 
 
 def _begin_round(work: Work, step: Step) -> None:
@@ -172,7 +173,7 @@ def _begin_round(work: Work, step: Step) -> None:
 
 
 def _decided_anew(work: Work, anew: set[int]) -> set[int]:
-    """Return the skipped steps whose ``when`` or ``each`` begins anew, and those that hang on them."""
+    """Return the skipped steps whose ``when`` or ``each`` begins again, and those that depend on them."""
     found: set[int] = set()
     more = True
     while more:
@@ -187,10 +188,10 @@ def _decided_anew(work: Work, anew: set[int]) -> set[int]:
     return found
 
 
-# -- settle ------------------------------------------------------------------------------------------------------------
+# -- settle --------------------------------------------------------------------------------------------------
 
 
-def _settle(work: Work, message: Message) -> Said:
+def _settle(work: Work, message: Message) -> ActResult:
     task = work.task
     step, settled = work.find(message.idx), message.settled
     if step is None:
@@ -228,7 +229,9 @@ def _same(one: bytes | None, other: bytes | None) -> bool:
 
 
 def may_settle(task: Task, step: Step) -> tuple[Stated, ...]:
-    """Return what may be stated of a step: *failed* is the operator's word that nothing of it can still arrive."""
+    """Return what may be stated about a step. *failed* is the operator's word that none of it can still
+    arrive.
+    """
     if task.state != "error" or rules.is_control(step.plan):
         return ()
     if step.state == "in_doubt":
@@ -244,8 +247,10 @@ def _only(step: Step, allowed: tuple[Stated, ...]) -> str:
     return f"{step.name} is {step.state}: it can be settled as {' or '.join(allowed)}"
 
 
-def _rest_settled(work: Work, name: str, settled: str) -> Said:
-    """End the task when that was the last one; otherwise say what is left to do, as nothing goes on by itself."""
+def _rest_settled(work: Work, name: str, settled: str) -> ActResult:
+    """End the task if that was the last one; otherwise say what is left to do, as nothing continues by
+    itself.
+    """
     task, said = work.task, f"{name} is {settled}"
     if task.goal == "hold" and work.left == 0:
         finish(work)

@@ -1,9 +1,10 @@
-"""Control steps: ``when``, ``merge``, ``each`` and ``gather`` are data in the plan, done by the rules as soon as they are ready.
+"""Control steps: ``when``, ``merge``, ``each`` and ``gather`` are data in the plan; the rules do them once
+they are ready.
 
-``each`` makes steps: one copy of its body per item of a list that is known only now. It may be decided anew, by a
-resubmission that runs what came before it again: then items keep their rows and indices, surplus ones are skipped, new
-ones added. Which row is whose is never stored: a copy's step knows its ``each`` (``rules.owner``) and its item (``nth``), and
-within an item rows follow the body in order of index.
+``each`` makes steps: one copy of its body per item of a list that is known only at run time. It may be
+decided again, by a resubmission that reruns the steps before it: then items keep their rows and indices,
+surplus ones are skipped, new ones added. The owner of a row is never stored: a copy's step knows its ``each``
+(``rules.owner``) and its item (``nth``), and within an item rows follow the body in order of index.
 """
 
 from collections.abc import Sequence
@@ -24,7 +25,9 @@ TRUE, FALSE = b"true", b"false"
 
 
 def not_taken(work: Work, plan: StepPlan) -> bool:
-    """A step is skipped when a ``when`` that guards it went the other way, or when what it is part of was skipped."""
+    """Whether a step is skipped: a ``when`` that guards it went the other way, or what it is part of was
+    skipped.
+    """
     for when, side in plan.guards:
         decided = work.step(when)
         if decided.state == "skipped" or (decided.result == TRUE) is not side:
@@ -68,7 +71,7 @@ def _value(work: Work, template: Template | None, limit: int) -> object:
         raise MissingValueError(f"a side of the condition is not JSON: {unreadable}") from None
 
 
-# -- each and gather ---------------------------------------------------------------------------------------------------
+# -- each and gather -----------------------------------------------------------------------------------------
 
 
 def items_of(work: Work, each: int) -> list[list[int]]:
@@ -132,7 +135,9 @@ def _uses_of(plan: StepPlan) -> bool:
 
 
 def _before_in_body(template: StepPlan) -> Sequence[int]:
-    """Return a body step's predecessors as the template writes them: those below 0 are steps of the same body."""
+    """Return a body step's predecessors as the template writes them: those below 0 are steps of the same
+    body.
+    """
     named = (*template.after, *(when for when, _ in template.guards))
     return (*named, template.of) if _uses_of(template) else named
 
@@ -146,7 +151,8 @@ def _lasts(body: Sequence[StepPlan]) -> list[int]:
 class Copier:
     """Turns the template steps of a body into steps of item ``nth``, whose indices are ``made``.
 
-    ``depth`` says how many bodies of nested ``each`` lie between the body that is copied and what is looked at.
+    ``depth``: the number of bodies of nested ``each`` between the body that is copied and the part being
+    copied.
     """
 
     def __init__(self, each: int, nth: int, made: range) -> None:
@@ -155,8 +161,9 @@ class Copier:
         self.made = made
 
     def plan(self, template: StepPlan, depth: int) -> StepPlan:
-        """Return a copy of a body step, its names and indices made those of the item."""
-        # The value of a gather is put together inside the body of its each, one body further in than the gather itself.
+        """Return a copy of a body step, with the item's names and indices."""
+        # # A gather's value is put together inside the body of its each, one body further in than the gather
+        # itself.
         scope = depth + 1 if template.kind == "gather" else depth
         return replace(
             template,
@@ -171,26 +178,28 @@ class Copier:
         )
 
     def index(self, index: int, depth: int) -> int:
-        """Return what an index names: a step of the item when it names one of the body that is copied, else the same."""
+        """Return the item's step for an index of the copied body; any other index is returned unchanged."""
         if index >= 0:
             return index
         position, level = place(index)
         return self.made[position] if level == depth else index
 
     def ref(self, ref: Ref, depth: int) -> Ref:
-        """Return a ref with its index turned; the item itself becomes part of the result of the ``each``."""
+        """Return a ref with its index translated; the item itself becomes part of the result of the
+        ``each``.
+        """
         if ref.of == "item" and ref.index == self.each:
             return Ref("step", self.each, (self.nth, *ref.path))
         return ref if ref.of == "input" else replace(ref, index=self.index(ref.index, depth))
 
     def template(self, template: Template, depth: int) -> Template:
-        """Return a template with its refs turned."""
+        """Return a template with its refs translated."""
         if not template.refs:
             return template
         return replace(template, refs=tuple(self.ref(ref, depth) for ref in template.refs))
 
     def condition(self, condition: Condition, depth: int) -> Condition:
-        """Return a condition with the refs of both sides turned."""
+        """Return a condition with the refs of both sides translated."""
         return replace(
             condition,
             left=condition.left and self.template(condition.left, depth),
@@ -219,5 +228,5 @@ def _gather(work: Work, plan: StepPlan) -> bytes:
 
         values += b",", splice.fill(plan.sides[0], lookup, limit=plan.payload_limit)
         if (size := size + len(values[-1])) > plan.payload_limit * splice.PLAN_PAYLOADS:
-            break  # there is no need to make them all
+            break  # too large already: joining reports it
     return splice.joined([b"[", *values[1:], b"]"], plan.payload_limit)

@@ -1,12 +1,13 @@
 """A resubmission with corrected inputs: what an operator may replace, and when.
 
-A key must never mean two things: a service that remembers the first answer would give it to the second question. So only a step
-that begins a new round, or was never asked, gets other arguments. A step that is done keeps what it did, and so does its undo; a
-step in doubt keeps its key and its arguments.
+A key must never mean two things: a service that remembers the first answer would give it to the second
+request. So only a step that begins a new round, or was never asked, gets other arguments. A step that is done
+keeps what it did, and so does its undo; a step in doubt keeps its key and its arguments.
 
-The workflow function made the arguments once, at the submission, and only an argument that *is* an input still shows where it
-comes from. So corrected inputs come with the plan that the function makes of them (``Replanned``): it must have the same steps,
-and its arguments replace the old ones. Without that plan they are taken only where nothing can have been made of them.
+The workflow function made the arguments once, at the submission, and only an argument that *is* an input
+still shows its origin. So corrected inputs come with the plan that the function makes of them
+(``Replanned``): it must have the same steps, and its arguments replace the old ones. Without that plan,
+corrected inputs are accepted only where nothing can have been made of them.
 """
 
 import re
@@ -35,7 +36,7 @@ CHECK = "name the code that plans again, --check APP (in Python: workflow=)"
 
 
 class Replanned(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Corrected inputs, and what the workflow function plans with them: ``value`` of a resubmission, as JSON."""
+    """Corrected inputs, and the workflow function's plan for them: ``value`` of a resubmission, as JSON."""
 
     inputs: tuple[msgspec.Raw, ...]
     steps: tuple[StepPlan, ...]
@@ -46,7 +47,7 @@ _replanned = msgspec.json.Decoder(Replanned).decode
 
 
 def correct(work: Work, message: Message) -> str:
-    """Replace inputs as a resubmission says; returns why that is refused, "" when it is not. Nothing is changed then."""
+    """Replace inputs as a resubmission says. Returns "", or why it is refused; then nothing is changed."""
     value = message.value or b"null"
     try:
         shallow(value, "what was given", around=1)
@@ -55,8 +56,8 @@ def correct(work: Work, message: Message) -> str:
     return _inputs(work, value) if message.idx < 0 else _arguments(work, work.find(message.idx), value)
 
 
-def said(change: bytes | None) -> str:
-    """Say what a correction did, for the answer to the act; "" when there was none."""
+def correction_text(change: bytes | None) -> str:
+    """Describe a correction, for the answer to the command; "" without one."""
     if change is None:
         return ""
     kept = [one["step"] for one in _decode(change).get("kept", ())]
@@ -65,11 +66,11 @@ def said(change: bytes | None) -> str:
 
 
 def next_round(plan: StepPlan) -> StepPlan:
-    """Return a step's plan as its next round has it: with the arguments that were corrected while it was done."""
+    """Return a step's plan for its next round: with the arguments that were corrected while it was done."""
     return plan if plan.later is None else replace(plan, args=plan.later, later=None)
 
 
-# -- of a step ---------------------------------------------------------------------------------------------------------
+# -- of a step -----------------------------------------------------------------------------------------------
 
 
 def _arguments(work: Work, step: Step | None, value: bytes) -> str:
@@ -77,7 +78,7 @@ def _arguments(work: Work, step: Step | None, value: bytes) -> str:
         return "the task has no such step"
     if rules.is_control(step.plan):
         return f"{step.name} is no action: it takes no arguments"
-    if barred := _barred(step):
+    if barred := _refusal(step):
         return barred
     try:
         members = _members(value)
@@ -85,17 +86,19 @@ def _arguments(work: Work, step: Step | None, value: bytes) -> str:
         return f"the arguments of {step.name} are given by name: an object is expected"
     plan = next_round(step.plan)
     args = plan.args or Template(("{}",))
-    known = _members(_marked(args, _mark(args.parts)).encode())
+    known = _members(_text_with_marks(args, _mark(args.parts)).encode())
     if strange := [name for name in members if name not in known]:
         return f"{step.name} has no argument {strange[0]!r}; it has {', '.join(known) or 'none'}"
     made = replace(step, plan=replace(plan, args=merged(args, members)))
-    work.change = _encode({"step": step.name, "was": _filled(work, plan), "now": _filled(work, made.plan)})
+    work.change = _encode(
+        {"step": step.name, "was": _current_arguments(work, plan), "now": _current_arguments(work, made.plan)}
+    )
     _put(work, made)
     work.out.rewritten.append(step.plan.idx)
     return ""
 
 
-def _barred(step: Step) -> str:
+def _refusal(step: Step) -> str:
     if rules.begins_anew(step) or step.state == "waiting":
         return ""
     if step.state == "done":
@@ -108,8 +111,10 @@ def _barred(step: Step) -> str:
 
 
 def _put(work: Work, step: Step) -> None:
-    """Write a step with other arguments. One that was asked in this round, and certainly did nothing, begins a new one: the
-    service may remember the question.
+    """Write a step with other arguments.
+
+    A step that was asked in this round, and certainly did nothing, begins a new one: the service may remember
+    the request.
     """
     if step.state == "waiting" and step.attempt > 0:
         step = replace(step, round=step.round + 1, attempt=step.attempt, asked=step.attempt)
@@ -123,28 +128,28 @@ def merged(args: Template, members: Mapping[str, msgspec.Raw]) -> Template:
     ('{"a":2,"b":', '}')
     """
     mark = _mark([*args.parts, *(bytes(raw).decode() for raw in members.values())])
-    whole = {**_members(_marked(args, mark).encode()), **members}
+    whole = {**_members(_text_with_marks(args, mark).encode()), **members}
     text = ",".join(f"{_encode(name).decode()}:{bytes(raw).decode()}" for name, raw in whole.items())
     pieces = re.split(f'"{mark}([0-9]+)"', f"{{{text}}}")
     return Template(tuple(pieces[::2]), tuple(args.refs[int(n)] for n in pieces[1::2]))
 
 
 def _mark(texts: Sequence[str]) -> str:
-    """Return a word that is in none of these texts, to stand for the holes of a template."""
+    """Return a word that is in none of these texts, to mark the holes of a template."""
     mark = "hole "
     while any(mark in text for text in texts):
         mark = f"a {mark}"
     return mark
 
 
-def _marked(args: Template, mark: str) -> str:
+def _text_with_marks(args: Template, mark: str) -> str:
     pieces = [args.parts[0]]
     for n, part in enumerate(args.parts[1:]):
         pieces += [f'"{mark}{n}"', part]
     return "".join(pieces)
 
 
-# -- of the task -------------------------------------------------------------------------------------------------------
+# -- of the task ---------------------------------------------------------------------------------------------
 
 
 def _inputs(work: Work, value: bytes) -> str:
@@ -169,7 +174,8 @@ def _inputs(work: Work, value: bytes) -> str:
     for step in work.steps():
         correction.of(step, plans[step.plan.idx])
     ends = [
-        _shown(work, template, inputs) for template, inputs in ((work.task.returns, known), (returns, given))
+        _display_value(work, template, inputs)
+        for template, inputs in ((work.task.returns, known), (returns, given))
     ]
     if correction.barred:
         return "; ".join(correction.barred)
@@ -191,44 +197,47 @@ def _text(value: Any) -> bytes:
 
 
 class _Correction:
-    """What other inputs mean for each step. ``steps`` and ``kept``: for the audit, the steps that run with other arguments, and those
-    that are done with what they were given; ``made``: the steps whose plan is another one now; ``barred``: why it is refused.
-    """
+    """What other inputs mean for each step."""
 
     def __init__(self, work: Work, given: Sequence[bytes], changed: set[int]) -> None:
         self.work = work
         self.given = given
         self.changed = changed
         self.steps: list[dict[str, Any]] = []
+        """For the audit: the steps that run with other arguments."""
         self.kept: list[dict[str, Any]] = []
+        """For the audit: the steps that are done with their old arguments."""
         self.made: list[tuple[Step, bool]] = []
+        """The steps with a new plan, and whether each runs with other arguments."""
         self.barred: list[str] = []
+        """Why the correction is refused."""
 
     def of(self, step: Step, new: StepPlan) -> None:
-        """Note what becomes of a step; ``new`` is its plan with the corrected inputs."""
+        """Add a step's consequences; ``new`` is its plan with the corrected inputs."""
         work, known, old = self.work, self.work.task.inputs, step.plan
         plans = (old, new)
-        if (
-            step.state == "done"
-        ):  # the steps that an ``each`` has made of its body are looked at for themselves
+        if step.state == "done":  # the steps that an ``each`` made of its body are compared by themselves
             plans = (replace(old, body=()), replace(new, body=()))
-        (was, before), (now, after) = _seen(work, plans[0], known), _seen(work, plans[1], self.given)
+        (was, before), (now, after) = (
+            _compared_values(work, plans[0], known),
+            _compared_values(work, plans[1], self.given),
+        )
         differs = before != after or _text(was) != _text(now)
         stays = step.state in ("done", "in_doubt") and not rules.is_control(old)
         if differs:
             entry = {"step": step.name, "was": was, "now": now}
             if step.state == "in_doubt":
-                self.barred.append(_barred(step))
+                self.barred.append(_refusal(step))
             (self.kept if step.state == "done" else self.steps).append(entry)
         plan = _with(old, new)
         if stays:
-            args = _frozen(old.args, known, self.changed)
+            args = _with_fixed_inputs(old.args, known, self.changed)
             plan = replace(plan, args=args, later=None if args == new.args else new.args)
         if plan != old:
             self.made.append((replace(step, plan=plan), differs and not stays))
 
     def idle(self, *, planned: bool) -> str:
-        """Say why inputs that change nothing are refused; ``planned``: by the code, too."""
+        """Say why inputs that change nothing are refused; ``planned``: the code planned with them, too."""
         if self.kept:
             names = ", ".join(one["step"] for one in self.kept)
             does = "is done with what it" if len(self.kept) == 1 else "are done with what they"
@@ -276,13 +285,17 @@ def _raws(values: Sequence[bytes]) -> list[msgspec.Raw]:
 
 
 def _with(old: StepPlan, new: StepPlan) -> StepPlan:
-    """Return a step's plan with the values of another one of the same shape; what it declares of failures stays."""
+    """Return a step's plan with the values of another one of the same shape; its policy stays."""
     body = tuple(map(_with, old.body, new.body))
     return replace(old, args=new.args, condition=new.condition, sides=new.sides, body=body, later=None)
 
 
-def _frozen(template: Template | None, inputs: Sequence[bytes], changed: set[int]) -> Template | None:
-    """Return a template that keeps the values of these inputs: what was done with them is undone with them."""
+def _with_fixed_inputs(
+    template: Template | None, inputs: Sequence[bytes], changed: set[int]
+) -> Template | None:
+    """Return a template with the values of these inputs fixed: what was done with them is undone with
+    them.
+    """
     if template is None or not any(ref.of == "input" and ref.index in changed for ref in template.refs):
         return template
     parts, refs = [template.parts[0]], list[Ref]()
@@ -295,14 +308,14 @@ def _frozen(template: Template | None, inputs: Sequence[bytes], changed: set[int
     return Template(tuple(parts), tuple(refs))
 
 
-# -- without the code --------------------------------------------------------------------------------------------------
+# -- without the code ----------------------------------------------------------------------------------------
 
 
 def _unclear(work: Work) -> str:
-    """Say which steps have arguments that may have been made of the inputs, "" when there are none.
+    """Say which steps have arguments that may have been made of the inputs; "" if none.
 
-    A constant looks like a value that was computed, and a key like one that was looked up; so both count. What is done counts too: it
-    may be undone, and run again.
+    A constant looks like a computed value, and a key like one that was looked up, so both count. Steps that
+    are done count too: they may be undone and run again.
     """
     found = [
         f"{step.name}{names}"
@@ -321,7 +334,9 @@ def _unclear(work: Work) -> str:
 
 
 def _made_by_hand(work: Work, plan: StepPlan) -> str | None:
-    """Return the arguments of a step that are neither an input nor a result, in brackets; None when there are none."""
+    """Return the arguments of a step that are neither an input nor a result, in brackets; None if there are
+    none.
+    """
     if plan.kind == "action":
         plan = next_round(plan)
         args = plan.args or Template(("{}",))
@@ -329,7 +344,7 @@ def _made_by_hand(work: Work, plan: StepPlan) -> str | None:
         whole = {
             f'"{mark}{n}"' for n, ref in enumerate(args.refs) if not ref.path or _is_item(work, plan, ref)
         }
-        members = _members(_marked(args, mark).encode())
+        members = _members(_text_with_marks(args, mark).encode())
         names = [name for name, raw in members.items() if bytes(raw).decode() not in whole]
         return f" ({', '.join(names)})" if names else None
     if plan.body and any(_made_by_hand(work, inner) is not None for inner in plan.body):
@@ -339,7 +354,9 @@ def _made_by_hand(work: Work, plan: StepPlan) -> str | None:
 
 
 def _is_item(work: Work, plan: StepPlan, ref: Ref) -> bool:
-    """Whether a ref names an item of an ``each`` around the step, which its copies write as an element of a list."""
+    """Whether a ref names an item of an ``each`` around the step, which its copies write as an element of a
+    list.
+    """
     while (owner := rules.owner(plan)) >= 0:
         if (ref.of, ref.index, ref.path) == ("step", owner, (plan.nth,)):
             return True
@@ -348,17 +365,17 @@ def _is_item(work: Work, plan: StepPlan, ref: Ref) -> bool:
 
 
 def _is_whole(template: Template) -> bool:
-    """Whether a template is one whole input or result, or nothing: what a function without ``return`` returns."""
+    """Whether a template is one whole input or result, or the null of a function without ``return``."""
     if not template.refs:
         return template.parts == ("null",)
     return template.parts == ("", "") and not template.refs[0].path
 
 
-# -- with the plan that the code makes ---------------------------------------------------------------------------------
+# -- with the plan that the code makes -----------------------------------------------------------------------
 
 
 def _other_steps(work: Work, made: Replanned) -> str:
-    """Say where the plan has other steps than the task, "" when it has the same."""
+    """Say where the plan's steps differ from the task's; "" if they are the same."""
     old = [step.plan for step in work.steps() if rules.owner(step.plan) < 0]
     pairs = zip(old, made.steps, strict=False)
     at = next((n for n, (one, other) in enumerate(pairs) if _shape(one) != _shape(other)), None)
@@ -366,7 +383,7 @@ def _other_steps(work: Work, made: Replanned) -> str:
         return ""
     if at is None:
         at = min(len(old), len(made.steps))
-    is_, would = (_named(plans[at]) if at < len(plans) else "" for plans in (old, made.steps))
+    is_, would = (_display_name(plans[at]) if at < len(plans) else "" for plans in (old, made.steps))
     if not would:
         how = f"step {at + 1} of the task, {is_}, would not be there"
     elif not is_:
@@ -380,12 +397,12 @@ def _other_steps(work: Work, made: Replanned) -> str:
 
 
 def _shape(plan: StepPlan) -> tuple[Any, ...]:
-    """Return all of a step's plan but its values, its name and what it declares of failures."""
+    """Return all of a step's plan except its values, its name and its policy."""
     outside = (plan.kind, plan.agent, plan.action, plan.after, plan.guards, plan.of, plan.limit, plan.at_once)
     return (*outside, tuple(map(_shape, plan.body)))
 
 
-def _named(plan: StepPlan) -> str:
+def _display_name(plan: StepPlan) -> str:
     return f"{plan.name} ({plan.agent}.{plan.action})" if plan.kind == "action" else plan.name
 
 
@@ -405,11 +422,11 @@ def _plans(work: Work, made: Replanned) -> dict[int, StepPlan]:
     return found
 
 
-# -- to look at --------------------------------------------------------------------------------------------------------
+# -- to look at ----------------------------------------------------------------------------------------------
 
 
 def _templates(plan: StepPlan) -> Iterator[Template]:
-    """Yield the values of a step's plan."""
+    """Yield the templates of a step's plan."""
     if plan.args is not None:
         yield plan.args
     yield from plan.sides
@@ -422,9 +439,11 @@ def _templates(plan: StepPlan) -> Iterator[Template]:
         yield from _templates(inner)
 
 
-def _seen(work: Work, plan: StepPlan, inputs: Sequence[bytes]) -> tuple[Any, Any]:
-    """Return the values of a step's plan as people see them (an action's arguments by name), and what tells them apart."""
-    shown = [_shown(work, template, inputs) for template in _templates(plan)]
+def _compared_values(work: Work, plan: StepPlan, inputs: Sequence[bytes]) -> tuple[Any, Any]:
+    """Return a plan's values as people see them (an action's arguments by name), and what else distinguishes
+    them.
+    """
+    shown = [_display_value(work, template, inputs) for template in _templates(plan)]
     seen = [value for value, _ in shown]
     rest = [refs for _, refs in shown], plan.condition and _operators(plan.condition)
     if plan.kind == "action":
@@ -436,7 +455,9 @@ def _operators(condition: Condition) -> tuple[Any, ...]:
     return (condition.op, tuple(map(_operators, condition.parts)))
 
 
-def _shown(work: Work, template: Template | None, inputs: Sequence[bytes]) -> tuple[Any, tuple[Ref, ...]]:
+def _display_value(
+    work: Work, template: Template | None, inputs: Sequence[bytes]
+) -> tuple[Any, tuple[Ref, ...]]:
     """Return a value with its inputs filled in and its results named, and the refs to those results."""
     if template is None:
         return None, ()
@@ -459,8 +480,8 @@ def _shown(work: Work, template: Template | None, inputs: Sequence[bytes]) -> tu
     return _decode(text), tuple(refs)
 
 
-def _filled(work: Work, plan: StepPlan) -> msgspec.Raw:
-    """Return arguments as they would be sent now; null when what they are made of is not there."""
+def _current_arguments(work: Work, plan: StepPlan) -> msgspec.Raw:
+    """Return arguments as they would be sent now; null if a value for them is missing."""
     try:
         return msgspec.Raw(work.arguments(plan))
     except (MissingValueError, PayloadError):

@@ -1,4 +1,4 @@
-"""Folding messages into one Decision."""
+"""Folds messages into one Decision."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ from makegood.model.messages import ACTS, Alert, Answer, Message
 from makegood.model.shape import Held
 from makegood.model.task import Task
 from makegood.saga import rules
-from makegood.saga.acts import Said, act
+from makegood.saga.acts import ActResult, act
 from makegood.saga.decision_builder import Work
 from makegood.saga.fast_path import straight
 from makegood.saga.forward import advance, dispatch, look_at_all, turn
@@ -22,11 +22,12 @@ _OF_A_STEP = frozenset(
 
 
 def decide(held: Held, messages: Sequence[Message]) -> Decision:
-    """Return what follows from ``messages`` for the task that is ``held``, which stays as it is.
+    """Return what follows from ``messages`` for the task that is ``held``, which stays unchanged.
 
-    A pending task is claimed: ``claim`` stands first. A task at rest (error, processed, undone) may be claimed too, for the
-    one decision that an operator's act asks for. Raises ``IllegalTransitionError`` for a move outside the table, and for
-    a reply that is folded into a pending task without a claim: both are defects of makegood.
+    A pending task is claimed: ``claim`` comes first. A task at rest (error, processed, undone) may be claimed
+    too, for the one decision that an operator command needs. Raises ``IllegalTransitionError`` for a move
+    outside the table, and for a reply that is folded into a pending task without a claim: both are defects of
+    makegood.
     """
     if len(messages) == 1 and (decision := straight(held, messages[0])) is not None:
         return decision
@@ -34,25 +35,25 @@ def decide(held: Held, messages: Sequence[Message]) -> Decision:
 
 
 def folded(held: Held, messages: Sequence[Message]) -> Decision:
-    """Return what ``decide`` returns, without the straight road."""
+    """Return what ``decide`` returns, without the fast path."""
     return _Folding(held, messages).decide()
 
 
 class _Folding:
-    """One call of ``decide``: which messages there are, and what must wait until all are folded in."""
+    """One call of ``decide``: its messages, and what must wait until all of them are folded in."""
 
     claim = False
     poison = False
-    gives_back = False
+    releases = False
     judged: frozenset[tuple[int, int]] = frozenset()
-    said: Sequence[tuple[Message, Said, bytes | None]] = ()
+    results: Sequence[tuple[Message, ActResult, bytes | None]] = ()
 
     def __init__(self, held: Held, messages: Sequence[Message]) -> None:
         self.work = Work(held)
         self.messages = messages
 
     def decide(self) -> Decision:
-        """Fold in all messages, then let follow what follows."""
+        """Fold in all messages, then do what follows."""
         messages = self.messages
         if len(messages) > 1:
             expired = [m for m in messages if m.kind == "expired"]
@@ -72,7 +73,7 @@ class _Folding:
         kind, work = message.kind, self.work
         if kind in _OF_A_STEP:
             if self.claim:
-                self._claimed()
+                self._claim()
             if self.judged and kind != "expired" and (message.idx, message.attempt) in self.judged:
                 late(work, message)
             else:
@@ -82,26 +83,28 @@ class _Folding:
         elif kind in ACTS:
             self._act(message)
         elif kind == "dead":
-            self.gives_back = True
+            self.releases = True
         elif kind == "late":
             late(work, message)
         else:
             if self.claim:
-                self._claimed()
+                self._claim()
             if kind == "retry":
                 retry(work, message)
             elif kind == "task_expired":
-                self._expired()
+                self._expire()
             elif kind == "poison":
                 _poison(work, message)
 
-    def _claimed(self) -> None:
-        """Claim the task now: a later message needs it, or none was left that could end it before."""
+    def _claim(self) -> None:
+        """Claim the task now: a later message needs it, or no message is left that could end the task
+        first.
+        """
         work = self.work
         self.claim = False
         if work.task.state != "pending" or work.out.clear_complete_by:
             return
-        work.task = _timed(work.task)
+        work.task = _with_deadline(work.task)
         if work.task.goal == "undo":
             work.everything = True
             work.move_task("undoing", "claimed")
@@ -113,17 +116,19 @@ class _Folding:
     def _act(self, message: Message) -> None:
         self._advance()
         if self.poison:
-            said: Said = (
+            result: ActResult = (
                 "refused",
                 "the task is being put to error, as it may be what kills its Schedulers: act on it there",
             )
         else:
-            said = act(self.work, message)
-        self.said = [*self.said, (message, said, self.work.change)]
+            result = act(self.work, message)
+        self.results = [*self.results, (message, result, self.work.change)]
         self.work.change = None
 
-    def _expired(self) -> None:
-        """The task's own complete-by has passed. It never applies to an undo, and not to time that begins only now."""
+    def _expire(self) -> None:
+        """The task's own deadline has passed. It never applies to an undo, nor to time that begins only
+        now.
+        """
         self._advance()
         work = self.work
         if work.held.task.timed and work.task.state == "processing":
@@ -135,13 +140,13 @@ class _Folding:
             advance(self.work)
 
     def _follow(self) -> None:
-        """Let follow what follows without a further event."""
+        """Do everything that follows without a further event."""
         work = self.work
         if self.claim:
-            self._claimed()
+            self._claim()
         self._advance()
-        if self.gives_back and work.task.state in ("processing", "undoing"):
-            _leave_to_the_next(work)
+        if self.releases and work.task.state in ("processing", "undoing"):
+            _leave_to_next_scheduler(work)
             work.move_task("pending", "given back by its Scheduler")
         if work.task.state == "processing" and work.task.goal == "forward":
             dispatch(work)
@@ -154,34 +159,38 @@ class _Folding:
             work.out.withdraw = [request for request in work.out.withdraw if request not in work.out.consumed]
         task = work.out.task = work.task
         work.out.release = task.state not in ("processing", "undoing")
-        for message, (verdict, why), change in self.said:
+        for message, (verdict, why), change in self.results:
             if message.act is not None:
                 answer = Answer(message.act, message.kind, verdict, why, task.state, change)
                 work.out.answers.append(answer)
 
 
-def _leave_to_the_next(work: Work) -> None:
-    """Let what was just answered about a doubt be followed up by the next Scheduler: a timer at once says that it was."""
+def _leave_to_next_scheduler(work: Work) -> None:
+    """Leave the follow-up of a doubt that was just answered to the next Scheduler, marked by an immediate
+    timer.
+    """
     for idx in work.touched:
         step = work.step(idx)
         if work.task.state == "undoing" and step.state == "in_doubt" and rules.idle(step):
             work.timer(step, 0.0)
 
 
-def _timed(task: Task) -> Task:
-    """A claim sets the task's complete-by when it has a limit and none is set."""
+def _with_deadline(task: Task) -> Task:
+    """Set the task's deadline at its claim, if it has a limit and none is set."""
     return task if task.timed or task.within is None else replace(task, timed=True)
 
 
 def _poison(work: Work, message: Message) -> None:
-    """The task may be what kills its Schedulers: nothing new is begun, what is in flight is awaited, then error."""
+    """The task may be what kills its Schedulers: begin nothing new, await what is in flight, then go to
+    error.
+    """
     text = message.error or f"it lost its Scheduler {work.task.lost} times in a row"
     work.alert(Alert("poison", text=f"put to error: {text}"))
     stop(work, text)
 
 
 def stop(work: Work, cause: str) -> None:
-    """Begin nothing new: a task going forward is held, of an undo only what is in flight is awaited."""
+    """Begin nothing new: hold a task that goes forward; in an undo, await only what is in flight."""
     task = work.task
     if task.state == "processing":
         if task.goal == "forward":
@@ -197,15 +206,15 @@ def stop(work: Work, cause: str) -> None:
 
 
 def put_to_error(held: Held, messages: Sequence[Message], alert: Alert) -> Decision:
-    """Return a Decision for a task whose messages the rules cannot decide (data that no longer reads, a defect).
+    """Return a Decision for a task whose messages the rules cannot decide (unreadable data, a defect).
 
-    Every message is used up and counts as silence for the request it is about; the task is stopped, and is in error once
-    nothing is in flight. The remaining replies are decided as ever.
+    Every message is used up and counts as silence for its request. The task is stopped, and goes to error
+    once nothing is in flight. Its remaining replies are decided as usual.
     """
     work = Work(held)
     work.alert(alert)
     if work.task.state == "pending":
-        work.task = _timed(work.task)
+        work.task = _with_deadline(work.task)
         work.move_task("undoing" if work.task.goal == "undo" else "processing", "claimed")
     for message in messages:
         if message.seq:
@@ -231,5 +240,5 @@ def put_to_error(held: Held, messages: Sequence[Message], alert: Alert) -> Decis
 
 
 def progressed(task: Task) -> Task:
-    """Return the task of a Scheduler that has lived to decide on a reply: it has lost none in a row."""
+    """Return the task of a Scheduler that has lived to decide on a reply: none is lost in a row any more."""
     return replace(task, lost=0)

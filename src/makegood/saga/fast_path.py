@@ -1,13 +1,13 @@
-"""The straight road: one step is done, and what waited for it alone is dispatched.
+"""The fast path: one step is done, and the steps that waited only for it are dispatched.
 
-Nearly every message of a day is of this kind, and folding it like all others costs several times as much. Nothing is decided
-here that ``deciding`` would decide otherwise: whatever is not plain is left to it, and the tests let both decide, in every
-world that they run, and compare.
+Nearly every message is of this kind, and folding it like all others costs several times as much. This path
+decides nothing differently from ``decisions``, and leaves everything unusual to it. The tests let both
+decide, in every world that they run, and compare.
 
-Tasks of one shape go this road alike, step by step. What is the same in all of them is worked out once for each step, as a
-*stride*, and shared: the records of steps that were just sent, moves, the fields of requests, the texts of arguments. A task
-takes a stride if its records are those that the stride begins with; the stores, too, find what is alike in a batch sooner when it
-is the same object.
+Tasks of one shape take this path alike, step by step. What is the same in all of them is worked out once for
+each step, as a *stride*, and shared: the records of steps that were just dispatched, moves, the fields of
+requests, the texts of arguments. A task takes a stride if its records are those that the stride begins with.
+Shared objects also help the stores find what is alike in a batch.
 """
 
 from collections import OrderedDict
@@ -26,29 +26,31 @@ from makegood.payload import splice
 from makegood.saga import rules
 
 _NULL, _EMPTY = b"null", b"{}"
-_MOST = 100  # steps of a task: of larger ones nothing is kept
+_MOST = 100  # steps of a task: nothing is remembered of larger ones
 SHAPES = 100
 """Shapes that are remembered."""
 _BULKY = 64 * 1024
-"""Bytes of its steps' arguments from which on a shape is not remembered."""
+"""A shape is not remembered if its steps' arguments have more bytes than this."""
 _UP_TO_RESULT = Step.__struct_fields__.index("result")
 _ENDED: Move = ("task", "processing", "processed", "every step done or skipped")
 
 
 def straight(held: Held, message: Message) -> Decision | None:
-    """Return what follows from an action's result; None when there is more to it than the next steps, or the task's end."""
+    """Return what follows from an action's result; None if it is more than the next steps or the task's
+    end.
+    """
     strides = held.strides
     if strides is not None and message.kind == "done":
         stride = strides.get(message.idx)
         if stride is None:
             stride = _stride(held, message.idx, strides)
-        if stride is not None and (decision := _taken(held, message, stride)) is not None:
+        if stride is not None and (decision := _take_stride(held, message, stride)) is not None:
             return decision
-    return _alone(held, message)
+    return _decide_alone(held, message)
 
 
-def _alone(held: Held, message: Message) -> Decision | None:
-    """Return what follows in a task of which nothing is known from others."""
+def _decide_alone(held: Held, message: Message) -> Decision | None:
+    """Return what follows in a task that shares no strides with others."""
     task, idx = held.task, message.idx
     if message.kind != "done" or message.doing != "do" or not 0 <= idx < len(held.steps):
         return None
@@ -65,7 +67,7 @@ def _alone(held: Held, message: Message) -> Decision | None:
         return None
     result = message.value or _NULL
     done = replace(step, state="done", doing=None, result=result, doubt=False, final=False, error=None)
-    moves: list[Move] = [_done(step)]
+    moves: list[Move] = [_done_move(step)]
     steps = {idx: done}
     requests: list[Request] = []
     values = _values(task, held.steps, idx, result)
@@ -77,7 +79,7 @@ def _alone(held: Held, message: Message) -> Decision | None:
                     return None
                 steps[follower] = _begin(task, following, values, moves, requests)
         if held.left == 1:
-            task = _ended(task, values)
+            task = _ended_task(task, values)
             moves.append(_ENDED)
     except MissingValueError:
         return None
@@ -87,11 +89,11 @@ def _alone(held: Held, message: Message) -> Decision | None:
     )  # fmt: skip
 
 
-def _done(step: Step) -> Move:
+def _done_move(step: Step) -> Move:
     return (step.plan.name, "running", "done", "reply")
 
 
-def _begun(name: str) -> tuple[Move, Move]:
+def _begin_moves(name: str) -> tuple[Move, Move]:
     return (name, "waiting", "ready", "predecessors done or skipped"), (
         name,
         "ready",
@@ -101,7 +103,9 @@ def _begun(name: str) -> tuple[Move, Move]:
 
 
 def _plain(step: Step) -> bool:
-    """Return whether a step whose last predecessor has passed is an action that nothing was ever said about in this round."""
+    """Return whether a step whose predecessors have passed is an action without any reply, failure or doubt
+    in this round.
+    """
     plan = step.plan
     return (
         plan.kind == "action"
@@ -115,9 +119,9 @@ def _plain(step: Step) -> bool:
 def _begin(
     task: Task, step: Step, values: Callable[[Ref], bytes], moves: list[Move], requests: list[Request]
 ) -> Step:
-    """Dispatch a step: its moves and its request are added; return it as it then is."""
+    """Dispatch a step: add its moves and its request, and return the running step."""
     plan = step.plan
-    moves += _begun(plan.name)
+    moves += _begin_moves(plan.name)
     args = _EMPTY
     if plan.args is not None:
         args = splice.arguments(splice.fill(plan.args, values, limit=plan.payload_limit), plan.payload_limit)
@@ -148,17 +152,19 @@ def _fields(task: Task, step: Step) -> tuple[Any, ...]:
 
 def _request(task: Task, fields: tuple[Any, ...], args: bytes) -> Request:
     rest = (args, task.priority, False, None, None, False, task.trace)
-    return Request(task.id, *fields, *rest)  # type: ignore[call-arg]  # nobody can count them
+    return Request(task.id, *fields, *rest)  # type: ignore[call-arg]  # the type checker cannot count them
 
 
-def _ended(task: Task, values: Callable[[Ref], bytes]) -> Task:
+def _ended_task(task: Task, values: Callable[[Ref], bytes]) -> Task:
     """Return a task whose steps have all passed."""
-    result = b"null" if task.returns is None else splice.fill(task.returns, values)
+    result = _NULL if task.returns is None else splice.fill(task.returns, values)
     return replace(task, result=result, state="processed")
 
 
 def _values(task: Task, steps: Sequence[Step], idx: int, result: bytes) -> Callable[[Ref], bytes]:
-    """Return what looks values up: inputs, results, and that of the step that is just done; it raises ``MissingValueError``."""
+    """Return the lookup of inputs and results, with that of the step just done; it raises
+    ``MissingValueError``.
+    """
 
     def value(ref: Ref) -> bytes:
         index = ref.index
@@ -174,13 +180,15 @@ def _values(task: Task, steps: Sequence[Step], idx: int, result: bytes) -> Calla
     return value
 
 
-# -- strides -----------------------------------------------------------------------------------------------------------
+# -- strides -------------------------------------------------------------------------------------------------
 
 
 class Shapes:
-    """Tells which tasks that were read from a store are of one shape: those of an app whose steps are declared by the same records.
+    """Recognises tasks of one shape among those read from a store: one app, steps declared by the same
+    records.
 
-    (Both stores read equal declarations as one record.) Remembers the strides of the last hundred shapes that came twice.
+    (Both stores read equal declarations as one record.) Remembers the strides of the last hundred shapes that
+    came twice.
     """
 
     def __init__(self) -> None:
@@ -188,16 +196,16 @@ class Shapes:
         self._known = OrderedDict()
 
     def share(self, held: Held) -> None:
-        """Let a task have its strides in common with those of its shape that came before."""
+        """Let a task share its strides with earlier tasks of its shape."""
         if len(held.steps) > _MOST or any(step.plan.kind != "action" for step in held.steps):
             return
         key = (held.task.app, tuple([id(step.plan) for step in held.steps]))
         known = self._known.get(key)
-        if known is None:  # perhaps the only one: it is worth nothing until a second one comes
+        if known is None:  # perhaps the only one: remember nothing until a second one comes
             plans = [step.plan for step in held.steps]
             if bulky(plans):
                 return
-            self._known[key] = (plans, {})  # no other record gets their ids
+            self._known[key] = (plans, {})  # keeps the records alive, so that no other gets their ids
             if len(self._known) > SHAPES:
                 self._known.popitem(last=False)
             return
@@ -210,7 +218,9 @@ def bulky(plans: Sequence[StepPlan]) -> bool:
 
 
 def _stride(held: Held, idx: int, strides: dict[int, Stride]) -> Stride | None:
-    """Work out what follows when this step is done in tasks of its shape, and keep it; None when that is not plain."""
+    """Work out and keep what follows if this step is done in tasks of its shape; None if it is not a plain
+    case.
+    """
     if not 0 <= idx < len(held.steps) <= _MOST:
         return None
     step = held.steps[idx]
@@ -225,9 +235,9 @@ def _stride(held: Held, idx: int, strides: dict[int, Stride]) -> Stride | None:
         return None
     known = {sent.idx: sent for stride in strides.values() for sent in stride.sent}
     sent = tuple(known.get(each.plan.idx) or sent_of(held.task, each) for each in followers)
-    moves = [_done(step), *(move for each in sent for move in _begun(each.waiting.plan.name))]
+    moves = [_done_move(step), *(move for each in sent for move in _begin_moves(each.waiting.plan.name))]
     fields = astuple(replace(step, state="done", doing=None))[:_UP_TO_RESULT]
-    ending = [_done(step), _ENDED]
+    ending = [_done_move(step), _ENDED]
     stride = strides[idx] = Stride(step, fields, [(idx, 1)], sent, moves, ending)
     return stride
 
@@ -242,15 +252,15 @@ def _refs(step: Step) -> Sequence[Ref]:
 
 
 def sent_of(task: Task, step: Step) -> Sent:
-    """Return how a step that waits begins, in this task and all of its shape."""
+    """Return how a waiting step begins, in this task and all of its shape."""
     plan = step.plan
     holes = tuple((ref.of == "step", ref.index, ref.path) for ref in _refs(step))
     texts = (_EMPTY,) if plan.args is None else tuple(part.encode() for part in plan.args.parts)
     return Sent(plan.idx, step, _running(step), _fields(task, step), texts, holes)
 
 
-def _taken(held: Held, message: Message, stride: Stride) -> Decision | None:
-    """Return what follows in a task that is where the stride begins; None when it is elsewhere."""
+def _take_stride(held: Held, message: Message, stride: Stride) -> Decision | None:
+    """Return what follows in a task that matches the start of the stride; None if it does not match."""
     task, steps, idx = held.task, held.steps, message.idx
     step, running = steps[idx], stride.running
     if (
@@ -263,7 +273,7 @@ def _taken(held: Held, message: Message, stride: Stride) -> Decision | None:
     ):
         return None
     result = message.value or _NULL
-    changed = {idx: Step(*stride.done, result)}  # type: ignore[call-arg]  # nobody can count them
+    changed = {idx: Step(*stride.done, result)}  # type: ignore[call-arg]  # the type checker cannot count them
     requests: list[Request] = []
     ends, moves, whole = held.left == 1, stride.moves, True
     try:
@@ -276,11 +286,14 @@ def _taken(held: Held, message: Message, stride: Stride) -> Decision | None:
             changed[follower] = sent.running
             requests.append(request_of(sent, task, steps, changed))
         if ends:
-            if stride.sent:  # they have passed already: nothing plain
+            if stride.sent:  # they have passed already: not a plain case
                 return None
-            task, moves = _ended(task, _values(task, steps, idx, result)), stride.ending
+            task, moves = _ended_task(task, _values(task, steps, idx, result)), stride.ending
         elif len(requests) < len(stride.sent):
-            moves, whole = [_done(running), *(move for r in requests for move in _begun(r.step))], False
+            moves, whole = (
+                [_done_move(running), *(move for r in requests for move in _begin_moves(r.step))],
+                False,
+            )
     except (MissingValueError, IndexError):  # the task has no such input
         return None
     return Decision(
@@ -290,9 +303,9 @@ def _taken(held: Held, message: Message, stride: Stride) -> Decision | None:
 
 
 def request_of(sent: Sent, task: Task, steps: Sequence[Step], changed: Mapping[int, Step]) -> Request:
-    """Return the request of a step that begins; ``changed``: what is new about the steps before it.
+    """Return the request of a step that begins; ``changed``: the new records of the steps before it.
 
-    Raises ``MissingValueError`` or ``IndexError`` when a value is not there.
+    Raises ``MissingValueError`` or ``IndexError`` if a value is missing.
     """
     texts = sent.texts
     pieces = [texts[0]]

@@ -1,7 +1,8 @@
-"""What a Scheduler decides on a task that is only being submitted.
+"""A Scheduler's decision on a task that is still being submitted.
 
-Most tasks of a workflow have the same steps, and then they begin alike: which steps are dispatched, with which moves. What was
-decided on the first of them is remembered for those that follow, and only what differs is made anew: the task and the arguments.
+Most tasks of a workflow have the same steps, and then they begin alike: with the same dispatched steps and
+the same moves. The decision on the first of them is remembered for the following ones, and only what differs
+is built again: the task and the arguments.
 """
 
 from collections import OrderedDict
@@ -22,9 +23,9 @@ from makegood.saga.held import hold
 
 
 def begun(held: Held) -> Decision | None:
-    """Return the Decision that begins a task, if all that it does is to dispatch its first steps; None otherwise.
+    """Return the Decision that begins a task, if all it does is to dispatch its first steps; None otherwise.
 
-    Such a Decision needs no row to be there before it, so it can be written together with the task itself.
+    Such a Decision needs no existing row, so it can be written together with the task itself.
     """
     decision = decide(held, [Message("claim")])
     if (
@@ -46,18 +47,21 @@ def _dispatched(step: Step) -> bool:
 
 
 class _Shape(msgspec.Struct):
-    """What tasks with these very steps have in common when they begin. ``sent``: the steps that are dispatched, in their order."""
+    """What tasks with these very steps have in common when they begin."""
 
     plans: Sequence[StepPlan]
     held: Held
     begun: Decision
     sent: Sequence[Sent]
+    """The steps that are dispatched, in their order."""
 
 
 class Beginnings:
-    """Remembers how tasks of a shape begin, once a second one comes. ``begin`` is a pure function of its arguments all the same.
+    """Remembers how tasks of a shape begin, from the second one on. ``begin`` is still a pure function of its
+    arguments.
 
-    (Where something was calculated while it was planned, each task has a shape of its own: nothing is worth keeping of it.)
+    (If values were computed during planning, each task has its own shape, and nothing of it is worth
+    keeping.)
     """
 
     def __init__(self) -> None:
@@ -65,7 +69,7 @@ class Beginnings:
         self._met: OrderedDict[int, Sequence[StepPlan]] = OrderedDict()
 
     def begin(self, task: Task, plans: Sequence[StepPlan]) -> tuple[Held, Decision | None]:
-        """Return a task that is being submitted as it is to be held, and what ``begun`` says of it.
+        """Return a task that is being submitted as it is to be held, and its ``begun`` Decision.
 
         Raises what ``decide`` raises.
         """
@@ -114,7 +118,9 @@ class Beginnings:
 
 
 def _alike(one: Task, other: Task) -> bool:
-    """Return whether two tasks begin alike, given the same steps: in all that the rules look at before anything was answered."""
+    """Return whether two tasks with the same steps begin alike: in everything that the rules read before any
+    answer.
+    """
     return (
         one.app == other.app
         and one.on_failure == other.on_failure

@@ -1,7 +1,9 @@
-"""Forward: which steps may begin, what follows on a step in doubt, and when the task is done or its direction turns.
+"""Forward: which steps may begin, what follows a step in doubt, and when the task is done or its direction
+turns.
 
-Control steps are decided at once, as far as they are ready (``advance``). Actions are dispatched only when every message at
-hand has been folded in (``dispatch``): a cancel in the same batch then finds nothing that has just been sent.
+Control steps are decided at once, as far as they are ready (``advance``). Actions are dispatched only when
+every message at hand has been folded in (``dispatch``): a cancel in the same batch then finds no request that
+was just sent.
 """
 
 from msgspec.structs import replace
@@ -30,7 +32,7 @@ def look_at_all(work: Work) -> None:
 
 
 def advance(work: Work) -> None:
-    """Take the task as far forward as it goes without asking anybody."""
+    """Take the task as far forward as possible without a request."""
     for idx in work.free:  # the list grows meanwhile: deciding one control step frees others
         _begin(work, idx)
         if work.task.goal != "forward":
@@ -74,11 +76,11 @@ def finish(work: Work) -> None:
         work.move_task("processed", "every step done or skipped")
 
 
-# -- dispatch ----------------------------------------------------------------------------------------------------------
+# -- dispatch ------------------------------------------------------------------------------------------------
 
 
 def dispatch(work: Work) -> None:
-    """Ask what is to be asked. Whatever turns the direction is found out before the first request is made."""
+    """Make the requests. Everything that turns the direction is found before the first request is made."""
     wanted: list[tuple[int, Doing]] = [(idx, "do") for idx in work.ready]
     for idx in work.doubts:
         _recover(work, work.step(idx), wanted)
@@ -130,7 +132,9 @@ def _give_up(work: Work, step: Step) -> None:
 
 
 def _unfit(work: Work, step: Step, text: str) -> None:
-    """A step that cannot even be asked fails, certain to have done nothing now; one in doubt stays so."""
+    """Fail a step whose request cannot be made: it certainly did nothing now. A step in doubt stays in
+    doubt.
+    """
     if work.task.goal != "forward":
         return
     if step.state == "in_doubt":
@@ -143,11 +147,13 @@ def _unfit(work: Work, step: Step, text: str) -> None:
     turn(work, f"{step.name}: {text}")
 
 
-# -- the verdict -------------------------------------------------------------------------------------------------------
+# -- the verdict ---------------------------------------------------------------------------------------------
 
 
 def turn(work: Work, cause: str, *, held: bool = False) -> None:
-    """Turn the task from forward to undo or hold; the first verdict wins. ``held``: the step that failed says hold."""
+    """Turn the task from forward to undo or hold; the first verdict wins. ``held``: the failed step says
+    hold.
+    """
     if work.task.goal != "forward":
         return
     if held or rules.holds(work.task, work.steps()):

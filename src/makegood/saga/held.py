@@ -1,4 +1,6 @@
-"""What a Scheduler holds of a task: made from rows, kept up to date with committed Decisions, mended after a crash."""
+"""The task that a Scheduler holds: built from rows, updated by committed Decisions, repaired after a
+crash.
+"""
 
 from collections.abc import Iterable, Sequence
 
@@ -13,7 +15,9 @@ from makegood.saga import rules
 
 
 def predecessors(plan: StepPlan) -> Sequence[int]:
-    """Return the steps that must be done or skipped first, each once (a gather's items aside: they come later)."""
+    """Return the steps that must be done or skipped first, each once (except a gather's items, which come
+    later).
+    """
     if not plan.guards and plan.of < 0 and plan.item_of < 0:
         return plan.after if len(plan.after) < 2 else tuple(dict.fromkeys(plan.after))
     named = (*plan.after, *(when for when, _ in plan.guards), plan.of, plan.item_of)
@@ -21,7 +25,9 @@ def predecessors(plan: StepPlan) -> Sequence[int]:
 
 
 def hold(task: Task, steps: Iterable[Step]) -> Held:
-    """Return a task with its steps, ready for ``decide``: who follows whom, and how many predecessors are open."""
+    """Return a task with its steps, ready for ``decide``: with each step's followers and number of open
+    predecessors.
+    """
     ordered = sorted(steps, key=lambda s: s.plan.idx)
     gathers = {s.plan.of: s.plan.idx for s in ordered if s.plan.kind == "gather"}
     followers: list[list[int]] = [[] for _ in ordered]
@@ -41,10 +47,10 @@ def hold(task: Task, steps: Iterable[Step]) -> Held:
 
 
 def apply(held: Held, decision: Decision) -> None:
-    """Put a committed Decision into what is held, in place."""
+    """Apply a committed Decision to the held task, in place."""
     held.task, stride = decision.task, decision.stride
     steps, opened = held.steps, held.open
-    if stride is not None:  # one step has passed, and no other
+    if stride is not None:  # exactly one step has passed
         for idx, step in decision.steps.items():
             steps[idx] = step
         held.left -= 1
@@ -68,7 +74,7 @@ def _extend(held: Held, added: Sequence[Step]) -> None:
     """Add the items of an ``each``: their steps follow it, and its gather follows them."""
     steps, opened = held.steps, held.open
     steps.extend(added)
-    # A list of its own: tasks of its shape share what was there.
+    # # A new list: tasks of the same shape share the old one.
     held.followers = followers = held.followers + [()] * len(added)
     opened.extend(0 for _ in added)
     gathers = {s.plan.of: s.plan.idx for s in steps if s.plan.kind == "gather"}
@@ -85,18 +91,20 @@ def _extend(held: Held, added: Sequence[Step]) -> None:
 
 
 def repair(held: Held, messages: Iterable[Message]) -> list[Message]:
-    """Return what a dead Scheduler did not hear any more: messages to fold in after the claim, before those of the inbox.
+    """Return the messages that a dead Scheduler missed, to fold in after the claim, before those of the
+    inbox.
 
-    ``held`` was loaded from rows, where a step whose request row is gone has ``doing=None``. A row goes either in the commit
-    that also moves its step, and then nothing is missing, or
+    ``held`` was loaded from rows, where a step whose request row is gone has ``doing=None``. A row may go in
+    the commit that also moves its step; then nothing is missing. Otherwise it goes
 
     - by a Supervisor's verdict: then ``expired`` is among ``messages``, and nothing is added to it;
-    - by a withdrawal, whose Scheduler died before it folded that in. Only what nobody had taken is withdrawn, and only when
-      the goal is no longer forward: so the attempt certainly did nothing. It was the action's when the step is running, and
-      the probe's when the step is in doubt and its last attempt was a probe's (should that probe have had its outcome after
-      all, this costs one more question, never an effect);
-    - by something unknown, under a forward goal or in a task at rest: that proves nothing, so it counts as silence. (An
-      undo is asked again at once; under its key and with a higher token, that is what silence leads to.)
+    - by a withdrawal, whose Scheduler died before folding it in. Only a request that nobody had taken is
+      withdrawn, and only when the goal is no longer forward: so the attempt certainly did nothing. It was the
+      action's if the step is running, and the probe's if the step is in doubt and its last attempt was a
+      probe's. (If that probe had its outcome after all, this costs one more request, never an effect);
+    - for an unknown reason, under a forward goal or in a task at rest: that proves nothing, so it counts as
+      silence. (An undo is asked again at once, under its key and with a higher token; silence leads to the
+      same.)
 
     What was in flight is written back into ``held``, so that these messages find their request.
     """
@@ -119,7 +127,7 @@ def repair(held: Held, messages: Iterable[Message]) -> list[Message]:
 
 
 def _lost(task: Task, step: Step) -> Doing | None:
-    """Return what must have been in flight for an idle step, None when it may rightly be idle."""
+    """Return what must have been in flight for an idle step; None if it may be idle."""
     if step.state == "running":
         return "do"
     if step.state == "undoing":

@@ -1,7 +1,7 @@
-"""What agents, timers and the Supervisor say about one step, and what it makes of the step.
+"""What agents, timers and the Supervisor report about one step, and its effect on the step.
 
-Only the reply to the request in flight counts. Any other is late or superseded: it is kept for the history, its value
-for the undo, and it changes nothing else.
+Only the reply to the request in flight counts. Any other is late or superseded: it is kept for the history,
+its value for the undo, and it changes nothing else.
 """
 
 from collections.abc import Callable
@@ -29,7 +29,7 @@ _SILENT = {
 
 
 def reply(work: Work, message: Message) -> None:
-    """Fold in an answer, a verdict on silence, or a request taken back."""
+    """Fold in an answer, a verdict on silence, or a withdrawn request."""
     kind = message.kind
     step = work.find(message.idx)
     answers = _ANSWERS[message.doing]
@@ -52,7 +52,7 @@ def late(work: Work, message: Message) -> None:
     """Keep a reply that changes nothing; its value is offered to the undo as ``call.late_result``."""
     if message.kind not in REPLIES and message.kind != "late":
         return
-    if message.kind != "late":  # the store has written that one into the history when it came
+    if message.kind != "late":  # the store wrote the other kind into the history when it came
         work.out.stale.append(message)
     if message.kind not in ("done", "late") or message.doing != "do" or message.value is None:
         return
@@ -84,10 +84,12 @@ def _text(message: Message) -> str:
     return _SILENT.get(message.kind, message.kind)
 
 
-def _failed(work: Work, step: Step, message: Message) -> Step:
-    """Count a failure, once: silence was counted by the Supervisor, who says the sum; giving up is counted here.
+def _count_failure(work: Work, step: Step, message: Message) -> Step:
+    """Count a failure, once: the Supervisor has counted silence, and reports the sum; giving up is counted
+    here.
 
-    What was sent before the task turned to undo (``again``) does not count for the undo. What is excused does not count at all.
+    A request that was sent before the task turned to undo (``again``) does not count for the undo. An excused
+    failure does not count at all.
     """
     if message.excused and not step.again:
         return replace(step, error=_text(message))
@@ -105,7 +107,7 @@ def _failed(work: Work, step: Step, message: Message) -> Step:
     return replace(step, failures=failures, deaths=step.deaths + message.died, error=_text(message))
 
 
-# -- the action --------------------------------------------------------------------------------------------------------
+# -- the action ----------------------------------------------------------------------------------------------
 
 
 def _done(work: Work, step: Step, message: Message) -> None:
@@ -146,15 +148,17 @@ def _later(work: Work, step: Step, message: Message) -> None:
 
 
 def _will_be_asked(work: Work, step: Step) -> bool:
-    """Whether a step in doubt will be asked for a definite answer again: going forward, or before its undo."""
+    """Whether a step in doubt will be asked for a definite answer again: going forward, or before its
+    undo.
+    """
     if work.task.goal == "undo":
         return work.task.state == "undoing" and rules.must_settle(step)
     return work.task.goal == "forward"
 
 
 def _silent(work: Work, step: Step, message: Message) -> None:
-    # The effect may stand, may come later, or never: in doubt, never failed.
-    step = _failed(work, step, message)
+    # # The effect may be in place, may come later, or never: in doubt, never failed.
+    step = _count_failure(work, step, message)
     work.move(step, "in_doubt", message.kind, doubt=True, final=step.final or message.final)
     work.doubts.append(step.plan.idx)
 
@@ -166,7 +170,7 @@ def _withdrawn(work: Work, step: Step, _message: Message) -> None:
         work.free.append(step.plan.idx)
 
 
-# -- its probe ---------------------------------------------------------------------------------------------------------
+# -- its probe -----------------------------------------------------------------------------------------------
 
 
 def _happened(work: Work, step: Step, message: Message) -> None:
@@ -179,7 +183,7 @@ def _not_happened(work: Work, step: Step, _message: Message) -> None:
 
 
 def _probe_refused(work: Work, step: Step, message: Message) -> None:
-    # Nothing stands for this key, now or later: asking for it again under the same key is pointless.
+    # # Nothing is in place for this key, now or later: asking again under the same key is pointless.
     _certainly_not(work, step, message, "probe")
 
 
@@ -190,7 +194,7 @@ def _probe_later(work: Work, step: Step, message: Message) -> None:
 
 
 def _probe_silent(work: Work, step: Step, message: Message) -> None:
-    work.put(_failed(work, step, message))
+    work.put(_count_failure(work, step, message))
     work.doubts.append(step.plan.idx)
 
 
@@ -199,7 +203,7 @@ def _probe_withdrawn(work: Work, step: Step, _message: Message) -> None:
     work.doubts.append(step.plan.idx)
 
 
-# -- its undo ----------------------------------------------------------------------------------------------------------
+# -- its undo ------------------------------------------------------------------------------------------------
 
 
 def _undone(work: Work, step: Step, _message: Message) -> None:
@@ -214,7 +218,7 @@ def _undo_later(work: Work, step: Step, message: Message) -> None:
 
 
 def _undo_silent(work: Work, step: Step, message: Message) -> None:
-    step, policy = work.put(_failed(work, step, message)), rules.policy(step)
+    step, policy = work.put(_count_failure(work, step, message)), rules.policy(step)
     choice = rules.what_follows_undo(step)
     if choice in ("undo", "hold") or step.stuck or work.task.state != "undoing":
         undo_failed(work, step, step.error or "")

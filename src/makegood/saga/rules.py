@@ -1,8 +1,9 @@
 """The sentences of the design, one small function each.
 
-Everything here is a plain question about records, answered without changing anything. The other modules of the package
-say *when* a question is asked and what follows; the tests break these functions one by one and watch the property run
-find out (``tests/unit/test_saga_mutants.py``). Other modules therefore call them through the module: ``rules.certain(...)``.
+Each function answers a plain question about records, without changing anything. The other modules of the
+package say *when* a question is asked and what follows. The tests break these functions one by one and check
+that the property run notices (``tests/unit/test_saga_mutants.py``). Therefore other modules call them through
+the module: ``rules.certain(...)``.
 """
 
 from collections.abc import Iterable
@@ -13,16 +14,16 @@ from makegood.model.policy import Choice, Policy, verdict
 from makegood.model.task import Doing, Step, Task
 
 PASSED = frozenset({"done", "skipped"})
-"""Followers may go on."""
+"""States of a step whose followers may begin."""
 
 SETTLED = frozenset({"undone", "failed", "skipped", "waiting", "kept"})
-"""Nothing (more) to undo."""
+"""States of a step with nothing (more) to undo."""
 
 AT_REST = frozenset({"processed", "undone", "error"})
-"""States of a task in which nobody holds it."""
+"""States of a task in which no Scheduler holds it."""
 
 MOST_DEATHS = 2
-"""After so many processes died under a step, it runs only where no Scheduler lives."""
+"""Once this many processes died while running a step, it runs only where no Scheduler lives."""
 
 PLAIN = Policy(within=60.0)
 """Stands in for a policy that a plan does not hold."""
@@ -34,58 +35,68 @@ def policy(step: Step) -> Policy:
 
 
 def is_control(plan: StepPlan) -> bool:
-    """A control step (when, merge, each, gather) is done by the rules; it has no effect anywhere."""
+    """Whether this is a control step (when, merge, each, gather): the rules do it, and it has no effect
+    anywhere.
+    """
     return plan.kind != "action"
 
 
 def owner(plan: StepPlan) -> int:
-    """Return the ``each`` that made this step as part of an item, -1 for none."""
+    """Return the ``each`` that made this step as part of an item; -1 for none."""
     if plan.item_of >= 0:
         return plan.item_of
     return plan.of if plan.nth >= 0 and plan.kind not in ("merge", "gather") else -1
 
 
 def idle(step: Step) -> bool:
-    """Nothing of the step is in flight and no timer will wake it: it may be asked something."""
+    """Whether nothing of the step is in flight and no timer will wake it: it may be asked something."""
     return step.doing is None and not step.waiting
 
 
-# -- what an answer means ----------------------------------------------------------------------------------------------
+# -- what an answer means ------------------------------------------------------------------------------------
 
 
 def current(step: Step, message: Message) -> bool:
-    """A reply counts only for the request that is in flight: same kind, same attempt. All others are late or superseded."""
+    """A reply counts only for the request in flight: same kind, same attempt. All others are late or
+    superseded.
+    """
     return step.doing == message.doing and step.attempt == message.attempt
 
 
 def certain(step: Step, *, unclear: bool) -> bool:
-    """``Permanent`` means that certainly nothing happened when no earlier try or attempt of this round is unanswered, or
-    when the service remembers its answer per key, refusals too (``settle``).
+    """Whether ``Permanent`` means that certainly nothing happened.
+
+    It does if no earlier try or attempt of this round is unanswered, or if the service remembers its answer
+    per key, refusals too (``settle``).
     """
     return policy(step).settle or not (step.doubt or unclear)
 
 
 def not_happened_for_good(step: Step) -> bool:
-    """A probe's "not happened" settles the doubt only when the service refuses older tokens after the probe."""
+    """A probe's "not happened" settles the doubt only if the service refuses older tokens after the probe."""
     return policy(step).fences
 
 
 def can_probe(step: Step) -> bool:
-    """A step in doubt is probed if it can be, once per attempt."""
+    """A step in doubt is probed if it has a probe, once per attempt."""
     return policy(step).probe and step.doubt and step.asked < step.attempt
 
 
 def late_of_this_round(step: Step, attempt: int) -> bool:
-    """Whether a late reply of ``attempt`` certainly belongs to the step's present round, so that an undo may use it."""
+    """Whether a late reply of ``attempt`` certainly belongs to the step's present round, so that an undo may
+    use it.
+    """
     return step.round == 1 or attempt > step.asked
 
 
-# -- forward -----------------------------------------------------------------------------------------------------------
+# -- forward -------------------------------------------------------------------------------------------------
 
 
 def next_try(step: Step) -> Doing | None:
-    """What may be asked of a step in doubt to get forward: the action again under its key; of a service without keys only
-    the probe, and only one that fences; None: nothing.
+    """Return what to ask of a step in doubt to get forward; None: nothing.
+
+    That is the action again under its key. A service without keys is asked only by the probe, and only by one
+    that fences.
     """
     if step.doubt and policy(step).never:
         return "probe" if policy(step).fences else None
@@ -93,18 +104,20 @@ def next_try(step: Step) -> Doing | None:
 
 
 def what_follows(step: Step) -> Choice:
-    """Retry, retry after the longer wait, or the verdict: by the failures of this direction."""
+    """Return retry, retry after the longer wait, or the verdict: by the failures of this direction."""
     declared = policy(step)
     return verdict(step.failures, declared.threshold, declared.then)
 
 
 def what_follows_undo(step: Step) -> Choice:
-    """The same for the undo, by its own threshold; anything but a retry means that it is stuck."""
+    """The same for the undo, by its own threshold; anything except a retry means that it is stuck."""
     return verdict(step.failures, policy(step).undo_threshold, "hold")
 
 
 def past_return(steps: Iterable[Step]) -> bool:
-    """A step that cannot be undone is running, in doubt or done: failures are held for an operator from here on."""
+    """Whether a step that cannot be undone is running, in doubt or done: from then on failures are held for
+    an operator.
+    """
     return any(
         s.plan.policy is not None and s.plan.policy.no_return and s.state in ("running", "in_doubt", "done")
         for s in steps
@@ -112,28 +125,34 @@ def past_return(steps: Iterable[Step]) -> bool:
 
 
 def holds_in_doubt(step: Step) -> bool:
-    """The verdict on a step that stays in doubt: held when ``Recover(then="hold")`` says so, or when nobody can tell whether
-    it happened and it must not be repeated (``retry=mg.NEVER``).
+    """The verdict on a step that stays in doubt: whether the task is held.
+
+    It is if ``Recover(then="hold")`` says so, or if it is unknown whether the step happened and it must not
+    be repeated (``retry=mg.NEVER``).
     """
     declared = policy(step)
     return declared.then == "hold" or (declared.never and step.doubt)
 
 
 def holds(task: Task, steps: Iterable[Step]) -> bool:
-    """The verdict on a task: held when the workflow says so or when there is no way back; otherwise undone."""
+    """The verdict on a task: held if the workflow says so or if there is no way back; otherwise undone."""
     return task.on_failure == "hold" or past_return(steps)
 
 
-# -- undo --------------------------------------------------------------------------------------------------------------
+# -- undo ----------------------------------------------------------------------------------------------------
 
 
 def to_be_undone(step: Step) -> bool:
-    """Undo covers what is done *or in doubt*, whatever the reason, and stuck undos that an operator wants tried again."""
+    """Undo covers steps that are done *or in doubt*, for any reason, and stuck undos that an operator wants
+    tried again.
+    """
     return step.state in ("done", "in_doubt") or (step.state == "undo_failed" and step.again)
 
 
 def nothing_to_undo(step: Step) -> bool:
-    """Control steps, harmless effects, and effects past return are kept; those of actions are listed as standing."""
+    """Control steps, harmless effects, and effects past return are kept; those of actions are listed as
+    standing.
+    """
     return is_control(step.plan) or not policy(step).undoable or policy(step).no_return
 
 
@@ -143,8 +162,10 @@ def stands_before(step: Step) -> bool:
 
 
 def asked_before_undo(step: Step) -> Doing | None:
-    """What must give a definite answer before a step in doubt may be undone: the action itself (``settle``), or a fencing probe
-    (``retry=mg.NEVER``; without one nothing can, then it is stuck).
+    """Return what must give a definite answer before a step in doubt may be undone; None: nothing can, it is
+    stuck.
+
+    That is the action itself (``settle``), or for ``retry=mg.NEVER`` a fencing probe.
     """
     if policy(step).settle and not policy(step).never:
         return "do"
@@ -152,27 +173,29 @@ def asked_before_undo(step: Step) -> Doing | None:
 
 
 def must_settle(step: Step) -> bool:
-    """A step in doubt at a service without tokens is settled before it is undone, or a late effect outlives its undo."""
+    """A step in doubt at a service without tokens is settled before its undo, or a late effect outlives the
+    undo.
+    """
     return policy(step).settle or policy(step).never
 
 
-# -- resubmission ------------------------------------------------------------------------------------------------------
+# -- resubmission --------------------------------------------------------------------------------------------
 
 
 def begins_anew(step: Step) -> bool:
-    """The round, and with it the key, rises only when the earlier effect is known to be gone (failed, undone) or declared
-    harmless (kept). A step in doubt keeps its key; a done one its result.
+    """The round, and with it the key, rises only if the earlier effect is known to be gone (failed, undone)
+    or is declared harmless (kept). A step in doubt keeps its key, and a step that is done its result.
     """
     return step.state in ("failed", "undone", "kept")
 
 
 def token_of_new_round(step: Step) -> int:
-    """The attempt goes on counting over rounds: tokens are never reset."""
+    """The attempt keeps counting over rounds: tokens are never reset."""
     return step.attempt
 
 
 def barred_from_resubmission(step: Step) -> str:
-    """Return why this step bars a resubmission of its task, "" when it does not."""
+    """Return why this step bars a resubmission of its task; "" if it does not."""
     declared = policy(step)
     if step.state == "undo_failed":
         return f"the undo of {step.name} has failed: undo the task again or settle that step first"

@@ -1,8 +1,8 @@
-"""Undo and hold: taking back what was asked for, then what was done, in reverse dependency order.
+"""Undo and hold: withdrawing requests, then undoing what was done, in reverse dependency order.
 
-An undo never starts on a step with a request in flight: what no agent has taken is withdrawn, what one has is awaited until its
-reply or complete-by. Then every step done *or in doubt* is undone once all that came after it is settled; independent
-undos go on when one is stuck. A held task only drains.
+An undo never starts on a step with a request in flight. A request that no agent has taken is withdrawn; one
+that an agent has is awaited until its reply or deadline. Then every step that is done *or in doubt* is undone
+once all steps after it are settled; independent undos continue if one is stuck. A held task only drains.
 """
 
 from typing import Any
@@ -17,7 +17,7 @@ from makegood.saga.decision_builder import Work
 from makegood.saga.held import predecessors
 
 _PUT_TO_ERROR = frozenset({"poison", "guilty"})
-"""Alerts that say by themselves that the task is in error."""
+"""Alerts that themselves say that the task is in error."""
 
 
 def clear(work: Work) -> None:
@@ -31,7 +31,9 @@ def clear(work: Work) -> None:
 
 
 def begin_undo(work: Work, cause: str, why: str) -> None:
-    """Set the task to undo. Counts start at 0, doubts may be probed again, and stuck undos are tried again."""
+    """Set the task to undo. Counts start at 0, doubts may be probed again, and stuck undos are tried
+    again.
+    """
     work.task = replace(work.task, goal="undo", cause=cause)
     work.move_task("undoing", why)
     work.everything = True
@@ -53,7 +55,9 @@ def begin_undo(work: Work, cause: str, why: str) -> None:
 
 
 def backward(work: Work) -> None:
-    """Undo what can be undone now: look at everything when the undo begins, later at what was touched and may be freed."""
+    """Undo what can be undone now: at the beginning check all steps, later those that were touched and may be
+    freed.
+    """
     todo = list(range(work.size())) if work.everything else []
     for idx in work.touched:
         if work.step(idx).state in rules.SETTLED:
@@ -72,7 +76,7 @@ def backward(work: Work) -> None:
 
 
 def _before(work: Work, idx: int) -> list[int]:
-    """Return what came before a step; what was skipped passes the question on."""
+    """Return the steps before a step; a skipped one stands for its own predecessors."""
     found: list[int] = []
     seen, todo = {idx}, [idx]
     while todo:
@@ -88,7 +92,7 @@ def _before(work: Work, idx: int) -> list[int]:
 
 
 def _take_back(work: Work, step: Step) -> bool:
-    """Go on with the undo of one step; returns whether it is settled now."""
+    """Continue the undo of one step; returns whether it is settled now."""
     if step.state == "undoing":
         _ask_undo(work, step, "asked again")
         return False
@@ -114,7 +118,7 @@ def _take_back(work: Work, step: Step) -> bool:
 
 
 def barred(work: Work, idx: int) -> bool:
-    """Whether anything that came after this step is not settled; what was skipped passes the question on."""
+    """Whether any step after this one is not settled; a skipped one stands for its own followers."""
     seen, todo = set(), list(work.followers(idx))
     while todo:
         after = todo.pop()
@@ -128,7 +132,7 @@ def barred(work: Work, idx: int) -> bool:
 
 
 def _settle(work: Work, step: Step) -> None:
-    """Ask what must have a definite answer before the undo; when none is to be had, the undo is stuck."""
+    """Ask for a definite answer before the undo; if there can be none, the undo is stuck."""
     idx, policy = step.plan.idx, rules.policy(step)
     following, choice = rules.asked_before_undo(step), rules.what_follows(step)
     if following is None or choice in ("undo", "hold"):
@@ -166,24 +170,24 @@ def _stuck(work: Work, step: Step, text: str) -> None:
 
 
 def undo_failed(work: Work, step: Step, text: str) -> None:
-    """The undo of a step has failed past its threshold or for good: an operator must look."""
+    """The undo of a step has failed past its threshold or for good: an operator must act."""
     work.move(step, "undo_failed", text, error=text)
     work.alert(Alert("undo_stuck", step=step.name, text=f"the undo of {step.name} failed: {text}"))
 
 
-# -- coming to rest ----------------------------------------------------------------------------------------------------
+# -- coming to rest ------------------------------------------------------------------------------------------
 
 
 def rest_when_drained(work: Work) -> None:
-    """A held task is handed to an operator once nothing of it is in flight."""
+    """Hand a held task to an operator once nothing of it is in flight."""
     if work.any(lambda step: step.doing is not None):
         return
     work.move_task("error", "held, and nothing in flight")
-    _tell(work, "held", f"held for an operator: {work.task.cause}")
+    _alert_error(work, "held", f"held for an operator: {work.task.cause}")
 
 
 def rest_when_undone(work: Work) -> None:
-    """An undo ends when nothing is left to undo, or when what is left is stuck."""
+    """End an undo when nothing is left to undo, or when everything left is stuck."""
     if work.any(lambda step: not rules.idle(step)):
         return
     if not work.any(lambda step: step.state not in rules.SETTLED):
@@ -191,12 +195,15 @@ def rest_when_undone(work: Work) -> None:
         work.ease()
         return
     work.move_task("error", "an undo is stuck, and nothing in flight or due")
-    _tell(work, "undo_incomplete", f"the undo could not be completed ({work.task.cause})")
+    _alert_error(work, "undo_incomplete", f"the undo could not be completed ({work.task.cause})")
 
 
-def _tell(work: Work, kind: AlertKind, what: str) -> None:
-    """Tell that the task is in error and what stands; once, when this very Decision has told why it is put there."""
-    listed, told = _listed(work.steps()), work.out.alerts
+def _alert_error(work: Work, kind: AlertKind, what: str) -> None:
+    """Alert that the task is in error, with the effects in place.
+
+    Only once: if this very Decision has an alert with the reason for the error, add the effects to that one.
+    """
+    listed, told = _standing_text(work.steps()), work.out.alerts
     for n, alert in enumerate(told):
         if alert.kind in _PUT_TO_ERROR:
             told[n] = replace(alert, text=f"{alert.text}; {listed}")
@@ -204,8 +211,8 @@ def _tell(work: Work, kind: AlertKind, what: str) -> None:
     work.alert(Alert(kind, text=f"{what}; {listed}"))
 
 
-def _listed(steps: list[Step]) -> str:
-    """Name the effects that stand or may stand."""
+def _standing_text(steps: list[Step]) -> str:
+    """Name the effects that are, or may be, still in place."""
     names = [f"{s.name} ({_how(s)})" for s in standing(steps)]
     return f"standing: {', '.join(names)}" if names else "nothing stands"
 

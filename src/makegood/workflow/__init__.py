@@ -1,1 +1,4 @@
-"""A workflow function becomes a plan: it runs once, on promises, and what it calls is recorded."""
+"""Turns a workflow function into a plan: it runs once, on promises, and its calls are recorded.
+
+Other rooms import ``app``, ``workflow``, ``promise`` and ``verbs``; the other modules serve these.
+"""

@@ -1,8 +1,9 @@
-"""What an annotation says about the parts of a value: their names and places in its JSON, and their own annotations.
+"""What an annotation says about the parts of a value: their names and places in its JSON, and their
+annotations.
 
-A promise knows no value, only how it was annotated. ``promise.attr`` and ``promise[key]`` become a path into JSON that is walked
-when the value is there, long after the workflow function has ended; so what would lead nowhere is refused at once. Where an
-annotation says nothing, anything goes.
+A promise has no value, only an annotation. ``promise.attr`` and ``promise[key]`` become a path into JSON that
+is walked when the value is there, long after the workflow function has ended. So a path that would lead
+nowhere is refused at once. Where an annotation says nothing, anything is allowed.
 """
 
 import collections.abc
@@ -24,8 +25,11 @@ from makegood.payload.annotations import members, plain
 from makegood.payload.codec import shown
 
 Kind = Literal["any", "value", "list", "dict", "fields", "keys"]
-"""What a class becomes in JSON: unknown; a text, number or the like; an array; an object with free keys; an object, or an array,
-with fields; an object whose fields are keys (TypedDict)."""
+"""What a class becomes in JSON.
+
+Unknown; a text, number or the like; an array; an object with free keys; an object, or an array, with fields;
+an object whose fields are keys (TypedDict).
+"""
 
 _VALUES = (
     str, bytes, bytearray, memoryview, int, float, complex, NoneType, decimal.Decimal, uuid.UUID, enum.Enum, dt.date,
@@ -33,11 +37,11 @@ _VALUES = (
 )  # fmt: skip
 
 _VARIOUS = (decimal.Decimal, dt.datetime, dt.time, collections.abc.Set)
-"""0 and 0.00 are equal, and so are a moment here and there, and a set in another order; their texts are not."""
+"""Equal values of these have different texts: 0 and 0.00, a moment in two time zones, a set in two orders."""
 
 
 class Member(NamedTuple):
-    """A part of a value: where it is in its JSON, and its annotation."""
+    """A part of a value: its place in the value's JSON, and its annotation."""
 
     key: str | int
     annotation: Any
@@ -52,7 +56,9 @@ _ANY = _Shape("any", {})
 
 
 def attribute(annotation: Any, name: str, where: object) -> Member:
-    """Return what ``value.name`` is; raises ``PromiseError``, naming the value by ``where``, when JSON does not have it."""
+    """Return the part ``value.name``; raises ``PromiseError``, naming the value by ``where``, if JSON does
+    not have it.
+    """
     parts = _parts(annotation)
     shapes = [(part, _shape(part)) for part in parts]
     for _, shape in shapes:
@@ -88,7 +94,9 @@ def _no_attribute(part: Any, shape: _Shape, name: str, where: object) -> NoRetur
 
 
 def item(annotation: Any, key: object, where: object) -> Member:
-    """Return what ``value[key]`` is; raises ``PromiseError``, naming the value by ``where``, when JSON cannot have it."""
+    """Return the part ``value[key]``; raises ``PromiseError``, naming the value by ``where``, if JSON cannot
+    have it.
+    """
     if isinstance(key, bool) or not isinstance(key, str | int | enum.Enum | uuid.UUID | dt.date):
         raise PromiseError(
             f"{where}[{key!r}]: only a key or an index can be taken of it; do the rest in an action"
@@ -137,7 +145,8 @@ def _element(part: Any, arguments: tuple[Any, ...], key: int, where: object) -> 
 
 
 def elements(annotation: Any) -> Any:
-    """Return the annotation of a list's elements, ``Any`` when it is not known, None when it will be no list.
+    """Return the annotation of a list's elements: ``Any`` if it is unknown, None if the value will not be a
+    list.
 
     >>> elements(list[int]), elements(str)
     (<class 'int'>, None)
@@ -161,7 +170,7 @@ def maybe_bool(annotation: Any) -> bool:
 
 
 def variously_written(annotation: Any) -> type | None:
-    """Return a class in an annotation of which equal values may have different JSON, None without one.
+    """Return a class in an annotation whose equal values may have different JSON; None if there is none.
 
     >>> variously_written(list[decimal.Decimal]), variously_written(dict[str, int])
     (<class 'decimal.Decimal'>, None)
@@ -182,7 +191,7 @@ def variously_written(annotation: Any) -> type | None:
 
 
 def _parts(annotation: Any) -> tuple[Any, ...]:
-    """Return the members of a union but for None: what may be missing is found out when the value is there."""
+    """Return the members of a union except None: whether the value is missing shows when it is there."""
     found = members(annotation)
     return tuple(part for part in found if part is not NoneType) or found
 
@@ -215,7 +224,7 @@ def _shape_of(cls: type) -> _Shape:
 
 
 def _fields(cls: Any) -> Mapping[str, Member] | None:
-    """Return the fields of a class by name, None for one without."""
+    """Return the fields of a class by name; None for a class without fields."""
     if issubclass(cls, msgspec.Struct):
         return _struct_fields(cls)
     if dataclasses.is_dataclass(cls):
@@ -227,7 +236,7 @@ def _fields(cls: Any) -> Mapping[str, Member] | None:
         return {name: Member(n, hints.get(name, Any)) for n, name in enumerate(cls._fields)}
     elif (models := getattr(cls, "__pydantic_fields__", None)) is not None:
         return {
-            name: Member(field.serialization_alias or field.alias or name, _known(field.annotation))
+            name: Member(field.serialization_alias or field.alias or name, _closed_hint(field.annotation))
             for name, field in models.items()
         }
     else:
@@ -237,7 +246,9 @@ def _fields(cls: Any) -> Mapping[str, Member] | None:
 
 
 def _struct_fields(cls: type[msgspec.Struct]) -> Mapping[str, Member]:
-    """Return a Struct's fields: they may be renamed, be positions in an array, or be left out where they are the default."""
+    """Return a Struct's fields: they may be renamed, be positions in an array, or be left out when they have
+    the default.
+    """
     config, hints = cls.__struct_config__, _hints(cls)
     found: dict[str, Member] = {}
     optional = len(cls.__struct_fields__) - len(cls.__struct_defaults__)
@@ -256,10 +267,10 @@ def _hints(cls: Any) -> dict[str, Any]:
         found = typing.get_type_hints(cls, include_extras=True)
     except Exception:  # noqa: BLE001 - the user's annotations may raise anything; then nothing is known
         return dict.fromkeys(getattr(cls, "__annotations__", {}), Any)
-    return {name: _known(hint) for name, hint in found.items()}
+    return {name: _closed_hint(hint) for name, hint in found.items()}
 
 
-def _known(hint: Any) -> Any:
-    """Return an annotation, ``Any`` for one that leaves a type open."""
+def _closed_hint(hint: Any) -> Any:
+    """Return an annotation; ``Any`` for one that leaves a type open."""
     hint = plain(hint)
     return Any if isinstance(hint, typing.TypeVar) or bool(getattr(hint, "__parameters__", False)) else hint

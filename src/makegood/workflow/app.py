@@ -24,14 +24,15 @@ R = TypeVar("R")
 T = TypeVar("T")
 
 
-# -- apps -----------------------------------------------------------------------------------------------------------------
+# -- apps ----------------------------------------------------------------------------------------------------
 
 
 class App:
     """A set of agents and workflows: ``shop = mg.App("shop")``.
 
-    ``payload_limit``: bytes that an input, the arguments of a step or a result may have as JSON. ``step_limit``: steps of a plan.
-    ``agents``, ``workflows`` and ``inboxes`` are known by name. Raises ``DefinitionError`` for a name that is not allowed.
+    ``payload_limit``: bytes of an input, the arguments of a step or a result as JSON. ``step_limit``: steps
+    of a plan. ``agents``, ``workflows`` and ``inboxes`` are found by name. Raises ``DefinitionError`` for a
+    name that is not allowed.
     """
 
     def __init__(self, name: str, *, payload_limit: int = PAYLOAD_LIMIT, step_limit: int = 10_000) -> None:
@@ -55,15 +56,19 @@ class App:
         rate: str | float | None = None,
         breaker: Breaker | None = None,
     ) -> Agent:
-        """Declare an agent: what wraps one remote service.
+        """Declare an agent, which wraps one remote service.
 
         - ``concurrency``: calls at once in one process that runs it.
-        - ``rate``: calls in a length of time over all its processes together, such as "20/s", "100/m"; a number is per second.
-        - ``breaker``: when each process stops calling a service that does not answer (``mg.Breaker``); None: never.
+        - ``rate``: calls per length of time over all its processes together, such as "20/s", "100/m"; a
+          number is per second.
+        - ``breaker``: when each process stops calling a service that does not answer (``mg.Breaker``); None:
+          never.
 
-        Raises ``DuplicateNameError`` when the app has one of this name, ``ConfigError`` or ``DefinitionError`` for what cannot be meant.
+        Raises ``DuplicateNameError`` if the app has an agent of this name, and ``ConfigError`` or
+        ``DefinitionError`` for options that make no sense.
 
-            payments = shop.agent("payments", concurrency=20, rate="20/s", breaker=mg.Breaker(failures=5, reset="30s"))
+            breaker = mg.Breaker(failures=5, reset="30s")
+            payments = shop.agent("payments", concurrency=20, rate="20/s", breaker=breaker)
         """
         if name in self.agents:
             raise DuplicateNameError(
@@ -97,12 +102,14 @@ class App:
     ) -> Any:
         """Declare a workflow: ``@shop.workflow(complete_within="2h")`` above a ``def``.
 
-        - ``complete_within``: from the first claim to the task's complete-by, after which it is undone or held; None: no limit.
+        - ``complete_within``: from the first claim to the task's deadline, after which it is undone or held;
+          None: no limit.
         - ``on_failure``: when a step fails for good: "undo" the task, or "hold" it for an operator.
         - ``undo_within``: an undo that takes longer raises an alert.
-        - ``name``: instead of the function's; ``formerly``: names it had.
+        - ``name``: replaces the function's name; ``formerly``: names it had.
 
-        They are those of a task: called inside another workflow, its steps run under that one's. Raises ``DefinitionError``, saying what to write instead.
+        These options belong to a task: if the workflow is called inside another one, its steps run under that
+        one's. Raises ``DefinitionError`` that says what to write instead.
         """
 
         def declare(fn: Any) -> Any:
@@ -136,12 +143,13 @@ class App:
     def inbox(
         self, queue: str, *, concurrency: int = 4, retry: Retry = TRIES, lease: Duration = "1m"
     ) -> Callable[[Accepts[T]], Inbox[T]]:
-        """Declare the submission process of a queue: ``@shop.inbox("orders")`` above a ``def`` or ``async def``.
+        """Declare the inbox of a queue: ``@shop.inbox("orders")`` above a ``def`` or ``async def``.
 
-        The function takes a message's payload, decoded as its annotation says, and the transaction in which the message is
-        acknowledged; it returns the plan of the task to be submitted in it, None for none. ``concurrency``: messages at once in
-        one process; ``retry``: deliveries of a message, and the waits between, before it goes to the dead letters; ``lease``: how long
-        it may take. Raises ``DefinitionError``, ``DuplicateNameError``.
+        The function takes a message's payload, decoded according to its annotation, and the transaction that
+        acknowledges the message. It returns the plan of the task to submit in that transaction, or None for
+        no task. ``concurrency``: messages at once in one process. ``retry``: deliveries of a message, and the
+        waits between, before it becomes a dead letter. ``lease``: how long a delivery may take. Raises
+        ``DefinitionError``, ``DuplicateNameError``.
 
         >>> @shop.inbox("orders")  # doctest: +SKIP
         ... def accept(order: Order, tx: mg.Transaction) -> mg.Plan[str]:
@@ -165,7 +173,7 @@ class App:
         return declare
 
     def find_workflow(self, name: str) -> Workflow[..., Any] | None:
-        """Return the workflow that has or had this name, None when there is none."""
+        """Return the workflow that has or had this name; None if there is none."""
         found = self.workflows.get(name)
         return found or next((w for w in self.workflows.values() if name in w.formerly), None)
 
@@ -180,7 +188,9 @@ class App:
         return found
 
     def addresses(self) -> dict[str, Action[..., Any]]:
-        """Return every action by its address, "app/agent/action", former names included: what waiting steps may ask for."""
+        """Return every action by its address, "app/agent/action", former names included: what waiting steps
+        may ask for.
+        """
         return {
             f"{self.name}/{agent.name}/{name}": action
             for agent in self.agents.values()

@@ -1,9 +1,10 @@
-"""What a workflow function must not do with promises, and what cannot be noticed when it runs: found in its source.
+"""Finds misuse of promises in a workflow function's source that goes unnoticed at run time.
 
-``promise is None`` and ``isinstance(promise, X)`` are False, ``match promise`` falls through, ``type(promise)`` is none of the
-user's: silently, whatever the result will be. The check reads the function once, when it is decorated. It raises only when
-it is *sure* that a promise is meant: every assignment to the name in that function, nested ones included, makes it a
-promise. Where the source is not to be had (a prompt, ``exec``), there is no check.
+``promise is None`` and ``isinstance(promise, X)`` are False, ``match promise`` falls through,
+``type(promise)`` is not the user's type: silently, whatever the result will be. The check reads the function
+once, when it is decorated. It raises only when it is *sure* that a promise is meant: every assignment to the
+name in that function, nested functions included, makes it a promise. Where there is no source (a prompt,
+``exec``), there is no check.
 """
 
 import ast
@@ -25,9 +26,9 @@ REMEDY = (
 
 
 def check_source(fn: Callable[..., object], makers: Mapping[object, str], where: str) -> None:
-    """Raise ``PromiseError``, naming the line, when the function surely asks what a promise cannot answer.
+    """Raise ``PromiseError``, naming the line, if the function surely asks what a promise cannot answer.
 
-    ``makers``: ``mg.when``, ``mg.each`` and ``mg.parallel`` themselves, and which is which.
+    ``makers`` names ``mg.when``, ``mg.each`` and ``mg.parallel`` by the objects themselves.
     """
     fn = inspect.unwrap(fn)
     try:
@@ -38,7 +39,7 @@ def check_source(fn: Callable[..., object], makers: Mapping[object, str], where:
     found = next((node for node in ast.walk(tree) if isinstance(node, FUNCTIONS[:2])), None)
     if found is None:
         return
-    reader = _Reader(found, _names_seen(fn), makers)
+    reader = _Reader(found, _outer_names(fn), makers)
     for line, what in reader.misuses():
         file = inspect.getsourcefile(fn) or "the source"
         raise PromiseError(
@@ -48,9 +49,10 @@ def check_source(fn: Callable[..., object], makers: Mapping[object, str], where:
 
 
 def say_where(wrong: BaseException, fn: Callable[..., object], where: str) -> None:
-    """Add to an error about a call of ``fn`` where it is declared, and the line that called it: the traceback ends in makegood's own.
+    """Add to an error about a call of ``fn`` its declaration and the line that called it.
 
-    ``where`` names the function. Who awaits a task of its own is not to be seen from here: then the traceback alone shows the line.
+    The traceback shows only makegood's own lines. ``where`` names the function. If the call is awaited in an
+    asyncio task of its own, the calling line is not visible from here: then only the traceback shows it.
     """
     code = getattr(inspect.unwrap(fn), "__code__", None)
     told = [] if code is None else [f"{where} is declared in {code.co_filename}, line {code.co_firstlineno}"]
@@ -66,7 +68,7 @@ def _package(frame: FrameType) -> str:
     return str(frame.f_globals.get("__name__")).partition(".")[0]
 
 
-def _names_seen(fn: Callable[..., object]) -> dict[str, object]:
+def _outer_names(fn: Callable[..., object]) -> dict[str, object]:
     """Return what names mean in a function that does not bind them itself."""
     code = getattr(fn, "__code__", None)
     seen: dict[str, object] = {**vars(builtins), **getattr(fn, "__globals__", {})}
@@ -92,14 +94,14 @@ class _Reader:
         self._function = function
         self._seen = seen
         self._makers = makers
-        self._bound: dict[str, list[ast.expr | None]] = {}  # None: bound to what may be anything
+        self._bound: dict[str, list[ast.expr | None]] = {}  # None: bound to something that may be anything
         for node in ast.walk(function):
             if node is not function:
                 self._bind(node)
         for name in _parameters(function.args):
             self._other(name)
 
-    # -- what names are bound to ---------------------------------------------------------------------------------------------
+    # -- what names are bound to -----------------------------------------------------------------------------
 
     def _bind(self, node: ast.AST) -> None:
         if isinstance(node, ast.Assign):
@@ -153,7 +155,9 @@ class _Reader:
                             self._other(inner.id)
 
     def _parts(self, value: ast.expr, count: int) -> list[ast.expr] | None:
-        """Return the expressions that a tuple is unpacked to: ``a, b = mg.parallel(x(), y())``, ``a, b = x(), y()``."""
+        """Return the expressions that a tuple is unpacked from: ``a, b = mg.parallel(x(), y())``, ``a, b =
+        x(), y()``.
+        """
         found: list[ast.expr] = []
         if isinstance(value, ast.Tuple):
             found = value.elts
@@ -165,10 +169,12 @@ class _Reader:
     def _other(self, name: str) -> None:
         self._bound.setdefault(name, []).append(None)
 
-    # -- what is surely a promise ----------------------------------------------------------------------------------------------
+    # -- what is surely a promise ----------------------------------------------------------------------------
 
     def _meant(self, node: ast.expr) -> object:
-        """Return the object that a name, or a name with attributes, means outside the function; None when it is not known."""
+        """Return the object that a name, or a name with attributes, means outside the function; None if
+        unknown.
+        """
         if isinstance(node, ast.Name):
             return None if node.id in self._bound else self._seen.get(node.id)
         if isinstance(node, ast.Attribute):
@@ -181,7 +187,9 @@ class _Reader:
         return next((name for maker, name in self._makers.items() if maker is meant), None)
 
     def _is_promise(self, node: ast.expr, looking: frozenset[str] = frozenset()) -> bool:
-        """Return whether an expression is surely a promise; ``looking``: names whose assignments are being looked at."""
+        """Return whether an expression is surely a promise; ``looking``: names whose assignments are being
+        checked.
+        """
         if isinstance(node, ast.Name):
             values = self._bound.get(node.id)
             if not values or node.id in looking:
@@ -198,7 +206,7 @@ class _Reader:
         maker = self._maker(node)
         if not node.args or maker not in ("when", "each"):
             return False
-        # mg.when of a bool and mg.each of a list that are known now return what they are given
+        # # mg.when of a bool and mg.each of a list that are known now return what they are given
         return self._is_promise(node.args[0], looking) or (
             maker == "when" and self._is_condition(node.args[0], looking)
         )
@@ -212,7 +220,7 @@ class _Reader:
         )
 
     def misuses(self) -> list[tuple[int, str]]:
-        """Return (line in the function's source, what is written there) of each question about a promise, in order."""
+        """Return (line in the function's source, expression) of each question about a promise, in order."""
         found = []
         for node in ast.walk(self._function):
             if isinstance(node, ast.Compare):

@@ -1,9 +1,10 @@
-"""What is kept of a run of a workflow function for those that follow: its *trail*.
+"""Plan cache: the calls of the last run, its *trail*, so that an identical run can reuse its plan.
 
-Nearly all tasks of a workflow have the plan of the one before. What a step of a plan costs is checking, naming, binding and
-comparing; of a call that the trail has in this place, with the same inputs, results of the same steps and constants as arguments, all of
-that is known. ``planning`` follows it. Only sequences of actions and ``mg.parallel`` make trails; what is inside of ``when``,
-``branches`` and ``each`` is always recorded.
+Nearly all tasks of a workflow have the same plan as the one before. The cost of a step is in checking,
+naming, binding and comparing. All of that is known for a call that the trail has in this place, with the same
+inputs, results of the same steps and constants as arguments. ``plan_run`` follows the trail. Only sequences
+of actions and ``mg.parallel`` make trails; the insides of ``when``, ``branches`` and ``each`` are always
+recorded.
 """
 
 import dis
@@ -22,25 +23,30 @@ NOTHING = -2
 
 
 class Demand(msgspec.Struct, frozen=True):
-    """What an action asks of the input at a place that it is given, beyond its type; ``what`` names it in messages."""
+    """What an action requires of an input passed to it, beyond its type."""
 
     place: int
+    """The input's place."""
     annotation: Any
     what: str
+    """Names the input in messages."""
 
 
 class Called(msgspec.Struct, frozen=True):
-    """A call of an action. ``places``: where its arguments are among the inputs and, after them, the promises given out so far, or
-    ``~n`` for ``constants[n]``; ``names``: those of the arguments given by name, which come last; ``needs``: serials.
-    """
+    """A call of an action."""
 
     action: Action[..., Any]
     places: tuple[int, ...]
+    """Where its arguments are among the inputs and, after them, the promises given out so far; ``~n``:
+    ``constants[n]``.
+    """
     names: tuple[str, ...]
+    """Names of the arguments given by name, which come last."""
     step: str
     template: Template
     returns: Any
     needs: tuple[int, ...]
+    """Serials."""
     constants: tuple[object, ...] = ()
     demands: tuple[Demand, ...] = ()
 
@@ -52,19 +58,20 @@ class Together(msgspec.Struct, frozen=True):
 
 
 class Trail(msgspec.Struct, frozen=True):
-    """What an earlier run with inputs of these ``kinds`` recorded, call by call, and the plan that it led to. ``end``: the serial of
-    the step whose result it returned, ``NOTHING`` for none, -1 for anything else. ``constants``: what of the arguments was written in
-    the function, by ``id``. ``demands``: what the inputs are to be held to beyond the workflow's own annotations.
-    """
+    """The calls that an earlier run recorded, and the plan that they led to."""
 
     kinds: tuple[type, ...]
+    """The types of that run's inputs."""
     calls: tuple[Called | Together, ...]
     steps: tuple[StepPlan, ...]
     referred: frozenset[int]
     end: int
+    """The serial of the step whose result it returned; ``NOTHING`` for none, -1 for anything else."""
     returns: Template
     constants: frozenset[int] = frozenset()
+    """The arguments that are written in the function, by ``id``."""
     demands: tuple[Demand, ...] = ()
+    """Requirements of the inputs beyond the workflow's own annotations."""
 
     def called(self, serial: int) -> Called:
         """Return the call that recorded this step."""
@@ -75,18 +82,23 @@ NO_TRAIL = Trail((), (), (), frozenset(), -1, Template(("null",), ()))
 
 
 CONSTANTS = (str, int, float, bool, NoneType)
-"""What nobody can change: the same object again, in the same place, is the same value, so that its text can be kept."""
+"""Immutable types: the same object again, in the same place, is the same value, so that its text can be
+kept.
+"""
 
 
 _WRITTEN = {"LOAD_SMALL_INT", "LOAD_COMMON_CONSTANT"}
-"""Instructions whose constant is not among ``co_consts``: since Python 3.14 a small number is part of its instruction, since 3.15 so are
-others that all functions share."""
+"""Instructions whose constant is not in ``co_consts``.
+
+Since Python 3.14 a small number is part of its instruction; since 3.15 so are others that all functions
+share.
+"""
 
 
 def literals(fn: Callable[..., object]) -> dict[int, object]:
-    """Return what is written in a function, and in its module under names that it uses, by ``id``: of constants alone.
+    """Return the constants in a function, and those in its module under names that it uses, by ``id``.
 
-    What was taken out of an input is none: it is another value each time.
+    A value taken out of an input is not among them: it is another value each time.
     """
     bare = inspect.unwrap(fn)
     if not isinstance(bare, FunctionType):
@@ -105,10 +117,10 @@ def places(
     written: Container[int],
     given: Sequence[object],
 ) -> tuple[tuple[int, ...], tuple[object, ...]] | None:
-    """Return the arguments ``given`` to a call as a trail keeps them, and the constants among them; None when one is neither an input
-    nor a whole result nor written in the function.
+    """Return the arguments ``given`` to a call as a trail keeps them, and the constants among them.
 
-    ``inputs``: the place of each by its ``id``; ``count``: how many there are; ``written``: the function's ``literals``.
+    Returns None if one is neither an input nor a whole result nor written in the function. ``inputs``: the
+    place of each by its ``id``; ``count``: their number; ``written``: the function's ``literals``.
     """
     found: list[int] = []
     constants: list[object] = []

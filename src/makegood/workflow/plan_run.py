@@ -1,9 +1,10 @@
-"""One run of a workflow function, and the plan that comes of it.
+"""One run of a workflow function, and the resulting plan.
 
-As long as it calls what an earlier run has called, it follows the *trail* of that one (see ``following``): calls are compared, nothing
-is recorded, and of the promises that it is given nobody asks what they stand for. Where it leaves the trail (another call, other
-arguments, ``mg.when`` and its like, a part of a result taken in the workflow function's own thread), the steps so far are put down as if there had been none, and the rest is
-recorded as ever.
+As long as the run makes the same calls as an earlier run, it follows the *trail* of that one (see
+``plan_cache``): calls are compared, nothing is recorded, and its promises are not asked what they stand for.
+Where it leaves the trail (another call, other arguments, ``mg.when`` and its like, a part of a result taken
+in the workflow function's own thread), the steps so far are recorded as if there had been no trail, and the
+rest as usual.
 """
 
 from collections.abc import Callable, Collection, Container, Mapping, Sequence
@@ -20,8 +21,10 @@ from makegood.workflow.recorder import Recording
 
 
 class Planning:
-    """The plan that one run of a workflow function makes. ``where`` names the workflow, ``inputs`` are its inputs in order;
-    ``trail``: what an earlier run recorded; ``written``: the workflow function's ``following.literals``.
+    """The plan that one run of a workflow function makes.
+
+    ``where`` names the workflow, ``inputs`` are its inputs in order; ``trail``: what an earlier run recorded;
+    ``written``: the workflow function's ``plan_cache.literals``.
     """
 
     __slots__ = (
@@ -49,14 +52,16 @@ class Planning:
         self._seen: list[Any] = [*inputs]  # the promises given out follow
         self._recording = None if self._calls else Recording(shared, where, inputs, written)
         self._strays: list[str] = []
-        self._thread = get_ident()  # nobody's, once the run is over
+        self._thread = get_ident()  # 0 once the run is over: no thread has it
 
-    # -- what the workflow function calls ----------------------------------------------------------------------------------
+    # -- what the workflow function calls --------------------------------------------------------------------
 
     def action(
         self, action: Action[..., Any], args: tuple[object, ...], kwargs: Mapping[str, object]
     ) -> Promise:
-        """Plan a step; return the promise of its result. Raises ``DefinitionError`` and its kind, ``PayloadError``."""
+        """Plan a step; return the promise of its result. Raises ``DefinitionError`` and its kind,
+        ``PayloadError``.
+        """
         if self._thread != get_ident():
             self.enter(action.address)
         met, calls = self._met, self._calls
@@ -72,7 +77,9 @@ class Planning:
                     map(
                         is_,
                         given,
-                        _expected(call, seen) if call.constants else map(seen.__getitem__, call.places),
+                        _trail_arguments(call, seen)
+                        if call.constants
+                        else map(seen.__getitem__, call.places),
                     )
                 )
             ):
@@ -80,7 +87,7 @@ class Planning:
                 seen.append(promise)
                 self._met = met + 1
                 return promise
-        return self._recorded().action(action, args, kwargs)
+        return self._leave_trail().action(action, args, kwargs)
 
     def parallel(self, steps: Sequence[object]) -> None:
         """Put steps side by side; see ``Recording.parallel``."""
@@ -91,15 +98,15 @@ class Planning:
             if type(call) is Together and call.serials == tuple(numbers):
                 self._met += 1
                 return
-        self._recorded().parallel(steps)
+        self._leave_trail().parallel(steps)
 
     def recording(self, what: str) -> Recording:
-        """Return what records ``what``, of which there are no trails."""
+        """Return the recording for ``what``, which leaves no trail."""
         self.enter(what)
-        return self._recorded()
+        return self._leave_trail()
 
     def enter(self, what: str) -> None:
-        """Check that ``what`` is called by the workflow function itself, while it runs."""
+        """Check that the workflow function itself calls ``what``, while it runs."""
         if self._thread == get_ident():
             return
         self.stray(what)
@@ -113,38 +120,43 @@ class Planning:
         self._strays.append(name)
 
     def promised(self, number: int) -> Promised:
-        """Return what one of the promises stands for that were given out on the trail: whoever asks, leaves it."""
+        """Return what a promise stands for that was given out on the trail. Asking for it leaves the
+        trail.
+        """
         if self._thread == get_ident():
-            self._recorded()
+            self._leave_trail()
             return promised(self._seen[len(self._inputs) + number])
-        call = self._trail.called(number)  # somebody else asks, or too late: it is named, and fits nowhere
+        call = self._trail.called(
+            number
+        )  # another thread asks, or too late: the promise has a name, and fits nowhere
         scope = Scope(f"workflow {self._where}", None)
         return Promised(Origin(self, call.step, 0, number, number), call.returns, scope)
 
-    def _recorded(self) -> Recording:
+    def _leave_trail(self) -> Recording:
         """Leave the trail, if the run is still on it."""
         recording = self._recording
         if recording is None:
             recording = self._recording = Recording(self._shared, self._where, self._inputs, self._written)
             recording.replay(self._calls[: self._met], self._seen[len(self._inputs) :])
-            self._calls = ()  # so much for the trail
+            self._calls = ()  # the trail is left for good
         return recording
 
-    # -- the end -----------------------------------------------------------------------------------------------------------
+    # -- the end ---------------------------------------------------------------------------------------------
 
     def returned(self, value: object) -> Template:
-        """Return the template of what the workflow function returned."""
+        """Return the template of the workflow function's result."""
         if self._recording is None and self._met == len(self._calls):
             end = NOTHING if value is None else number_of(value, self) if type(value) is Promise else -1
             if end == self._trail.end:
                 return self._trail.returns
-        return self._recorded().returned(value)
+        return self._leave_trail().returned(value)
 
     def trail(self, returns: Template, held: Callable[[int], Any]) -> Trail:
-        """Return the steps of the plan, as the trail of further runs; ``returns``: what ``returned`` said; ``held``: the annotation that
-        the input at a place has been held to.
+        """Return the steps of the plan, as the trail of further runs.
 
-        Raises ``DefinitionError`` when an action was called outside meanwhile: it may be missing.
+        ``returns``: the template from ``returned``; ``held``: the annotation that the input at a place was
+        checked against. Raises ``DefinitionError`` if an action was called outside meanwhile: it may be
+        missing.
         """
         if self._strays:
             raise DefinitionError(
@@ -154,17 +166,19 @@ class Planning:
         return self._trail if self._recording is None else self._recording.trail(returns, self._trail, held)
 
     def referred(self) -> Collection[int]:
-        """Return the places of the inputs that steps were given as they are."""
+        """Return the places of the inputs that steps were given unchanged."""
         return self._trail.referred if self._recording is None else self._recording.referred
 
     def close(self) -> None:
-        """End the run and let go of what it was about: promises that the workflow function left somewhere name their step still."""
+        """End the run and release its data: promises that the workflow function left somewhere still name
+        their step.
+        """
         self._thread = 0
         if self._recording is not None:
             self._recording.close()
         self._seen, self._inputs = [], ()
 
 
-def _expected(call: Called, seen: Sequence[object]) -> Sequence[object]:
+def _trail_arguments(call: Called, seen: Sequence[object]) -> Sequence[object]:
     """Return the arguments that a call has on the trail."""
     return [seen[place] if place >= 0 else call.constants[~place] for place in call.places]

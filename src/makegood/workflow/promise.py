@@ -1,8 +1,8 @@
-"""Promises: what stands, inside a workflow function, for results that are not there yet.
+"""Promises: placeholders, inside a workflow function, for results that are not there yet.
 
-Type checkers see the result's type; what is really there is a ``Promise``, which can be passed on to actions, be compared with
-``==`` and ``!=`` for ``mg.when``, and taken apart by attribute and key. Everything else that would need the value raises
-``PromiseError`` and says what to write instead.
+Type checkers see the result's type. The object is a ``Promise``, which can be passed on to actions, be
+compared with ``==`` and ``!=`` for ``mg.when``, and taken apart by attribute and key. Everything else that
+would need the value raises ``PromiseError`` and says what to write instead.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,8 @@ from makegood.workflow import annotation_paths
 
 
 class Scope:
-    """A stretch of a workflow function whose promises do not leave it: a branch, a side of a ``when``, a body of an ``each``.
+    """A part of a workflow function that its promises do not leave: a branch, a side of a ``when``, a body of
+    an ``each``.
 
     ``name`` says which, for messages; the workflow function itself has no parent.
     """
@@ -27,7 +28,7 @@ class Scope:
         self.parent = parent
 
     def within(self, other: "Scope") -> bool:
-        """Return whether this is ``other`` or lies inside it."""
+        """Return whether this is ``other`` or is inside it."""
         scope: Scope | None = self
         while scope is not None and scope is not other:
             scope = scope.parent
@@ -35,28 +36,30 @@ class Scope:
 
 
 class Origin(msgspec.Struct, eq=False):
-    """A step that promises come from, as far as they are concerned. ``plan`` is the plan in the making that it belongs to.
-
-    ``depth``: how many bodies of ``each`` lie around it; ``position``: in the innermost of them; ``serial``: in the plan.
-    """
+    """A step that promises come from, as far as they need it."""
 
     plan: object
+    """The plan under construction that it belongs to."""
     name: str
     depth: int
+    """The number of ``each`` bodies around it."""
     position: int
+    """In the innermost body."""
     serial: int
+    """In the plan."""
 
 
 class Promised(msgspec.Struct, eq=False):
-    """What a promise stands for: the result of a step or, with ``item``, one item of an ``each``; the ``path`` into it; its
-    ``annotation``; and the ``scope`` that it does not leave, moved outwards when a branch returns it.
-    """
+    """What a promise stands for: the result of a step, or an item of an ``each``."""
 
     origin: Origin
     annotation: Any
     scope: Scope
+    """The scope that it does not leave; moved outwards when a branch returns it."""
     path: tuple[str | int, ...] = ()
+    """The way into the result."""
     item: bool = False
+    """It stands for one item of an ``each``."""
 
     def __str__(self) -> str:
         name = f"item of {self.origin.name}" if self.item else self.origin.name
@@ -69,7 +72,7 @@ class Promised(msgspec.Struct, eq=False):
 
 
 class Source(Protocol):
-    """Gives promises that nearly always nobody asks what they stand for; ``number``: which of them."""
+    """Gives promises that are almost never asked what they stand for. ``number`` says which of them."""
 
     def promised(self, number: int) -> Promised:
         """Return what that promise stands for."""
@@ -77,7 +80,7 @@ class Source(Protocol):
 
 
 class Promise:
-    """Stands for a result inside a workflow function. See ``promised`` for what it stands for."""
+    """Stands for a result inside a workflow function. ``promised`` returns what it stands for."""
 
     __slots__ = ("_promised", "_promised_as", "_promised_by")
     _promised: Promised
@@ -120,12 +123,12 @@ class Promise:
 
 
 _new = object.__new__
-_set_promised = Promise.__dict__["_promised"].__set__  # past the refusal to be changed
+_set_promised = Promise.__dict__["_promised"].__set__  # bypasses the refusal of assignments
 _set_as, _set_by = Promise.__dict__["_promised_as"].__set__, Promise.__dict__["_promised_by"].__set__
 
 
 def given_by(source: Source, number: int) -> Promise:
-    """Return a promise whose ``source`` says what it stands for when somebody asks."""
+    """Return a promise that asks its ``source`` what it stands for, when needed."""
     promise = _new(Promise)
     _set_by(promise, source)
     _set_as(promise, number)
@@ -133,12 +136,12 @@ def given_by(source: Source, number: int) -> Promise:
 
 
 def number_of(promise: Promise, source: Source) -> int:
-    """Return which of the promises of ``source`` this is; -1 when it is none."""
+    """Return the number of this promise among those of ``source``; -1 if it is not one of them."""
     return promise._promised_as if promise._promised_by is source else -1  # noqa: SLF001 - as below
 
 
 def settle(promise: Promise, what: Promised) -> None:
-    """Say once and for all what a promise stands for."""
+    """Set what a promise stands for, for good."""
     _set_promised(promise, what)
 
 
@@ -146,7 +149,9 @@ Operator = Literal["eq", "ne", "true", "all", "any", "not"]
 
 
 class Condition:
-    """What ``mg.when`` decides on: ``eq`` / ``ne`` of two values, ``true`` of one, ``all`` / ``any`` / ``not`` of conditions."""
+    """The condition of ``mg.when``: ``eq`` / ``ne`` of two values, ``true`` of one, ``all`` / ``any`` /
+    ``not`` of conditions.
+    """
 
     __slots__ = ("op", "values")
 
@@ -224,9 +229,9 @@ for _doing, _remedy, _names in _REFUSED:
 
 
 def as_condition(value: object, where: str) -> bool | Condition:
-    """Return what ``mg.when`` and its like decide on: a condition, or a bool that is known now.
+    """Return the condition of ``mg.when`` and its like: a condition, or a bool that is known now.
 
-    Raises ``PromiseError`` for a promise that will be no bool, and for anything else.
+    Raises ``PromiseError`` for a promise that will not be a bool, and for anything else.
     """
     if isinstance(value, bool | Condition):
         return value
@@ -241,7 +246,9 @@ def as_condition(value: object, where: str) -> bool | Condition:
 
 
 def all_of(*conditions: bool) -> bool:
-    """Return the condition that all of these hold, for ``mg.when``: ``mg.all_of(a == 1, b != 2)``. With none, it holds."""
+    """Return the condition that all of these hold, for ``mg.when``: ``mg.all_of(a == 1, b != 2)``. With none,
+    it holds.
+    """
     open_ = [c for c in (as_condition(c, "mg.all_of") for c in conditions) if c is not True]
     if any(c is False for c in open_) or not open_:
         return not open_
@@ -249,7 +256,7 @@ def all_of(*conditions: bool) -> bool:
 
 
 def any_of(*conditions: bool) -> bool:
-    """Return the condition that at least one of these holds, for ``mg.when``. With none, it does not."""
+    """Return the condition that at least one of these holds, for ``mg.when``. With none, it does not hold."""
     open_ = [c for c in (as_condition(c, "mg.any_of") for c in conditions) if c is not False]
     if any(c is True for c in open_) or not open_:
         return bool(open_)

@@ -1,12 +1,14 @@
-"""A plan in the making: what calls of actions, ``parallel``, ``branches``, ``when`` and ``each`` record.
+"""A plan under construction: what calls of actions, ``parallel``, ``branches``, ``when`` and ``each`` record.
 
-The workflow function runs once, from top to bottom, and each step is recorded after the one before: a *sequence*, whose
-*frontier* is what the next step waits for. ``when`` and ``branches`` run each of their functions as a sequence of its own and
-join the frontiers; ``each`` runs its body once, into a list of steps of its own (a *body*), which is a template for every item.
+The workflow function runs once, from top to bottom, and each step is recorded after the one before: a
+*sequence*, whose *frontier* is the steps that the next step waits for. ``when`` and ``branches`` run each of
+their functions as a sequence of its own and join the frontiers. ``each`` runs its body once, into a list of
+steps of its own (a *body*), which is a template for every item.
 
-``parallel`` finds its steps recorded already, one after the other, and must put them side by side afterwards. Therefore a
-sequence is remembered as *units* (an action; a ``when`` with all that is in it; ...), each with the steps that wait for the
-frontier before it (``heads``), the frontier after it (``ends``) and the steps whose results it uses (``needs``).
+``parallel`` finds its steps already recorded, one after the other, and must put them side by side afterwards.
+Therefore a sequence is remembered as *units* (an action; a ``when`` with everything in it; ...), each with
+the steps that wait for the frontier before it (``heads``), the frontier after it (``ends``) and the steps
+whose results it uses (``needs``).
 """
 
 from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
@@ -25,8 +27,10 @@ from makegood.workflow.templates import Templates
 
 
 class Recording(Templates):
-    """The plan that one run of a workflow function makes. ``where`` names the workflow, ``inputs`` are its inputs in order;
-    ``written``: the function's ``following.literals``.
+    """The plan that one run of a workflow function makes.
+
+    ``where`` names the workflow, ``inputs`` are its inputs in order; ``written``: the function's
+    ``plan_cache.literals``.
     """
 
     def __init__(self, shared: Shared, where: str, inputs: Sequence[object], written: Container[int]) -> None:
@@ -39,12 +43,14 @@ class Recording(Templates):
         self._names: dict[str, int] = {}
         self._demands: list[Demand] = []
 
-    # -- what is recorded --------------------------------------------------------------------------------------------------
+    # -- what is recorded ------------------------------------------------------------------------------------
 
     def action(
         self, action: Action[..., Any], args: tuple[object, ...], kwargs: Mapping[str, object]
     ) -> Promise:
-        """Record a step; return the promise of its result. Raises ``DefinitionError`` and its kind, ``PayloadError``."""
+        """Record a step; return the promise of its result. Raises ``DefinitionError`` and its kind,
+        ``PayloadError``.
+        """
         if action.agent.shared is not self.shared:
             raise DefinitionError(
                 f"{self.where} calls {action.address}, an action of another app: a task is of one app; submit a task of that app "
@@ -63,9 +69,9 @@ class Recording(Templates):
         before = len(self._demands)
         refs, followed = self._arguments(action, name, values, left)
         whole = len(refs) == len(values)
-        template = action.template(tuple(refs)) if whole else self._mixed(values, left, name)
+        template = action.template(tuple(refs)) if whole else self._arguments_template(values, left, name)
         draft = self._draft("action", name)
-        draft.action, draft.args = action, self._limited(template, name)
+        draft.action, draft.args = action, self._within_limit(template, name)
         self._unit(draft, self._count - 1, needs)
         given = (*args, *kwargs.values())
         if (
@@ -85,7 +91,10 @@ class Recording(Templates):
     def _arguments(
         self, action: Action[..., Any], step: str, values: Mapping[str, object], left: Collection[str]
     ) -> tuple[list[Ref], bool]:
-        """Check the arguments of a step, promises by their annotations; return the refs of those that are results or inputs, and whether a trail may be made of them."""
+        """Check the arguments of a step, promises by their annotations.
+
+        Returns the refs of those that are results or inputs, and whether a trail may be made of them.
+        """
         fitted, followed = action.fitted(), True
         refs: list[Ref] = []
         for parameter, value in values.items():
@@ -113,7 +122,9 @@ class Recording(Templates):
         return refs, followed
 
     def replay(self, calls: Sequence[Called | Together], promises: Sequence[Promise]) -> None:
-        """Put down what was only followed so far, as if it had been recorded call by call; ``promises`` are those given out for it."""
+        """Record calls that were only followed so far, as if each had been recorded; ``promises`` are those
+        given out for them.
+        """
         for call in calls:
             if isinstance(call, Together):
                 self._put_together([promises[serial] for serial in call.serials])
@@ -122,7 +133,7 @@ class Recording(Templates):
             self._name(call.action.name)
             draft = Draft(self, call.step, 0, serial, serial)
             self._add(draft, "action")
-            draft.action, draft.args = call.action, self._limited(call.template, call.step)
+            draft.action, draft.args = call.action, self._within_limit(call.template, call.step)
             self._needs += call.needs
             self._demands += call.demands
             self.referred.update(place for place in call.places if 0 <= place < len(self._kinds))
@@ -131,7 +142,9 @@ class Recording(Templates):
         self._calls = list(calls)
 
     def when(self, condition: object, then: Callable[[], Any], otherwise: Callable[[], Any] | None) -> object:
-        """Record a decision and both its sides; return the promise of what the side that is taken returns."""
+        """Record a decision and both its sides; return the promise of the result of the side that is
+        taken.
+        """
         self._calls = None
         for fn in (then, otherwise):
             if fn is not None:
@@ -163,8 +176,9 @@ class Recording(Templates):
         return Promise(Promised(merge, either(*kinds), flow.scope))
 
     def each(self, items: object, body: Callable[[Any], Any], limit: int, at_once: int | None) -> object:
-        """Record a body for every item of a list; return the promise of the list of what it returns, or the list itself when
-        the items are known now.
+        """Record a body for every item of a list; return the promise of the list of its results.
+
+        If the items are known now, returns the list itself.
         """
         self._calls = None
         for name, value in (("limit", limit), ("at_once", 1 if at_once is None else at_once)):
@@ -203,7 +217,7 @@ class Recording(Templates):
         return self._side_by_side(calls, at_once or len(known))
 
     def branches(self, functions: Sequence[Callable[[], Any]]) -> tuple[Any, ...]:
-        """Record each function as a sequence of its own, side by side; return what they return."""
+        """Record each function as a sequence of its own, side by side; return their results."""
         self._calls = None
         for fn in functions:
             _check_function(fn, "mg.branches(fn, fn, ...)")
@@ -220,7 +234,7 @@ class Recording(Templates):
             front = fronts[n % len(fronts)]
             scope = Scope(name, flow.scope)
             with self._inside(Flow(scope, flow.body, flow.depth, flow.guards, front)) as inner:
-                values.append(self._released(fn(), scope, flow.scope))
+                values.append(self._visible_outside(fn(), scope, flow.scope))
             if inner.units and front is start:
                 heads += inner.units[0].heads
             fronts[n % len(fronts)] = inner.frontier
@@ -230,8 +244,8 @@ class Recording(Templates):
             flow.frontier = ends
         return values
 
-    def _released(self, value: Any, scope: Scope, outer: Scope) -> Any:
-        """Return what a branch returns, its promises known outside from now on."""
+    def _visible_outside(self, value: Any, scope: Scope, outer: Scope) -> Any:
+        """Return a branch's result, and make its promises visible outside."""
         if value is None or isinstance(value, str | int | float):
             return value
         for found in [value] if isinstance(value, Promise) else objects_in(value):
@@ -245,7 +259,7 @@ class Recording(Templates):
     def parallel(self, steps: Sequence[object]) -> None:
         """Put steps side by side that were just recorded one after the other.
 
-        Raises ``PromiseError`` when that cannot be done without changing what the workflow function says.
+        Raises ``PromiseError`` if that would change the meaning of the workflow function.
         """
         calls, self._calls = self._calls, None
         self._put_together(steps)
@@ -287,7 +301,9 @@ class Recording(Templates):
         self._flow.frontier = ends
 
     def _is_known(self, step: object) -> bool:
-        """Return whether a value among the steps of ``parallel`` is no promise at all, as of a branch not taken."""
+        """Return whether a value among the steps of ``parallel`` is not a promise, as in a branch that is not
+        taken.
+        """
         if isinstance(step, Promise):
             return False
         if callable(step) or any(isinstance(found, Promise) for found in objects_in(step)):
@@ -297,7 +313,7 @@ class Recording(Templates):
             )
         return True
 
-    # -- the parts of a step -------------------------------------------------------------------------------------------------
+    # -- the parts of a step ---------------------------------------------------------------------------------
 
     def _name(self, base: str) -> str:
         """Return a step name that is unique in the plan: charge, charge-2, ..."""
@@ -348,31 +364,36 @@ class Recording(Templates):
 
     @contextmanager
     def _inside(self, flow: Flow) -> Iterator[Flow]:
-        """Record into another sequence for a while."""
+        """Record into another sequence inside the ``with`` block."""
         outer, self._flow = self._flow, flow
         try:
             yield flow
         finally:
             self._flow = outer
 
-    # -- the end ---------------------------------------------------------------------------------------------------------------
+    # -- the end ---------------------------------------------------------------------------------------------
 
     def returned(self, value: object) -> Template:
-        """Return the template of what the workflow function returned."""
+        """Return the template of the workflow function's result."""
         self._end = _whole(value, self)
-        return self._limited(self._template(value, f"what {self.where} returns"), "")
+        return self._within_limit(self._template(value, f"what {self.where} returns"), "")
 
     def close(self) -> None:
-        """Let go of what was recorded: promises that the workflow function left somewhere name their step and their plan still, and
-        keep nothing else alive.
+        """Release what was recorded.
+
+        Promises that the workflow function left somewhere still name their step and their plan, and keep
+        nothing else alive.
         """
         flow = self._flow
         flow.body, flow.units, flow.frontier = [], [], ()
         self._calls = None
 
     def trail(self, returns: Template, before: Trail, held: Callable[[int], Any]) -> Trail:
-        """Return the steps recorded, as the trail of further runs; ``returns``: what ``returned`` said. Tasks of one shape share
-        them: if they are those of the trail ``before``, these very ones.
+        """Return the steps recorded, as the trail of further runs; ``returns``: the template from
+        ``returned``.
+
+        Tasks of one shape share the steps: if they equal those of the trail ``before``, its very objects are
+        used.
         """
         calls = tuple(self._calls or ()) if self._end != -1 else ()
         steps = tuple([step_plan(draft, self.shared.payload_limit) for draft in self._flow.body])
@@ -389,7 +410,7 @@ class Recording(Templates):
 
 
 def _whole(value: object, plan: Recording) -> int:
-    """Return the serial of the step whose whole result this is; NOTHING for none; -1 when it is anything else."""
+    """Return the serial of the step whose whole result this is; NOTHING for None; -1 for anything else."""
     if value is None:
         return NOTHING
     if type(value) is not Promise:
@@ -399,7 +420,7 @@ def _whole(value: object, plan: Recording) -> int:
 
 
 def _position(step: Any, places: Mapping[Origin, int]) -> int:
-    """Return which unit of the sequence a step of ``parallel`` ends."""
+    """Return the index of the unit that a step of ``parallel`` ends."""
     found = places.get(promised(step).origin)
     if found is None:
         raise PromiseError(

@@ -1,4 +1,4 @@
-"""Steps of a plan in the making, and the sequences they are recorded in; see ``recording``."""
+"""Steps of a plan under construction, and the sequences they are recorded in; see ``recorder``."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from makegood.workflow.promise import Origin, Promise, Scope, promised
 
 
 class Draft(Origin, eq=False):
-    """A step of a plan in the making: ``StepPlan`` with drafts instead of indices."""
+    """A step of a plan under construction: ``StepPlan`` with drafts instead of indices."""
 
     kind: Kind = "action"
     action: Action[..., Any] | None = None
@@ -31,17 +31,19 @@ class Draft(Origin, eq=False):
 
 
 class Unit(msgspec.Struct, eq=False):
-    """A stretch of a sequence, see ``recording``. ``first`` and ``last`` are serials, ``start`` the frontier before it,
-    ``result`` the step whose promise stands for it.
-    """
+    """A part of a sequence, see ``recorder``."""
 
     first: int
+    """A serial."""
     last: int
+    """A serial."""
     start: tuple[Draft, ...]
+    """The frontier before it."""
     heads: tuple[Draft, ...]
     ends: tuple[Draft, ...]
     needs: list[int]
     result: Draft | None
+    """The step whose promise stands for it."""
 
     def holds(self, serials: set[int]) -> bool:
         """Return whether one of these steps is part of it."""
@@ -49,7 +51,7 @@ class Unit(msgspec.Struct, eq=False):
 
 
 class Flow(msgspec.Struct, eq=False):
-    """The sequence that is being recorded, and where: in which body, under which guards, in which scope."""
+    """The sequence being recorded, and where: in which body, under which guards, in which scope."""
 
     scope: Scope
     body: list[Draft]
@@ -95,12 +97,14 @@ def step_plan(draft: Draft, payload_limit: int = PAYLOAD_LIMIT) -> StepPlan:
 
 
 def _own_index(draft: Draft) -> int:
-    """Return what names a step among those of the same body."""
+    """Return the index of a step among those of the same body."""
     return draft.position if draft.depth == 0 else inside(draft.position)
 
 
 def check_part(segment: Sequence[Unit], lowest: int) -> None:
-    """Raise ``PromiseError`` when a part of ``parallel`` needs another part, or holds what belongs to no part."""
+    """Raise ``PromiseError`` if a part of ``parallel`` needs another part, or contains a step that belongs to
+    no part.
+    """
     wanted = set(segment[-1].needs)
     for unit in reversed(segment[:-1]):
         if not unit.holds(wanted):
@@ -119,7 +123,7 @@ def check_part(segment: Sequence[Unit], lowest: int) -> None:
 
 
 def annotation_of(value: object) -> Any:
-    """Return the annotation of what a branch or body returned."""
+    """Return the annotation of the result of a branch or body."""
     if isinstance(value, Promise):
         return promised(value).annotation
     if value is None:
@@ -129,7 +133,7 @@ def annotation_of(value: object) -> Any:
 
 
 def either(one: Any, other: Any) -> Any:
-    """Return the annotation of what is one or the other."""
+    """Return the annotation of a value that is one or the other."""
     if one == other:
         return one
     if NoneType in (one, other):

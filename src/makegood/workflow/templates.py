@@ -1,4 +1,4 @@
-"""What is written down of the values in a plan: arguments, conditions and results, as templates with references in them."""
+"""The values in a plan (arguments, conditions and results) as templates with references in them."""
 
 from collections.abc import Collection, Mapping, Sequence
 from types import NoneType
@@ -20,23 +20,22 @@ _PLAIN = (str, int, bool, NoneType)
 
 
 class Templates:
-    """Puts values down for one plan. ``where`` names the workflow, ``inputs`` are its inputs in order.
-
-    ``referred``: the places of the inputs that steps were given as they are.
-    """
+    """Writes values for one plan. ``where`` names the workflow, ``inputs`` are its inputs in order."""
 
     def __init__(self, shared: Shared, where: str, inputs: Sequence[object]) -> None:
         self.shared = shared
         self.where = where
         self.referred: set[int] = set()
+        """The places of the inputs that steps were given unchanged."""
         self._inputs = {id(value): n for n, value in enumerate(inputs)}
         self._flow = Flow(Scope(f"workflow {where}", None), [])
         self._written = 0
         self._needs: list[int] = []
 
-    def _mixed(self, values: Mapping[str, object], left: Collection[str], step: str) -> Template:
-        """Return the arguments of a step, of which some are known now, as the template of one JSON object. Those of ``left`` are
-        defaults: never inputs, even if they are the same objects.
+    def _arguments_template(self, values: Mapping[str, object], left: Collection[str], step: str) -> Template:
+        """Return the arguments of a step, some of them known now, as the template of one JSON object.
+
+        Those of ``left`` are defaults: never inputs, even if they are the same objects.
         """
         parts: list[str] = []
         refs: list[Ref] = []
@@ -55,13 +54,13 @@ class Templates:
         return Template(tuple(parts), tuple(refs))
 
     def _check_fits(self, value: object, annotation: Any, what: str) -> None:
-        """Raise ``PayloadError`` for an argument that is known now and is not what its annotation says."""
+        """Raise ``PayloadError`` for an argument that is known now and does not fit its annotation."""
         if isinstance(value, Promise) or any(isinstance(part, Promise) for part in objects_in(value)):
             return  # its parts are known only when their steps are done
         check_fits(encode(value, what=what), annotation, value, what)
 
     def _input(self, value: object) -> Ref | None:
-        """Return what stands for a value that *is* an input of the workflow; None for any other."""
+        """Return the ref of a value that *is* an input of the workflow; None for any other."""
         position = self._inputs.get(id(value))
         if position is None:
             return None
@@ -77,13 +76,13 @@ class Templates:
         return self._literal(value, what)
 
     def _literal(self, value: object, what: str) -> Template:
-        """Return a value that is known now, but for promises in it."""
+        """Return a value as a template; it is known now, except for promises in it."""
         if type(value) in _PLAIN:
             return Template((encode(value, limit=self.shared.payload_limit, what=what).decode(),))
         return Template(*encode_with_holes(value, self._hole, what=what))
 
-    def _limited(self, template: Template, step: str) -> Template:
-        """Return a template that is not too large; ``step`` "": what the workflow function returns."""
+    def _within_limit(self, template: Template, step: str) -> Template:
+        """Return a template that is not too large; ``step`` "": the workflow function's result."""
         size = sum(map(len, template.parts))
         if size * 4 > self.shared.payload_limit:  # as UTF-8 it may be as much
             what = f"step {step} of {self.where}" if step else f"what {self.where} returns"
@@ -118,7 +117,7 @@ class Templates:
         return Ref("item" if what.item else "step", index, what.path)
 
     def _visible(self, what: Promised, scope: Scope) -> None:
-        """Raise ``PromiseError`` when a promise may not be used in ``scope``."""
+        """Raise ``PromiseError`` if a promise may not be used in ``scope``."""
         if what.origin.plan is not self:
             raise PromiseError(
                 f"{what} is a promise of another plan: what one task passes to another is an input, known when it is submitted"
@@ -138,7 +137,7 @@ class Templates:
         """Return a condition as the plan keeps it."""
         if not isinstance(condition, Condition):
             condition = as_condition(condition, "mg.when")
-            assert isinstance(condition, Condition)  # what is known now was left out of all_of and any_of
+            assert isinstance(condition, Condition)  # all_of and any_of have left out what is known now
         if condition.op in ("all", "any", "not"):
             return PlanCondition(condition.op, parts=tuple(map(self._condition, condition.values)))
         if condition.op != "true":
@@ -147,8 +146,10 @@ class Templates:
         return PlanCondition(condition.op, left, right[0] if right else None)
 
     def _comparable(self, condition: Condition) -> None:
-        """Raise ``PromiseError`` for a comparison that Python would answer otherwise: values are compared as their JSON is. None is
-        written in one way alone.
+        """Raise ``PromiseError`` for a comparison that Python would answer otherwise: values are compared as
+        JSON.
+
+        None is always written the same way.
         """
         if any(value is None for value in condition.values):
             return

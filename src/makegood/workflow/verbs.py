@@ -1,4 +1,6 @@
-"""What a workflow function may call beside actions: ``parallel``, ``branches``, ``when``, ``each`` and their conditions."""
+"""Functions for a workflow function to call besides actions: ``parallel``, ``branches``, ``when``,
+``each``.
+"""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar, TypeVarTuple, cast, overload
@@ -22,7 +24,7 @@ T6 = TypeVar("T6")
 Ts = TypeVarTuple("Ts")
 
 
-# -- what a workflow function may call ------------------------------------------------------------------------------------
+# -- what a workflow function may call -----------------------------------------------------------------------
 
 
 def _planning(what: str) -> Planning:
@@ -39,10 +41,12 @@ def _recording(what: str) -> Recording:
 
 
 def parallel(*steps: *Ts) -> tuple[*Ts]:
-    """Let steps run at the same time: ``tracking, _ = mg.parallel(ship(order), email(order))``. Returns their promises.
+    """Let steps run at the same time: ``tracking, _ = mg.parallel(ship(order), email(order))``. Returns their
+    promises.
 
-    The calls are written inside the parentheses; what follows waits for all of them. Calls nested in the first one's arguments
-    come before all. Raises ``PromiseError`` when the steps were not just recorded, or need each other.
+    Write the calls inside the parentheses; the steps after them wait for all of them. Calls nested in the
+    first one's arguments come before all. Raises ``PromiseError`` if the steps were not just recorded, or
+    need each other.
     """
     _planning("mg.parallel").parallel(steps)
     return steps
@@ -68,9 +72,10 @@ def branches(
 @overload
 def branches(*functions: Callable[[], T]) -> tuple[T, ...]: ...
 def branches(*functions: Callable[[], Any]) -> tuple[Any, ...]:
-    """Let sequences run at the same time: each function records one. Returns what they return, in order.
+    """Let sequences run at the same time: each function records one. Returns their results, in order.
 
-    Promises do not leave their branch but by being returned. Raises ``DefinitionError`` for what is no function.
+    Promises leave their branch only by being returned. Raises ``DefinitionError`` for anything except
+    functions.
     """
     return _recording("mg.branches").branches(functions)
 
@@ -85,11 +90,13 @@ def when(
     then: Callable[[], Any],
     otherwise: Callable[[], Any] | None = None,
 ) -> Any:
-    """Decide on a result: ``mg.when(risk == "high", then=lambda: review(order), otherwise=lambda: accept(order))``.
+    """Decide on a result: ``mg.when(risk == "high", then=lambda: review(order), otherwise=lambda:
+    accept(order))``.
 
-    ``condition``: ``promise == x``, ``promise != x``, a promise of a bool, or these in ``mg.all_of``, ``mg.any_of``,
-    ``mg.not_``. Both functions run now and record their steps; only one side's will run. Returns the promise of what that
-    side returns (None without ``otherwise``), which other actions take as an argument. A bool that is known now decides now. Raises ``PromiseError``.
+    ``condition``: ``promise == x``, ``promise != x``, a promise of a bool, or these in ``mg.all_of``,
+    ``mg.any_of``, ``mg.not_``. Both functions run now and record their steps; only one side's will run.
+    Returns the promise of that side's result (None without ``otherwise``), which other actions take as an
+    argument. A bool that is known now decides now. Raises ``PromiseError``.
     """
     return _recording("mg.when").when(condition, then, otherwise)
 
@@ -99,9 +106,11 @@ def each(
 ) -> list[R]:
     """Do something for every element of a result: ``mg.each(parts(order), lambda part: reserve(part))``.
 
-    ``body`` runs once now, with a promise of an item, and records what is to be done with each. Returns the promise of a list:
-    what ``body`` returns for each item, in their order. Other actions take it as an argument; it cannot be iterated over. Items do not wait for each other, except that ``at_once`` at most are under way. A list of more than
-    ``limit`` items fails the step. Of a list that is known now, ``body`` runs for each element. Raises ``PromiseError``.
+    ``body`` runs once now, with a promise of an item, and records what to do with each. Returns the promise
+    of the list of its results, in the order of the items. Other actions take it as an argument; it cannot be
+    iterated over. Items do not wait for each other, except that at most ``at_once`` are under way. A list of
+    more than ``limit`` items fails the step. For a list that is known now, ``body`` runs for each element.
+    Raises ``PromiseError``.
     """
     return cast("list[R]", _recording("mg.each").each(items, body, limit, at_once))
 

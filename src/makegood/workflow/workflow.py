@@ -37,7 +37,7 @@ _ORDERED = frozenset(_IMMUTABLE)
 """Types whose JSON is the same however often it is written: it needs no sorting."""
 
 
-# -- workflows ------------------------------------------------------------------------------------------------------------
+# -- workflows -----------------------------------------------------------------------------------------------
 
 
 class Workflow(Generic[P, R]):
