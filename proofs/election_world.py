@@ -271,7 +271,7 @@ class ElectionWorld:
         """Note a finding."""
         self.findings.append(f"at {self.loop.now:.3f} s: {text}")
 
-    # -- the network -----------------------------------------------------------------------------------------------------
+    # -- the network -------------------------------------------------------------------------------
 
     def carry(self, mine: Candidate, deliver: Callable[[], None], *, up: bool) -> None:
         """Carry a message to the store (``up``) or from it: perhaps late, twice, or never."""
@@ -305,7 +305,7 @@ class ElectionWorld:
 
         self.loop.call_later(delay, arrive, context=self._empty.copy())
 
-    # -- what is looked at -----------------------------------------------------------------------------------------------
+    # -- what is looked at -------------------------------------------------------------------------
 
     def believers(self) -> list[tuple[Candidate, Term]]:
         """Return whose work goes on in a term that its own clock still believes in."""
@@ -348,7 +348,7 @@ class ElectionWorld:
 
         self.carry(who, arrive, up=True)
 
-    # -- faults ----------------------------------------------------------------------------------------------------------
+    # -- faults ------------------------------------------------------------------------------------
 
     def stop(self, who: Candidate, seconds: float) -> None:
         """SIGSTOP, and SIGCONT so many seconds later."""
@@ -428,7 +428,7 @@ class ElectionWorld:
                 self.loop.postpone(who.process, min(0.0, self.loop.now - who.wakes))
                 self.loop.resume(who.process)
 
-    # -- a run -----------------------------------------------------------------------------------------------------------
+    # -- a run -------------------------------------------------------------------------------------
 
     def run(self) -> Outcome:
         """Run the world to its end."""

@@ -160,7 +160,7 @@ def _resize(file: bytearray, size: int) -> None:
         file.extend(bytes(size - len(file)))
 
 
-# -- images ------------------------------------------------------------------------------------------------------------
+# -- images ----------------------------------------------------------------------------------------
 
 STYLES: tuple[str, ...] = ("dropped", "kept", "torn", "pieces of 512", "pieces of 4096")
 """How what is pending may have reached the disk."""

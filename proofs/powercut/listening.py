@@ -173,7 +173,7 @@ class _Ear:
         if code != _OK:
             raise ListeningError(f"SQLite does not take another file system layer: error {code}")
 
-    # -- what SQLite calls: an exception here would be lost, so nothing is done that could fail -----------------------------
+    # -- what SQLite calls: an exception here would be lost, so nothing is done that could fail -----
 
     def _name(self, path: int | None) -> str | None:
         told = ctypes.string_at(path) if path else b""

@@ -218,7 +218,7 @@ class RecordedWorld(World):
         known = self.history.events[: point.marks.get("events", 0)]
         return {event["key"]: event.task for event in known if event.kind == "submitted"}
 
-    # -- what an image of this world must be ---------------------------------------------------------------------------
+    # -- what an image of this world must be -------------------------------------------------------
 
     @property
     def database(self) -> str:

@@ -195,7 +195,7 @@ class Election:
             return []
         return with_gaps(await self.leases.past_terms(self.name, limit))
 
-    # -- campaigning -----------------------------------------------------------------------------------------------------
+    # -- campaigning -------------------------------------------------------------------------------
 
     async def _campaign(self) -> Term | None:
         """Contend until this process leads; None: it was told to stop."""
@@ -275,7 +275,7 @@ class Election:
             self._seen = seen
             self._preference.seen(seen)
 
-    # -- rest ------------------------------------------------------------------------------------------------------------
+    # -- rest --------------------------------------------------------------------------------------
 
     def _judge(self, term: Term) -> None:
         """Back off after a term that ended badly, longer each time."""

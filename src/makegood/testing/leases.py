@@ -118,7 +118,7 @@ async def ran_out(world: LeaseWorld, store: LeaseStore, name: str, ttl: float) -
     await world.elapse(ttl + world.slack)
 
 
-# -- the cases -----------------------------------------------------------------------------------------------------------
+# -- the cases -------------------------------------------------------------------------------------
 
 
 async def _free(world: LeaseWorld) -> None:

@@ -113,7 +113,7 @@ class RingRules(Announced):
             letters += self.elect(now)
         return [*letters, *self.led(now)]
 
-    # -- an election -----------------------------------------------------------------------------------------------------
+    # -- an election -------------------------------------------------------------------------------
 
     def _candidate(self, message: Message, now: float) -> list[Letter]:
         name = message.about
@@ -139,7 +139,7 @@ class RingRules(Announced):
         self._takes_part = True
         self._stalls_at = now + self.timing.patience + len(self.ring) * self.timing.timeout
 
-    # -- the ring --------------------------------------------------------------------------------------------------------
+    # -- the ring ----------------------------------------------------------------------------------
 
     def _further(self, message: Message, now: float) -> list[Letter]:
         """Pass on what is about somebody else, unless it has been around: that one is gone, and cannot take it out."""

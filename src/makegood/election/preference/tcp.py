@@ -169,7 +169,7 @@ class TcpTransport:
         """Wait for the next message."""
         return await self._inbox.get()
 
-    # -- out -------------------------------------------------------------------------------------------------------------
+    # -- out ---------------------------------------------------------------------------------------
 
     async def _deliver(self, to: str, queue: "asyncio.Queue[bytes]") -> None:
         """Send what is in a queue, one frame after another; connect when there is something to say and no connection."""
@@ -213,7 +213,7 @@ class TcpTransport:
         task.add_done_callback(self._tasks.discard)
         return writer
 
-    # -- in --------------------------------------------------------------------------------------------------------------
+    # -- in ----------------------------------------------------------------------------------------
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task, transport = asyncio.current_task(), cast("asyncio.Transport", writer.transport)

@@ -73,7 +73,7 @@ class RemoteLeases(Closing, ABC):
         await asyncio.gather(*self._leaving, return_exceptions=True)
         await self.disconnect()
 
-    # -- what a store brings ---------------------------------------------------------------------------------------------
+    # -- what a store brings -----------------------------------------------------------------------
 
     def check(self, name: str, ttl: float) -> None:
         """Raise ``ConfigError`` for a name or a ttl that the store cannot have."""
@@ -109,7 +109,7 @@ class RemoteLeases(Closing, ABC):
     def broken(self) -> None:
         """An outcome was unknown: let go of a connection that may be dead, if the client does not do so itself."""
 
-    # -- errors of ours --------------------------------------------------------------------------------------------------
+    # -- errors of ours ----------------------------------------------------------------------------
 
     def unavailable(self, why: object) -> StoreUnavailableError:
         """Return an error that says: unknown outcome, try again."""
@@ -119,7 +119,7 @@ class RemoteLeases(Closing, ABC):
         """Return an error that says: this can never work as it is set up."""
         return ConfigError(f"{self._where}: {str(why) or type(why).__name__}")
 
-    # -- calls -----------------------------------------------------------------------------------------------------------
+    # -- calls -------------------------------------------------------------------------------------
 
     def later(self, leave: Coroutine[Any, Any, None]) -> None:
         """Let go of a connection; nobody need wait for it but ``close``."""

@@ -155,7 +155,7 @@ class EtcdLeases(RemoteLeases):
         before = [] if record is None else closed(record.past, wall, released=False)
         return Record(wanted.holder, wanted.nonce, epoch, wanted.ttl, 0, wall, [term, *before[: KEPT - 1]])
 
-    # -- the gateway -----------------------------------------------------------------------------------------------------
+    # -- the gateway -------------------------------------------------------------------------------
 
     def _key(self, name: str, what: str) -> str:
         return b64encode(f"{self._prefix}/{name}/{what}".encode()).decode()

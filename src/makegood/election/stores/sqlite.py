@@ -134,7 +134,7 @@ class SQLiteLeases(Closing):
             "boot": self._clock.boot_id(), "now": self._clock.monotonic(),
         }  # fmt: skip
 
-    # -- in the thread, which is the only one that uses the connection ---------------------------------------------------
+    # -- in the thread, which is the only one that uses the connection -----------------------------
 
     def _acquire(self, connection: sqlite3.Connection, wanted: Grant) -> Grant | None:
         self._verify()

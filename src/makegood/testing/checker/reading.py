@@ -235,7 +235,7 @@ def _made_by(plan: StepPlan) -> int:
     return plan.of if plan.nth >= 0 and plan.kind not in ("merge", "gather") else -1
 
 
-# -- how each kind changes the world -----------------------------------------------------------------------------------
+# -- how each kind changes the world ---------------------------------------------------------------
 
 
 def _submitted(world: World, event: Event) -> None:

@@ -57,7 +57,7 @@ def _row(event: Event, numbers: Mapping[int, int], names: tuple[str, ...]) -> tu
     return f"{event.at:.3f}", _MARKS.get(event.kind, ""), event.node or "-", about, tell(event, names)
 
 
-# -- one sentence per kind ---------------------------------------------------------------------------------------------
+# -- one sentence per kind -------------------------------------------------------------------------
 
 
 def _named(event: Event, names: tuple[str, ...]) -> str:
