@@ -79,7 +79,9 @@ class LeaseWorld(ABC):
         raise ImpossibleHereError("no way to let bytes vanish")
 
     def transaction(self) -> AbstractAsyncContextManager[Any]:
-        """Return an open transaction on the same database, as ``guard`` takes it; it is committed at the end."""
+        """Return an open transaction on the same database, as ``guard`` takes it; it is committed at the
+        end.
+        """
         raise ImpossibleHereError("no transactions")
 
 

@@ -73,7 +73,9 @@ class Batch:
         self.violations += other.violations
 
     def lacking(self) -> list[str]:
-        """Return, in words, what this batch must contain and does not; the batch fails if there is anything."""
+        """Return, in words, what this batch must contain and does not; the batch fails if there is
+        anything.
+        """
         found = [
             f"no {text.removeprefix('a ').removeprefix('an ')}"
             for name, text in WANTED.items()

@@ -80,7 +80,7 @@ class OpenMeansShut(Rule):
     def _became(self, event: Event) -> None:
         found = self._circuits.setdefault((event.node, event["agent"]), _Circuit(event))
         if event["state"] == "closed" and found.event["state"] != "release":
-            found.flying.clear()  # a process that begins anew
+            found.flying.clear()  # the process has restarted
         found.event = event
         if event["state"] == "open":
             found.opened = event

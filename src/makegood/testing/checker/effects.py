@@ -19,7 +19,7 @@ class OnceOrNotAtAll(Rule):
         self._last: dict[tuple[str, str], Event] = {}
 
     def before(self, event: Event, _world: World) -> None:
-        """Look at what stands after an effect."""
+        """Check how many effects are in place after an effect."""
         self.saw()
         key = (event["service"], event["key"])
         if event["net"] not in (0, 1):

@@ -126,7 +126,9 @@ class ForwardInOrder(Rule):
     kinds: ClassVar[frozenset[str]] = frozenset({"sent", "taken"})
 
     def before(self, event: Event, world: World) -> None:
-        """Check the predecessors of a step that is asked, and whether a task is held when a step is taken up."""
+        """Check the predecessors of a step that is asked, and whether a task is held when a step is taken
+        up.
+        """
         if event.kind == "taken":
             self._taken(event, world)
             return

@@ -136,7 +136,9 @@ class TaskNow:
         return idx in self.plans and self.plans[idx].kind != "action"
 
     def before(self, idx: int) -> list[int]:
-        """Return the steps that a step waits for; a ``gather`` waits for every item of its ``each`` as well."""
+        """Return the steps that a step waits for; a ``gather`` waits for every item of its ``each`` as
+        well.
+        """
         plan = self.plans.get(idx)
         if plan is None:
             return []

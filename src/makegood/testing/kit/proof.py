@@ -255,7 +255,9 @@ class Proof:
     def _once_more(
         self, seed: int, swarm: Swarm, plan: Callable[[Stage, Point], str | None] | None = None
     ) -> str:
-        """Replay a failed world. If it holds now, returns a note: chance that no seed decides played a part."""
+        """Replay a failed world. If it holds now, returns a note: chance that no seed decides played a
+        part.
+        """
         if self.play(seed, swarm, plan).wrong:
             return ""
         return f". PLAYED AGAIN IT HELD: the test or its workflow does not take the same way twice. {_CHANCE}"

@@ -417,7 +417,9 @@ class FakeService(Service):
 
 @dataclass(slots=True, frozen=True)
 class Blocking:
-    """A service for ``def`` actions. A call takes no virtual time: it is done, refused or unanswered at once."""
+    """A service for ``def`` actions. A call takes no virtual time: it is done, refused or unanswered at
+    once.
+    """
 
     service: FakeService
 

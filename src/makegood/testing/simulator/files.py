@@ -11,7 +11,9 @@ _ONCE = ("pragma fullfsync =", "pragma checkpoint_fullfsync =", "pragma cache_si
 
 
 class WatchedConnection(sqlite3.Connection):
-    """A connection whose commits the world sees. The current writer sets ``watched`` on the one that writes."""
+    """A connection whose commits the world sees. The current writer sets ``watched`` on the one that
+    writes.
+    """
 
     watched: "Callable[[WatchedConnection], None] | None" = None
 

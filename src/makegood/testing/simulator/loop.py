@@ -209,7 +209,7 @@ class Loop(LackingLoop):
             process.tasks = [kept for kept in process.tasks if not kept.done()]
         return task
 
-    def add_signal_handler(self, sig: int, callback: Callable[..., object], *args: Any) -> None:  # type: ignore[override]  # the same, told more simply
+    def add_signal_handler(self, sig: int, callback: Callable[..., object], *args: Any) -> None:  # type: ignore[override]  # the same with a simpler signature
         """Register the calling process's handler for a signal; the world sends one with ``signal``."""
         process = PROCESS.get()
         if process is not None:
@@ -338,7 +338,9 @@ class Loop(LackingLoop):
         heapq.heapify(timers)
 
     def dispose(self) -> None:
-        """Throw the world away: nothing that is still under way runs again, and nothing is logged about it."""
+        """Throw the world away: nothing that is still under way runs again, and nothing is logged about
+        it.
+        """
         for process in self._processes:
             process.dead = True
         asyncio._set_running_loop(self)  # Closing may run code, which may even start further tasks.

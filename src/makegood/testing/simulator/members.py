@@ -114,7 +114,9 @@ class Member:
         self.node = self.client = None
 
     async def _live(self) -> None:
-        """Run the program: open the store and run the roles; restart if the store is away at the beginning."""
+        """Run the program: open the store and run the roles; restart if the store is away at the
+        beginning.
+        """
         world = self.world
         rng = random.Random(f"{world.seed} {self.name} {self.incarnation}")
         while True:

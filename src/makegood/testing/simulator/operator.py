@@ -56,7 +56,9 @@ class Operator:
         self._begin(self._one(member.client, self._rng.choice(tasks)))
 
     def tidy(self) -> None:
-        """Start to go through all tasks in error: settle steps in doubt, then undo the task or resubmit it."""
+        """Start to go through all tasks in error: settle steps in doubt, then undo the task or resubmit
+        it.
+        """
         client = self._world.members["operator"].client
         if client is not None:
             self._begin(self._all(client))
@@ -147,7 +149,9 @@ class Operator:
             )
 
     def _quiet(self, task: int, key: str) -> bool:
-        """Whether nothing can reach a service any more: no call on the wire, no process that runs an attempt."""
+        """Whether nothing can reach a service any more: no call on the wire, no process that runs an
+        attempt.
+        """
         if any(service.under_way.get(key) for service in self._world.services.values()):
             return False
         for member in self._world.members.values():

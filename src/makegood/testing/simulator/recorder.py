@@ -159,7 +159,9 @@ class Recorder:
                 self.came[event.task, event["idx"], event["attempt"]] = event["now"]
 
     def roll_back(self, verbs: Sequence[str]) -> None:
-        """The transaction failed, or its answer was lost after the commit (then its events are kept already)."""
+        """The transaction failed, or its answer was lost after the commit (then its events are kept
+        already).
+        """
         self._pending = []
         if self.outcome not in ("committed", "ambiguous committed"):
             self.history.note("store", self.process, outcome=self.outcome, verbs=list(verbs))

@@ -1,4 +1,6 @@
-"""The receivers of webhooks: machines elsewhere that receive the states of their orders, or are in trouble."""
+"""The receivers of webhooks: machines elsewhere that receive the states of their orders, or are in
+trouble.
+"""
 
 import asyncio
 from dataclasses import dataclass
@@ -67,7 +69,9 @@ class Post:
     world: Surroundings
 
     async def post(self, url: str, message_id: str, body: bytes) -> None:  # noqa: ARG002 - known by task
-        """Deliver a notice to its receiver. Raises ``DeliveryError`` if the receiver does not acknowledge it."""
+        """Deliver a notice to its receiver. Raises ``DeliveryError`` if the receiver does not acknowledge
+        it.
+        """
         world, host = self.world, url.split("/")[2]
         await world.point("post", "kill", "stop")
         await asyncio.sleep(world.draw() * 0.05)
