@@ -1,12 +1,13 @@
 """``python -m proofs.candidates SPEC``: a candidate as a process of its own, for tests and measurements.
 
-It contends for a lease and, while it leads, sends one unit of work after another to a resource: it looks whether it leads,
-thinks for a moment, and writes. Whoever stops it in between makes a stale write of it. SPEC is JSON, see ``Spec``.
+It contends for a lease and, while it leads, sends one unit of work after another to a resource: it checks
+that it leads, thinks for a moment, and writes. A process that is stopped in between makes a stale write. SPEC
+is JSON, see ``Spec``.
 
-``loop`` "makegood" is the ``Election``. "sample" is a port of the loop of the pattern's best-known sample (the
-BlobDistributedMutex of the cloud design patterns), with its timings: lease 15 s, renewal every 10 s less the duration of the
-last call, retry every 20 s without jitter; a call has 60 s and is tried four times; the release is sent while the work winds
-down. All of it is scaled by ``ttl / 15``.
+``loop`` "makegood" is the ``Election``. "sample" is a port of the loop of the pattern's best-known sample
+(the BlobDistributedMutex of the cloud design patterns), with its timings: lease 15 s, renewal every 10 s less
+the duration of the last call, retry every 20 s without jitter; a call has 60 s and is tried four times; the
+release is sent while the work winds down. All of it is scaled by ``ttl / 15``.
 """
 
 import asyncio
@@ -25,23 +26,25 @@ from makegood.errors import StoreError
 T = TypeVar("T")
 
 UNIT, THINK = 0.02, 0.008
-"""Seconds between units of work, and between the look and the write of each."""
+"""Seconds between units of work, and between the check and the write of each."""
 
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """What a candidate is told. ``resource``: the port on which units are taken. ``wind_down``: seconds that its work takes to stop.
-    ``retry``: seconds between tries, None for a third of the ttl.
-    """
+    """The settings of a candidate."""
 
     url: str
     name: str
     me: str
     ttl: float
     loop: str
+    """"makegood" or "sample"."""
     resource: int
+    """The port that takes the units."""
     wind_down: float
+    """Seconds that its work takes to stop."""
     retry: float | None = None
+    """Seconds between tries; None: a third of the ttl."""
 
     def words(self) -> list[str]:
         """Return the command that starts it."""
@@ -49,7 +52,9 @@ class Spec:
 
 
 class SampleLoop:
-    """The sample's loop over a lease store, scaled: no local deadline, no jitter, release before the work has stopped."""
+    """The sample's loop over a lease store, scaled: no local deadline, no jitter, release before the work has
+    stopped.
+    """
 
     def __init__(self, name: str, leases: LeaseStore, me: str, ttl: float) -> None:
         self._name, self._leases, self._me, self._ttl = name, leases, me, ttl
@@ -95,7 +100,7 @@ class SampleLoop:
             raise
 
     async def _called(self, call: Callable[[], Awaitable[T]]) -> T | None:
-        """Call as the cloud's client library does: four tries, a growing delay; None when all failed."""
+        """Call as the cloud's client library does: four tries, a growing delay; None if all failed."""
         for n in range(4):
             try:
                 async with asyncio.timeout(self._limit):
@@ -110,7 +115,7 @@ class SampleLoop:
 
 
 class Candidate:
-    """One candidate: its loop, and the work that it does while leading."""
+    """One candidate: its loop, and its work while it leads."""
 
     def __init__(self, spec: Spec, leases: LeaseStore, resource: asyncio.StreamWriter) -> None:
         self._spec = spec

@@ -1,6 +1,7 @@
-"""Groups of candidates as real processes, a fault at a time on whoever leads, and what came of it.
+"""Groups of candidates as real processes, one fault at a time on the leader, and the result.
 
-The resource that they write to is here: it stamps each unit of work, and refuses an epoch lower than one that it has seen.
+The resource that they write to is here: it stamps each unit of work, and refuses an epoch lower than one that
+it has seen.
 """
 
 import asyncio
@@ -28,19 +29,22 @@ CANDIDATES = 3
 
 @dataclass(slots=True)
 class Run:
-    """What one fault did. Seconds. ``over``: from the fault to the successor's first unit (None: there was none in the time
-    that was watched). ``gap``: from the old leader's last unit before that to it. ``overlaps``: units that the old leader sent
-    after the successor's first, believing that it leads; ``stale``: all that it sent after; ``accepted``, ``refused`` of these;
-    ``longest``: for how long it went on.
-    """
+    """The result of one fault, in seconds."""
 
     over: float | None = None
+    """From the fault to the successor's first unit; None: there was none in the time watched."""
     gap: float = 0.0
+    """From the old leader's last unit before that, to it."""
     overlaps: int = 0
+    """Units that the old leader sent after the successor's first, believing that it leads."""
     stale: int = 0
+    """All units that the old leader sent after it."""
     refused: int = 0
+    """Those of them that the resource refused."""
     accepted: int = 0
+    """Those of them that the resource accepted."""
     longest: float = 0.0
+    """For how long that continued."""
 
 
 @dataclass(slots=True)
@@ -60,7 +64,7 @@ def behind(url: str, port: int) -> str:
 
 
 def server_of(url: str) -> tuple[str, int] | None:
-    """Return host and port of the server in a URL, None when there is none to stand in front of."""
+    """Return host and port of the server in a URL; None if no forwarder can be put before it."""
     parts = urlsplit(url)
     if not parts.hostname:
         return None
@@ -68,11 +72,13 @@ def server_of(url: str) -> tuple[str, int] | None:
 
 
 class Group:
-    """Candidates for one lease at ``url``. ``loop``: "makegood" or "sample"; ``quiet``: what they log is not shown; ``candidates``: how
-    many. For long leases ``retry``: seconds between tries (default: a third of the ttl), and ``pace``: the seconds by which a run's
-    own pauses are measured (default: the ttl).
+    """Candidates for one lease at ``url``.
 
-    The resource looks at the epochs of "makegood"; the sample has none to show it.
+    ``loop``: "makegood" or "sample"; ``quiet``: hide what they log; ``candidates``: how many. For long leases
+    ``retry``: seconds between tries (default: a third of the ttl), and ``pace``: the seconds that scale a
+    run's own pauses (default: the ttl).
+
+    The resource checks the epochs of "makegood"; the sample has none.
     """
 
     def __init__(
@@ -117,11 +123,11 @@ class Group:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Kill what runs."""
+        """Kill all processes."""
         await self.close()
 
     async def close(self) -> None:
-        """Kill what runs."""
+        """Kill all processes."""
         for me in list(self._processes):
             await self._end(me)
         assert self._server is not None
@@ -185,7 +191,7 @@ class Group:
         return true()
 
     async def run(self, fault: Fault, watch: float) -> Run:
-        """Let a fault happen to whoever leads, at a random moment; watch for ``watch`` seconds; repair."""
+        """Let a fault hit the leader at a random moment; watch for ``watch`` seconds; repair."""
         while len(self._processes) < self._candidates:
             await self._start()
         await self._until(lambda: self._ready >= set(self._processes), 30)
@@ -244,8 +250,9 @@ class Group:
 
 
 def bound(ttl: float, fault: Fault, wind_down: float) -> float:
-    """Return within how many seconds of a fault a successor of an ``Election`` with its default settings must have begun, but for
-    latency: the lease, renewed just before, plus the longest pause between two tries; at SIGTERM the work's end instead.
+    """Return the seconds after a fault within which a successor of an ``Election`` with its default settings
+    must begin, without latency: the lease, renewed just before, plus the longest pause between two tries; at
+    SIGTERM the end of the work instead.
     """
     retry = 1.5 * ttl / 3
     return (wind_down if fault == "SIGTERM" else ttl) + retry

@@ -1,12 +1,14 @@
 """A world in which candidates contend for one lease, on virtual time, under every fault that a seed picks.
 
-The real ``Election`` runs, unchanged. Between each candidate and the lease store, and between each leader and the resource that
-it writes to, lies a network that delays, loses, repeats and reorders messages, is cut one way or swallows everything.
-Candidates are stopped (SIGSTOP), suspended (their timers stand still, time does not), killed and started anew, and paused at
-any await, above all between their last look at the clock and their write. Clocks run too fast or too slow, the store's too.
+The real ``Election`` runs, unchanged. A network lies between each candidate and the lease store, and between
+each leader and the resource that it writes to. It delays, loses, repeats and reorders messages, is cut one
+way, or swallows everything. Candidates are stopped (SIGSTOP), suspended (their timers stop, time does not),
+killed and restarted, and paused at any await, above all between their last check of the clock and their
+write. Clocks run too fast or too slow, the store's too.
 
-Looked at: no two believe at once; epochs rise; nothing is given back before the work has stopped; the resource, which
-refuses a lower epoch than it has seen, had something to refuse; and once the faults stop, somebody leads in time.
+The world checks: no two believe at once; epochs rise; no lease is released before the work has stopped; the
+resource, which refuses a lower epoch than it has seen, had something to refuse; and once the faults stop,
+somebody leads in time.
 """
 
 import asyncio
@@ -35,27 +37,30 @@ TTL, RENEW, RETRY, TIMEOUT, GRACE = 3.0, 1.0, 1.0, 1.0, 0.3
 DRIFT = 0.01
 FAULTY, CALM = 40.0, 4.0
 LATENCY = 0.02
-"""Seconds that a message takes at most once the faults have stopped."""
+"""Longest time, in seconds, that a message takes once the faults have stopped."""
 NAME = "lead"
 CANDIDATES = 3
 PREFERENCES: dict[str, type[LowestId | Bully | Ring]] = {"lowest": LowestId, "bully": Bully, "ring": Ring}
 INTERVAL = 0.5
-"""Between two signs of life of who has a preference."""
+"""Seconds between two signs of life of a member of a preference."""
 
 
 @dataclass(slots=True)
 class Weather:
-    """What a seed has switched on. Shares of messages (``loss``, ``repeat``), seconds (``delay``), whom the candidates prefer, and how
-    often in the faulty time each thing happens.
-    """
+    """The faults that a seed has switched on."""
 
     loss: float = 0.0
+    """The share of messages that are lost."""
     repeat: float = 0.0
+    """The share of messages that are repeated."""
     delay: float = 0.01
+    """Seconds."""
     pause: float = 0.0
     drift: float = 0.0
     prefers: str = ""
+    """The preference of the candidates."""
     events: dict[str, int] = field(default_factory=dict)
+    """How often each event happens in the faulty time."""
 
     @classmethod
     def of(cls, rng: random.Random) -> "Weather":
@@ -80,18 +85,20 @@ class Weather:
 
 @dataclass(slots=True)
 class Outcome:
-    """How a world ended. ``findings``: what was wrong. ``happened``: counts of what there was to see."""
+    """How a world ended."""
 
     seed: int
     findings: list[str]
+    """What was wrong."""
     happened: dict[str, int]
+    """Counts of the events."""
     virtual: float
     steps: int
     leaderless: float
 
 
 def instantly(call: Coroutine[Any, Any, T]) -> T:
-    """Return what a coroutine returns that never waits."""
+    """Return the result of a coroutine that never waits."""
     try:
         call.send(None)
     except StopIteration as done:
@@ -101,7 +108,9 @@ def instantly(call: Coroutine[Any, Any, T]) -> T:
 
 
 class Candidate:
-    """One candidate: a process, its clock and its ways through the network. ``deaf``, ``mute``, both: cut one way, or a hole."""
+    """One candidate: a process, its clock and its links to the network. ``deaf``, ``mute``: cut one way;
+    both: a black hole.
+    """
 
     def __init__(self, world: "ElectionWorld", number: int) -> None:
         self.world = world
@@ -117,13 +126,13 @@ class Candidate:
         self.fails = False
 
     def start(self) -> None:
-        """Begin as a new process."""
+        """Start as a new process."""
         self.process = Process(self.name)
         self.deaf = self.mute = self.fails = False
         self.world.loop.create_task(self.live(), context=self.process.context)
 
     async def live(self) -> None:
-        """Contend for ever, also after the work failed."""
+        """Contend forever, also after the work failed."""
         prefers = PREFERENCES.get(self.world.weather.prefers)
         if prefers is not None:
             self.preference = prefers(
@@ -143,7 +152,7 @@ class Candidate:
                 return
 
     async def lead(self, term: Term) -> None:
-        """Write to the resource, each write under the epoch; wind down for a while when told to stop."""
+        """Write to the resource, each write under the epoch; wind down for a while once stopped."""
         world = self.world
         world.begins(self, term)
         try:
@@ -153,7 +162,7 @@ class Candidate:
                     raise ArithmeticError
                 term.check()
                 term.beat()
-                await asyncio.sleep(0)  # it may be paused here: the write is then late
+                await asyncio.sleep(0)  # It may be paused here: the write is then late.
                 world.write(self, term)
                 await asyncio.sleep(world.rng.uniform(0.1, 0.4))
         finally:
@@ -165,7 +174,7 @@ class Candidate:
 
 
 class WorldNetwork(MemoryNetwork):
-    """The network among the candidates, for what they prefer."""
+    """The network among the candidates, for their preference."""
 
     def __init__(self, world: "ElectionWorld") -> None:
         super().__init__([who.name for who in world.candidates])
@@ -214,7 +223,7 @@ class RemoteLeases:
             if error is not None:
                 answer.set_exception(error)
             else:
-                answer.set_result(value)  # type: ignore[arg-type]  # what the call returns
+                answer.set_result(value)  # type: ignore[arg-type]  # the result of the call
 
         def arrive() -> None:
             if world.outage:
@@ -271,10 +280,10 @@ class ElectionWorld:
         """Note a finding."""
         self.findings.append(f"at {self.loop.now:.3f} s: {text}")
 
-    # -- the network -----------------------------------------------------------------------------------------------------
+    # -- the network -------------------------------------------------------------------------------
 
     def carry(self, mine: Candidate, deliver: Callable[[], None], *, up: bool) -> None:
-        """Carry a message to the store (``up``) or from it: perhaps late, twice, or never."""
+        """Relay a message to the store (``up``) or from it: perhaps late, twice, or never."""
         self._send(mine, deliver, up=up)
         if not self.calm and self.rng.random() < self.weather.repeat:
             self.count("repeated message")
@@ -284,7 +293,7 @@ class ElectionWorld:
         self._transmit(deliver, cut=mine.mute if up else mine.deaf)
 
     def between(self, sender: str, to: str, deliver: Callable[[], None]) -> None:
-        """Carry a message from one candidate to another: perhaps late, twice, or never."""
+        """Relay a message from one candidate to another: perhaps late, twice, or never."""
         ends = {who.name: who for who in self.candidates}
         cut = ends[sender].mute or ends[to].deaf
         self._transmit(deliver, cut=cut)
@@ -305,14 +314,14 @@ class ElectionWorld:
 
         self.loop.call_later(delay, arrive, context=self._empty.copy())
 
-    # -- what is looked at -----------------------------------------------------------------------------------------------
+    # -- what is looked at -------------------------------------------------------------------------
 
     def believers(self) -> list[tuple[Candidate, Term]]:
-        """Return whose work goes on in a term that its own clock still believes in."""
+        """Return the candidates whose work continues in a term that their own clocks still believe in."""
         return [(who, term) for who, term in self._working.values() if term.remaining() > 0]
 
     def begins(self, who: Candidate, term: Term) -> None:
-        """Look at the begin of a term's work."""
+        """Check the begin of a term's work."""
         self.count("term")
         if term.epoch <= self._last_epoch:
             self.wrong(f"{who.name} begins epoch {term.epoch} after epoch {self._last_epoch}")
@@ -330,7 +339,7 @@ class ElectionWorld:
             self.count("work that stopped after its successor began")
 
     async def released(self, store: LeaseStore, grant: Grant) -> None:
-        """Look at a release as it reaches the store."""
+        """Check a release as it reaches the store."""
         at_work = [t.epoch for _, t in self._working.values() if t.grant.nonce == grant.nonce]
         if at_work:
             self.wrong(f"{grant.holder} gives back epoch {at_work[0]} while its work goes on")
@@ -348,10 +357,10 @@ class ElectionWorld:
 
         self.carry(who, arrive, up=True)
 
-    # -- faults ----------------------------------------------------------------------------------------------------------
+    # -- faults ------------------------------------------------------------------------------------
 
     def stop(self, who: Candidate, seconds: float) -> None:
-        """SIGSTOP, and SIGCONT so many seconds later."""
+        """SIGSTOP, and SIGCONT ``seconds`` later."""
         process = who.process
         if self.calm or process.stopped or process.dead:
             return
@@ -359,7 +368,7 @@ class ElectionWorld:
         self.loop.call_later(seconds, self.loop.resume, process, context=self._empty.copy())
 
     def _perhaps_paused(self, process: Process) -> None:
-        """Stop a process where it goes on after an await, for long: any one of them, as chance will have it."""
+        """Pause a process for long where it continues after an await: any one, by chance."""
         who = next((who for who in self.candidates if who.process is process), None)
         if who is not None and self.rng.random() < self.weather.pause:
             self.count("pause at an await")
@@ -415,7 +424,7 @@ class ElectionWorld:
         self.outage = False
 
     def heal(self) -> None:
-        """End all faults; what is under way is gone. Clocks go on as wrongly as they do."""
+        """End all faults; messages under way are gone. Clocks keep their drift."""
         self.calm, self.loop.resuming = True, None
         self._under_way += 1
         self._mended()
@@ -428,7 +437,7 @@ class ElectionWorld:
                 self.loop.postpone(who.process, min(0.0, self.loop.now - who.wakes))
                 self.loop.resume(who.process)
 
-    # -- a run -----------------------------------------------------------------------------------------------------------
+    # -- a run -------------------------------------------------------------------------------------
 
     def run(self) -> Outcome:
         """Run the world to its end."""
@@ -457,8 +466,8 @@ class ElectionWorld:
         await asyncio.sleep(max(0.0, FAULTY - self.loop.now))
         self.heal()
         await self._led_in_time()
-        await asyncio.sleep(TTL)  # a leader that the last fault has hit may still lose its term
-        await self._led_in_time()  # and whoever follows it has as long as any successor
+        await asyncio.sleep(TTL)  # A leader that the last fault has hit may still lose its term.
+        await self._led_in_time()  # Its successor has as long as any.
         epoch = self._last_epoch
         await asyncio.sleep(CALM)
         if self._last_epoch != epoch:
@@ -468,7 +477,7 @@ class ElectionWorld:
         self._agreed()
 
     def _agreed(self) -> None:
-        """Without any fault all who prefer somebody prefer the same one."""
+        """Without faults, all that have a preference prefer the same candidate."""
         names = [who.name for who in self.candidates]
         best = min(names) if self.weather.prefers == "lowest" else max(names)
         for who in self.candidates:
@@ -478,8 +487,10 @@ class ElectionWorld:
                 )
 
     async def _led_in_time(self) -> None:
-        """Once the faults have stopped: a leader within ttl + retry + latency, and the time for which all sit out. A preference
-        may hold back for its turns, after a look at the lease, and a newcomer listens first.
+        """Once the faults have stopped: a leader within ttl + retry + latency, and the time for which all
+        rest.
+
+        A preference may hold back for its turns after reading the lease, and a newcomer listens first.
         """
         began = self.loop.now
         rest = min(who.election.resting() if who.election is not None else 0.0 for who in self.candidates)

@@ -1,7 +1,7 @@
 """``python -m proofs.elections``: candidates contend under faults, seed after seed.
 
-A failing seed prints what was wrong and the command that replays it; the exit code is then 1. A run in which the fence had
-nothing to refuse proves nothing, and says so.
+A failing seed prints what was wrong and the command that replays it; the exit code is then 1. A run in which
+the fence had nothing to refuse proves nothing, and its output says so.
 """
 
 import sys

@@ -1,8 +1,9 @@
 """``python -m proofs.everywhere``: one fault at every point of a calm run, one run for each.
 
-A run without any fault counts the points at which something could strike. Then the same run is made again and again, each
-time with one fault at one point: a process killed or stopped there, a commit whose answer is lost, a message lost, doubled or
-late, a store that is away. Every run must end whole: nothing found by the checker, the services' books in balance.
+A run without faults counts the points at which something could strike. Then the same run is repeated, each
+time with one fault at one point: a process killed or stopped there, a commit whose answer is lost, a message
+lost, duplicated or late, a store that is away. Every run must end whole: no findings of the checker, the
+services' books in balance.
 """
 
 import json
@@ -35,7 +36,9 @@ LAYOUTS_TRIED: Final[Mapping[str, tuple[tuple[str, ...], ...]]] = {
     "together": LAYOUTS[0],
     "apart": LAYOUTS[3],
 }
-"""All roles in each of two processes, which hand requests over in memory; and each role in two processes of its own."""
+"""All roles in each of two processes, which hand requests over in memory; and each role in two processes of
+its own.
+"""
 KINDS: Final[Mapping[str, str]] = {
     "kill": "kill",
     "stop": "stop",
@@ -46,7 +49,7 @@ KINDS: Final[Mapping[str, str]] = {
     "drop": "drop",
     "store down": "store down",
 }
-"""What strikes, and what the fault points call it."""
+"""The faults, and their names at the fault points."""
 _STOPPED = 12.0
 _LATE = 10.0
 _AFTER = 10.0
@@ -55,12 +58,12 @@ _CHUNK = 20
 
 
 class Struck(World):
-    """A calm world in which one fault strikes, and is bad: a stop lasts longer than a heartbeat's life and every complete-by, and
-    so does a late reply's way. It rests only when that is over, and what it may have caused too.
+    """A calm world in which one bad fault strikes: a stop, or the delay of a late reply, lasts longer than a
+    heartbeat's life and every complete-by. It rests only once the fault and its consequences are over.
     """
 
     def stop(self, name: str, seconds: float, point: str = "") -> None:  # noqa: ARG002 - as drawn, it may be short
-        """Stop a process for long."""
+        """Stop a process for a long time."""
         super().stop(name, _STOPPED, point)
 
     def lateness(self) -> float:
@@ -84,16 +87,18 @@ class Blow:
 
     @property
     def replay(self) -> str:
-        """The command that strikes this blow again, and tells everything that happened."""
+        """The command that repeats this blow and prints everything that happened."""
         return f'{COMMAND} --workflow {self.workflow} --layout {self.layout} --kind "{self.kind}" --point {self.point} --trace'
 
 
 @dataclass(slots=True)
 class Tally:
-    """What a number of blows came to. ``ends``: how the tasks ended, by (workflow, layout, kind); ``failed``: what is wrong."""
+    """Counts over blows."""
 
     ends: dict[tuple[str, str, str], dict[str, int]] = field(default_factory=dict)
+    """How the tasks ended, by (workflow, layout, kind)."""
     failed: dict[Blow, list[str]] = field(default_factory=dict)
+    """What is wrong, by blow."""
     runs: int = 0
 
     def add(self, blow: Blow, ends: Mapping[str, int], findings: Sequence[str]) -> None:
@@ -106,7 +111,7 @@ class Tally:
         self.runs += 1
 
     def merge(self, other: "Tally") -> None:
-        """Count what another has counted."""
+        """Add another tally's counts."""
         for (workflow, layout, kind), ends in other.ends.items():
             counted = self.ends.setdefault((workflow, layout, kind), {})
             for state, count in ends.items():
@@ -124,14 +129,14 @@ class Everywhere:
         self._points: dict[tuple[str, str], list[Point]] = {}
 
     def run(self, workflow: str, layout: str, plan: Plan) -> Outcome:
-        """Return how a run ended in which ``plan`` says what strikes where."""
+        """Return how a run ended whose faults ``plan`` chooses."""
         return Struck(
             SEED, app=self._app, orders=partial(orders, only=workflow), services=SERVICES_OF_STORM, once=ONCE,
             swarm=calm(layout=LAYOUTS_TRIED[layout]), plan=plan, grounds=self._grounds,
         ).run()  # fmt: skip
 
     def points(self, workflow: str, layout: str) -> list[Point]:
-        """Return the fault points of a calm run; raises ``RuntimeError`` when even that is not well."""
+        """Return the fault points of a calm run. Raises ``RuntimeError`` if even that fails."""
         if (known := self._points.get((workflow, layout))) is not None:
             return known
         found: list[Point] = []
@@ -155,7 +160,7 @@ class Everywhere:
         ]
 
     def strike(self, blow: Blow) -> Outcome:
-        """Return how the run with this blow ended; that it did not strike at all is a finding too."""
+        """Return how the run with this blow ended; a blow that never struck is a finding too."""
         what = KINDS[blow.kind]
         outcome = self.run(
             blow.workflow, blow.layout, lambda point: what if point.number == blow.point else None
@@ -211,7 +216,7 @@ def main(  # click passes all by name
     *, workflows: tuple[str, ...], layouts: tuple[str, ...], kinds: tuple[str, ...], point: int | None, trace: bool,
     processes: int, as_json: bool,
 ) -> None:  # fmt: skip
-    """Strike once at every fault point of a calm run; exit code 1 when one run does not end whole."""
+    """Strike once at every fault point of a calm run; exit code 1 if a run does not end whole."""
     logging.disable(logging.CRITICAL)
     blows = all_blows(workflows or WORKFLOWS, layouts or tuple(LAYOUTS_TRIED), kinds or tuple(KINDS))
     if point is not None:
@@ -251,7 +256,7 @@ def _as_json(tally: Tally, seconds: float) -> dict[str, Any]:
 
 
 def _tell(blow: Blow, *, last: int | None) -> int:
-    """Strike a blow and tell what happened; returns the exit code."""
+    """Strike a blow and print what happened; returns the exit code."""
     outcome = Everywhere().strike(blow)
     click.echo(
         f"{blow.kind} at point {blow.point} ({blow.name}) of {blow.workflow}, {blow.layout}: {outcome.ends}"

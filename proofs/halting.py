@@ -1,8 +1,9 @@
 """SIGSTOP for a process while it is outside of every transaction on a SQLite file.
 
-A process that is stopped inside one keeps the file's lock, and nobody writes until it goes on: a limit of SQLite's. A test of
-leases and locks is about something else, yet from outside, and from another thread too, nobody can choose the moment. So the
-file is looked at once the process stands still; while it is locked the process runs on for a moment and is stopped again.
+A process that is stopped inside a transaction keeps the file's lock, and no process can write until it
+resumes: a limit of SQLite. A test of leases and locks is about something else, yet from outside, or from
+another thread, nobody can choose the moment. So the file is checked once the process has stopped; if it is
+locked, the process runs for a moment and is stopped again.
 """
 
 import contextlib
@@ -18,20 +19,23 @@ _PATIENCE = 15.0
 _LOOK = 0.005
 _RUN_ON = 0.01
 _ANOTHER = 0.1
-"""Seconds for which another process may hold the lock: then it counts as the stopped one's, and to look again does no harm."""
+"""Seconds for which another process may hold the lock. After that the lock counts as the stopped process's,
+and another check does no harm.
+"""
 
 
 def halt(pid: int, store: str) -> int:
-    """Stop a child of this process, which uses ``store`` (a URL); return how often it was found inside a transaction.
+    """Stop a child of this process, which uses ``store`` (a URL); return how often it was inside a
+    transaction.
 
-    Raises ``TimeoutError`` when it does not stop, or never leaves its transaction.
+    Raises ``TimeoutError`` if it does not stop, or never leaves its transaction.
     """
     os.kill(pid, signal.SIGSTOP)
     return settle(pid, store)
 
 
 def settle(pid: int, store: str) -> int:
-    """Do the same with a child that was told to stop, or stopped itself, already."""
+    """Do the same with a child that was already asked to stop, or stopped itself."""
     end = time.monotonic() + _PATIENCE
     file = Path(store.removeprefix("sqlite:///")) if store.startswith("sqlite:///") else None
     inside = 0
@@ -55,7 +59,7 @@ def halted(pid: int) -> bool:
 
 
 def locked(file: Path) -> bool:
-    """Whether nobody can begin to write to a SQLite file now; one that does not exist is not locked."""
+    """Whether no process can start to write to a SQLite file now; a missing file is not locked."""
     if not file.exists():
         return False
     with contextlib.closing(sqlite3.connect(file, timeout=_ANOTHER, isolation_level=None)) as connection:

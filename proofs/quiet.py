@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Let nothing be logged inside; afterwards the log is as it was."""
+    """Suppress all logging inside the block, then restore it."""
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:

@@ -1,15 +1,17 @@
-"""A primary and a standby of PostgreSQL's own streaming replication, on this machine, to be killed and promoted in tests.
+"""A primary and a standby of PostgreSQL's own streaming replication, on this machine, for tests to kill and
+promote.
 
 ::
 
     with ReplicaPair(synchronous=True) as pair:
-        store = open_store(pair.url)     # both servers; the one that can be written to is found
+        store = open_store(pair.url)     # both servers; it finds the writable one
         ...
         pair.primary.kill()
         pair.promote()                   # still waits for a standby by name, as a real one would
-        pair.release()                   # synchronous_standby_names cleared: now it can be written to
+        pair.release()                   # synchronous_standby_names cleared: now it is writable
 
-It needs ``pg_basebackup`` beside the programs that ``PrivateServer`` needs; it comes with Debian's package postgresql.
+It needs ``pg_basebackup`` beside the programs that ``PrivateServer`` needs; it comes with Debian's package
+postgresql.
 """
 
 import time
@@ -21,7 +23,7 @@ from makegood.errors import ConfigError, StoreUnavailableError
 from makegood.testing.servers.postgres import Passing, PrivateServer, programs
 
 STANDBY = "makegood_standby"
-"""The name under which the standby tells its primary who it is."""
+"""The name that the standby gives its primary."""
 
 _SETTINGS = {
     "wal_keep_size": "64MB",
@@ -32,7 +34,7 @@ _PATIENCE = 30.0
 
 
 def missing() -> str:
-    """Return why there can be no pair here, "" when there can."""
+    """Return why this machine cannot run a pair; "" if it can."""
     try:
         folder = programs()
     except ConfigError as absent:
@@ -43,10 +45,11 @@ def missing() -> str:
 
 
 class ReplicaPair(Passing):
-    """A primary with a streaming standby. ``synchronous``: a commit is acknowledged when the standby has it as well.
+    """A primary with a streaming standby. ``synchronous``: a commit is acknowledged once the standby has it
+    as well.
 
-    ``settings``: more for both servers' postgresql.conf. The ``with`` block starts them and throws them away.
-    Raises ``ConfigError`` when a program is missing.
+    ``settings``: more lines for both servers' postgresql.conf. The ``with`` block starts them and throws them
+    away. Raises ``ConfigError`` if a program is missing.
     """
 
     def __init__(
@@ -75,7 +78,7 @@ class ReplicaPair(Passing):
 
     @property
     def url(self) -> str:
-        """A URL that names both servers and wants the one that can be written to."""
+        """A URL that names both servers and asks for the writable one."""
         head, _, tail = self.primary.url.rpartition("@")
         place, _, database = tail.partition("/")
         return f"{head}@{place},127.0.0.1:{self.standby.port}/{database}?target_session_attrs=read-write"
@@ -85,9 +88,7 @@ class ReplicaPair(Passing):
     def start(self) -> None:
         """Start the primary, copy it, let the copy follow it."""
         self.primary.start()
-        if (
-            self._synchronous
-        ):  # written down before the copy is made, so that the copy names a standby as well
+        if self._synchronous:  # Set before the copy, so that the copy names a standby as well.
             self.primary.run(f"alter system set synchronous_standby_names = '{STANDBY}'")
         self._standby = self.primary.copy()
         self.attach()
@@ -115,24 +116,28 @@ class ReplicaPair(Passing):
         _until(lambda: self.primary.run(streaming) == [("streaming",)], "the standby to follow")
 
     def detach(self) -> None:
-        """Let the standby receive nothing more; from now on it falls behind."""
+        """Cut the standby off: from now on it falls behind."""
         self.standby.run("alter system set primary_conninfo = ''")
         self.standby.run("select pg_reload_conf()")
         _until(lambda: not self.primary.run("select 1 from pg_stat_replication"), "the standby to be cut off")
 
     def caught_up(self) -> None:
-        """Wait until the standby has replayed all that the primary has written so far."""
+        """Wait until the standby has replayed everything that the primary has written so far."""
         ((lsn,),) = self.primary.run("select pg_current_wal_lsn()")
         behind = f"select pg_last_wal_replay_lsn() >= '{lsn}'"
         _until(lambda: self.standby.run(behind) == [("t",)], "the standby to catch up")
 
     def promote(self) -> None:
-        """Make the standby a primary, on a timeline of its own. What it waits for on a commit stays as it is."""
+        """Make the standby a primary, on its own timeline. Its commits still wait for the same standby
+        names.
+        """
         self.standby.run("select pg_promote(true, 60)")
         _until(lambda: self.standby.run("select pg_is_in_recovery()") == [("f",)], "the promotion")
 
     def release(self) -> None:
-        """Clear synchronous_standby_names on the promoted server, whose commits wait for a standby that is not there."""
+        """Clear synchronous_standby_names on the promoted server, whose commits wait for a missing
+        standby.
+        """
         self.standby.run("alter system reset synchronous_standby_names")
         self.standby.run("select pg_reload_conf()")
 

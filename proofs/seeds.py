@@ -1,7 +1,8 @@
 """``python -m proofs.seeds``: storms over the real engine, seed after seed.
 
-Each seed is a world of its own. A failing one prints its seed, its options, what is wrong, a timeline, and the one command
-that replays it; the exit code is then 1. A run in which something never happened proves nothing, and says so.
+Each seed is a world of its own. A failing one prints its seed, its options, what is wrong, a timeline, and
+the one command that replays it; the exit code is then 1. A run in which something never happened proves
+nothing, and its output says so.
 """
 
 import json
@@ -27,14 +28,16 @@ from proofs.spreading import bar, lumps, spread
 
 COMMAND = "python -m proofs.seeds"
 ENOUGH = 100
-"""From so many seeds on, a run must contain everything that can happen."""
+"""From this number of seeds on, a run must contain everything that can happen."""
 _SHOWN = 3
 _LUMP = 10
 _LINES = 150
 
 
 class Storms:
-    """Makes world after world over the same workflows: ``Storms().run(7)``. ``only``: submit this workflow alone."""
+    """Makes world after world over the same workflows: ``Storms().run(7)``. ``only``: submit only this
+    workflow.
+    """
 
     def __init__(self, only: str | None = None) -> None:
         self._apps = {guarded: storm_app(guarded=guarded) for guarded in (False, True)}
@@ -42,7 +45,7 @@ class Storms:
         self._orders: Orders = orders if only is None else partial(orders, only=only)
 
     def world(self, seed: int, swarm: Swarm | None = None, **more: Any) -> World:
-        """Return the world of a seed, not yet begun; ``more``: what else ``World`` takes."""
+        """Return the world of a seed, not yet started; ``more``: further arguments of ``World``."""
         swarm = swarm or drawn(seed)
         app = self._apps[swarm.around is not None and swarm.around.guarded]
         return World(
@@ -57,11 +60,12 @@ class Storms:
 
 @dataclass(slots=True)
 class Tally:
-    """What a number of seeds came to. ``failed``: what is wrong, by seed."""
+    """Counts over seeds."""
 
     batch: Batch = field(default_factory=Batch)
     ends: dict[str, int] = field(default_factory=dict)
     failed: dict[int, list[str]] = field(default_factory=dict)
+    """What is wrong, by seed."""
     virtual: float = 0.0
     steps: int = 0
     points: int = 0
@@ -81,7 +85,7 @@ class Tally:
         self.points += outcome.points
 
     def merge(self, other: "Tally") -> None:
-        """Count what another has counted."""
+        """Add another tally's counts."""
         self.batch.merge(other.batch)
         for state, count in other.ends.items():
             self.ends[state] = self.ends.get(state, 0) + count
@@ -117,7 +121,10 @@ def enabled(swarm: Swarm) -> Iterable[str]:
 
 @cache
 def _storms(only: str | None) -> Storms:
-    """Return this process's worlds over a workflow: to declare all workflows and make an empty store takes a third of a seed's time."""
+    """Return this process's worlds over a workflow.
+
+    They are kept: to declare all workflows and create an empty store takes a third of a seed's time.
+    """
     return Storms(only)
 
 
@@ -154,7 +161,7 @@ def main(  # click passes all by name
     processes: int,
     as_json: bool,
 ) -> None:
-    """Let storms go over the real engine, from seed to seed; exit code 1 when one finds something."""
+    """Let storms go over the real engine, from seed to seed; exit code 1 if a seed finds something."""
     logging.disable(logging.CRITICAL)
     if shrink and one is None:
         raise click.UsageError("--shrink needs the seed to shrink: --seed N --shrink")
@@ -193,7 +200,9 @@ def _single(seed: int, only: str | None, *, trace: bool, as_json: bool) -> int:
 
 
 def _shrink(seed: int, only: str | None, *, trace: bool, as_json: bool) -> int:
-    """Tell the least of a seed's faults and orders with which the same invariants are violated; exit code 1 when it fails at all."""
+    """Print the fewest of a seed's faults and orders that still violate the same invariants; exit code 1 if
+    it fails at all.
+    """
     storms = Storms(only)
     found = shrunk(partial(storms.world, seed))
     if found is None:

@@ -1,10 +1,10 @@
-"""Private servers of the lease stores' kinds: in a temporary folder, on a free port, gone when the program ends.
+"""Private servers for the lease stores: in a temporary folder, on a free port, gone when the program ends.
 
     with LeaseServer("redis") as server:
         leases = open_leases(server.url)
 
-The programs are the machine's (``scripts/servers.sh`` sees to them in a checkout); a service that already runs is not touched.
-Each is set so that what it acknowledged survives a restart.
+The programs are the machine's (``scripts/servers.sh`` installs them for a checkout); a running service is not
+touched. Each server is configured so that what it acknowledged survives a restart.
 """
 
 import atexit
@@ -35,7 +35,7 @@ _TRIES = 4
 _AZURITE = "node_modules/azurite/dist/src/blob/main.js"
 _ZOOKEEPER = Path("/usr/share/java/zookeeper.jar")
 
-# A node program that is given this sees a clock which runs ahead by what the file says, in seconds.
+# A node program that loads this sees a clock that runs ahead by the seconds in the file.
 _AHEAD = """
 const fs = require('fs'), real = Date, file = process.env.MAKEGOOD_AHEAD;
 const now = () => { try { return real.now() + 1000 * Number(fs.readFileSync(file, 'utf8')); } catch { return real.now(); } };
@@ -48,14 +48,16 @@ global.Date = class Date extends real {
 
 @dataclass(frozen=True, slots=True)
 class _Recipe:
-    """``words``: how it is started in a folder on a port; ``url``: how leases on it are opened."""
+    """How to start a server."""
 
     words: Callable[[Path, int], list[str]]
+    """Returns the command for a folder and a port."""
     url: str
+    """The URL of leases on it."""
 
 
 def program(name: str, install: str) -> str:
-    """Return where a program is. Raises ``ConfigError`` that says what to install."""
+    """Return the path of a program. Raises ``ConfigError``, which says what to install."""
     found = shutil.which(name) or shutil.which(name, path="/usr/sbin:/usr/local/sbin:/usr/local/bin")
     if found is None:
         raise ConfigError(f"no {name} on this machine: install it (Debian: apt-get install {install})")
@@ -144,7 +146,7 @@ RECIPES: dict[ServerKind, _Recipe] = {
 
 
 class LeaseServer:
-    """A private server of a kind. Raises ``ConfigError`` when its programs are not installed."""
+    """A private server of a kind. Raises ``ConfigError`` if its programs are not installed."""
 
     def __init__(self, kind: ServerKind) -> None:
         self.kind = kind
@@ -169,7 +171,7 @@ class LeaseServer:
                 self.port = free_port()
                 try:
                     self.start()
-                except StoreUnavailableError:  # the port was snatched away
+                except StoreUnavailableError:  # Another program took the port.
                     self.stop()
                     if not left:
                         raise
@@ -187,7 +189,7 @@ class LeaseServer:
         self.close()
 
     def start(self) -> None:
-        """Start it, on the port and the folder that it had before, and wait until it can be reached."""
+        """Start it, on its port and in its folder, and wait until it can be reached."""
         assert self._folder is not None
         words = self._recipe.words(self._folder, self.port)
         env = {**os.environ, "MAKEGOOD_AHEAD": str(self._folder / "ahead")}
@@ -202,7 +204,7 @@ class LeaseServer:
                 stderr=out,
                 start_new_session=True,
             )
-        # It ends with this program, also when that is killed: then the guard's input ends.
+        # It ends with this program, even if that is killed: then the guard's input ends.
         self._guard = subprocess.Popen(
             ["/bin/sh", "-c", _GUARD, "guard", str(self._process.pid), str(self._folder)],
             stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
@@ -233,7 +235,7 @@ class LeaseServer:
         self.start()
 
     def run_ahead(self, seconds: float) -> None:
-        """Set the clock of an Azurite forward by this much."""
+        """Set the clock of an Azurite forward."""
         assert self._folder is not None
         self._ahead += seconds
         made = self._folder / "ahead.new"

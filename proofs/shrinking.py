@@ -1,9 +1,9 @@
-"""From a failing world to the little of it that fails: which of its faults, and which orders, are needed?
+"""Shrinks a failing world: which of its faults, and which orders, are needed for it to fail?
 
-Everything that chance let happen in a world is a list of blows (``faults.Blow``): faults at fault points, what simply
-happens now and then, orders. The world is run again and again with fewer of them (delta debugging) until none of those that
-are left can be spared. A run with fewer blows takes another way, so a blow may strike elsewhere or never; what counts is only
-whether the same invariant is violated still.
+Everything that chance let happen in a world is a list of blows (``faults.Blow``): faults at fault points,
+events that happen now and then, orders. The world runs again and again with fewer of them (delta debugging)
+until each of the rest is needed. A run with fewer blows takes another course, so a blow may strike elsewhere
+or never; what counts is only whether the same invariant is still violated.
 """
 
 import re
@@ -17,12 +17,13 @@ from makegood.testing.simulator.world import Outcome, World
 Item = TypeVar("Item")
 
 MOST = 500
-"""So many runs at most."""
+"""Most runs."""
 
 
 def minimal(items: Sequence[Item], fails: Callable[[Sequence[Item]], bool], most: int = MOST) -> list[Item]:
-    """Return some of ``items``, in their order, with which ``fails`` is true still and of which none can be spared; after ``most``
-    questions, the fewest found so far. ``fails`` is true of all items.
+    """Return some of ``items``, in their order, for which ``fails`` is still true; each of them is needed.
+
+    After ``most`` questions, it returns the fewest found so far. ``fails`` is true of all items.
 
     >>> minimal(range(100), lambda some: {3, 57} <= set(some))
     [3, 57]
@@ -47,18 +48,22 @@ def minimal(items: Sequence[Item], fails: Callable[[Sequence[Item]], bool], most
 
 @dataclass(frozen=True, slots=True)
 class Shrunk:
-    """What is left of a failing world. ``whole``: how many blows there were; ``blows``: those needed; ``outcome``: of the run with
-    them; ``runs``: how many it took.
-    """
+    """What remains of a failing world."""
 
     whole: int
+    """How many blows there were."""
     blows: list[Blow]
+    """The blows that are needed."""
     outcome: Outcome
+    """The outcome of the run with them."""
     runs: int
+    """How many runs it took."""
 
 
 def shrunk(make: Callable[[], World], most: int = MOST) -> Shrunk | None:
-    """Shrink what ``make`` makes, the same world each time; None when it does not fail. ``most``: so many runs at most."""
+    """Shrink the world that ``make`` makes, the same each time; None if it does not fail. ``most``: limit of
+    runs.
+    """
     first = make()
     outcome = first.run()
     wanted = violated(outcome)
@@ -79,5 +84,5 @@ def shrunk(make: Callable[[], World], most: int = MOST) -> Shrunk | None:
 
 
 def violated(outcome: Outcome) -> frozenset[str]:
-    """Return the names of the invariants that a world violates, and the first words of what else is wrong with it."""
+    """Return the names of the invariants that a world violates, and the first words of its other findings."""
     return frozenset(re.split(r"[: ]", finding, maxsplit=1)[0] for finding in outcome.findings)

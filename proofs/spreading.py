@@ -1,4 +1,4 @@
-"""Many independent worlds, run in several processes, and how far they are."""
+"""Many independent worlds, run in several processes, with their progress."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -22,9 +22,9 @@ def lumps(items: Sequence[T], size: int) -> list[Sequence[T]]:
 
 
 def spread(work: Callable[[T], R], items: Iterable[T], processes: int) -> Iterator[R]:
-    """Yield what ``work`` makes of each item, in order; with one process it runs in this one.
+    """Yield the results of ``work`` for each item, in order; one process means this one.
 
-    ``work`` and what goes in and out of it are pickled: a function of a module, or a ``partial`` of one.
+    ``work``, its arguments and its results are pickled: use a function of a module, or a ``partial`` of one.
     """
     if processes == 1:
         yield from map(work, items)
@@ -35,7 +35,9 @@ def spread(work: Callable[[T], R], items: Iterable[T], processes: int) -> Iterat
 
 @contextmanager
 def bar(name: str, total: int, *, hidden: bool) -> Iterator[Callable[[int, str], None]]:
-    """Show on stderr how far it is, if that is a terminal. What it gives is told how many more are done, and a word about all."""
+    """Show progress on stderr, if that is a terminal. It yields a function: how many more are done, and a
+    word about all.
+    """
     console = Console(stderr=True)
     with Progress(
         TextColumn(name), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.description}"),

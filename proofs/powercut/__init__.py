@@ -1,1 +1,3 @@
-"""Power cuts: what the disk may hold afterwards, whether the store is whole in it, and the engine going on."""
+"""Power cuts: what the disk may hold afterwards, whether the store in it is whole, and how the engine
+continues.
+"""

@@ -58,7 +58,10 @@ def main(  # click passes all by name
     *, seeds: int, first: int, one: int | None, birth: bool, point: int | None, every: int, each: int, resume: int, again: int, keep: Path | None,
     processes: int, as_json: bool,
 ) -> None:  # fmt: skip
-    """Cut the power at every sync of the store's file; exit code 1 when an image is not as it must be, 2 when nothing can be heard."""
+    """Cut the power at every sync of the store's file.
+
+    The exit code is 1 if an image is not as it must be, 2 if SQLite's writes cannot be recorded.
+    """
     try:
         library()
     except ListeningError as hidden:

@@ -1,8 +1,10 @@
-"""A store that is just being made, with the real threads and on real time: the file, its schema, its first tasks to their end.
+"""A store while it is created, with the real threads and on real time: the file, its schema, its first tasks
+to their end.
 
-The simulated worlds begin with a store that is there, and have one thread. Here ``SQLiteStore.open(migrate=True)`` makes the file
-in an empty folder, a Node runs all roles, and clients submit all at once. Wherever the power goes, the folder must hold nothing of
-a store, or one that can be opened, made or made on; and once somebody was told so: the store, the task, its end.
+The simulated worlds begin with an existing store, and have one thread. Here
+``SQLiteStore.open(migrate=True)`` creates the file in an empty folder, a Node runs all roles, and clients
+submit all at once. Wherever the power goes, the folder must hold no store, or one that can be opened, created
+or completed. Everything that was acknowledged must be in it: the store, the task, its end.
 """
 
 import asyncio
@@ -25,11 +27,13 @@ _TASKS = 6
 
 @dataclass(slots=True)
 class Birth:
-    """What happened: the tape, and the tasks by the order in which somebody was told of them, and of their end."""
+    """What happened."""
 
     tape: Tape = field(default_factory=Tape)
     told: list[int] = field(default_factory=list)
+    """Acknowledged tasks, in order."""
     ended: list[int] = field(default_factory=list)
+    """Tasks whose end was acknowledged, in order."""
 
     @property
     def database(self) -> str:
@@ -37,7 +41,7 @@ class Birth:
         return NAME
 
     def unmade(self, point: Point) -> bool:
-        """Whether nobody had been told of a store: who opens it may have to make it."""
+        """Whether no store was acknowledged yet: ``open`` may have to create it."""
         return "open" not in point.marks
 
     def findings(self, point: Point, found: Found) -> list[str]:
@@ -92,7 +96,9 @@ async def _live(folder: Path, birth: Birth) -> None:
 
 
 def born(folder: Path) -> Birth:
-    """Make a store in an empty folder and return what happened; raises ``ListeningError`` where that cannot be heard."""
+    """Create a store in an empty folder and return what happened. Raises ``ListeningError`` if its writes
+    cannot be recorded.
+    """
     birth = Birth()
     with listening(folder, birth.tape):
         asyncio.run(_live(folder, birth))

@@ -1,6 +1,7 @@
-"""Every image of a recording is opened and judged, and the engine goes on with some of them to the end.
+"""Every image of a recording is opened and judged, and the engine continues with some of them to the end.
 
-What came of it is a ``Tally``; a ``Failure`` says which recording, which moment and which image, and so can be had again.
+The result is a ``Tally``. A ``Failure`` names the recording, the moment and the image, so that it can be
+reproduced.
 """
 
 import asyncio
@@ -24,7 +25,7 @@ from proofs.quiet import quiet
 
 COMMAND: Final = "python -m proofs.powercut"
 BIRTH: Final = -1
-"""In place of a seed: the recording of a store that is just being made."""
+"""In place of a seed: the recording of a store while it is created."""
 
 
 class Recording(Protocol):
@@ -38,7 +39,7 @@ class Recording(Protocol):
         ...
 
     def unmade(self, point: Point) -> bool:
-        """Whether nobody had been told of a store at this point."""
+        """Whether no store was acknowledged yet at this point."""
         ...
 
     def findings(self, point: Point, found: Found) -> list[str]:
@@ -48,22 +49,25 @@ class Recording(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Thoroughness:
-    """How much is looked at: ``every``: each n-th point; ``each``: images of each style that has many; ``resume``: the engine goes on
-    with each n-th image, 0: with none; ``again``: the power goes a second time with each n-th image. ``settings``: pragmas for the
-    writing connections, for mutants. ``enough``: failures after which a recording is given up.
-    """
+    """How much is checked."""
 
     every: int = 1
+    """Each n-th point."""
     each: int = 2
+    """Images of each style that has many."""
     resume: int = 25
+    """The engine continues with each n-th image; 0: with none."""
     again: int = 100
+    """The power goes a second time with each n-th image."""
     settings: tuple[str, ...] = ()
+    """Pragmas for the writing connections, for mutants."""
     enough: int = 20
+    """Failures after which a recording is given up."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """An image with which something is wrong."""
+    """A bad image."""
 
     seed: int
     point: int
@@ -73,7 +77,9 @@ class Failure:
 
     @property
     def replay(self) -> str:
-        """The command that makes the images of this point again, goes on with each, and keeps those with which something is wrong."""
+        """The command that makes the images of this point again, continues with each, and keeps the bad
+        ones.
+        """
         which = "--birth" if self.seed == BIRTH else f"--seed {self.seed}"
         return f"{COMMAND} {which} --point {self.point} --each {self.each} --resume 1 --again 1 --keep FOLDER"
 
@@ -84,21 +90,22 @@ class Failure:
 
 @dataclass(slots=True)
 class Tally:
-    """What recordings came to. ``images`` by style; ``ends``: how the tasks ended with which the engine went on; ``again``: images
-    of second cuts.
-    """
+    """Counts over recordings."""
 
     recordings: int = 0
     points: int = 0
     writes: int = 0
     images: Counter[str] = field(default_factory=Counter)
+    """Images by style."""
     resumed: int = 0
     again: int = 0
+    """Images of second cuts."""
     ends: Counter[str] = field(default_factory=Counter)
+    """How the tasks ended with which the engine continued."""
     failed: list[Failure] = field(default_factory=list)
 
     def merge(self, other: "Tally") -> None:
-        """Count what another has counted."""
+        """Add another tally's counts."""
         self.recordings += other.recordings
         self.points += other.points
         self.writes += other.writes
@@ -109,7 +116,7 @@ class Tally:
         self.failed += other.failed
 
     def lacking(self) -> list[str]:
-        """Return what there must be for this to prove anything."""
+        """Return what is missing for this to prove anything."""
         found = {
             "syncs": self.points,
             "writes": self.writes,
@@ -121,7 +128,7 @@ class Tally:
 
 @contextmanager
 def scratch() -> Iterator[Path]:
-    """Make a folder, in memory where there is such a thing, and throw it away."""
+    """Make a folder, in memory if possible, and remove it at the end."""
     folder = folder_in_memory("makegood-powercut-")
     try:
         yield folder
@@ -130,8 +137,9 @@ def scratch() -> Iterator[Path]:
 
 
 def record(seed: int, settings: Sequence[str] = ()) -> Recording:
-    """Return the recording of a seed, or of ``BIRTH``. Raises ``ListeningError``, and ``RuntimeError`` when even without a power
-    cut something is wrong.
+    """Return the recording of a seed, or of ``BIRTH``.
+
+    Raises ``ListeningError``, and ``RuntimeError`` if something is wrong even without a power cut.
     """
     if seed == BIRTH:
         with scratch() as folder:
@@ -145,18 +153,20 @@ def record(seed: int, settings: Sequence[str] = ()) -> Recording:
 
 @dataclass(slots=True)
 class Cut:
-    """Cuts the power of one recording wherever it can be cut. ``only``: at this point alone; ``keep``: where to put bad images."""
+    """Cuts the power of one recording at every possible point."""
 
     seed: int
     how: Thoroughness = field(default_factory=Thoroughness)
     only: int | None = None
+    """Cut at this point only."""
     keep: Path | None = None
+    """Where to put bad images."""
     tally: Tally = field(default_factory=Tally)
     _goes_on: list["_Chosen"] = field(default_factory=list)
     _lone: Any = field(default_factory=lambda: storm_app().find_workflow("lone"))
 
     def run(self) -> Tally:
-        """Record, judge every image, go on with some; returns what came of it."""
+        """Record, judge every image, continue with some; returns the counts."""
         with quiet():
             return self._run()
 
@@ -172,7 +182,7 @@ class Cut:
         return self.tally
 
     async def _judge_all(self, recording: Recording, folder: Path) -> None:
-        following = points(recording.tape)  # a point holds a copy of the disk: never all of them at once
+        following = points(recording.tape)  # A point holds a copy of the disk: never all of them at once.
         point: Point | None = next(following)
         while point is not None:
             after = next(following, None)

@@ -1,19 +1,20 @@
 """What a disk may hold after the power went: pure data, no file is touched.
 
-A ``Tape`` is what happened, in order: writes, truncations, files made and deleted, syncs, and *marks*, which say how far the
-program had come. ``points`` plays it back: at each sync, the moment before it has succeeded, and at the end. Between two syncs
-nothing becomes durable, so what a disk may hold at any moment between them it may hold at the second one too, where most was
-written and most was acknowledged: no other moment has to be looked at.
+A ``Tape`` is what happened, in order: writes, truncations, files created and deleted, syncs, and *marks*,
+which record the program's progress. ``points`` plays it back: at each sync, the moment before it has
+succeeded, and at the end. Between two syncs nothing becomes durable, so what a disk may hold at any moment
+between them it may also hold at the second one, where most was written and most was acknowledged. No other
+moment has to be checked.
 
-At a point the disk holds whatever was synced, and of what was written since any part:
+At a point the disk holds everything that was synced, and of later writes any part:
 
 - *dropped*: nothing of it; *kept*: all of it;
 - *pieces*: each sector (512 bytes) or page (4096) of each write reached the disk or did not, in any order;
 - *torn*: all writes up to one that is cut at a sector, and nothing, or any, of the later ones.
 
-A sync of one file also makes durable which files there are, as journalling file systems (ext4, XFS) do; files that were made or
-deleted since may be there or not. A sector is written whole or not at all, and a write harms nothing outside of itself: what SQLite calls
-powersafe overwrite, and takes for granted by default.
+A sync of one file also makes durable which files exist, as journalling file systems (ext4, XFS) do; files
+that were created or deleted since may exist or not. A sector is written whole or not at all, and a write
+harms nothing outside of itself: what SQLite calls powersafe overwrite, and assumes by default.
 """
 
 import random
@@ -30,26 +31,29 @@ Image = Mapping[str, bytes]
 
 
 class Entry(NamedTuple):
-    """One thing that happened. ``at``: offset of a write, size of a truncation, value of a mark; of a sync, how many entries there
-    were when it began. ``lasting``: a deletion that was synced as well.
-    """
+    """One thing that happened."""
 
     kind: Kind
     name: str
     at: int = 0
+    """Offset of a write, size of a truncation, value of a mark; of a sync, how many entries existed when it
+    began.
+    """
     data: bytes = b""
     lasting: bool = False
+    """Whether a deletion was synced as well."""
 
 
 @dataclass(slots=True)
 class Tape:
-    """What happened, in order; it can be told by ``listening``. ``base``: the files that were there and durable before."""
+    """What happened, in order; ``listening`` reports to it."""
 
     base: dict[str, bytes] = field(default_factory=dict)
+    """The files that existed and were durable before."""
     entries: list[Entry] = field(default_factory=list)
 
     def created(self, name: str) -> None:
-        """A file was made."""
+        """A file was created."""
         self.entries.append(Entry("created", name))
 
     def wrote(self, name: str, offset: int, data: bytes) -> None:
@@ -57,7 +61,7 @@ class Tape:
         self.entries.append(Entry("wrote", name, offset, data))
 
     def truncated(self, name: str, size: int) -> None:
-        """A file was cut or lengthened."""
+        """A file was truncated or extended."""
         self.entries.append(Entry("truncated", name, size))
 
     def deleted(self, name: str, *, lasting: bool) -> None:
@@ -74,21 +78,21 @@ class Tape:
         self.entries.append(Entry("synced", name, begun))
 
     def mark(self, name: str, value: int) -> None:
-        """The program has come so far."""
+        """The program has reached this value of a mark."""
         self.entries.append(Entry("mark", name, value))
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A moment at which the power may go: just before a sync succeeds, or at the end.
-
-    ``durable``: what is surely on the disk; ``pending``: what was done since, in order; ``marks``: the last value of each.
-    """
+    """A moment at which the power may go: just before a sync succeeds, or at the end."""
 
     number: int
     durable: Image
+    """What is certainly on the disk."""
     pending: tuple[Entry, ...]
+    """What was done since, in order."""
     marks: Mapping[str, int]
+    """The last value of each mark."""
 
 
 def points(tape: Tape) -> Iterator[Point]:
@@ -122,21 +126,22 @@ def _harden(
 ) -> list[tuple[int, Entry]]:
     """Make durable what a sync makes durable; returns what is still pending.
 
-    Of the synced file everything that was done before the sync began. Of the others, that they were made or deleted.
+    Of the synced file, everything that was done before the sync began. Of the others, their creation or
+    deletion.
     """
     left: list[tuple[int, Entry]] = []
     for index, entry in pending:
         if index >= sync.at or (entry.name != sync.name and entry.kind not in ("created", "deleted")):
             left.append((index, entry))
             continue
-        if entry.kind == "deleted":  # and with it what was written into it
+        if entry.kind == "deleted":  # And with it, what was written into it.
             left = [kept for kept in left if kept[1].name != entry.name]
         apply(durable, entry)
     return left
 
 
 def apply(files: dict[str, bytearray], entry: Entry, spans: list[tuple[int, int]] | None = None) -> None:
-    """Do to files what an entry says; of a write only ``spans`` of its bytes (start, end) if given."""
+    """Apply an entry to files; of a write only ``spans`` of its bytes (start, end) if given."""
     if entry.kind == "deleted":
         files.pop(entry.name, None)
     elif entry.kind == "created":
@@ -160,10 +165,10 @@ def _resize(file: bytearray, size: int) -> None:
         file.extend(bytes(size - len(file)))
 
 
-# -- images ------------------------------------------------------------------------------------------------------------
+# -- images ----------------------------------------------------------------------------------------
 
 STYLES: tuple[str, ...] = ("dropped", "kept", "torn", "pieces of 512", "pieces of 4096")
-"""How what is pending may have reached the disk."""
+"""How pending entries may have reached the disk."""
 
 
 def image(point: Point, style: str, rng: random.Random) -> Image:
@@ -226,7 +231,9 @@ def _torn(point: Point, rng: random.Random) -> Callable[[int, Entry], list[tuple
 
 
 def images(point: Point, each: int, rng: random.Random) -> Iterator[tuple[str, Image]]:
-    """Yield different things that a disk may hold at a point, with their style: ``each`` draws of those that have many."""
+    """Yield different states of the disk at a point, with their style: ``each`` draws of the styles that have
+    many.
+    """
     if not point.pending:
         yield "dropped", point.durable
         return

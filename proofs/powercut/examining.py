@@ -1,4 +1,6 @@
-"""What is asked of an image: does the store open it, is it sound, is everything there that was acknowledged, and nothing else?"""
+"""The checks of an image: does the store open it, is it sound, does it hold everything that was acknowledged,
+and nothing else?
+"""
 
 import hashlib
 import sqlite3
@@ -15,17 +17,18 @@ from proofs.powercut.disk import Image
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What an image turned out to be. ``broken``: why it cannot be used, "" if it can; ``state``: the digest of what it holds;
-    ``tasks``: the state of each that the store finds in it.
-    """
+    """The result of reading an image."""
 
     broken: str = ""
+    """Why it cannot be used; "" if it can."""
     state: str = ""
+    """The digest of what it holds."""
     tasks: Mapping[int, str] = field(default_factory=dict)
+    """The state of each task that the store finds in it."""
 
 
 async def opened(files: Image, folder: Path, name: str, *, migrate: bool = False) -> Found:
-    """Put an image into an empty folder, let the store open it, and look at it; the folder is emptied again."""
+    """Put an image into an empty folder, let the store open it, and read it; the folder is emptied again."""
     path = folder / name
     write_files(files, folder)
     store = SQLiteStore(path, poll=None)
@@ -58,8 +61,10 @@ def _sound(path: Path, tasks: Mapping[int, str]) -> Found:
 def wrong(
     found: Found, states: Sequence[str], *, done: int, begun: int, told: Mapping[str, int]
 ) -> list[str]:
-    """Return what is wrong with an image. ``states``: the digest of the store before the first transaction and after each; ``done`` of
-    them were acknowledged, ``begun`` had begun; ``told``: tasks by key of which somebody had been told.
+    """Return what is wrong with an image.
+
+    ``states``: the digest of the store before the first transaction and after each; ``done`` of them were
+    acknowledged, ``begun`` had begun; ``told``: acknowledged tasks, by key.
     """
     if found.broken:
         return [f"unusable: {found.broken}"]
@@ -85,7 +90,7 @@ _TABLES = """
 select name from sqlite_master where type = 'table' and name like 'makegood\\_%' escape '\\'
     and name not in ('makegood_clock', 'makegood_writer') order by name
 """
-"""All but the two that are written when a machine was booted, and say nothing of tasks."""
+"""All tables except the two that are written when a machine boots, and do not concern tasks."""
 
 
 def digest(connection: sqlite3.Connection) -> str:

@@ -1,18 +1,19 @@
-"""What SQLite truly writes, and when it truly waits for the disk.
+"""What SQLite really writes, and when it really waits for the disk.
 
-The standard library's ``sqlite3`` is used as it is, with the very SQLite library that it is linked with: a file system layer of
-ours (a *VFS*) is registered in that library, which hands everything on to SQLite's own and notes what passes: each write with its
-place and bytes, each truncation, each sync, each file that is made or deleted. Nothing is compiled, no process is started in a
-special way, and the engine does not know.
+The standard library's ``sqlite3`` is used unchanged, with the very SQLite library that it is linked with. A
+file system layer of ours (a *VFS*) is registered in that library. It forwards everything to SQLite's own and
+records each write with its place and bytes, each truncation, each sync, each file that is created or deleted.
+Nothing is compiled, no process is started in a special way, and the engine does not know.
 
-Other ways that were weighed. A VFS of the apsw package belongs to apsw's own copy of SQLite, which is not the one under test. A library
-of C in front of libc's calls (LD_PRELOAD) needs a compiler, and a process of its own; tracing the process needs leave to, and makes
-it slow. SQLite's table of system calls can be changed too, but ``fdatasync`` is not in it. What this way needs is that
-the library's functions can be found by name, as they can in every Python that is linked with a shared SQLite and in those that
-carry it in themselves without hiding it; where it is hidden, ``ListeningError`` says so.
+Alternatives that were weighed: a VFS of the apsw package belongs to apsw's own copy of SQLite, which is not
+the one under test. A C library in front of libc's calls (LD_PRELOAD) needs a compiler, and a separate
+process. Tracing the process needs permission, and slows it down. SQLite's table of system calls can be
+changed too, but ``fdatasync`` is not in it. This way needs to find the library's functions by name. That
+works in every Python that is linked with a shared SQLite, and in those that contain it without hiding it; if
+it is hidden, it raises ``ListeningError``.
 
-A folder's own sync (``os.fsync`` of a folder) does not pass through SQLite; it is noted as well. What is not seen: the shared-memory
-index beside a write-ahead log, which is thrown away by a crash in any case.
+A folder's own sync (``os.fsync`` of a folder) does not pass through SQLite; it is recorded as well. The
+shared-memory index beside a write-ahead log is not recorded: a crash discards it in any case.
 """
 
 import _sqlite3
@@ -38,11 +39,11 @@ _KNOWN = {1: 12, 2: 16, 3: 18}
 
 
 class ListeningError(RuntimeError):
-    """What this Python knows as SQLite cannot be listened to."""
+    """The SQLite of this Python cannot be listened to."""
 
 
 class Noted(Protocol):
-    """Who is told what SQLite does with the files of one folder; ``name``: of the file, without the folder."""
+    """Receives what SQLite does with the files of one folder; ``name``: of the file, without the folder."""
 
     def created(self, name: str) -> None:
         """A file is opened that did not exist."""
@@ -53,15 +54,17 @@ class Noted(Protocol):
         ...
 
     def truncated(self, name: str, size: int) -> None:
-        """A file was cut, or lengthened, to a size."""
+        """A file was truncated or extended to a size."""
         ...
 
     def deleted(self, name: str, *, lasting: bool) -> None:
-        """A file was deleted; ``lasting``: and its folder synced."""
+        """A file was deleted; ``lasting``: its folder was synced as well."""
         ...
 
     def syncing(self, name: str) -> object:
-        """A sync of a file (of the folder: "") begins; what is returned is handed to ``synced`` when it has succeeded."""
+        """A sync of a file (of the folder: "") begins; ``synced`` gets the return value once it has
+        succeeded.
+        """
         ...
 
     def synced(self, name: str, begun: object) -> None:
@@ -70,7 +73,7 @@ class Noted(Protocol):
 
 
 class _Vfs(ctypes.Structure):
-    """``struct sqlite3_vfs``, as far as it matters here; the rest is copied as it is."""
+    """``struct sqlite3_vfs``, as far as it matters here; the rest is copied unchanged."""
 
     _fields_ = (
         ("version", c_int),
@@ -92,12 +95,12 @@ class _Methods(ctypes.Structure):
 
 
 class _File(ctypes.Structure):
-    """``struct sqlite3_file``: its first word says how it is used."""
+    """``struct sqlite3_file``: its first word points to its methods."""
 
     _fields_ = (("methods", POINTER(_Methods)),)
 
 
-# A path travels as the bare pointer: SQLite keeps it, and reads on behind its end.
+# A path is passed as the bare pointer: SQLite keeps it, and reads beyond its end.
 _OPEN = CFUNCTYPE(c_int, c_void_p, c_void_p, POINTER(_File), c_int, POINTER(c_int))
 _DELETE = CFUNCTYPE(c_int, c_void_p, c_void_p, c_int)
 _CLOSE = CFUNCTYPE(c_int, c_void_p)
@@ -107,10 +110,10 @@ _SYNC = CFUNCTYPE(c_int, c_void_p, c_int)
 
 
 def library() -> ctypes.CDLL:
-    """Return the SQLite library that ``sqlite3`` uses; raises ``ListeningError`` when it cannot be reached."""
+    """Return the SQLite library that ``sqlite3`` uses. Raises ``ListeningError`` if it cannot be reached."""
     found = ctypes.CDLL(
         getattr(_sqlite3, "__file__", None)
-    )  # the module, or this program itself, and all they are linked with
+    )  # The module, or this program itself, and all that they are linked with.
     try:
         find, identify = found.sqlite3_vfs_find, found.sqlite3_sourceid
     except AttributeError as hidden:
@@ -130,14 +133,18 @@ def library() -> ctypes.CDLL:
 
 @dataclass(slots=True)
 class _Kept:
-    """A copy of a table of methods with ours in it, and what must live as long as it: the functions behind the pointers."""
+    """A copy of a table of methods with ours in it, and what must live as long: the functions behind the
+    pointers.
+    """
 
     table: _Methods
     functions: tuple[Any, ...]
 
 
 class _Ear:
-    """The VFS: SQLite's own one with ``open`` and ``delete`` replaced, and files with ``write``, ``truncate`` and ``sync`` replaced."""
+    """The VFS: SQLite's own with ``open`` and ``delete`` replaced, and files with ``write``, ``truncate`` and
+    ``sync`` replaced.
+    """
 
     def __init__(self, found: ctypes.CDLL, folder: Path, noted: Noted) -> None:
         self._library = found
@@ -161,11 +168,11 @@ class _Ear:
         )
 
     def register(self) -> None:
-        """Be what every connection uses that is opened from now on."""
+        """Make this the VFS of every connection that is opened from now on."""
         self._checked(self._library.sqlite3_vfs_register(ctypes.byref(self.vfs), 1))
 
     def unregister(self) -> None:
-        """Let SQLite's own be what is used; connections that are open go on as they are."""
+        """Make SQLite's own VFS the default again; open connections continue unchanged."""
         self._checked(self._library.sqlite3_vfs_unregister(ctypes.byref(self.vfs)))
         self._checked(self._library.sqlite3_vfs_register(self._under, 1))
 
@@ -173,7 +180,7 @@ class _Ear:
         if code != _OK:
             raise ListeningError(f"SQLite does not take another file system layer: error {code}")
 
-    # -- what SQLite calls: an exception here would be lost, so nothing is done that could fail -----------------------------
+    # -- what SQLite calls: an exception here would be lost, so nothing is done that could fail -----
 
     def _name(self, path: int | None) -> str | None:
         told = ctypes.string_at(path) if path else b""
@@ -198,7 +205,9 @@ class _Ear:
         return int(code)
 
     def _heard(self, methods: Any) -> _Methods:
-        """Return a table of methods like this one, with ours in it; made once for each table that SQLite has."""
+        """Return a table of methods like this one, with ours in it; made once for each table that SQLite
+        has.
+        """
         where = ctypes.addressof(methods.contents)
         if where not in self._tables:
             self._tables[where] = self._made(methods.contents)
@@ -245,9 +254,10 @@ class _Ear:
 
 @contextlib.contextmanager
 def listening(folder: Path, noted: Noted) -> Iterator[None]:
-    """Tell ``noted`` what happens to the SQLite files in ``folder``, of connections that are opened inside and closed there too.
+    """Report to ``noted`` what happens to the SQLite files in ``folder``, for connections that are opened and
+    closed inside the block.
 
-    Raises ``ListeningError`` where that cannot be.
+    Raises ``ListeningError`` if that is impossible.
     """
     ear = _Ear(library(), folder, noted)
     true_fsync, true_open = os.fsync, os.open
@@ -270,7 +280,7 @@ def listening(folder: Path, noted: Noted) -> Iterator[None]:
         return handle
 
     ear.register()
-    os.fsync = fsync  # type: ignore[assignment]  # a name that is used with numbers and files alike
+    os.fsync = fsync  # type: ignore[assignment]  # the name is used with numbers and files alike
     os.open = opened
     try:
         yield

@@ -1,11 +1,12 @@
-"""A simulated world whose store is listened to, and a world that goes on where the power went.
+"""A simulated world whose store is recorded, and a world that continues where the power went.
 
-``RecordedWorld`` is the simulator's world of one seed: the real engine and the real SQLite store, orders of every shape, processes
-that are killed, an operator who cancels. What its store writes is on ``tape``, and in between the marks that say how far it had
-come: how many transactions had begun, had been answered, how many events were noted, what stood in the services' books.
+``RecordedWorld`` is the simulator's world of one seed: the real engine and the real SQLite store, orders of
+every shape, processes that are killed, an operator who cancels. ``tape`` holds the store's writes, and
+between them marks of the progress: how many transactions had begun and been answered, how many events were
+noted, what the services' books held.
 
-``ResumedWorld`` takes one image of the disk, the books as they were at that moment, and the calls that were on the wire then,
-half of which still arrive. All processes start anew on a machine that was booted anew.
+``ResumedWorld`` takes one image of the disk, the books of that moment, and the calls that were on the wire,
+half of which still arrive. All processes restart on a machine that was rebooted.
 """
 
 import copy
@@ -51,7 +52,7 @@ class Books:
 
 @dataclass(slots=True)
 class Moment:
-    """The services at one moment: what each knew, and the calls that were on the wire."""
+    """The services at one moment: what each knew, and the calls on the wire."""
 
     services: dict[str, Books]
     wire: list[Any]
@@ -59,18 +60,19 @@ class Moment:
 
 @dataclass(slots=True)
 class Marks:
-    """How far the program has come, told to the tape. ``states``: the digest of the store after each transaction; ``moments``: of
-    the services; ``began``: transactions.
-    """
+    """The program's progress, as marks on the tape."""
 
     tape: Tape
     states: list[str] = field(default_factory=list)
+    """The digest of the store after each transaction."""
     moments: list[Moment] = field(default_factory=list)
+    """The states of the services."""
     began: int = 0
+    """How many transactions began."""
 
 
 class RecordedService(Service):
-    """A service of which each change is remembered."""
+    """A service that records each change."""
 
     __slots__ = ()
 
@@ -81,7 +83,7 @@ class RecordedService(Service):
         world.remember()
 
     def carry_out(self, sent: Any) -> Any:
-        """Do what arrived."""
+        """Carry out a call that arrived."""
         world = self._recorded()
         world.wire.remove(sent)
         found = super().carry_out(sent)
@@ -99,7 +101,7 @@ class RecordedService(Service):
 
 
 class RecordedLine(InlineLine):
-    """A store's line that marks when a transaction begins, has returned, and is answered."""
+    """A store's line that marks when a transaction begins, returns, and is answered."""
 
     def __init__(self, *args: Any, world: Surroundings, **kwargs: Any) -> None:
         super().__init__(*args, world=world, **kwargs)
@@ -136,29 +138,31 @@ class RecordedHistory(History):
 
 
 class RecordedRecorder(Recorder):
-    """Sets on each writing connection what a recording wants to be otherwise than in production."""
+    """Applies a recording's own settings to each writing connection."""
 
     __slots__ = ("settings",)
     settings: Sequence[str]
 
     def watch(self, connection: sqlite3.Connection) -> None:
-        """Let a connection log its changes."""
+        """Make a connection log its changes."""
         for setting in self.settings:
             connection.execute(setting)
         super().watch(connection)
 
 
 class ApartFiles(Files):
-    """Connections of each process's own, as in production: what they write into the files is what is cut."""
+    """Connections for each process, as in production: the power cut hits what they write into the files."""
 
     def open(self, uri: str) -> sqlite3.Connection:
-        """Open the file anew."""
+        """Open a new connection."""
         return connect(uri, factory=WatchedConnection)
 
 
 class RecordedWorld(World):
-    """The world of a seed, on tape. ``pages``: after so many pages in the write-ahead log they are brought into the file, so that
-    this happens often; ``settings``: further pragmas for the writing connections, for mutants.
+    """The world of a seed, on tape.
+
+    ``pages``: the number of pages in the write-ahead log at which a checkpoint runs, so that this happens
+    often; ``settings``: further pragmas for the writing connections, for mutants.
     """
 
     line = RecordedLine
@@ -181,7 +185,7 @@ class RecordedWorld(World):
         self._look: sqlite3.Connection | None = None
 
     def record(self) -> Outcome:
-        """Live, and return how it ended; raises ``ListeningError`` where SQLite cannot be listened to."""
+        """Live, and return how it ended. Raises ``ListeningError`` if SQLite cannot be listened to."""
         with listening(self.path.parent, self.tape):
             return self.run()
 
@@ -214,11 +218,11 @@ class RecordedWorld(World):
         self.marks.moments.append(Moment(services, list(self.wire)))
 
     def acknowledged(self, point: Point) -> dict[str, int]:
-        """Return the tasks that somebody had been told of at a point, by key."""
+        """Return the tasks that were acknowledged at a point, by key."""
         known = self.history.events[: point.marks.get("events", 0)]
         return {event["key"]: event.task for event in known if event.kind == "submitted"}
 
-    # -- what an image of this world must be ---------------------------------------------------------------------------
+    # -- what an image of this world must be -------------------------------------------------------
 
     @property
     def database(self) -> str:
@@ -226,7 +230,7 @@ class RecordedWorld(World):
         return self.path.name
 
     def unmade(self, point: Point) -> bool:
-        """Whether the store may not be there yet: it always is."""
+        """Whether the store may not exist yet: it always does."""
         del point
         return False
 
@@ -238,7 +242,9 @@ class RecordedWorld(World):
 
 
 def eventful(rng: random.Random) -> Swarm:
-    """Draw a world in which much happens to the store: orders, cancels and undos, processes that are killed or end in good order."""
+    """Draw a world with much to do for the store: orders, cancels and undos, processes that are killed or end
+    in good order.
+    """
     return Swarm(
         layout=rng.choice(LAYOUTS), tasks=rng.randint(4, 6), storm=_STORM, pace=0.2,
         points={"kill": 0.002}, driven={"operator": 0.5, "kill": 0.1, "orderly stop": 0.1},
@@ -247,7 +253,7 @@ def eventful(rng: random.Random) -> Swarm:
 
 
 class Rebooted(SimulatedClock):
-    """The clock of a machine that was booted anew."""
+    """The clock of a rebooted machine."""
 
     def boot_id(self) -> str:
         """Another boot than the one before."""
@@ -255,7 +261,7 @@ class Rebooted(SimulatedClock):
 
 
 class ResumedWorld(World):
-    """What becomes of an image: ``run()`` lets the engine go on with it until everything has come to rest."""
+    """Continues from an image: ``run()`` lets the engine work until everything has settled."""
 
     def __init__(self, recorded: RecordedWorld, point: Point, files: Image, rng: random.Random) -> None:
         swarm = replace(
@@ -274,7 +280,7 @@ class ResumedWorld(World):
         self.customers.told = recorded.acknowledged(point)
 
     def _judged(self, eye: Eye) -> Report:
-        """The history begins in the middle: what the checker folds is not all there. The books are what is looked at."""
+        """The history begins in the middle, so the checker would lack events. The books are checked."""
         del eye
         return Report()
 
@@ -296,7 +302,7 @@ class ResumedWorld(World):
 
 
 def _recall(recorder: Recorder, file: sqlite3.Connection) -> None:
-    """Let a recorder know the steps that are there."""
+    """Give a recorder the existing steps."""
     found = file.execute("select task, idx, name, attempt, round from makegood_step").fetchall()
     for task, idx, name, attempt, round_ in found:
         recorder.steps[task, idx] = (name, attempt, round_)

@@ -1,6 +1,6 @@
-"""The power goes a second time: while the store reads an image of the first cut back, and writes on in it.
+"""The power goes a second time: while the store recovers an image of the first cut, and writes to it.
 
-What the first cut left half written lies behind the end of the log then, and new transactions are written over it.
+Half-written data of the first cut then lies behind the end of the log, and new transactions overwrite it.
 """
 
 import sqlite3
@@ -22,16 +22,19 @@ _TASKS = 2
 
 @dataclass(slots=True)
 class Second:
-    """What happened after the first cut: the tape, the digest of the store after each submission, the tasks that must be there."""
+    """What happened after the first cut."""
 
     database: str
     tape: Tape = field(default_factory=Tape)
     states: list[str] = field(default_factory=list)
+    """The digest of the store after each submission."""
     before: Mapping[int, str] = field(default_factory=dict)
+    """The tasks that must be there, with their states."""
     told: list[int] = field(default_factory=list)
+    """The submitted tasks that were acknowledged."""
 
     def unmade(self, point: Point) -> bool:
-        """Whether the store may not be there yet: it always is."""
+        """Whether the store may not exist yet: it always does."""
         del point
         return False
 
@@ -45,7 +48,9 @@ class Second:
 async def resumed(
     lone: Workflow[[str], Any], found: Found, files: Image, folder: Path, database: str
 ) -> Second:
-    """Open an image that was ``found`` well, in a folder that holds its files, and submit ``lone`` tasks into it; returns what happened."""
+    """Open an image that was ``found`` sound, in a folder that holds its files, and submit ``lone`` tasks;
+    returns what happened.
+    """
     second, path = Second(database, before=found.tasks), folder / database
     second.tape.base = dict(files)
     second.states.append(found.state)

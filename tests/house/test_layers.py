@@ -62,6 +62,30 @@ def test_only_who_opens_a_url_imports_a_module_of_ours_by_its_text() -> None:
     }
 
 
+def imported(source: str) -> set[str]:
+    """Return the first names of all modules that a source imports, relative imports aside."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.split(".")[0] for alias in node.names}
+        if isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            found.add(node.module.split(".")[0])
+    return found
+
+
+def test_nothing_in_the_wheel_imports_what_is_not() -> None:
+    """The package and the example that travels with it import neither ``proofs`` nor tests and benchmarks."""
+    stays = {"proofs", "tests", "benchmarks", "models", "scripts"}
+    travels = [*(ROOT / "src").rglob("*.py"), *(ROOT / "examples/orders").rglob("*.py")]
+    wrong = {
+        path.relative_to(ROOT).as_posix(): sorted(names)
+        for path in travels
+        if (names := imported(path.read_text(encoding="utf-8")) & stays)
+    }
+    assert not wrong, f"not in the wheel: {wrong}"
+    assert imported("from proofs.quiet import quiet\nimport json, proofs.seeds") == {"proofs", "json"}
+
+
 def test_a_hidden_import_would_be_found() -> None:
     """The check can fail."""
     assert hidden_imports("def f():\n    import json") == ["json"]

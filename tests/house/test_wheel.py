@@ -9,7 +9,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_wheel_carries_package_example_and_types(tmp_path: Path) -> None:
-    """The wheel holds every source file, every migration, ``py.typed`` and the order example, and no tests."""
+    """The wheel holds every source file, every migration, ``py.typed`` and the order example; no tests, no proofs."""
     build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
     run = subprocess.run(build, cwd=ROOT, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stdout + run.stderr
@@ -23,4 +23,5 @@ def test_wheel_carries_package_example_and_types(tmp_path: Path) -> None:
     wanted |= {f"makegood/examples/orders/{path.name}" for path in (ROOT / "examples/orders").glob("*.py")}
     assert "makegood/py.typed" in wanted
     assert wanted <= held, sorted(wanted - held)
-    assert not [name for name in held if name.startswith(("tests/", "src/", "docs/"))]
+    left_out = ("tests/", "src/", "docs/", "proofs/", "benchmarks/", "makegood/proofs/")
+    assert not [name for name in held if name.startswith(left_out)]

@@ -1,8 +1,9 @@
 """Leader election by lease, usable without the rest of makegood.
 
-**A lease gives no mutual exclusion at the resource.** A leader may be paused between its last look at the clock and its
-write, and the write may land after a successor has begun. A lease gives at most one *believer* at a time (if clocks run
-at nearly the same rate) and an ``epoch`` that rises for ever, by which the resource can refuse the late write.
+**A lease gives no mutual exclusion at the resource.** A leader may be paused between its last check of the
+clock and its write, and the write may land after a successor has begun. A lease gives at most one *believer*
+at a time (if clocks run at nearly the same rate) and an ``epoch`` that rises forever, by which the resource
+can refuse the late write.
 
     from makegood.election import Election, open_leases
 

@@ -1,8 +1,8 @@
 """A command that runs only while this process leads: the one kind of work that can be *forced* to stop.
 
-The command's parent is a keeper (a process of its own), which ends the command at the deadline whatever has become of the
-candidate. The keeper is told of every renewal. When it is the keeper that is killed or stopped, the candidate ends the command
-itself, before the lease is given back: the one watches the other, and either is enough.
+The command's parent is a keeper (a separate process), which ends the command at the deadline whatever happens
+to the candidate. The candidate sends the keeper every renewal. If the keeper itself is killed or stopped, the
+candidate ends the command before it releases the lease. Each watches the other, and either is enough.
 """
 
 import asyncio
@@ -19,15 +19,17 @@ from makegood.election import process_group
 from makegood.election.term import Term
 
 UNKEPT = 70
-"""The exit code when the keeper was killed, and the command therefore ended (EX_SOFTWARE)."""
+"""The exit code if the keeper was killed, and the command therefore ended (EX_SOFTWARE)."""
 
 _LOOK = 0.1
 _SHORT = 0.02
 
 
 class LedCommand:
-    """Runs ``command`` in a term; ``grace``: seconds between SIGTERM and SIGKILL. ``code`` is how it ended by itself, None when
-    the term ended first; ``unkept``: its keeper was killed, and the command was ended for that.
+    """Runs ``command`` in a term; ``grace``: seconds between SIGTERM and SIGKILL.
+
+    ``code``: the command's own exit code, None if the term ended first; ``unkept``: its keeper was killed,
+    and the command was therefore ended.
     """
 
     def __init__(
@@ -42,7 +44,7 @@ class LedCommand:
         self.runs = 0
 
     async def lead(self, term: Term) -> None:
-        """Run the command until it ends, or until the term does: then all that it started is ended, and waited for."""
+        """Run the command until it ends, or until the term does: then end and await all that it started."""
         self.code, self.unkept = None, False
         self.runs += 1
         deadline = self._clock.monotonic() + term.remaining()
@@ -56,7 +58,7 @@ class LedCommand:
             self.unkept = not kept.told_the_end()
         finally:
             ending = asyncio.ensure_future(kept.end(term))
-            while not ending.done():  # it ends in time, come what may
+            while not ending.done():  # It ends in time, whatever happens.
                 with contextlib.suppress(asyncio.CancelledError):
                     await asyncio.wait([ending])
             term.stopped(ending.result())
@@ -90,7 +92,7 @@ class _Kept:
         cls, command: list[str], grace: float, deadline: float, environ: Mapping[str, str], clock: Clock
     ) -> Self:
         """Start the keeper, which starts the command."""
-        process_group.adopt()  # should it be killed, what is below it comes to us
+        process_group.adopt()  # If it is killed, its descendants become ours.
         before = frozenset(process_group.below(os.getpid()))
         (read, write), (said, report) = os.pipe(), os.pipe()
         os.set_blocking(write, False)
@@ -112,12 +114,12 @@ class _Kept:
         return made
 
     def tell(self, text: str) -> None:
-        """Tell the keeper; one that has ended, or is stopped, need not hear it."""
+        """Send text to the keeper; one that has ended, or is stopped, need not receive it."""
         with contextlib.suppress(BrokenPipeError, BlockingIOError):
             os.write(self._write, text.encode())
 
     def told_the_end(self) -> float | None:
-        """Return when the keeper saw the end of all that ran, on the clock; None: it did not live to see it."""
+        """Return when the keeper saw the end of all that ran, on the clock; None if it was ended before."""
         with contextlib.suppress(BlockingIOError):
             while data := os.read(self._report, 4096):
                 self._said += data
@@ -125,7 +127,7 @@ class _Kept:
         return float(last[0].split()[2]) if last and last[0].startswith("over ") else None
 
     async def end(self, term: Term) -> float:
-        """Have the keeper end the command, and do it ourselves when it does not; return when nothing ran any more."""
+        """Let the keeper end the command, or end it here if it does not; return when nothing ran any more."""
         try:
             self.tell("stop\n")
             last = self._clock.monotonic() + min(term.remaining(), self._grace) + _SHORT
@@ -133,7 +135,7 @@ class _Kept:
                 await asyncio.wait([self.waiting], timeout=_SHORT)
             if not self.waiting.done():
                 with contextlib.suppress(ProcessLookupError):
-                    self._process.kill()  # it is stopped, or stuck
+                    self._process.kill()  # It is stopped, or stuck.
                 await self.waiting
             at = self.told_the_end()
             if at is None:
@@ -144,14 +146,16 @@ class _Kept:
             os.close(self._report)
 
     async def _end_it_here(self, term: Term) -> None:
-        """In the keeper's stead: SIGTERM, and SIGKILL after ``grace``, at the deadline at the latest."""
+        """In place of the keeper: SIGTERM, then SIGKILL after ``grace``, at the deadline at the latest."""
         await self._signalled(signal.SIGTERM, min(term.remaining(), self._grace))
         await self._signalled(signal.SIGKILL, None)
 
     async def _signalled(self, number: int, seconds: float | None) -> None:
-        """Send a signal to whoever is left, again and again if need be, and wait until nobody is, so long at most."""
+        """Send a signal to the remaining processes, repeatedly if need be, and wait at most ``seconds`` until
+        there are none.
+        """
         begun, none, first = self._clock.monotonic(), 0, True
-        while none < 2:  # one look may miss a process that is born during it
+        while none < 2:  # One check may miss a process that starts during it.
             left = self._left()
             none = 0 if left else none + 1
             barred = [
@@ -168,7 +172,7 @@ class _Kept:
             process_group.bury(0)
 
     def _left(self) -> list[int]:
-        """Return what is left of the command: processes, or, where their parents cannot be told, its group."""
+        """Return the remaining processes of the command, or its group where parents cannot be determined."""
         if process_group.LINUX:
             return [process for process in process_group.below(os.getpid()) if process not in self._before]
         group = self._said.split(b"\n")[0]

@@ -5,19 +5,20 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class Figures:
-    """Counts since the election was made; seconds for lengths of time.
-
-    ``margin`` is the least that was left of a lease when a renewal's answer came: the earliest warning there is. ``unknown``:
-    renewals without an answer. ``overruns``: terms whose work stopped after the deadline. ``endings``: terms by why they ended.
-    """
+    """Counts since the election was created; durations in seconds."""
 
     terms: int = 0
     renewals: int = 0
     unknown: int = 0
+    """Renewals without an answer."""
     overruns: int = 0
+    """Terms whose work stopped after the deadline."""
     slowest: float = 0.0
+    """The longest duration of an answered renewal."""
     margin: float = float("inf")
+    """The least time left of a lease when a renewal's answer came: the earliest warning there is."""
     endings: dict[str, int] = field(default_factory=dict)
+    """Terms by why they ended."""
 
     def renewed(self, took: float, margin: float) -> None:
         """Count a renewal that was answered."""

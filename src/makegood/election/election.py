@@ -1,7 +1,8 @@
 """Contending for terms: follow, take, lead, stop, release, rest, follow.
 
-Campaigning never blocks anybody: who does not lead goes on with ordinary work. Every pause is jittered, so that candidates
-started together do not stay in step. After every term, however it ended, the candidate contends again.
+Campaigning never blocks anybody: a candidate that does not lead continues with ordinary work. Every pause is
+jittered, so that candidates started together do not stay in step. After every term, however it ended, the
+candidate contends again.
 """
 
 import asyncio
@@ -35,20 +36,25 @@ _MOST_BACK_OFF = 6
 
 
 class Election:
-    """Contends for the lease ``name`` in the name of ``me`` (default: the preference's own name, else host, process
-    id and chance).
+    """Contends for the lease ``name`` as ``me`` (default: the preference's own name, else host, process id
+    and chance).
 
-    ``ttl``: how long a lease lasts without renewal; ``renew``: pause between renewals (ttl / 3); ``retry``: pause between a
-    candidate's tries (as ``renew``); ``timeout``: how long a request may take before its outcome is unknown (ttl / 3);
-    ``drift``: by which share clocks may be wrong; ``grace``: how long before the deadline the work is told to stop (ttl / 20);
-    ``stall``: the term ends when ``term.beat()`` was not called for so long; ``health``: asked before each renewal, whether
-    this process is fit to lead; ``overrun``: what happens to work that has not stopped at the deadline: "log" or "exit";
-    ``preference``: who tries first. Lengths of time are seconds or durations such as "15s".
+    - ``ttl``: how long a lease lasts without renewal.
+    - ``renew``: the pause between renewals (ttl / 3).
+    - ``retry``: the pause between a candidate's tries (as ``renew``).
+    - ``timeout``: how long a request may take before its outcome is unknown (ttl / 3).
+    - ``drift``: the share by which clocks may be wrong.
+    - ``grace``: how long before the deadline the work is asked to stop (ttl / 20).
+    - ``stall``: the term ends if ``term.beat()`` was not called for this long.
+    - ``health``: asked before each renewal whether this process is fit to lead.
+    - ``overrun``: what happens to work that has not stopped at the deadline: "log" or "exit".
+    - ``preference``: who tries first.
 
-    Raises ``ConfigError`` for settings that are not sound, with the arithmetic.
+    Durations are seconds or texts such as "15s". Raises ``ConfigError`` for unsound settings, with the
+    arithmetic.
 
-    >>> election = Election("reports", leases, ttl="15s", renew="5s")  # doctest: +SKIP
-    >>> await election.run(lead)                                        # doctest: +SKIP
+        >>> election = Election("reports", leases, ttl="15s", renew="5s")  # doctest: +SKIP
+        >>> await election.run(lead)                                        # doctest: +SKIP
     """
 
     def __init__(
@@ -98,18 +104,19 @@ class Election:
 
     @property
     def term(self) -> Term | None:
-        """The term that this process leads now, if it does."""
+        """The term that this process leads now; None if it does not lead."""
         return self._term
 
     def resting(self) -> float:
-        """Return for how many seconds more this candidate sits out."""
+        """Return for how many more seconds this candidate rests."""
         return max(0.0, self._rest_until - self._clock.monotonic())
 
     async def terms(self) -> AsyncGenerator[Term, None]:
-        """Yield one Term after another, as this process comes to lead; each must be used with ``async with``.
+        """Yield a Term each time this process becomes leader; each must be used with ``async with``.
 
-        It ends after ``stop()``. Close it (``contextlib.aclosing``) when you leave it early. Raises ``ConfigError`` when the
-        store says that it can never work, and when terms of this election are asked for already: a candidate contends once.
+        It ends after ``stop()``. Close it (``contextlib.aclosing``) if you leave it early. Raises
+        ``ConfigError`` if the store reports that it can never work, and if another iteration over this
+        election's terms is open: a candidate contends once.
         """
         if self._contends:
             raise ConfigError(
@@ -125,7 +132,7 @@ class Election:
                     yield term
                 finally:
                     self._term = None
-                    await term.abandon()  # nothing, when it was used
+                    await term.abandon()  # Does nothing if it was used.
                     self._judge(term)
         finally:
             self._contends = False
@@ -133,11 +140,11 @@ class Election:
                 await self._preference.stop()
 
     async def run(self, lead: Callable[[Term], Awaitable[object]], *, signals: bool = True) -> None:
-        """Call ``lead(term)`` in each term, until ``stop()``; contend again after each, also when it returned.
+        """Call ``lead(term)`` in each term, until ``stop()``; contend again after each, even if it returned.
 
-        ``lead`` is cancelled when its term ends, and waited for. What it raises comes out of here, after the lease was given
-        back; the next call begins with a pause. ``signals``: on SIGTERM, where nobody else listens to it, step down first
-        and return.
+        ``lead`` is cancelled and awaited when its term ends. Its exceptions are raised here, after the lease
+        was released; the next call begins with a pause. ``signals``: on SIGTERM, unless it has another
+        handler, step down first and return.
         """
         with self.listening() if signals else contextlib.nullcontext():
             async with aclosing(self.terms()) as terms:
@@ -146,16 +153,18 @@ class Election:
                         await lead(term)
 
     def stop(self) -> None:
-        """Step down, and contend no more: ``terms()`` and ``run()`` end. To be called on the loop's thread."""
+        """Step down, and contend no more: ``terms()`` and ``run()`` end. Call it on the loop's thread."""
         self._quit = True
         self._called.set()
         if self._term is not None:
             self._term.stop()
 
     async def step_down(self, rest: Duration | None = None) -> None:
-        """End the present term, if there is one, and sit out for ``rest`` (default: two ttl), so that somebody else wins.
+        """End the present term, if there is one, and rest for ``rest`` (default: two ttl), so that another
+        candidate wins.
 
-        Returns when the work has stopped and the lease was given back. Called by the work itself, it does not return.
+        Returns once the work has stopped and the lease was released. If the work itself calls it, it does not
+        return.
         """
         length = 2 * self.settings.ttl if rest is None else seconds(rest, name="rest")
         self._rest_until = max(self._rest_until, self._clock.monotonic() + length)
@@ -165,9 +174,11 @@ class Election:
             await term.ended()
 
     async def watch(self, every: Duration | None = None) -> AsyncIterator[View]:
-        """Yield who leads, now and whenever that changes; looks ``every`` so long (default: ``retry``). Candidate or not.
+        """Yield who leads, now and after each change; polls every ``every`` (default: ``retry``). No
+        candidacy is needed.
 
-        A store that cannot be reached changes nothing of what was last seen: that is logged, once, and so is its end.
+        While the store is unreachable, the last view stays; the start and the end of the outage are logged,
+        once each.
         """
         pause = self.settings.retry if every is None else seconds(every, name="every", least=0.001)
         last: View | None = None
@@ -188,17 +199,19 @@ class Election:
             await asyncio.sleep(pause * self._rng.uniform(0.9, 1.1))
 
     async def history(self, limit: int = 100) -> list[TermView]:
-        """Return the latest terms of this election, newest first, with the gaps between them. Raises ``StoreError``."""
+        """Return the latest terms of this election, newest first, with the gaps between them. Raises
+        ``StoreError``.
+        """
         if not isinstance(limit, int) or limit < 0:
             raise ConfigError(f"limit={limit!r} is a number of terms: 0 or more")
         if limit == 0:
             return []
         return with_gaps(await self.leases.past_terms(self.name, limit))
 
-    # -- campaigning -----------------------------------------------------------------------------------------------------
+    # -- campaigning -------------------------------------------------------------------------------
 
     async def _campaign(self) -> Term | None:
-        """Contend until this process leads; None: it was told to stop."""
+        """Contend until this process leads; None if it was stopped."""
         nonce, doubt = self._nonce(), False
         try:
             while await self._rested():
@@ -213,10 +226,10 @@ class Election:
                 await self._pause(self.settings.retry * self._rng.uniform(0.5, 1.5))
             return None
         except asyncio.CancelledError:
-            doubt = True  # the answer may be under way
+            doubt = True  # The answer may be under way.
             raise
         except GeneratorExit:
-            doubt = False  # the loop is gone: nothing can be sent any more
+            doubt = False  # The loop is closed: nothing can be sent any more.
             raise
         finally:
             if doubt:
@@ -233,7 +246,7 @@ class Election:
         return grant, False
 
     async def _elected(self, grant: Grant, sent: float) -> Term | None:
-        """Make a term of a grant, unless its answer was too long on its way, or nobody here wants it any more."""
+        """Make a term of a grant, unless its answer took too long, or it is not wanted any more."""
         term = Term(
             self.leases, grant, sent, settings=self.settings, clock=self._clock, rng=self._rng, figures=self.figures
         )  # fmt: skip
@@ -246,7 +259,7 @@ class Election:
         return term
 
     async def _withdraw(self, nonce: str) -> None:
-        """Give back what an unanswered take may have got, as well as that can be done now."""
+        """Release what an unanswered take may have got, as far as possible now."""
         try:
             async with asyncio.timeout(self.settings.timeout):
                 await self.leases.release(Grant(self.name, self.me, nonce, 0, self.settings.ttl))
@@ -254,7 +267,9 @@ class Election:
             log.info("a lease of %r may be held until it runs out: %s", self.name, unknown)
 
     async def _turn(self) -> bool:
-        """With a preference: look who leads, and let those try first who should; return whether to try now."""
+        """With a preference: read who leads, and let preferred candidates try first; return whether to try
+        now.
+        """
         if self._preference is None:
             return True
         try:
@@ -275,7 +290,7 @@ class Election:
             self._seen = seen
             self._preference.seen(seen)
 
-    # -- rest ------------------------------------------------------------------------------------------------------------
+    # -- rest --------------------------------------------------------------------------------------
 
     def _judge(self, term: Term) -> None:
         """Back off after a term that ended badly, longer each time."""
@@ -295,16 +310,18 @@ class Election:
         return not self._quit
 
     async def _pause(self, length: float) -> None:
-        """Wait, or until somebody calls."""
+        """Wait for ``length`` seconds, or until woken."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(max(0.001, length)):
                 await self._called.wait()
 
     @contextlib.contextmanager
     def listening(self) -> Iterator[None]:
-        """On SIGTERM, where nobody else listens to it, ``stop()``, once; a second one does what it does by itself.
+        """On SIGTERM, unless it has another handler, call ``stop()`` once; a second one has its default
+        effect.
 
-        ``run`` does so by itself; for ``terms()``: ``with election.listening(): async for term in election.terms(): ...``.
+        ``run`` does so by itself; for ``terms()``: ``with election.listening(): async for term in
+        election.terms(): ...``.
         """
         listens = (
             threading.current_thread() is threading.main_thread()
@@ -331,5 +348,5 @@ class Election:
 
     @classmethod
     def sync(cls, name: str, leases: LeaseStore, **options: Any) -> "SyncElection":
-        """Return the same for blocking code; see ``SyncElection``."""
+        """Return the same election for blocking code; see ``SyncElection``."""
         return SyncElection(lambda: cls(name, leases, **options))

@@ -1,8 +1,9 @@
-"""The fence inside the caller's own transaction, on whatever driver it is.
+"""The fence inside the caller's own transaction, on any supported driver.
 
-The statement finds one row while the grant is current. In PostgreSQL it locks the row FOR SHARE (a mere look, or KEY SHARE,
-lets a successor's take go ahead: the old leader's transaction would be committed after the new term had begun); in SQLite it
-takes the write lock. Either way no take is committed before the transaction ends.
+The statement finds one row while the grant is current. In PostgreSQL it locks the row FOR SHARE (a plain
+read, or KEY SHARE, would let a successor's take proceed: the old leader's transaction would be committed
+after the new term had begun). In SQLite it takes the write lock. Either way no take is committed before the
+transaction ends.
 """
 
 import contextlib
@@ -22,7 +23,7 @@ _NO_PIPELINE = 0  # psycopg.pq.PipelineStatus.OFF
 
 
 def guarded(leases: LeaseStore, grant: Grant, connection: Any) -> Awaitable[None] | None:
-    """Check the grant in the transaction of ``connection``; an awaitable for a driver that has to be awaited.
+    """Check the grant in the transaction of ``connection``; returns an awaitable for an async driver.
 
     Raises ``LeadershipLostError``, ``ConfigError``.
     """
@@ -67,7 +68,7 @@ def _expect(fence: Fence, dialect: str, connection: Any) -> None:
 
 @contextlib.contextmanager
 def _one_database() -> Iterator[None]:
-    """Say what it means that the table of leases is not there, whatever the driver makes of it."""
+    """Explain a missing table of leases, whichever error the driver raises."""
     try:
         yield
     except Exception as wrong:
@@ -93,7 +94,7 @@ def _outside() -> ConfigError:
 
 
 def _sqlite(connection: Any, fence: Fence, grant: Grant) -> None:
-    sqlite3 = import_module("sqlite3")  # loaded: the connection is one of it
+    sqlite3 = import_module("sqlite3")  # It is loaded: the connection comes from it.
     if not connection.in_transaction and connection.isolation_level is None:
         raise _outside()
     try:
@@ -130,7 +131,7 @@ def _psycopg(connection: Any, fence: Fence, grant: Grant) -> Awaitable[None] | N
     if _pipelined(connection):
         with (
             connection.pipeline() as pipeline
-        ):  # the one that is open: what is on its way may have begun the transaction
+        ):  # Read the open one: a statement under way may have begun the transaction.
             pipeline.sync()
     sql, values = _psycopg_asks(connection, fence)
     with _one_database():

@@ -1,4 +1,6 @@
-"""``open_leases(url)``: the lease store that a URL names. Its module, and the client it needs, are imported only then."""
+"""``open_leases(url)``: the lease store that a URL names. Only then are its module, and the client it needs,
+imported.
+"""
 
 from collections.abc import Mapping
 from importlib import import_module
@@ -14,16 +16,18 @@ from makegood.errors import ConfigError
 
 
 class Kind(NamedTuple):
-    """Where the store for a scheme is: ``module`` has ``from_url(url, *, clock, timeout)``. ``package`` is the client that it
-    imports, "" for none; ``extra`` the extra of makegood that brings it; ``form`` how such a URL looks; ``takes`` the parameters
-    that it may have, None: whatever the client or the service takes.
-    """
+    """The store for a URL scheme."""
 
     module: str
+    """Its module, which has ``from_url(url, *, clock, timeout)``."""
     form: str
+    """What such a URL looks like."""
     package: str = ""
+    """The client that it imports; "" for none."""
     extra: str = ""
+    """The extra of makegood that brings the client."""
     takes: tuple[str, ...] | None = ()
+    """The parameters that the URL may have; None: any that the client or the service takes."""
 
 
 _TLS = ("ssl_ca_certs", "ssl_ca_path", "ssl_certfile", "ssl_keyfile", "ssl_cert_reqs", "ssl_check_hostname")
@@ -62,10 +66,11 @@ KINDS: Mapping[str, Kind] = {
 
 
 def open_leases(url: str, *, timeout: Duration = 5, clock: Clock | None = None) -> OpenLeases:
-    """Return the lease store that ``url`` names (``@FILE``: the URL in that file); it connects when it is first used, and is closed by ``close()`` or ``async with``.
+    """Return the lease store that ``url`` names (``@FILE``: the URL in that file).
 
-    ``timeout``: how long a call may take before its outcome counts as unknown, in seconds or as a duration. ``clock``: for
-    tests. Raises ``ConfigError`` for a URL that names no store, or when the extra for it is not installed.
+    It connects when it is first used; ``close()`` or ``async with`` closes it. ``timeout``: how long a call
+    may take before its outcome counts as unknown, in seconds or as a duration. ``clock``: for tests. Raises
+    ``ConfigError`` for a URL that names no store, or if the extra for it is not installed.
     """
     if not isinstance(url, str):
         raise ConfigError(
@@ -99,7 +104,7 @@ def open_leases(url: str, *, timeout: Duration = 5, clock: Clock | None = None) 
 
 
 def _verify(url: str, kind: Kind) -> None:
-    """Refuse a parameter that the store does not know: it would be taken for part of a name, or for nothing."""
+    """Refuse a parameter that the store does not know: it would become part of a name, or be ignored."""
     if kind.module in ("memory", "sqlite"):
         query = url.partition("?")[2] if "=" in url.partition("?")[2] else ""
     else:

@@ -1,17 +1,19 @@
-"""Runs a command in a process group of its own, and ends it, with all that it started, when the term of its leader is over.
+"""Runs a command in its own process group, and ends it, with all that it started, when its leader's term is
+over.
 
-A process of its own, started by path with nothing of makegood in it: whatever becomes of the candidate that started it (stopped
-by a signal, killed, stuck), the deadline it wrote last is kept here. It reads lines from a pipe: a number is the deadline, on
-the clock that runs through suspend; ``stop`` means at once; the end of the pipe means that the candidate is gone. SIGTERM
-goes to the command ``grace`` seconds before the deadline, SIGKILL at it. Into another pipe it writes the number of the group,
-and in the end ``over``, the command's exit code and the time; where that line is missing this process was killed itself, and
-the candidate ends the group in its stead.
+It is a process of its own, started by path with nothing of makegood in it. Whatever happens to the candidate
+that started it (stopped by a signal, killed, stuck), it keeps the deadline that the candidate wrote last. It
+reads lines from a pipe: a number is the deadline, on the clock that runs through suspend; ``stop`` means at
+once; the end of the pipe means that the candidate is gone. It sends SIGTERM to the command ``grace`` seconds
+before the deadline, SIGKILL at it. Into another pipe it writes the number of the group, and in the end
+``over``, the command's exit code and the time. If that line is missing, this process was itself killed, and
+the candidate ends the group in its place.
 
-On Linux nothing escapes into a session of its own either: this process is the parent of all orphans below it (a *subreaper*), and
-it leaves only when it has no child any more. And Linux kills the command when this process is killed. Elsewhere the process
-group is all that is ended.
+On Linux a session of its own is no escape either: this process is the parent of all orphans below it (a
+*subreaper*), and exits only when it has no child any more. Linux also kills the command when this process is
+killed. Elsewhere only the process group is ended.
 
-    keeper.py PIPE REPORT GRACE DEADLINE COMMAND...
+    process_group.py PIPE REPORT GRACE DEADLINE COMMAND...
 """
 
 import contextlib
@@ -37,15 +39,17 @@ def now() -> float:
 
 
 def bound(keeper: int, report: int) -> None:
-    """In the child: a process group of its own, told of before anything runs in it, and an end together with the keeper."""
+    """In the child: set its own process group, reported before anything runs in it, and an end together with
+    the keeper.
+    """
     os.setpgid(0, 0)
     try:
         os.write(report, f"{os.getpid()}\n".encode())
-    except BrokenPipeError:  # the candidate was killed a moment ago
+    except BrokenPipeError:  # The candidate was killed a moment ago.
         os._exit(CANNOT_RUN)
     if LINUX:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != keeper:  # it was killed a moment ago
+    if os.getppid() != keeper:  # It was killed a moment ago.
         os._exit(CANNOT_RUN)
 
 
@@ -56,13 +60,13 @@ def adopt() -> None:
 
 
 def below(ancestor: int) -> list[int]:
-    """Return the processes below one that run; the dead whom nobody has buried yet do not count. Linux only."""
+    """Return the running processes below ``ancestor``; zombies do not count. Linux only."""
     alive, parents = set(), {}
     for stat in Path("/proc").glob("[0-9]*/stat") if LINUX else ():
         try:
             state, parent = stat.read_bytes().rpartition(b") ")[2].split()[:2]
         except (OSError, ValueError):
-            continue  # it has just ended
+            continue  # It has just ended.
         process = int(stat.parent.name)
         parents[process] = int(parent)
         if state not in (b"Z", b"X"):
@@ -79,7 +83,9 @@ def below(ancestor: int) -> list[int]:
 
 
 def bury(but: int) -> bool:
-    """Take note of orphans that have ended; return whether there is any child left. ``but``: somebody else waits for that one."""
+    """Reap orphans that have ended; return whether any child is left. ``but``: a child that other code waits
+    for.
+    """
     try:
         while (found := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) is not None:
             if found.si_pid in (0, but):
@@ -91,7 +97,7 @@ def bury(but: int) -> bool:
 
 
 def told(pipe: int, text: bytearray, wait: float) -> tuple[float | None, bool]:
-    """Wait for word; return the latest deadline that was written, and whether to stop now."""
+    """Wait for input; return the latest deadline that was written, and whether to stop now."""
     readable, _, _ = select.select([pipe], [], [], wait)
     if not readable:
         return None, False
@@ -106,8 +112,9 @@ def told(pipe: int, text: bytearray, wait: float) -> tuple[float | None, bool]:
 
 
 def signalled(group: int, number: int) -> None:
-    """Send a signal to whoever is left of a group, and on Linux to whoever else is below this process."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):  # nobody is left, or as somebody else
+    """Send a signal to the remaining processes of a group, and on Linux to all others below this process."""
+    # No process is left, or it belongs to another user.
+    with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(group, number)
     for process in below(os.getpid()):
         with contextlib.suppress(ProcessLookupError):
@@ -127,7 +134,7 @@ def sent(process: int, number: int) -> bool:
 
 
 def emptied() -> None:
-    """End whoever is still below this process: one after another becomes its child, until there is none."""
+    """End all processes below this one: one after another becomes its child, until there is none."""
     while LINUX and bury(0):
         alive = below(os.getpid())
         barred = [process for process in alive if not sent(process, signal.SIGKILL)]
@@ -158,14 +165,14 @@ def keep(child: "subprocess.Popen[bytes]", pipe: int, grace: float, deadline: fl
         if stop:
             asked, stopping = True, now()
             signalled(child.pid, signal.SIGTERM)
-    signalled(child.pid, signal.SIGKILL)  # those too whom the command left behind
+    signalled(child.pid, signal.SIGKILL)  # Also what the command left behind.
     code = child.wait()
     emptied()
     return code if code >= 0 else 128 - code
 
 
 def main(words: list[str]) -> int:
-    """Run a command; return its exit code: 128 + n when signal n ended it, 127 not found, 126 cannot be run."""
+    """Run a command; return its exit code: 128 + n if signal n ended it, 127 not found, 126 cannot be run."""
     pipe, report, grace, deadline, *command = words
     me = os.getpid()
     for ignored in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):

@@ -1,12 +1,13 @@
-"""What an election needs of a place where leases are kept.
+"""What an election needs from a place where leases are kept.
 
-A lease is one record per name: who holds it, under which nonce, in which epoch, for how long. **It is never deleted**, so an
-epoch never comes again: each take by a new nonce adds 1, and release, expiry or a restart of the server change nothing
-about that. The record serves no other purpose.
+A lease is one record per name: who holds it, under which nonce, in which epoch, for how long. **It is never
+deleted**, so an epoch never repeats: each take by a new nonce adds 1, and release, expiry or a restart of the
+server do not change that. The record serves no other purpose.
 
-Every call has one of three outcomes: *yes*, *no* (None or False), or *unknown*: then it raises ``StoreUnavailableError``,
-and may or may not have happened. Every call may be repeated, and may be cancelled at any await; a cancelled one counts as
-unknown. Every call ends within the store's own time-out, also when nobody answers at all.
+Every call has one of three outcomes: *yes*, *no* (None or False), or *unknown*: then it raises
+``StoreUnavailableError``, and may or may not have happened. Every call may be repeated, and may be cancelled
+at any await; a cancelled one counts as unknown. Every call ends within the store's own time-out, even if
+there is no answer at all.
 """
 
 from collections.abc import Mapping
@@ -17,81 +18,87 @@ from typing import Literal, Protocol, Self
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """Proof that a lease was taken.
-
-    ``nonce``: made by the taker for each campaign. ``epoch``: rises with each change of holder, for ever; it goes with every
-    write of this term. ``ttl``: seconds that the lease lasts from each take or renewal.
-    """
+    """Proof that a lease was taken."""
 
     name: str
     holder: str
     nonce: str
+    """Made by the taker for each campaign."""
     epoch: int
+    """Rises with each change of holder, forever; send it with every write of this term."""
     ttl: float
+    """Seconds that the lease lasts from each take or renewal."""
 
 
 @dataclass(frozen=True, slots=True)
 class LeaseView:
-    """Who holds a lease (None: nobody), since when (seconds since 1970 by the store's or the holder's clock, for people), and
-    for how many more seconds (not above 0: expired). ``ttl`` is the holder's.
-    """
+    """Who holds a lease."""
 
     name: str
     holder: str | None
+    """None: nobody."""
     epoch: int
     ttl: float
+    """The holder's ttl, in seconds."""
     since: float
+    """Since when: seconds since 1970 by the store's or the holder's clock, for people."""
     remaining: float
+    """For how many more seconds; not above 0: expired."""
 
 
 @dataclass(frozen=True, slots=True)
 class PastTerm:
-    """A term as the store remembers it. Points in time are seconds since 1970, for people.
-
-    ``ended``: when it was released, or when its lease ran out (known once somebody took it again); None: it goes on, or
-    nobody led since. ``released``: it was given back.
-    """
+    """A term as the store remembers it. Points in time are seconds since 1970, for people."""
 
     epoch: int
     holder: str
     began: float
     ended: float | None
+    """When it was released, or when its lease ran out (known once it was taken again); None: it continues, or
+    nobody has led since.
+    """
     released: bool
+    """Whether it was released."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """A statement for the caller's own transaction: it finds one row while the grant is current, and holds off every take
-    until the transaction ends. ``sql`` has parameters like ``:name``; ``values`` gives them.
+    """A statement for the caller's own transaction: it finds one row while the grant is current, and holds
+    off every take until the transaction ends.
     """
 
     dialect: Literal["sqlite", "postgresql"]
     sql: str
+    """Has parameters like ``:name``."""
     values: Mapping[str, str | int | float]
+    """The values of the parameters."""
 
 
 class LeaseStore(Protocol):
     """A place where leases are kept. Prove your own with ``makegood.testing.LEASE_STORE_CASES``."""
 
     async def acquire(self, name: str, holder: str, nonce: str, ttl: float) -> Grant | None:
-        """Take the lease if it is free, has expired, or is held under this very ``nonce``; None: somebody holds it.
+        """Take the lease if it is free, has expired, or is held under this very ``nonce``; None: somebody
+        holds it.
 
-        A new nonce gets epoch + 1. The same nonce again, while the record still bears it, gets the same epoch and the full
-        ``ttl`` anew. ``ttl`` is written into the record and rules for all, whatever ttl others use. Of several takers at the
-        same time one wins.
+        A new nonce gets epoch + 1. The same nonce again, while it is still in the record, gets the same epoch
+        and the full ``ttl`` again. ``ttl`` is written into the record and applies to all, whatever ttl others
+        use. Of several takers at the same time one wins.
         """
         ...
 
     async def renew(self, grant: Grant) -> bool:
         """Extend the lease by its ttl from now. False: the term is over, and nothing was changed.
 
-        It must refuse a lease that has expired, even when nobody took it since, and one that bears another nonce.
+        It must refuse an expired lease, even if nobody has taken it since, and one with another nonce.
         """
         ...
 
     async def release(self, grant: Grant) -> None:
-        """Free the lease if it still bears this grant's nonce; otherwise nothing. Only the nonce counts: after a take whose
-        outcome is unknown the caller knows no epoch. The epoch stays in the record.
+        """Free the lease if it still has this grant's nonce; otherwise do nothing.
+
+        Only the nonce counts: after a take whose outcome is unknown the caller knows no epoch. The epoch
+        stays in the record.
         """
         ...
 
@@ -100,15 +107,17 @@ class LeaseStore(Protocol):
         ...
 
     async def past_terms(self, name: str, limit: int = 100) -> list[PastTerm]:
-        """Return the latest terms, newest first, the present one included. A store keeps at least the last 16."""
+        """Return the latest terms, newest first, including the present one. A store keeps at least the last
+        16.
+        """
         ...
 
 
 class OpenLeases(LeaseStore, Protocol):
-    """What ``open_leases`` returns: a store that connects when it is first used, and that wants to be closed."""
+    """What ``open_leases`` returns: a store that connects when it is first used, and that must be closed."""
 
     async def close(self) -> None:
-        """Let go of connections and files. A later call connects again."""
+        """Close connections and files. A later call connects again."""
         ...
 
     async def __aenter__(self) -> Self:
@@ -123,7 +132,7 @@ class OpenLeases(LeaseStore, Protocol):
 
 
 class FencingStore(LeaseStore, Protocol):
-    """A store in a database in which the leader's own work may be committed as well, so that the epoch can be checked in the
+    """A store in a database that can also hold the leader's own work, so that the epoch can be checked in the
     same transaction: ``term.guard(connection)``.
     """
 

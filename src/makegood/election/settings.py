@@ -1,8 +1,9 @@
 """The numbers of an election, and the arithmetic that makes them sound.
 
-Belief in a lease ends earlier than the lease, by a margin for clocks that do not run at the same rate: with rates within
-1 ± drift of real time, a holder may believe for ``ttl * (1 - drift) / (1 + drift)`` of its own seconds, counted from *before*
-it sent the request. A renewal must be sent, and must have had its time to fail, before the work has to stop.
+Belief in a lease ends earlier than the lease, by a margin for clocks that run at different rates. With rates
+within 1 ± drift of real time, a holder may believe for ``ttl * (1 - drift) / (1 + drift)`` of its own
+seconds, counted from *before* it sent the request. A renewal must be sent, and must have had its time to
+fail, before the work has to stop.
 """
 
 from collections.abc import Awaitable, Callable
@@ -13,19 +14,23 @@ from makegood.base.durations import Duration, seconds
 from makegood.errors import ConfigError
 
 Health = Callable[[], bool | Awaitable[bool]]
-"""Says whether this process is fit to lead. Asked before each renewal; False, an exception or silence end the term."""
+"""Whether this process is fit to lead. Asked before each renewal; False, an exception or silence end the
+term.
+"""
 
 Overrun = Literal["log", "exit"]
-"""What happens when work has not stopped at the deadline: it is logged as critical, or the process ends with ``os._exit``."""
+"""What happens if work has not stopped at the deadline: a critical log line, or the process ends with
+``os._exit``.
+"""
 
 _SLICES = 20
 _LONGEST_SLICE = 1.0
-"""Seconds; of a long lease a sixtieth, so that holding one for hours costs a look now and then."""
+"""Seconds. Of a long lease a sixtieth, so that holding one for hours costs only an occasional check."""
 _SHARE = 1 / 60
 
 
 def belief(ttl: float, drift: float = 0.01) -> float:
-    """Return for how many seconds after sending the request a holder may believe in a lease of ``ttl`` seconds.
+    """Return for how many seconds after its request a holder may believe in a lease of ``ttl`` seconds.
 
     >>> round(belief(15), 2)
     14.7
@@ -54,12 +59,14 @@ class Settings:
 
     @property
     def looks(self) -> float:
-        """How often the clock is compared: timers may have stood still while the machine was suspended."""
+        """Seconds between comparisons of the clock: timers may have stopped while the machine was
+        suspended.
+        """
         return min(self.ttl / _SLICES, max(_LONGEST_SLICE, self.ttl * _SHARE))
 
     @property
     def health_timeout(self) -> float:
-        """How long a look at the health may take."""
+        """How long the health check may take."""
         return self.timeout / 2 if self.health is not None else 0.0
 
 
@@ -75,7 +82,7 @@ def settings(
     health: Health | None = None,
     overrun: Overrun = "log",
 ) -> Settings:
-    """Return checked settings. Raises ``ConfigError`` with the arithmetic when they are not sound."""
+    """Return checked settings. Raises ``ConfigError`` with the arithmetic if they are not sound."""
     lease = seconds(ttl, name="ttl", least=0.1)
     if not 0 <= drift < 0.5:
         raise ConfigError(f"drift={drift!r} is a share of clock rate, such as 0.01: at least 0, below 0.5")
@@ -101,7 +108,9 @@ def settings(
 
 
 def checked(leases: object, health: object, preference: object, me: object) -> None:
-    """Raise ``ConfigError`` for what cannot be meant: it would be found out only while leading, or never."""
+    """Raise ``ConfigError`` for arguments that make no sense: they would fail only while leading, or
+    never.
+    """
     if not all(
         callable(getattr(leases, verb, None))
         for verb in ("acquire", "renew", "release", "read", "past_terms")

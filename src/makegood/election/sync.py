@@ -1,11 +1,12 @@
-"""The same for blocking code: ``with Election.sync("reports", leases) as e: e.run(lead)``.
+"""Elections for blocking code: ``with Election.sync("reports", leases) as e: e.run(lead)``.
 
-Renewals run on an event loop in a thread of their own, the work in the caller's thread. Python cannot stop a thread: when the
-term ends, ``term.lost`` is set and ``term.check()`` raises, and the lease is given back only once the work has returned. Work
-that looks at neither in time overruns; ``overrun="exit"`` ends the process then.
+Renewals run on an event loop in a thread of their own, the work in the caller's thread. Python cannot stop a
+thread: when the term ends, ``term.lost`` is set and ``term.check()`` raises, and the lease is released only
+once the work has returned. Work that checks neither in time overruns; ``overrun="exit"`` then ends the
+process.
 
-Leaving ``with`` ends every term that goes on in another thread, waits for its work until the deadline, then closes: nobody renews
-any more.
+Leaving ``with`` ends every term of other threads, waits for their work until the deadline, then closes:
+nothing renews any more.
 """
 
 import asyncio
@@ -35,11 +36,11 @@ _LEFT = "`with Election.sync(...)` was left: call it inside"
 
 
 class _LeftError(ConfigError):
-    """The end of ``with`` was reached, in another thread perhaps."""
+    """The end of ``with`` was reached, perhaps in another thread."""
 
 
 class Contender(Protocol):
-    """What the facade is over: ``Election``."""
+    """What the facade wraps: ``Election``."""
 
     leases: LeaseStore
 
@@ -79,12 +80,12 @@ class SyncTerm:
 
     @property
     def epoch(self) -> int:
-        """The fencing number of this term: it goes with every write to a resource."""
+        """The fencing number of this term: send it with every write to a resource."""
         return self._term.epoch
 
     @property
     def ending(self) -> Ending:
-        """Why the term ended, "" while it goes on."""
+        """Why the term ended; "" while it continues."""
         return self._term.ending
 
     def remaining(self) -> float:
@@ -96,11 +97,13 @@ class SyncTerm:
         self._term.check()
 
     def beat(self) -> None:
-        """Say that the work moves."""
+        """Report that the work makes progress."""
         self._term.beat()
 
     def guard(self, connection: Any) -> None:
-        """Fail the caller's own transaction unless this epoch is current; see ``Term.guard``. For connections that block."""
+        """Fail the caller's own transaction unless this epoch is current; see ``Term.guard``. For blocking
+        connections.
+        """
         self.check()
         answer = guarded(self._leases, self.grant, connection)
         if inspect.isawaitable(answer):
@@ -110,7 +113,7 @@ class SyncTerm:
 
 
 class _Hold:
-    """A term that is held on the loop while work goes on in a thread."""
+    """A term that is held on the loop while its work runs in a thread."""
 
     def __init__(self, term: Term, leases: LeaseStore, thread: int) -> None:
         self.seen = SyncTerm(term, leases)
@@ -134,18 +137,18 @@ class _Hold:
                 self.seen.lost.set()
                 while (
                     not self._done.is_set()
-                ):  # the work goes on in its thread: nothing is given back before it stops
+                ):  # The work continues in its thread: nothing is released before it stops.
                     with contextlib.suppress(asyncio.CancelledError):
                         await self._done.wait()
 
     async def end(self) -> None:
-        """The work has stopped: give the lease back."""
+        """The work has stopped: release the lease."""
         self._done.set()
         if self._task is not None:
             await asyncio.wait([self._task])
 
     async def lose(self) -> None:
-        """Nobody will renew: tell the work, and wait for it until the deadline at most."""
+        """There will be no more renewals: notify the work, and wait for it until the deadline at most."""
         self._term.stop(renew=False)
         self.seen.lost.set()
         if self._task is not None and not self.here:
@@ -154,7 +157,8 @@ class _Hold:
 
 
 class SyncElection:
-    """``Election`` for blocking code: the same names and meanings. Made by ``Election.sync``; use it with ``with``.
+    """``Election`` for blocking code: the same names and meanings. Made by ``Election.sync``; use it with
+    ``with``.
 
     Its lease store is used on its own loop, so the end of ``with`` closes it too.
     """
@@ -169,14 +173,16 @@ class SyncElection:
         self._left = False
 
     def __enter__(self) -> Self:
-        """Make the election. Raises ``ConfigError`` for settings that are not sound."""
+        """Make the election. Raises ``ConfigError`` for unsound settings."""
         self._made, self._left = self._make(), False
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """End what goes on in other threads: first its terms, then its calls. Then close the lease store and end the loop."""
+        """End what runs in other threads: first their terms, then their calls. Then close the lease store and
+        the loop.
+        """
         here = threading.get_ident()
         self._loop.run(lambda: self._lose(here), _INSTEAD)
         with self._turn:
@@ -252,7 +258,7 @@ class SyncElection:
     def run(self, lead: Callable[[SyncTerm], object], *, signals: bool = True) -> None:
         """Call ``lead(term)`` in each term, in this thread, until ``stop()``. See ``Election.run``.
 
-        ``signals``: on SIGTERM, where nobody else listens to it, step down first and return.
+        ``signals``: on SIGTERM, unless it has another handler, step down first and return.
         """
         with self._listening(signals), contextlib.closing(self.terms()) as terms:  # type: ignore[type-var]  # a generator
             for term in terms:
@@ -260,7 +266,7 @@ class SyncElection:
                     lead(term)
                 except (
                     LeadershipLostError
-                ) as over:  # what ``check`` raised: the work has stopped, as it should
+                ) as over:  # Raised by ``check``: the work has stopped, as it should.
                     if over.epoch != term.epoch:
                         raise
 
@@ -275,11 +281,14 @@ class SyncElection:
             self._run(told)
 
     def step_down(self, rest: Duration | None = None) -> None:
-        """End the present term, and sit out for ``rest``. From any thread but the one that works: that one returns instead."""
+        """End the present term, and rest for ``rest``.
+
+        Call it from any thread except the one that works: that one returns from its work instead.
+        """
         self._run(lambda: self._election.step_down(rest))
 
     def watch(self, every: Duration | None = None) -> Iterator[View]:
-        """Yield who leads, now and whenever that changes."""
+        """Yield who leads, now and after each change."""
         views = self._election.watch(every)
         with contextlib.suppress(_LeftError):
             while True:
@@ -300,7 +309,7 @@ class SyncElection:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             threading.Thread(
                 target=self.stop, daemon=True
-            ).start()  # this one may be in the midst of anything
+            ).start()  # This thread may be in the middle of anything.
 
         signal.signal(signal.SIGTERM, told)
         try:
@@ -310,7 +319,7 @@ class SyncElection:
 
 
 async def _cancel_all() -> None:
-    """Cancel what other threads wait for, and wait for that."""
+    """Cancel the calls that other threads wait for, and wait for their end."""
     going = asyncio.all_tasks() - {asyncio.current_task()}
     for task in going:
         task.cancel()
@@ -318,7 +327,7 @@ async def _cancel_all() -> None:
 
 
 async def _end_generators() -> None:
-    """End the generators of calls that were cancelled. Once all are over: none may begin any more."""
+    """End the generators of cancelled calls. Only once all calls are over: none may begin after."""
     await asyncio.get_running_loop().shutdown_asyncgens()
 
 

@@ -1,11 +1,12 @@
 """One term of leadership.
 
-Belief ends at (clock read *before* the request) + ttl less a margin for clock drift, whatever the store says later: an
-answer that was long on its way must not stretch it, and one that comes after the deadline revives nothing. At the deadline
-(less ``grace``), or when a renewal is refused, the body of ``async with term`` is cancelled and *waited for*; only then is the
-lease released. A renewal whose outcome is unknown keeps the old deadline and is tried again within it.
+Belief ends at (clock read *before* the request) + ttl less a margin for clock drift, whatever the store says
+later: a slow answer must not extend it, and an answer after the deadline revives nothing. At the deadline
+(less ``grace``), or when a renewal is refused, the body of ``async with term`` is cancelled and *waited for*;
+only then is the lease released. A renewal whose outcome is unknown keeps the old deadline and is retried
+within it.
 
-Timers stand still while a machine is suspended; the clock does not. So the clock is looked at every ``ttl / 20``.
+Timers stop while a machine is suspended; the clock does not. So the clock is checked every ``ttl / 20``.
 """
 
 import asyncio
@@ -31,8 +32,9 @@ T = TypeVar("T")
 Ending = Literal[
     "", "returned", "raised", "cancelled", "refused", "deadline", "stalled", "unhealthy", "stepped down"
 ]
-"""Why a term ended: its work returned, raised or was cancelled by its caller; a renewal was refused; the deadline came without
-one; no ``beat`` came for ``stall`` seconds; ``health`` said no; ``step_down``. "" while it goes on.
+"""Why a term ended: its work returned, raised or was cancelled by its caller; a renewal was refused; the
+deadline came without one; no ``beat`` came for ``stall`` seconds; ``health`` said no; ``step_down``. "" while
+it continues.
 """
 
 _HOPELESS = frozenset({"refused", "deadline", "stalled", "unhealthy"})
@@ -40,9 +42,10 @@ _HOPELESS = frozenset({"refused", "deadline", "stalled", "unhealthy"})
 
 
 class Term:
-    """A stretch of time in which this process may lead. Use it once, with ``async with``.
+    """A period in which this process may lead. Use it once, with ``async with``.
 
-    ``grant`` goes with every write (its epoch is the fence); ``lost`` is set when the work must stop; ``ending`` says why.
+    ``grant`` goes with every write (its epoch is the fence); ``lost`` is set when the work must stop;
+    ``ending`` is why.
     """
 
     def __init__(
@@ -82,17 +85,20 @@ class Term:
 
     @property
     def epoch(self) -> int:
-        """The fencing number of this term: it goes with every write to a resource."""
+        """The fencing number of this term: send it with every write to a resource."""
         return self.grant.epoch
 
     def remaining(self) -> float:
-        """Return the seconds of belief left by the local clock, never more than are really left. A pure look at the clock."""
+        """Return the seconds of belief left by the local clock, never more than are really left. It only
+        reads the clock.
+        """
         return 0.0 if self._over else max(0.0, self._deadline - self._clock.monotonic())
 
     def check(self) -> None:
-        """Raise ``LeadershipLostError`` when the work must stop. A pure look at the clock, no I/O: cheap enough for every loop.
+        """Raise ``LeadershipLostError`` if the work must stop. It only reads the clock, without I/O: cheap
+        enough for every loop.
 
-        It is no fence: a process may be paused right behind it. The epoch in the write is.
+        It is not a fence: a process may be paused right after it. The epoch in the write is.
         """
         if self.lost.is_set() or self.remaining() <= 0:
             raise LeadershipLostError(
@@ -101,16 +107,18 @@ class Term:
             )
 
     def beat(self) -> None:
-        """Say that the work moves. With ``stall=`` the term ends when none came for so long."""
+        """Report that the work makes progress. With ``stall=`` the term ends if no report came for that
+        long.
+        """
         self._moved = self._clock.monotonic()
 
     async def guard(self, connection: Any) -> None:
         """Fail the caller's own transaction unless this epoch is current: call it last before COMMIT.
 
-        ``connection`` is in a transaction on the database in which the leases are: of sqlite3, asyncpg, psycopg, or SQLAlchemy
-        (Connection or Session, async ones too). No take can be committed between the guard and the end of the transaction.
-        Raises ``LeadershipLostError``: roll back. Raises ``ConfigError`` for a store that cannot do it, or for a connection of
-        another kind of database.
+        ``connection`` is in a transaction on the database that holds the leases: of sqlite3, asyncpg,
+        psycopg, or SQLAlchemy (Connection or Session, async ones too). No take can be committed between the
+        guard and the end of the transaction. Raises ``LeadershipLostError``: roll back. Raises
+        ``ConfigError`` for a store that cannot do it, or for a connection of another kind of database.
         """
         self.check()
         answer = guarded(self._leases, self.grant, connection)
@@ -118,14 +126,17 @@ class Term:
             await answer
 
     def stop(self, *, renew: bool = True) -> None:
-        """End the term: the work is cancelled and waited for, then the lease is released. The lease is held until then; without
-        ``renew`` until its deadline at most.
+        """End the term: the work is cancelled and waited for, then the lease is released.
+
+        The lease is held until then; without ``renew``, until its deadline at most.
         """
         self._hopeless = self._hopeless or not renew
         self._end("stepped down")
 
     def stopped(self, at: float) -> None:
-        """Say when work that runs elsewhere stopped, by the clock: this process may have stood still itself, and hear of it late."""
+        """Set when work that runs elsewhere stopped, by the clock: this process may itself have been paused,
+        and learn it late.
+        """
         self._stopped = at
 
     async def ended(self) -> None:
@@ -133,7 +144,9 @@ class Term:
         await self._ended.wait()
 
     async def __aenter__(self) -> Self:
-        """Begin renewing; the body that follows is cancelled when the term ends. Raises ``LeadershipLostError``: too late."""
+        """Start to renew; the body that follows is cancelled when the term ends. Raises
+        ``LeadershipLostError`` if it is too late.
+        """
         self._entered = True
         self._body = asyncio.current_task()
         self._keeper = asyncio.get_running_loop().create_task(self._keep(), name=f"renew {self.grant.name}")
@@ -144,7 +157,10 @@ class Term:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
-        """Stop renewing, then release. What came of the end of the term ends here: a cancellation, or what ``check`` or ``guard`` raised."""
+        """Stop renewing, then release.
+
+        The exceptions of the term's end stop here: its cancellation, or what ``check`` or ``guard`` raised.
+        """
         assert self._keeper is not None
         assert self._body is not None
         body, self._body = self._body, None
@@ -158,10 +174,11 @@ class Term:
         try:
             await asyncio.gather(self._keeper, return_exceptions=True)
         except asyncio.CancelledError:
-            if not self._cancelled:  # the caller's, not the end of the term arriving late
+            if not self._cancelled:  # The caller's own, not the end of the term arriving late.
                 await self._leave()
                 raise
-        # Taken back before the lease is: up to Python 3.11.2 no timeout works in a task that is still to be cancelled.
+        # Undone before the release: up to Python 3.11.2 no timeout works in a task with a pending
+        # cancellation.
         ours = self._cancelled and body.uncancel() <= 0 and kind in (None, asyncio.CancelledError)
         await self._leave()
         ours = ours or told
@@ -171,7 +188,7 @@ class Term:
         return ours
 
     async def abandon(self) -> None:
-        """Give back a term whose work never began."""
+        """Release a term whose work never began."""
         if not self._entered:
             self._entered = True
             self.ending = self.ending or "stepped down"
@@ -179,7 +196,7 @@ class Term:
             await self._leave()
 
     async def _leave(self) -> None:
-        """The work has stopped: say so, and give the lease back."""
+        """The work has stopped: record it, and release the lease."""
         late = (self._clock.monotonic() if self._stopped is None else self._stopped) - self._deadline
         if self._watchdog is not None:
             self._watchdog.done()
@@ -204,17 +221,17 @@ class Term:
             self._ended.set()
 
     def _believed(self, sent: float) -> float:
-        """Return until when a grant may be believed in whose request went out at ``sent``."""
+        """Return until when a grant may be believed whose request was sent at ``sent``."""
         return sent + self._settings.belief
 
     def _last(self) -> float:
-        """Return when the process ends if the work has not: at the deadline, and within one ttl of being told to step down, or it
-        would renew for ever.
+        """Return when the process ends if the work has not: at the deadline, and within one ttl of the
+        request to step down; otherwise it would renew forever.
         """
         return self._deadline if self._told is None else min(self._deadline, self._told + self._settings.ttl)
 
     def _complain(self, now: float) -> None:
-        """Say once that work which was told to stop goes on: nobody else can lead as long as it does."""
+        """Log once that work continues although it was asked to stop: nobody else can lead until it does."""
         if self._told is not None and now - self._told > self._settings.ttl and not self._complained:
             self._complained = True
             log.warning(
@@ -237,7 +254,7 @@ class Term:
             self._body.cancel()
 
     async def _keep(self) -> None:
-        """Renew until the work has stopped, or there is no hope."""
+        """Renew until the work has stopped, or renewing is hopeless."""
         try:
             due = self._clock.monotonic() + self._pause(self._settings.renew)
             while not self._hopeless:
@@ -251,14 +268,14 @@ class Term:
                 else:
                     await asyncio.sleep(max(0.001, min(self._settings.looks, due - now, left)))
         except BaseException:
-            self._end("deadline")  # nobody renews any more: the work must not go on
+            self._end("deadline")  # Nothing renews any more: the work must not continue.
             raise
 
     def _pause(self, length: float) -> float:
         return length * self._rng.uniform(0.9, 1.0)
 
     async def _renewed(self) -> float:
-        """Try to renew; return after how many seconds to do so again."""
+        """Try to renew; return the seconds until the next renewal."""
         if self.ending != "stepped down" and (why := await self._unfit()):
             self._end(why)
             return 0.0
@@ -276,14 +293,14 @@ class Term:
         if not held:
             self._end("refused")
         elif now >= self._deadline:
-            self._end("deadline")  # the answer came too late to be believed
+            self._end("deadline")  # The answer came too late to be believed.
         else:
             self._figures.renewed(now - sent, self._deadline - now)
             self._deadline = self._believed(sent)
         return self._pause(self._settings.renew)
 
     async def _unfit(self) -> Literal["", "stalled", "unhealthy"]:
-        """Return why this process should not lead on."""
+        """Return why this process should stop leading; "" if it should not."""
         stall, health = self._settings.stall, self._settings.health
         quiet = self._clock.monotonic() - self._moved
         if stall is not None and quiet > stall:
@@ -303,9 +320,10 @@ class Term:
         return "" if answer else "unhealthy"
 
     async def _within(self, limit: float, call: Awaitable[T]) -> T:
-        """Return the answer, unless the time for it, or for the work, is up by the clock: timers may have stood still.
+        """Return the answer, unless the time for it, or for the work, is up by the clock: timers may have
+        stopped.
 
-        Raises ``TimeoutError``, and does not wait for a call that takes its time to be cancelled.
+        Raises ``TimeoutError``, and does not wait for a call that is slow to be cancelled.
         """
         until = min(self._clock.monotonic() + limit, self._deadline - self._settings.grace)
         going = asyncio.ensure_future(call)
@@ -322,6 +340,6 @@ class Term:
 
 
 def _looked_at(going: "asyncio.Future[Any]") -> None:
-    """Whatever it says after nobody waits for it any more: asyncio need not complain that nobody looked."""
+    """Retrieve the result of a call without a caller, so that asyncio does not complain."""
     if not going.cancelled():
         going.exception()

@@ -1,4 +1,4 @@
-"""Who leads, and who led: for anybody, candidate or not."""
+"""Who leads, and who led: for all, candidate or not."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -8,15 +8,17 @@ from makegood.election.protocol import LeaseView, PastTerm
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """Who leads (None: nobody), in which epoch, since when (seconds since 1970). What is seen may be over a moment later."""
+    """Who leads. The view may be outdated a moment later."""
 
     leader: str | None
+    """None: nobody."""
     epoch: int
     since: float
+    """Seconds since 1970."""
 
     @classmethod
     def of(cls, lease: LeaseView | None) -> "View":
-        """Return what a lease says: one that has expired has no leader."""
+        """Return the view of a lease: an expired one has no leader."""
         if lease is None:
             return cls(None, 0, 0.0)
         leads = lease.holder if lease.remaining > 0 else None
@@ -25,18 +27,17 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class TermView:
-    """A term of the past, or the present one (``ended`` None). Points in time are seconds since 1970.
-
-    ``gap``: seconds without a leader before it, None for the first that is remembered. ``released``: it was given back; else its
-    lease ran out.
-    """
+    """A term of the past, or the present one. Points in time are seconds since 1970."""
 
     epoch: int
     holder: str
     began: float
     ended: float | None
+    """None for the present term."""
     released: bool
+    """Whether it was released; otherwise its lease ran out."""
     gap: float | None
+    """Seconds without a leader before it; None for the first that is remembered."""
 
 
 def with_gaps(past: Iterable[PastTerm]) -> list[TermView]:

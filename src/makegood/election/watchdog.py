@@ -1,7 +1,7 @@
-"""A thread that ends the process when work has not stopped at the deadline of its term.
+"""A thread that ends the process if work has not stopped at the deadline of its term.
 
-Python cannot stop a thread, nor a coroutine that blocks the event loop: while it does, not even the cancellation at the
-deadline happens. Ending the process is the one thing that always works. Only with ``overrun="exit"``.
+Python cannot stop a thread, nor a coroutine that blocks the event loop: then not even the cancellation at the
+deadline happens. Ending the process always works. Only with ``overrun="exit"``.
 """
 
 import os
@@ -12,13 +12,15 @@ from collections.abc import Callable
 from makegood.base.clock import Clock
 
 EXIT_CODE = 70
-"""With which the process ends (EX_SOFTWARE)."""
+"""The process's exit code (EX_SOFTWARE)."""
 
 _LONGEST_LOOK = 0.5
 
 
 class Watchdog:
-    """Watches one term until ``done``. ``deadline`` returns its present end on ``clock``; ``leave`` ends the process."""
+    """Watches one term until ``done``. ``deadline`` returns its present end on ``clock``; ``leave`` ends the
+    process.
+    """
 
     def __init__(
         self,
@@ -39,7 +41,7 @@ class Watchdog:
         self._thread.start()
 
     def done(self) -> None:
-        """The work has stopped in time: watch no more."""
+        """The work has stopped in time: stop watching."""
         self._over.set()
 
     def _watch(self) -> None:

@@ -1,4 +1,4 @@
-"""Help for testing what is built on makegood: your workflow, crashed at every point, in a world of its own.
+"""Help for testing what you build on makegood: your workflow, crashed at every point, in a simulated world.
 
     from makegood.testing import World, crash_everywhere
 
@@ -7,7 +7,7 @@
         bank = world.service("payments")
         ...
 
-Nothing here runs in production. How it is used: docs/how-to/prove-your-workflow.md.
+Nothing here is for production. How to use it: docs/how-to/prove-your-workflow.md.
 """
 
 from makegood.testing.kit.crashing import crash_everywhere, simulate

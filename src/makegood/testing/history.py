@@ -1,47 +1,57 @@
 """What happened in a simulated world, in order: written by the simulator, read by the checker and by people.
 
-An event that was noted inside a transaction of the store counts only if the transaction was committed: ``begin`` opens a
-buffer, ``keep`` puts it into the history, ``drop`` throws it away. Where a commit's answer was lost, the event ``store``
-says what truly happened.
+An event that was noted inside a transaction of the store counts only if the transaction was committed.
+``begin`` opens a buffer, ``keep`` puts it into the history, ``drop`` throws it away. If a commit's answer was
+lost, the event ``store`` has the true outcome.
 
 The kinds, with their fields:
 
-- submitted: key, steps (names), no_return, on_failure, reply_to: after the client was told
+- submitted: key, steps (names), no_return, on_failure, reply_to: noted once the client has its answer
 - claimed: epoch, lost
-- moved: moves (("task", old, new) and (step idx, old, new, attempt, round)), cause, note: one per committed Decision
-- answered: idx, doing, attempt, complete_by, now: a reply was left in the store, which found it in time
-- accepted: idx, doing ("do", "probe", "undo"), attempt, reply (its kind), complete_by, now (the store's clock when a Decision
-  used it), came (the store's clock when it was left there; None: it was handed over in memory)
-- withdrawn, given back: idx, doing, attempt (by): a request that nobody had taken, or that was taken and not begun
-- told: state: a client that waited was told of the end
-- refused: what ("reply", "decision", "supervisor", "act", "lease"), idx, attempt, why: a stale write turned away by a fence
+- moved: moves (("task", old, new) and (step idx, old, new, attempt, round)), cause, note: one per committed
+  Decision
+- answered: idx, doing, attempt, complete_by, now: a reply was left in the store, in time by its clock
+- accepted: idx, doing ("do", "probe", "undo"), attempt, reply (its kind), complete_by, now (the store's clock
+  when a Decision used it), came (the store's clock when it was left there; None: it was handed over in
+  memory)
+- withdrawn, given back: idx, doing, attempt (by): a request that nobody had taken, or that was taken and not
+  begun
+- told: state: a waiting client received the end
+- refused: what ("reply", "decision", "supervisor", "act", "lease"), idx, attempt, why: a fence refused a
+  stale write
 - late: idx, doing, attempt
 - sent: idx, doing, attempt, round, key, local
-- taken: idx, doing, attempt, by, within (seconds until complete-by, by the clock of the store that gave it out)
-- call: idx, doing, attempt, key, token, remaining: a service call begins; the agent's clock says how much time remains
-- effect: service, key, doing, token, net (standing after it), changed, outcome ("ok", "refused", "stale token", "tombstone")
+- taken: idx, doing, attempt, by, within (seconds until complete-by, by the clock of the store that gave it
+  out)
+- call: idx, doing, attempt, key, token, remaining: a service call begins; ``remaining`` is by the agent's
+  clock
+- effect: service, key, doing, token, net (effects in place after it), changed, outcome ("ok", "refused",
+  "stale token", "tombstone")
 - reply: idx, doing, attempt, reply (its kind)
 - judged: idx, attempt, failures, epoch (of the term)
 - released: epoch (of the term), why ("dead", "deaf")
 - lease: name, epoch, holder, verb ("acquired", "renewed", "released", "lost")
-- notice: sequence, state, queue ("": to a webhook): what a submitter is to be told, written with what it tells of
-- notified: sequence, state, submission, by (the queue, the receiver): a submitter was told
-- posted: queue, id: a message, once its sender was told that it is there
-- handled: queue, id, state ("done", "dead", "waiting": replayed): a message has left the queue, or became a dead letter
+- notice: sequence, state, queue ("": to a webhook): a notice, written with the change that it reports
+- notified: sequence, state, submission, by (the queue, the receiver): a submitter received a notice
+- posted: queue, id: a message, once its sender has its acknowledgement
+- handled: queue, id, state ("done", "dead", "waiting": replayed): a message has left the queue, or became a
+  dead letter
 - made: message (the id of the one that it was made of): a task
-- removed: state, unsent, unheard (listeners, messages in its inbox), ended, now (the store's clock): retention removed a task
+- removed: state, unsent, unheard (listeners, messages in its inbox), ended, now (the store's clock):
+  retention removed a task
 - swept: overdue: tasks that should have been removed by then, and are there
-- circuit: agent, state: a process's circuit, as it becomes
+- circuit: agent, state: the new state of a process's circuit
 - counted: idx, failures: a failure was counted for a step
 - alert: alert (its kind), step, text
 - act: what ("cancel", "undo", "resubmit", "settle"), verdict, reason
 - ended: state, result, standing (names), submission
 - fault: what, point
-- restored: the store went back in time and began a new generation; what it does not know any more is not in the history
+- restored: the store went back in time and began a new generation; the history no longer has what the store
+  lost
 - store: outcome ("committed", "rolled back", "ambiguous committed", "ambiguous not committed"), verb, role
-- healed: from here on no fault is injected
-- rest: tasks, orphans, leases_held_by_dead, inbox_rows, request_rows: what the store holds when the world came to rest; slots_lost:
-  agents of which a slot is taken that no call has
+- healed: no fault is injected from here on
+- rest: tasks, orphans, leases_held_by_dead, inbox_rows, request_rows: what the store holds when the world has
+  settled; slots_lost: agents that have a slot taken without a call
 """
 
 import hashlib
@@ -52,18 +62,20 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One thing that happened. ``at``: virtual seconds since the world began, by the world's true time. ``node``: the simulated
-    process that did it, "" for the world, its services and operators. ``task``: 0 for none. ``fields``: the rest, by kind.
-    """
+    """One event."""
 
     at: float
+    """Virtual seconds since the world began, by the world's true time."""
     kind: str
     node: str = ""
+    """The simulated process that did it; "" for the world, its services and operators."""
     task: int = 0
+    """0 for none."""
     fields: Mapping[str, Any] = field(default_factory=dict)
+    """The rest, by kind."""
 
     def __getitem__(self, name: str) -> Any:
-        """Return one of the fields; raises ``KeyError`` when the kind has no such field."""
+        """Return one of the fields. Raises ``KeyError`` if the kind has no such field."""
         return self.fields[name]
 
     def __str__(self) -> str:
@@ -75,7 +87,9 @@ class Event:
 
 @dataclass(slots=True)
 class History:
-    """The events in the order in which they became true. ``clock`` returns the world's time, in seconds since it began."""
+    """The events in the order in which they became true. ``clock`` returns the world's time, in seconds since
+    it began.
+    """
 
     clock: Callable[[], float] = lambda: 0.0
     events: list[Event] = field(default_factory=list)
@@ -91,15 +105,15 @@ class History:
         (self._open[-1] if self._open else self.events).append(event)
 
     def begin(self) -> None:
-        """From here on events belong to a transaction."""
+        """Start a transaction: the events that follow belong to it."""
         self._open.append([])
 
     def keep(self) -> None:
-        """The transaction was committed: what was noted since ``begin`` became true just now."""
+        """The transaction was committed: the events since ``begin`` became true now."""
         self.events += self._open.pop()
 
     def drop(self) -> None:
-        """The transaction was rolled back: what was noted since ``begin`` never happened."""
+        """The transaction was rolled back: the events since ``begin`` never happened."""
         self._open.pop()
 
     def of(self, *kinds: str) -> list[Event]:
@@ -120,7 +134,9 @@ class History:
         return hashed.hexdigest()
 
     def timeline(self, only: Iterable[int] = (), last: int | None = None) -> str:
-        """Return the history as text, a line per event: of the tasks ``only`` (and what belongs to none), the ``last`` lines."""
+        """Return the history as text, a line per event: of the tasks ``only`` (and of none), the ``last``
+        lines.
+        """
         wanted = set(only)
         lines = [str(event) for event in self.events if not wanted or not event.task or event.task in wanted]
         return "\n".join(lines if last is None else lines[-last:])

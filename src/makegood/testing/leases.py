@@ -1,6 +1,7 @@
-"""The public suite for lease stores: what ``makegood.election`` relies on, proved of yours on its real server.
+"""The public suite for lease stores: proves of your store, on its real server, what ``makegood.election``
+relies on.
 
-Say how your store is opened and how time passes, and run every case::
+Define how your store is opened and how time passes, and run every case::
 
     class MyWorld(LeaseWorld):
         def open(self) -> OpenLeases:
@@ -12,7 +13,7 @@ Say how your store is opened and how time passes, and run every case::
         if why:
             pytest.skip(why)
 
-A case fails with ``AssertionError``; one that needs what your world cannot do returns the reason.
+A case fails with ``AssertionError``. A case that needs what your world cannot do returns the reason.
 """
 
 import asyncio
@@ -33,22 +34,26 @@ class ImpossibleHereError(Exception):
 
 
 class LeaseWorld(ABC):
-    """The place under test. ``ttl``: seconds of a lease that suit it; ``slack``: seconds by which a call may be slow, or its
-    clock inexact; ``rounds``: how often a race is run. ``observed``: expiry is judged by each observer on its own clock, so that
-    one who has not looked before waits a full ttl from its first look. ``longest``: the longest ttl that the place allows.
-    """
+    """The place under test."""
 
     ttl: float = 1.0
+    """Seconds of a lease that suit it."""
     slack: float = 0.5
+    """Seconds by which a call may be slow, or its clock inexact."""
     rounds: int = 25
+    """How often a race is run."""
     observed: bool = False
+    """Whether each observer judges expiry on its own clock: a new observer waits a full ttl from its first
+    read.
+    """
     longest: float = 3600.0
+    """The longest ttl, in seconds, that the place allows."""
 
     def __init__(self) -> None:
         self.prefix = f"suite-{secrets.token_hex(6)}"
 
     def name(self, what: str = "lease") -> str:
-        """Return a name that nobody has used."""
+        """Return an unused name."""
         return f"{self.prefix}-{what}-{secrets.token_hex(3)}"
 
     @abstractmethod
@@ -56,7 +61,7 @@ class LeaseWorld(ABC):
         """Return a store on the place: each as another process would have it."""
 
     async def elapse(self, seconds: float) -> None:
-        """Let time pass, as far as the store's clock and the observers' are concerned."""
+        """Let time pass for the store's clock and the observers' clocks."""
         await asyncio.sleep(seconds)
 
     async def restart(self) -> None:
@@ -68,19 +73,21 @@ class LeaseWorld(ABC):
         raise ImpossibleHereError("no connections to break")
 
     def black_hole(self) -> AbstractAsyncContextManager[tuple[OpenLeases, Callable[[], None]]]:
-        """Return a store, and what cuts it off from its server: from then on bytes vanish, and nothing is refused. Its time-out is at
-        most ``slack``.
+        """Return a store, and a function that cuts it off from its server: from then on bytes vanish, and
+        nothing is refused. Its time-out is at most ``slack``.
         """
         raise ImpossibleHereError("no way to let bytes vanish")
 
     def transaction(self) -> AbstractAsyncContextManager[Any]:
-        """Return an open transaction on the same database, as ``guard`` takes it; it is committed at the end."""
+        """Return an open transaction on the same database, as ``guard`` takes it; it is committed at the
+        end.
+        """
         raise ImpossibleHereError("no transactions")
 
 
 @dataclass(frozen=True, slots=True)
 class LeaseCase:
-    """One thing to prove. ``name`` says what; ``must`` raises ``AssertionError`` when it is not so."""
+    """One thing to prove. ``name`` describes it; ``must`` raises ``AssertionError`` if it does not hold."""
 
     name: str
     must: Callable[[LeaseWorld], Awaitable[None]]
@@ -89,7 +96,7 @@ class LeaseCase:
         return self.name
 
     async def prove(self, world: LeaseWorld) -> str:
-        """Prove it; return "", or why it cannot be tried in this world. Raises ``AssertionError``."""
+        """Prove it. Returns "", or why this world cannot try it. Raises ``AssertionError``."""
         try:
             await self.must(world)
         except ImpossibleHereError as impossible:
@@ -98,7 +105,7 @@ class LeaseCase:
 
 
 async def take(store: LeaseStore, name: str, holder: str, ttl: float, nonce: str = "") -> Grant | None:
-    """Campaign once, under a nonce of its own unless one is given."""
+    """Campaign once, under a new nonce unless one is given."""
     return await store.acquire(name, holder, nonce or f"{holder}-{secrets.token_hex(8)}", ttl)
 
 
@@ -118,7 +125,7 @@ async def ran_out(world: LeaseWorld, store: LeaseStore, name: str, ttl: float) -
     await world.elapse(ttl + world.slack)
 
 
-# -- the cases -----------------------------------------------------------------------------------------------------------
+# -- the cases -------------------------------------------------------------------------------------
 
 
 async def _free(world: LeaseWorld) -> None:
@@ -348,7 +355,7 @@ async def _recycle(world: LeaseWorld) -> None:
 
 
 async def answered(call: Callable[[], Awaitable[Any]]) -> Any:
-    """Repeat a call whose outcome is unknown; it must be known after a few."""
+    """Repeat a call whose outcome is unknown; after a few tries it must be known."""
     for _ in range(9):
         try:
             return await call()

@@ -4,11 +4,13 @@
     from makegood.election.preference import Bully, TcpTransport
 
     transport = TcpTransport("host-7", {"host-6": "10.0.0.6:7400", "host-7": "10.0.0.7:7400"})
-    election = Election("reports", open_leases("postgresql://db/app"), me="host-7", preference=Bully(transport))
+    leases = open_leases("postgresql://db/app")
+    election = Election("reports", leases, me="host-7", preference=Bully(transport))
 
-The preferred candidate takes a free lease at once, the others hold back for a bounded time, so that one that is dead or cannot be
-reached delays and blocks nothing. Used alone (``Bully(transport).leaders()``) they give agreement among members that can reach each
-other, **not** at most one leader: in a partition each side has its own.
+The preferred candidate takes a free lease at once. The others hold back for a bounded time, so a dead or
+unreachable one delays them but blocks nothing. Used alone (``Bully(transport).leaders()``), preferences give
+agreement among members that can reach each other, **not** at most one leader: in a partition each side has
+its own.
 """
 
 from makegood.election.preference.bully import Bully

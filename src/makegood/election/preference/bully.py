@@ -1,17 +1,23 @@
-"""The bully algorithm: H. Garcia-Molina, *Elections in a Distributed Computing System*, IEEE Transactions on Computers C-31 (1), 1982.
+"""The bully algorithm.
 
-A member that misses the leader asks all members with higher names. If none answers within ``timeout``, it leads, and tells all
-others. Whoever is asked answers, and holds an election of its own; who was answered waits for word of the leader, and begins
-anew when none comes. A member that comes back holds an election: if it is the highest, it takes over at once ("bullies").
+H. Garcia-Molina, *Elections in a Distributed Computing System*, IEEE Transactions on Computers C-31 (1),
+1982.
 
-**Messages** of one election among n members: n - 1 when the highest holds it; at worst, when the leader has died and the lowest
-notices, n(n-1)/2 ``election``, (n-1)(n-2)/2 ``answer`` and n - 1 ``coordinator``: O(n²). Signs of life come on top.
+A member that misses the leader asks all members with higher names. If none answers within ``timeout``, it
+leads, and announces that to all others. A member that is asked answers, and holds an election of its own. A
+member that gets an answer waits for the announcement of the leader, and starts again if none comes. A member
+that comes back holds an election: if it is the highest, it takes over at once ("bullies").
 
-**What it guarantees.** If messages arrive within ``timeout``, none is lost, all members are known, and dead ones are silent, then
-all living members come to follow the highest of them. The paper assumes just that: a synchronous system in which a time-out
-is proof of death. **What it does not**: in a real network a slow or cut-off member is taken for dead, and then two lead, one on
-each side of the cut, until they hear from each other (within ``interval`` + the delay). There is no term, no number by which a
-resource could tell the old leader from the new. Where two must never lead, let the lease decide, and this who tries first.
+**Messages** of one election among n members: n - 1 if the highest holds it; at worst, when the leader has
+died and the lowest notices, n(n-1)/2 ``election``, (n-1)(n-2)/2 ``answer`` and n - 1 ``coordinator``: O(n²).
+Signs of life come on top.
+
+**What it guarantees.** If messages arrive within ``timeout``, none is lost, all members are known, and dead
+ones are silent, then all living members come to follow the highest of them. The paper assumes just that: a
+synchronous system in which a time-out is proof of death. **What it does not**: in a real network a slow or
+cut-off member counts as dead, and then two lead, one on each side of the cut, until they hear from each other
+(within ``interval`` + the delay). It has no term, so a resource cannot tell the old leader from the new by a
+number. Where two must never lead, let the lease decide, and this choose who tries first.
 """
 
 import random
@@ -47,7 +53,7 @@ class BullyRules(Announced):
         return self._phase != ""
 
     def elect(self, now: float) -> list[Letter]:
-        """Ask all higher ones; without any, lead."""
+        """Ask all members with higher names; without any, lead."""
         if not self.higher:
             return self._announced(now)
         self._phase, self._until, self._number = "asking", now + self.timing.timeout, self.number()
@@ -58,7 +64,7 @@ class BullyRules(Announced):
         self._phase, self._until = "", NEVER
 
     def heard(self, sender: str, message: Message, now: float) -> list[Letter]:
-        """Take a message."""
+        """Handle a message."""
         if message.kind == "election" and self.above(self.me, sender):
             answer = [(sender, Message("answer", self.me, message.number))]
             if self.leader == self.me:
@@ -83,12 +89,15 @@ class BullyRules(Announced):
 
 
 class Bully(Member):
-    """Prefers the highest name among the members that answer. The module says what that guarantees, and what not.
+    """Prefers the highest name among the members that answer. The module's docstring has the guarantees.
 
-    ``interval``: seconds between two signs of life of the leader; ``patience``: silence after which it is taken for dead (three
-    intervals); ``timeout``: how long answers are waited for (an interval): longer than a message and its answer usually take.
-    ``order``: by what names are compared (default: as people do, numbers by value). All members must use the same settings.
-    Raises ``ConfigError`` for settings that cannot work.
+    - ``interval``: seconds between two signs of life of the leader.
+    - ``patience``: silence after which it counts as dead (three intervals).
+    - ``timeout``: how long to wait for answers (an interval): longer than a message and its answer usually
+      take.
+    - ``order``: the order of names (default: as people do, numbers by value).
+
+    All members must use the same settings. Raises ``ConfigError`` for settings that cannot work.
     """
 
     def __init__(

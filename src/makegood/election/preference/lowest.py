@@ -1,14 +1,16 @@
-"""The lowest name leads, as far as it can be heard.
+"""The lowest name leads, among the members that can be heard.
 
-Every member sends a sign of life to all others at each ``interval``; whoever was heard within ``patience`` counts as alive, and the
-lowest name among these and oneself leads. It is the pattern's first example, and the simplest: nobody asks and nobody answers.
+Every member sends a sign of life to all others at each ``interval``. Members heard within ``patience`` count
+as alive, and the lowest name among these and oneself leads. It is the pattern's first example, and the
+simplest: there are no questions and no answers.
 
-**Messages**: n(n-1) at each interval, elections included: there are none.
+**Messages**: n(n-1) at each interval; there are no elections.
 
-**What it guarantees**: once messages go through, all members that can reach each other agree within ``patience`` + the delay.
-**What it does not**: during a cut each side has its leader; a member that was slow for longer than ``patience`` was replaced, and
-leads again when it is heard again, without anybody having died; and while views differ, as they do for a moment at each change, two
-believe. Measured on five members with a cut of 2 to 30 s about once a minute: more than one believed a sixth of the time.
+**What it guarantees**: once messages get through, all members that can reach each other agree within
+``patience`` + the delay. **What it does not**: during a cut each side has its leader. A member that was slow
+for longer than ``patience`` is replaced, and leads again once it is heard again, although nobody died. While
+views differ, as they do for a moment at each change, two believe. Measured on five members with a cut of 2 to
+30 s about once a minute: more than one believed a sixth of the time.
 """
 
 import random
@@ -28,7 +30,7 @@ class LowestRules(Rules):
         self, me: str, members: Sequence[str], timing: Timing, order: Order, rng: random.Random
     ) -> None:
         super().__init__(me, members, timing, order, rng)
-        self._until: dict[str, float] = {}  # by member: until when it counts as alive
+        self._until: dict[str, float] = {}  # By member: until when it counts as alive.
         self._listens_until = 0.0
 
     @property
@@ -39,13 +41,15 @@ class LowestRules(Rules):
         return min(self._next_alive, silent, listening)
 
     def begin(self, now: float) -> list[Letter]:
-        """Say that this member is here; listen for a while before taking anybody, oneself too, for the lowest."""
+        """Announce this member; listen for a while before choosing anybody, even oneself, as the lowest."""
         self._listens_until = now + self.timing.patience if self.others else now
         self._next_alive = now
         return self.ticked(now)
 
     def heard(self, sender: str, message: Message, now: float) -> list[Letter]:
-        """Take a sign of life. Who hears of a member for the first time answers, so that a newcomer need not wait an interval."""
+        """Handle a sign of life. The first one of a member is answered, so that a newcomer need not wait an
+        interval.
+        """
         if message.kind != "alive":
             return []
         new = sender not in self._until
@@ -54,12 +58,12 @@ class LowestRules(Rules):
         return [(sender, Message("alive", self.me))] if new else []
 
     def ticked(self, now: float) -> list[Letter]:
-        """Speak when it is time, and forget whom nobody hears any more."""
+        """Send a sign of life if it is due, and forget silent members."""
         self._judge(now)
         return self.signs_of_life(now)
 
     def rank(self) -> int:
-        """As many as are alive and lower."""
+        """The number of living members with lower names."""
         return sum(self.above(self.me, member) for member in self._until)
 
     def _judge(self, now: float) -> None:
@@ -70,11 +74,13 @@ class LowestRules(Rules):
 
 
 class LowestId(Member):
-    """Prefers the lowest name among the members that can be heard. The module says what that guarantees, and what not.
+    """Prefers the lowest name among the members that can be heard. The module's docstring has the guarantees.
 
-    ``interval``: seconds between two signs of life; ``patience``: silence after which a member is taken for dead (three intervals).
-    ``order``: by what names are compared (default: as people do, numbers by value). All members must use the same settings.
-    Raises ``ConfigError`` for settings that cannot work.
+    - ``interval``: seconds between two signs of life.
+    - ``patience``: silence after which a member counts as dead (three intervals).
+    - ``order``: the order of names (default: as people do, numbers by value).
+
+    All members must use the same settings. Raises ``ConfigError`` for settings that cannot work.
     """
 
     def __init__(

@@ -1,7 +1,8 @@
 """One member of a group: its rules, run over a transport.
 
-It is a ``Preference`` for an ``Election``, and can be used alone where agreement among those that can reach each other is enough:
-which host warms the cache, or sends the digest. It is no lock: see the modules of the algorithms.
+It is a ``Preference`` for an ``Election``. It can also be used alone, if agreement among members that can
+reach each other is enough: which host warms the cache, or sends the digest. It is not a lock: see the modules
+of the algorithms.
 
     async for leader in Bully(transport).leaders():
         ...                                            # leader == transport.me: it is this one
@@ -34,7 +35,7 @@ class MakesRules(Protocol):
 
 
 class Member:
-    """Runs the rules of ``LowestId``, ``Bully`` or ``Ring``, which say what they guarantee."""
+    """Runs the rules of ``LowestId``, ``Bully`` or ``Ring``, whose docstrings have the guarantees."""
 
     def __init__(
         self,
@@ -68,14 +69,14 @@ class Member:
 
     @property
     def leader(self) -> str | None:
-        """Whom this member takes for the leader now, as far as its messages tell; None: it knows none."""
+        """The member that this one takes for the leader now, by its messages; None if it knows none."""
         return self._leader
 
     async def leaders(self) -> AsyncGenerator[str | None, None]:
-        """Yield who leads, as this member sees it, and whenever that changes; None: it knows of nobody now.
+        """Yield who leads, as this member sees it, now and after each change; None if it knows none.
 
-        It begins to take part if it does not yet, and stops when this is closed (``contextlib.aclosing``). Raises ``ConfigError``
-        when the transport cannot be opened.
+        It starts to take part if it does not yet, and stops when this is closed (``contextlib.aclosing``).
+        Raises ``ConfigError`` if the transport cannot be opened.
         """
         mine = self._living is None
         if mine:
@@ -96,7 +97,7 @@ class Member:
                 await self.stop()
 
     async def start(self, me: str) -> None:
-        """Take part; return when a leader is known, or after a bounded while. See ``Preference``."""
+        """Take part; return once a leader is known, or after a bounded time. See ``Preference``."""
         members = list(self._transport.members())
         if me != self._transport.me or members.count(me) != 1 or len(set(members)) != len(members):
             raise ConfigError(
@@ -117,7 +118,7 @@ class Member:
             raise
 
     async def stop(self) -> None:
-        """Take part no more. See ``Preference``. It waits for the transport alone."""
+        """Stop taking part. See ``Preference``. It waits only for the transport."""
         living, self._living, self._rules = self._living, None, None
         if living is not None:
             living.cancel()
@@ -125,7 +126,9 @@ class Member:
         self._see(None)
 
     def rank(self) -> int:
-        """See ``Preference``: 0 for the leader, and for everybody while none is known; the others follow in order."""
+        """See ``Preference``: 0 for the leader, and for everybody while none is known; the others follow in
+        order.
+        """
         return self._rules.rank() if self._rules is not None and self._leader is not None else 0
 
     def seen(self, seen: Seen) -> None:
@@ -144,8 +147,9 @@ class Member:
             await self._say(letters)
 
     async def _next(self, due: float) -> Letter | None:
-        """Return the next message; None when time has come. Timers may stand still while the machine is suspended, so the
-        clock is compared at each interval.
+        """Return the next message; None if ``due`` has come.
+
+        Timers may stop while the machine is suspended, so the clock is compared at each interval.
         """
         wait = min(due - self._clock.monotonic(), self._timing.interval)
         try:

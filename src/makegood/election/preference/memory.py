@@ -1,6 +1,6 @@
 """Messages in memory: between members that are tasks of one process, for tests and simulations.
 
-``carry`` is where a subclass makes a network of it that delays, loses and repeats.
+A subclass can override ``carry`` to make a network that delays, loses and repeats.
 """
 
 import asyncio
@@ -24,12 +24,12 @@ class MemoryNetwork:
         return MemoryTransport(self, me)
 
     def open(self, me: str) -> "asyncio.Queue[Letter]":
-        """Return a new, empty box for the messages to a member; one that it had before gets none any more."""
+        """Return a new, empty box for the messages to a member; its former box gets none any more."""
         box = self._boxes[me] = asyncio.Queue(MOST_WAITING)
         return box
 
     def close(self, me: str, box: "asyncio.Queue[Letter]") -> None:
-        """Take a box away."""
+        """Remove a box."""
         if self._boxes.get(me) is box:
             del self._boxes[me]
 
@@ -38,7 +38,7 @@ class MemoryNetwork:
         self.deliver(sender, to, message)
 
     def deliver(self, sender: str, to: str, message: Message) -> None:
-        """Put a message into its box; it is lost when there is none, or it is full."""
+        """Put a message into its box; it is lost if there is none, or if the box is full."""
         box = self._boxes.get(to)
         if box is not None and not box.full():
             box.put_nowait((sender, message))

@@ -1,22 +1,25 @@
-"""Election on a ring: E. Chang and R. Roberts, *An improved algorithm for decentralized extrema-finding in circular configurations
+"""Election on a ring.
+
+E. Chang and R. Roberts, *An improved algorithm for decentralized extrema-finding in circular configurations
 of processes*, Communications of the ACM 22 (5), 1979.
 
-Each member knows its successor. Who misses the leader sends its own name on. A higher name is passed on; a lower one is
-dropped, and replaced by one's own unless that was sent already; whose own name comes back has the highest, leads, and sends word
-of it once around.
+Each member knows its successor. A member that misses the leader sends its own name on. A member passes a
+higher name on; it drops a lower one, and sends its own instead unless it did already. A member whose own name
+comes back has the highest, leads, and announces that once around the ring.
 
-**Messages** of one election among n members that all begin: n(n+1)/2 ``candidate`` messages at worst (the ring falls in the
-direction of travel), 2n - 1 at best, n·H(n), O(n log n), on average over all orders; then n ``elected``. Each of them is
-acknowledged, which doubles it. Signs of life of the leader come on top.
+**Messages** of one election among n members that all begin: n(n+1)/2 ``candidate`` messages at worst (names
+fall in the direction of travel), 2n - 1 at best, n·H(n), O(n log n), on average over all orders; then n
+``elected``. Each of them is acknowledged, which doubles it. Signs of life of the leader come on top.
 
-**The paper assumes** a ring that is whole: no member dies, no message is lost. Here each message is sent again until it is
-acknowledged; a successor that does not is left out for a while and the one after it takes its place; an election that
-does not end (its bearer died) begins anew; and a message that has been around is dropped.
+**The paper assumes** a ring that is whole: no member dies, no message is lost. Here each message is sent
+again until it is acknowledged. A successor that does not acknowledge is left out for a while, and the one
+after it takes its place. An election that does not end (its bearer died) restarts, and a message that has
+been around is dropped.
 
-**What it guarantees**: once members and network are quiet, the members that can reach each other agree on the highest of them. **What
-it does not**: members that are cut off close a ring of their own and elect a leader of their own, so two may lead until they
-hear from each other; nor is there a term by which a resource could tell them apart. Where two must never lead, let the lease
-decide, and this who tries first.
+**What it guarantees**: once members and network are quiet, the members that can reach each other agree on the
+highest of them. **What it does not**: members that are cut off close a ring of their own and elect a leader
+of their own, so two may lead until they hear from each other. It has no term by which a resource could tell
+them apart. Where two must never lead, let the lease decide, and this choose who tries first.
 """
 
 import random
@@ -31,14 +34,14 @@ from makegood.election.preference.rules import NEVER, Announced, Timing, timing
 from makegood.election.preference.transport import Letter, Message, Order, Transport, natural
 
 TRIES = 2
-"""So often a message is sent to a member before it is left out."""
+"""How often a message is sent to a member before that member is left out."""
 REMEMBERED = 512
-"""Numbers of messages that are known to be repeats."""
+"""How many message numbers are remembered, to recognize repeats."""
 
 
 @dataclass(slots=True)
 class _Hop:
-    """A message on its way to ``to``, not acknowledged yet."""
+    """A message on its way to ``to``, not yet acknowledged."""
 
     message: Message
     to: str
@@ -81,7 +84,7 @@ class RingRules(Announced):
         self._takes_part, self._stalls_at = False, NEVER
 
     def heard(self, sender: str, message: Message, now: float) -> list[Letter]:
-        """Take a message."""
+        """Handle a message."""
         self._left_out.pop(sender, None)
         if message.kind == "ack":
             self._hops.pop(message.number, None)
@@ -113,13 +116,13 @@ class RingRules(Announced):
             letters += self.elect(now)
         return [*letters, *self.led(now)]
 
-    # -- an election -----------------------------------------------------------------------------------------------------
+    # -- an election -------------------------------------------------------------------------------
 
     def _candidate(self, message: Message, now: float) -> list[Letter]:
         name = message.about
         if name == self.me:
             return self._won(now) if self._takes_part else []
-        self._left_out.pop(name, None)  # it lives, or did when it sent this
+        self._left_out.pop(name, None)  # It is alive, or was when it sent this.
         if self.above(name, self.me):
             self._take_part(now)
             return self._further(message, now)
@@ -127,7 +130,7 @@ class RingRules(Announced):
 
     def _elected(self, message: Message, now: float) -> list[Letter]:
         if message.about == self.me:
-            return []  # it has been around
+            return []  # It has been around.
         letters = self.told(message.about, now, elected=True)
         return letters if self.leader != message.about else self._further(message, now)
 
@@ -139,17 +142,19 @@ class RingRules(Announced):
         self._takes_part = True
         self._stalls_at = now + self.timing.patience + len(self.ring) * self.timing.timeout
 
-    # -- the ring --------------------------------------------------------------------------------------------------------
+    # -- the ring ----------------------------------------------------------------------------------
 
     def _further(self, message: Message, now: float) -> list[Letter]:
-        """Pass on what is about somebody else, unless it has been around: that one is gone, and cannot take it out."""
+        """Pass on a message about another member, unless it has been around: that member is gone, and cannot
+        remove it.
+        """
         hops = message.hops + 1
         if hops >= len(self.ring):
             return []
         return self._pass_on(Message(message.kind, message.about, self.number(), hops), now)
 
     def _pass_on(self, message: Message, now: float) -> list[Letter]:
-        """Send to the next member that is not left out. When all are, this one is a ring by itself."""
+        """Send to the next member that is not left out. If all are, this one is a ring by itself."""
         for member in self._after:
             if self._left_out.get(member, 0.0) <= now:
                 self._hops[message.number] = _Hop(message, member, now + self.timing.timeout)
@@ -160,12 +165,17 @@ class RingRules(Announced):
 
 
 class Ring(Member):
-    """Prefers the highest name on the ring. The module says what that guarantees, and what not.
+    """Prefers the highest name on the ring. The module's docstring has the guarantees.
 
-    The order of the ring is that of ``transport.members()``. ``interval``: seconds between two signs of life of the leader;
-    ``patience``: silence after which it is taken for dead (three intervals), and for which a silent member is left out of the ring;
-    ``timeout``: how long an acknowledgement is waited for (a third of an interval). ``order``: by what names are compared (default: as
-    people do, numbers by value). All members must use the same settings. Raises ``ConfigError`` for settings that cannot work.
+    The order of the ring is that of ``transport.members()``.
+
+    - ``interval``: seconds between two signs of life of the leader.
+    - ``patience``: silence after which it counts as dead (three intervals), and time for which a silent
+      member is left out of the ring.
+    - ``timeout``: how long to wait for an acknowledgement (a third of an interval).
+    - ``order``: the order of names (default: as people do, numbers by value).
+
+    All members must use the same settings. Raises ``ConfigError`` for settings that cannot work.
     """
 
     def __init__(

@@ -1,7 +1,8 @@
-"""The rules of an algorithm, without any I/O: what a member does when it begins, hears something, or when time has passed.
+"""The rules of an algorithm, without any I/O: what a member does at the start, on a message, and as time
+passes.
 
-Each call says what time it is and returns the letters to be sent. So the same code runs over TCP, in memory, and in a test that
-counts messages. ``due`` says when the next ``ticked`` is wanted.
+Each call gets the time and returns the letters to send. So the same code runs over TCP, in memory, and in a
+test that counts messages. ``due`` is the time of the next ``ticked``.
 """
 
 import random
@@ -16,22 +17,25 @@ from makegood.errors import ConfigError
 
 NEVER = float("inf")
 _LOSSES = 3
-"""How many messages in a row may be lost before silence is taken for death, unless ``patience`` says otherwise."""
+"""How many messages in a row may be lost before silence counts as death, unless ``patience`` says
+otherwise.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Seconds. ``interval``: between two signs of life; ``patience``: silence after which a member is taken for dead; ``timeout``: how
-    long an answer is waited for.
-    """
+    """Durations in seconds."""
 
     interval: float
+    """Between two signs of life."""
     patience: float
+    """Silence after which a member counts as dead."""
     timeout: float
+    """How long to wait for an answer."""
 
 
 def timing(interval: Duration, patience: Duration | None, timeout: Duration | None) -> Timing:
-    """Return checked settings. Raises ``ConfigError`` when they cannot work together."""
+    """Return checked settings. Raises ``ConfigError`` if they cannot work together."""
     often = seconds(interval, name="interval", least=0.001)
     silence = _LOSSES * often if patience is None else seconds(patience, name="patience")
     answer = often if timeout is None else seconds(timeout, name="timeout", least=0.001)
@@ -44,7 +48,7 @@ def timing(interval: Duration, patience: Duration | None, timeout: Duration | No
 
 
 class Rules(ABC):
-    """What one member knows. ``leader``: whom it takes for the leader, None: it does not know one."""
+    """What one member knows. ``leader``: the member that it takes for the leader; None if it knows none."""
 
     def __init__(
         self, me: str, members: Sequence[str], timing: Timing, order: Order, rng: random.Random
@@ -61,7 +65,7 @@ class Rules(ABC):
     @property
     @abstractmethod
     def due(self) -> float:
-        """When ``ticked`` is wanted next."""
+        """When ``ticked`` must be called next."""
 
     @abstractmethod
     def begin(self, now: float) -> list[Letter]:
@@ -69,7 +73,7 @@ class Rules(ABC):
 
     @abstractmethod
     def heard(self, sender: str, message: Message, now: float) -> list[Letter]:
-        """Take a message."""
+        """Handle a message."""
 
     @abstractmethod
     def ticked(self, now: float) -> list[Letter]:
@@ -84,7 +88,7 @@ class Rules(ABC):
         return bool(self._order(one) > self._order(other))
 
     def number(self) -> int:
-        """Return a number that nobody used before, also not this member in an earlier life."""
+        """Return a number that was never used before, not even by this member in an earlier life."""
         return self._rng.getrandbits(53)
 
     def to(self, whom: Iterable[str], message: Message) -> list[Letter]:
@@ -92,7 +96,7 @@ class Rules(ABC):
         return [(member, message) for member in whom]
 
     def signs_of_life(self, now: float) -> list[Letter]:
-        """Return what is to be said to all at each interval, when it is due."""
+        """Return the signs of life to all members, if they are due."""
         if now < self._next_alive:
             return []
         self._next_alive = now + self.timing.interval
@@ -100,10 +104,11 @@ class Rules(ABC):
 
 
 class Announced(Rules):
-    """What bully and ring have in common: the highest name leads, says so to all at each interval, and silence deposes it.
+    """What bully and ring have in common: the highest name leads, announces that at each interval, and
+    silence deposes it.
 
-    The papers leave it open how a dead leader is noticed, or poll it; here it speaks by itself, n - 1 messages at each interval.
-    That also heals partitions: when two leaders hear of each other, the lower one follows.
+    The papers leave open how a dead leader is noticed, or poll it. Here it speaks by itself, n - 1 messages
+    at each interval. That also heals partitions: when two leaders hear of each other, the lower one follows.
     """
 
     def __init__(
@@ -114,7 +119,7 @@ class Announced(Rules):
 
     @abstractmethod
     def electing(self) -> bool:
-        """Whether an election that this member takes part in goes on."""
+        """Whether this member takes part in an unfinished election."""
 
     @abstractmethod
     def elect(self, now: float) -> list[Letter]:
@@ -122,10 +127,10 @@ class Announced(Rules):
 
     @abstractmethod
     def settled(self) -> None:
-        """There is a leader: whatever election this member took part in is over."""
+        """There is a leader: any election that this member took part in is over."""
 
     def begin(self, now: float) -> list[Letter]:
-        """Hold an election: who comes (back) does not know who leads, and may be the highest."""
+        """Hold an election: a member that comes (back) does not know who leads, and may be the highest."""
         return self.elect(now)
 
     def lead(self, now: float) -> None:
@@ -135,10 +140,11 @@ class Announced(Rules):
         self._next_alive = now + self.timing.interval
 
     def told(self, leader: str, now: float, *, elected: bool) -> list[Letter]:
-        """Hear that somebody leads: ``elected``, as the outcome of an election, or once more.
+        """Handle an announcement that ``leader`` leads; ``elected``: it is the outcome of an election, not a
+        repetition.
 
-        A lower one is not accepted: this member is higher, and lives. A lower one than the leader that is known, and was
-        heard a moment ago, is a message that was long on its way, or a leader that will hear of the other one.
+        A lower name is not accepted: this member is higher, and alive. A name lower than the known leader's,
+        if that was heard recently, is a delayed message, or a leader that will hear of the other one.
         """
         known = self.leader
         fresh = known not in (None, self.me) and now < self.silent_at()
@@ -154,7 +160,7 @@ class Announced(Rules):
         return NEVER if self.leader in (None, self.me) else self._heard_at + self.timing.patience
 
     def led(self, now: float) -> list[Letter]:
-        """Say that this member leads, or hold an election when the leader has been silent for too long."""
+        """Announce that this member leads, or hold an election if the leader has been silent for too long."""
         if now < self.silent_at():
             return self.signs_of_life(now)
         self.leader = None

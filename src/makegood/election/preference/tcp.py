@@ -1,15 +1,16 @@
 """Messages over TCP, between processes and hosts.
 
-A frame is four bytes of length, at most ``LIMIT``, and a JSON object. What is not such a frame, or comes from nobody of the group, is
-refused: the connection is closed, and the log says why. A member connects to another when it first has something to say, and
-keeps the connection; what cannot be sent within ``timeout`` is lost, and the next message tries a new one. Nobody waits: each
-destination has a short queue of its own.
+A frame is four bytes of length, at most ``LIMIT``, and a JSON object. Anything else, or a frame from outside
+the group, is refused: the connection is closed, and the log says why. A member connects to another when it
+first has a message for it, and keeps the connection. A message that cannot be sent within ``timeout`` is
+lost, and the next one tries a new connection. No caller waits: each destination has its own short queue.
 
-A connection that says nothing makes room for others: its first message is due within a second, where there is no room the oldest silent
-one goes, and each member has at most two for each address that it comes from.
+A silent connection makes room for others: its first message is due within a second, if there is no room the
+oldest silent one is closed, and each member has at most two for each address that it comes from.
 
-There is no secret and no encryption: whoever reaches the port can pretend to be a member, with `coordinator` for a message. Under a
-lease that costs time and nothing else, since the lease decides; used alone, keep the port to a network that you trust.
+There is no secret and no encryption: whoever reaches the port can pretend to be a member, with `coordinator`
+for a message. Under a lease that costs time and nothing else, since the lease decides; used alone, keep the
+port to a network that you trust.
 """
 
 import asyncio
@@ -35,14 +36,14 @@ MOST_WAITING = 1000
 MOST_UNSENT = 32
 """Messages that may wait for a destination; the oldest is lost then."""
 MOST_CONNECTIONS = 64
-"""Incoming connections beyond two for each member, which nobody of the group needs."""
+"""Incoming connections beyond two for each member, which no member of the group needs."""
 OF_A_MEMBER = 2
-"""Incoming connections of one member from one address; of more the oldest is closed."""
+"""Incoming connections of one member from one address; beyond that the oldest is closed."""
 
 FIRST = 1.0
 """Seconds within which an incoming connection must have brought its first message."""
 IDLE = 60.0
-"""Seconds after which an incoming connection that says nothing is closed: its other end may be long gone."""
+"""Seconds after which a silent incoming connection is closed: its other end may be long gone."""
 
 _UNHEARD = 3
 _KINDS = frozenset(get_args(Kind))
@@ -50,7 +51,7 @@ _LARGEST = 2**53
 
 
 class FrameError(ValueError):
-    """These bytes are no message."""
+    """These bytes are not a message."""
 
 
 def encode(sender: str, message: Message) -> bytes:
@@ -78,7 +79,7 @@ def decode(body: bytes) -> Letter:
     for name in ("number", "hops"):
         if type(said[name]) is not int or not 0 <= said[name] <= _LARGEST:
             raise FrameError(f"its {name} is not a number from 0 to 2**53")
-    return sender, Message(kind, about, said["number"], said["hops"])  # type: ignore[arg-type]  # it is one of them
+    return sender, Message(kind, about, said["number"], said["hops"])  # type: ignore[arg-type]  # one of `_KINDS`
 
 
 def address(text: str) -> tuple[str, int]:
@@ -90,10 +91,13 @@ def address(text: str) -> tuple[str, int]:
 
 
 class TcpTransport:
-    """The transport of the member ``me``. ``members``: the address "host:port" of each, ``me`` too; their order is that of the ring.
+    """The transport of the member ``me``.
 
-    ``listen``: the address to listen on, when it is not the one by which others reach this member ("0.0.0.0:7400"). ``timeout``:
-    after which a connection that takes nothing is given up. Raises ``ConfigError`` for what is no address.
+    - ``members``: the address "host:port" of each member, ``me`` too, in the order of the ring.
+    - ``listen``: the address to listen on, if others reach this member by another one ("0.0.0.0:7400").
+    - ``timeout``: how long a connection may accept no data before it is given up.
+
+    Raises ``ConfigError`` for an invalid address.
 
     >>> TcpTransport("a", {"a": "10.0.0.7:7400", "b": "10.0.0.8:7400"}).members()
     ['a', 'b']
@@ -169,10 +173,10 @@ class TcpTransport:
         """Wait for the next message."""
         return await self._inbox.get()
 
-    # -- out -------------------------------------------------------------------------------------------------------------
+    # -- out ---------------------------------------------------------------------------------------
 
     async def _deliver(self, to: str, queue: "asyncio.Queue[bytes]") -> None:
-        """Send what is in a queue, one frame after another; connect when there is something to say and no connection."""
+        """Send the frames of a queue, one after another; connect if there is a frame and no connection."""
         writer: asyncio.StreamWriter | None = None
         try:
             while True:
@@ -197,12 +201,14 @@ class TcpTransport:
         writer.transport.set_write_buffer_limits(high=LIMIT)
         if hasattr(
             socket, "TCP_USER_TIMEOUT"
-        ):  # else the kernel goes on for minutes, and then old news arrives
+        ):  # Otherwise the kernel retries for minutes, and then old news arrives.
             limit = int(_UNHEARD * self._timeout * 1000)
             writer.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, limit)
 
         async def watched() -> None:
-            """Nothing comes back on this connection but its end, and that must be seen before the next message is written."""
+            """Only the end of this connection can arrive here, and it must be seen before the next message is
+            written.
+            """
             with contextlib.suppress(OSError):
                 while await reader.read(LIMIT):
                     pass
@@ -213,7 +219,7 @@ class TcpTransport:
         task.add_done_callback(self._tasks.discard)
         return writer
 
-    # -- in --------------------------------------------------------------------------------------------------------------
+    # -- in ----------------------------------------------------------------------------------------
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task, transport = asyncio.current_task(), cast("asyncio.Transport", writer.transport)
@@ -253,7 +259,7 @@ class TcpTransport:
             transport.abort()
 
     def _greet(self, sender: str, transport: asyncio.Transport) -> None:
-        """Note which member a connection speaks for; of too many from one address the oldest is cut off."""
+        """Note which member a connection speaks for; of too many from one address the oldest is closed."""
         of_it = self._heard.setdefault((sender, _from(transport)), [])
         of_it.append(transport)
         if len(of_it) > OF_A_MEMBER:
@@ -284,7 +290,7 @@ class TcpTransport:
 
 
 def _brief(name: str) -> str:
-    """Return a name as it goes into a log, whoever chose it."""
+    """Return a name in a form that is safe for the log, whoever chose it."""
     return repr(name if len(name) <= 40 else f"{name[:40]}...")
 
 

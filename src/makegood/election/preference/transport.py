@@ -1,7 +1,8 @@
-"""What the members of a group say to each other, and what carries it.
+"""The messages between the members of a group, and their transport.
 
-A transport promises nothing: messages may be lost, repeated, late, or in another order, and a member cannot tell one that is
-dead from one that is slow or cut off. What the algorithms make of that is said in their modules.
+A transport promises nothing: messages may be lost, repeated, late, or in another order, and a member cannot
+distinguish a dead member from a slow or cut-off one. The modules of the algorithms say what follows from
+that.
 """
 
 import re
@@ -10,25 +11,26 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 Kind = Literal["alive", "election", "answer", "coordinator", "candidate", "elected", "ack"]
-"""``alive``: I am here, and of a leader: I lead. Bully: ``election``, ``answer``, ``coordinator``. Ring: ``candidate``, ``elected``,
-and ``ack``, by which a member says that it has a message of the ring.
+"""``alive``: I am here, and of a leader: I lead. Bully: ``election``, ``answer``, ``coordinator``. Ring:
+``candidate``, ``elected``, and ``ack``, by which a member acknowledges a message of the ring.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """``about``: the member that it is about. ``number``: names it, so that an answer can be told from an older one, and a
-    repeated message from a new one. ``hops``: how many members of the ring have had it.
-    """
+    """One message."""
 
     kind: Kind
     about: str
+    """The member that it is about."""
     number: int = 0
+    """Identifies it: tells an answer from an older one, and a repeated message from a new one."""
     hops: int = 0
+    """How many members of the ring have had it."""
 
 
 Letter = tuple[str, Message]
-"""A message and whom it is for, or whom it is from."""
+"""A message with its receiver, or with its sender."""
 
 
 class Transport(Protocol):
@@ -44,24 +46,26 @@ class Transport(Protocol):
         ...
 
     async def open(self) -> None:
-        """Begin to receive. Raises ``ConfigError`` when that cannot be done here. It may be opened again after ``close``."""
+        """Start to receive. Raises ``ConfigError`` if that is impossible here. It may be opened again after
+        ``close``.
+        """
         ...
 
     async def close(self) -> None:
-        """End, and drop what is under way."""
+        """End, and drop messages under way."""
         ...
 
     async def send(self, to: str, message: Message) -> None:
-        """Send, as well as that can be done: it raises nothing when it cannot, and does not wait for an answer."""
+        """Send if possible: it raises nothing if it cannot, and does not wait for an answer."""
         ...
 
     async def receive(self) -> Letter:
-        """Wait for the next message; return whom it is from, and the message."""
+        """Wait for the next message; return its sender and the message."""
         ...
 
 
 Order = Callable[[str], object]
-"""By what members are compared."""
+"""The order of members."""
 
 
 def natural(name: str) -> tuple[tuple[bool, int, str], ...]:

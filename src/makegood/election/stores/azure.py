@@ -1,11 +1,13 @@
-"""Leases in Azure Blob Storage: an empty blob per name, leased by the service itself; epoch and holder in the blob's metadata.
+"""Leases in Azure Blob Storage: an empty blob per name, leased by the service itself; epoch and holder in its
+metadata.
 
-A take is three requests: acquire the blob's lease under an id made of the nonce (repeatable under the same id), read the metadata,
-write epoch + 1 under the lease and if nothing else changed. Only then is it a yes. Nobody writes metadata without the lease, so
-the epoch is as safe as the lease is. Azure leases last 15 to 60 whole seconds.
+A take is three requests: acquire the blob's lease under an id made of the nonce (repeatable under the same
+id), read the metadata, write epoch + 1 under the lease if nothing else changed. Only then is it a yes. Nobody
+writes metadata without the lease, so the epoch is as safe as the lease is. Azure leases last 15 to 60 whole
+seconds.
 
-Azure renews a lease that has expired, if nobody took it since. Here it is not even asked: this process's own clock judges, counted
-from before its last request.
+Azure renews a lease that has expired, if nobody took it since. Here such a renewal is not even sent: this
+process's own clock judges, counted from before its last request.
 
 The SDK's own retries and time-outs (minutes, where a lease lasts seconds) are switched off.
 """
@@ -46,7 +48,7 @@ SHORTEST, LONGEST = 15, 60
 """Seconds that a lease may last."""
 
 _METADATA = 6000
-"""Bytes: Azure takes 8 KiB of metadata in all."""
+"""Bytes: Azure accepts 8 KiB of metadata in all."""
 
 _NONCES = uuid.UUID("2b1a9e38-6f0c-4f0e-8d6a-5a0a1f6f8b11")
 _EMULATED, _EMULATED_KEY = (
@@ -57,8 +59,13 @@ _EMULATED, _EMULATED_KEY = (
 
 
 class AzureLeases(RemoteLeases):
-    """A lease store in a container at ``account_url``, made when it is missing. ``credential``: an account key or a SAS, or
-    a function that makes a token credential, called for each connection; ``prefix`` of the blobs' names; ``timeout``: how long a call may take; ``clock`` judges this process's renewals.
+    """A lease store in a container at ``account_url``, created if it is missing.
+
+    - ``credential``: an account key or a SAS, or a function that makes a token credential, called for each
+      connection.
+    - ``prefix``: of the blobs' names.
+    - ``timeout``: how long a call may take.
+    - ``clock``: judges this process's renewals.
     """
 
     def __init__(
@@ -127,7 +134,7 @@ class AzureLeases(RemoteLeases):
             try:
                 await self._write(blob, record, found.etag, key)
             except (ResourceModifiedError, ResourceNotFoundError):
-                return None  # the lease was broken meanwhile, and taken
+                return None  # The lease was broken meanwhile, and taken.
         elif (record.holder, record.ttl) != (holder, ttl):
             record = replace(record, holder=holder, ttl=ttl)
             await self._write(blob, record, found.etag, key)
@@ -135,7 +142,7 @@ class AzureLeases(RemoteLeases):
         return Grant(name, holder, nonce, record.epoch, ttl)
 
     async def extend(self, grant: Grant) -> bool:
-        """Renew the lease, if our own clock says that there is one."""
+        """Renew the lease, if our own clock says that it still runs."""
         if not self._sent.holds(grant.nonce):
             return False
         sent = self._sent.now()
@@ -150,7 +157,7 @@ class AzureLeases(RemoteLeases):
         return True
 
     async def free(self, grant: Grant) -> None:
-        """Write nobody's name under the lease, then release it."""
+        """Clear the holder under the lease, then release it."""
         self._sent.over(grant.nonce)
         blob, key = self._blob(grant.name), _lease_id(grant.nonce)
         try:
@@ -165,7 +172,9 @@ class AzureLeases(RemoteLeases):
                 raise
 
     async def look(self, name: str) -> LeaseView | None:
-        """Read the metadata and the state of the lease. Azure does not tell how long it lasts: up to its ttl."""
+        """Read the metadata and the state of the lease. Azure does not report the time left: assume its full
+        ttl.
+        """
         try:
             found = await self._blob(name).get_blob_properties()
         except ResourceNotFoundError:
@@ -188,10 +197,11 @@ class AzureLeases(RemoteLeases):
         return [] if record is None else record.past[:limit]
 
     async def break_lease(self, name: str, within: Duration = 0) -> float:
-        """Break whoever's lease, now or ``within`` up to 60 s; return after how many seconds it can be taken again.
+        """Break any holder's lease, now or ``within`` up to 60 s; return the seconds until it can be taken
+        again.
 
-        For an operator whose leader is alive but of no use: it may go on until its next renewal is refused, so fence by the epoch.
-        Raises ``StoreUnavailableError``; a lease that nobody holds is broken already.
+        For an operator whose leader is alive but useless: it may continue until its next renewal is refused,
+        so fence by the epoch. Raises ``StoreUnavailableError``. A lease without a holder is already broken.
         """
         wait = min(LONGEST, math.ceil(seconds(within, name="within")))
 
@@ -215,7 +225,7 @@ class AzureLeases(RemoteLeases):
             await leave()
 
     def meaning(self, fault: Exception) -> MakegoodError | None:
-        """Tell what can never work from what may work in a moment."""
+        """Separate faults that can never work from those that may pass."""
         why = str(fault).partition("\n")[0]
         if isinstance(fault, ClientAuthenticationError):
             return self.wrong(why)
@@ -233,7 +243,9 @@ class AzureLeases(RemoteLeases):
         return self._client.get_blob_client(self._prefix + name)
 
     async def _made(self, blob: BlobClient) -> bool:
-        """Make the blob, and the container, when they are missing; return whether it was there. It must be empty."""
+        """Create the blob, and the container, if they are missing; return whether it existed. It must be
+        empty.
+        """
         try:
             self._record(await blob.get_blob_properties())
         except ResourceNotFoundError as missing:
@@ -242,7 +254,7 @@ class AzureLeases(RemoteLeases):
             try:
                 await blob.upload_blob(b"", overwrite=False)
             except ResourceExistsError:
-                return True  # another made it at the same moment
+                return True  # Another process created it at the same moment.
             except HttpResponseError as leased:
                 if not _is_held(leased) and leased.status_code != 412:
                     raise
@@ -257,7 +269,9 @@ class AzureLeases(RemoteLeases):
             return
 
     def _record(self, found: BlobProperties) -> Record | None:
-        """Return what the metadata say; None: nothing yet. Raises ``ConfigError`` for a blob that serves something else."""
+        """Return the record in the metadata; None: nothing yet. Raises ``ConfigError`` for a blob with
+        another use.
+        """
         if found.size:
             raise self.wrong(
                 f"the blob {found.name} has content, so it serves something else: name the election anew"
@@ -291,7 +305,7 @@ class AzureLeases(RemoteLeases):
 
 
 def _lease_id(nonce: str) -> str:
-    """Return the nonce in the form that Azure takes."""
+    """Return the nonce in the form that Azure accepts."""
     return str(uuid.uuid5(_NONCES, nonce))
 
 
@@ -305,12 +319,14 @@ def _is_held(fault: HttpResponseError) -> bool:
 
 
 def _is_lost(fault: HttpResponseError) -> bool:
-    """Whether the lease is not, or no more, ours."""
+    """Whether the lease is not, or no longer, ours."""
     return isinstance(fault, ResourceNotFoundError) or _code(fault).startswith("Lease")
 
 
 def _token() -> Any:
-    """Return what makes a credential of whatever the machine has for Azure: environment, managed identity, the Azure CLI."""
+    """Return a credential from what the machine has for Azure: environment, managed identity, the Azure
+    CLI.
+    """
     try:
         return import_module("azure.identity.aio").DefaultAzureCredential
     except ModuleNotFoundError:
@@ -321,9 +337,10 @@ def _token() -> Any:
 
 
 def from_url(url: str, *, clock: Clock, timeout: float) -> AzureLeases:
-    """Open ``azure-blob://ACCOUNT.blob.core.windows.net/CONTAINER/PREFIX``, or ``azure-blob://ACCOUNT:KEY@HOST:PORT/CONTAINER/PREFIX``
-    for an emulator. The key: in the URL, in AZURE_STORAGE_KEY, or a SAS as the URL's query; else what azure-identity finds.
+    """Open ``azure-blob://ACCOUNT.blob.core.windows.net/CONTAINER/PREFIX``, or
+    ``azure-blob://ACCOUNT:KEY@HOST:PORT/CONTAINER/PREFIX`` for an emulator.
 
+    The key: in the URL, in AZURE_STORAGE_KEY, or a SAS as the URL's query; else what azure-identity finds.
     Raises ``ConfigError`` for another form.
     """
     parts = urlsplit(url)

@@ -1,4 +1,4 @@
-"""What every lease store has in common: it is closed at the end of ``async with``, and a ttl is a number of seconds."""
+"""What all lease stores have in common: ``async with`` closes them, and a ttl is a number of seconds."""
 
 import math
 from types import TracebackType
@@ -8,7 +8,9 @@ from makegood.errors import ConfigError
 
 
 def lasting(ttl: object) -> None:
-    """Raise ``ConfigError`` for what is no length of a lease; an ``Election`` has made seconds of a duration by then."""
+    """Raise ``ConfigError`` for an invalid ttl; an ``Election`` has converted durations to seconds by
+    then.
+    """
     if isinstance(ttl, bool) or not isinstance(ttl, int | float) or not 0 < ttl < math.inf:
         raise ConfigError(
             f"ttl={ttl!r} is no length of a lease: write a number of seconds above 0, such as ttl=15 "
@@ -17,10 +19,10 @@ def lasting(ttl: object) -> None:
 
 
 class Closing:
-    """Gives a store ``async with``; it brings its own ``close``."""
+    """Gives a store ``async with``; the store has its own ``close``."""
 
     async def close(self) -> None:
-        """Let go of connections and files; nothing here."""
+        """Close connections and files; nothing here."""
 
     async def __aenter__(self) -> Self:
         """Return the store; it connects when it is first used."""

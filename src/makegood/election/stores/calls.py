@@ -1,8 +1,9 @@
-"""What the lease stores on a server have in common: each call has a time-out, and a caller that goes away leaves nothing half done.
+"""What the lease stores on a server have in common: each call has a time-out, and a cancelled caller leaves
+nothing half done.
 
-A call runs in a task of its own. When its caller is cancelled, the call is finished in the background, within its time-out, and
-``release`` waits for a take under its nonce that is still under way: otherwise the release could overtake the take, and a
-lease would be held that nobody knows of.
+Each call runs in a task of its own. If its caller is cancelled, the call finishes in the background, within
+its time-out, and ``release`` waits for a take under its nonce that is still under way. Otherwise the release
+could overtake the take, and a lease would be held without a known holder.
 """
 
 import asyncio
@@ -20,10 +21,11 @@ T = TypeVar("T")
 
 
 class RemoteLeases(Closing, ABC):
-    """A lease store on a server. ``where`` names it in messages, without secrets; ``timeout``: how long a call may take.
+    """A lease store on a server. ``where`` names it in messages, without secrets; ``timeout``: how long a
+    call may take.
 
-    A store brings ``take``, ``extend``, ``free``, ``look``, ``remember``, ``disconnect`` and ``meaning``. What they raise that has
-    a meaning becomes an error of ours.
+    A store implements ``take``, ``extend``, ``free``, ``look``, ``remember``, ``disconnect`` and ``meaning``.
+    ``meaning`` maps exceptions that they raise to errors of makegood.
     """
 
     def __init__(self, where: str, *, timeout: Duration = 5) -> None:
@@ -43,11 +45,11 @@ class RemoteLeases(Closing, ABC):
         return await asyncio.shield(going)
 
     async def renew(self, grant: Grant) -> bool:
-        """Extend a lease that is still held; False when the term is over."""
+        """Extend a lease that is still held; False if the term is over."""
         return await self.call(lambda: self.extend(grant))
 
     async def release(self, grant: Grant) -> None:
-        """Free a lease that is still this grant's, after a take of it that is under way."""
+        """Free a lease that is still this grant's, after any take of it that is under way."""
         taking = self._taking.get(grant.nonce)
         if taking is not None:
             await asyncio.wait([taking], timeout=self._timeout)
@@ -62,18 +64,18 @@ class RemoteLeases(Closing, ABC):
         return await self.call(lambda: self.remember(name, limit))
 
     async def call(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Do something that only this store can, as the other calls are done."""
+        """Run a call that only this store has, in the way of the other calls."""
         return await asyncio.shield(self._begin(work))
 
     async def close(self) -> None:
-        """Let go of what is under way, and of the connections."""
+        """End the calls under way, and close the connections."""
         for going in list(self._going):
             going.cancel()
         await asyncio.gather(*self._going, return_exceptions=True)
         await asyncio.gather(*self._leaving, return_exceptions=True)
         await self.disconnect()
 
-    # -- what a store brings ---------------------------------------------------------------------------------------------
+    # -- what a store brings -----------------------------------------------------------------------
 
     def check(self, name: str, ttl: float) -> None:
         """Raise ``ConfigError`` for a name or a ttl that the store cannot have."""
@@ -100,29 +102,29 @@ class RemoteLeases(Closing, ABC):
 
     @abstractmethod
     async def disconnect(self) -> None:
-        """Let go of the connections, in no time; a later call connects again."""
+        """Close the connections without waiting; a later call connects again."""
 
     @abstractmethod
     def meaning(self, fault: Exception) -> MakegoodError | None:
-        """Return our error for one of the client's; None when it is a defect."""
+        """Return our error for one of the client's; None if it is a defect."""
 
     def broken(self) -> None:
-        """An outcome was unknown: let go of a connection that may be dead, if the client does not do so itself."""
+        """An outcome was unknown: drop a connection that may be dead, unless the client does so itself."""
 
-    # -- errors of ours --------------------------------------------------------------------------------------------------
+    # -- errors of ours ----------------------------------------------------------------------------
 
     def unavailable(self, why: object) -> StoreUnavailableError:
-        """Return an error that says: unknown outcome, try again."""
+        """Return an error for an unknown outcome: try again."""
         return StoreUnavailableError(f"{self._where}: {str(why) or type(why).__name__}")
 
     def wrong(self, why: object) -> ConfigError:
-        """Return an error that says: this can never work as it is set up."""
+        """Return an error for a setup that can never work."""
         return ConfigError(f"{self._where}: {str(why) or type(why).__name__}")
 
-    # -- calls -----------------------------------------------------------------------------------------------------------
+    # -- calls -------------------------------------------------------------------------------------
 
     def later(self, leave: Coroutine[Any, Any, None]) -> None:
-        """Let go of a connection; nobody need wait for it but ``close``."""
+        """Close a connection in the background; only ``close`` waits for it."""
         self._kept_track(leave, self._leaving)
 
     def _begin(self, call: Callable[[], Awaitable[T]]) -> "asyncio.Task[T]":
@@ -135,7 +137,7 @@ class RemoteLeases(Closing, ABC):
         def ended(done: "asyncio.Task[Any]") -> None:
             among.discard(done)
             if not done.cancelled():
-                done.exception()  # its caller may be gone
+                done.exception()  # Its caller may be gone.
 
         task.add_done_callback(ended)
         return task
@@ -163,10 +165,11 @@ class RemoteLeases(Closing, ABC):
 
 
 class Sent:
-    """Until when this process's own grants last, by its own clock, counted from before the request that was answered yes.
+    """Until when this process's own grants last, by its own clock, from before each request with a positive
+    answer.
 
-    For stores whose server would renew what has expired, or keeps no time at all: such a renewal is refused here, and so is
-    one of a grant that this process never had.
+    For stores whose server would renew an expired lease, or keeps no time at all: such a renewal is refused
+    here, as is one of a grant that this process never had.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -188,10 +191,10 @@ class Sent:
         return self._until.get(nonce, 0.0) > self._clock.monotonic()
 
     def left(self, nonce: str) -> float | None:
-        """Return for how many more seconds; None: it was never ours."""
+        """Return the seconds left; None: it was never ours."""
         until = self._until.get(nonce)
         return None if until is None else until - self._clock.monotonic()
 
     def over(self, nonce: str) -> None:
-        """Forget a grant that was given back or refused."""
+        """Forget a grant that was released or refused."""
         self._until.pop(nonce, None)

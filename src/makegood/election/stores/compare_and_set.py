@@ -1,10 +1,10 @@
 """Leases on any place that can compare and set one record: NATS, ZooKeeper, Kubernetes.
 
-Such a place judges no time, so each observer does, on its own clock and never by somebody's time stamps: a record that has not
-changed for its holder's ttl, and a little more for clocks that differ, since *this* observer first saw it so is free. Each renewal
-changes the record. The price: who looks for the first time waits a full ttl.
+Such a place does not judge time, so each observer does, on its own clock and never by another's time stamps.
+A record is free if it has not changed for its holder's ttl, and a little more for clocks that differ, since
+*this* observer first saw it so. Each renewal changes the record. The price: a new observer waits a full ttl.
 
-The holder's own clock judges its renewals: one whose time is up is not even sent.
+The holder's own clock judges its renewals: an overdue one is not even sent.
 """
 
 import json
@@ -25,22 +25,24 @@ _PATIENCE = (1 + _DRIFT) / (1 - _DRIFT)
 _TRIES = 4
 
 Version: TypeAlias = Any
-"""What names one state of a record: a revision, an etag. Only compared."""
+"""Identifies one state of a record: a revision, an etag. Only compared."""
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What is kept under a name. ``nonce`` is "" when it is free; ``beat`` rises with each renewal, so that observers see a change;
-    ``since`` is by the holder's wall clock, for people; ``past``: the latest terms, newest first.
-    """
+    """The record under a name."""
 
     holder: str | None
     nonce: str
+    """"" if the lease is free."""
     epoch: int
     ttl: float
     beat: int
+    """Rises with each renewal, so that observers see a change."""
     since: float
+    """By the holder's wall clock, for people."""
     past: list[PastTerm] = field(default_factory=list)
+    """The latest terms, newest first."""
 
     def encoded(self) -> bytes:
         """Return it as JSON."""
@@ -77,8 +79,9 @@ class ObservedLeases(RemoteLeases):
 
     @abstractmethod
     async def put(self, name: str, record: Record, expect: Version | None) -> Version | None:
-        """Write the record if its version is ``expect`` (None: if there is none), on the disk; return the new version; None: it was
-        changed meanwhile.
+        """Write the record, on the disk, if its version is ``expect`` (None: if there is none).
+
+        Return the new version; None: it was changed meanwhile.
         """
 
     async def take(self, name: str, holder: str, nonce: str, ttl: float) -> Grant | None:
@@ -93,10 +96,10 @@ class ObservedLeases(RemoteLeases):
                 wanted, Grant(name, holder, nonce, wanted.epoch, ttl), found and found[1], sent
             ):
                 return Grant(name, holder, nonce, wanted.epoch, ttl)
-        return None  # others are quicker, again and again
+        return None  # Others were quicker each time.
 
     async def extend(self, grant: Grant) -> bool:
-        """Change the record, so that every observer counts anew."""
+        """Change the record, so that every observer starts to count again."""
         for _ in range(_TRIES):
             if not self._sent.holds(grant.nonce) or grant.nonce not in self._mine:
                 return False
@@ -104,7 +107,7 @@ class ObservedLeases(RemoteLeases):
             record, version = self._mine[grant.nonce]
             if await self._written(replace(record, beat=record.beat + 1), grant, version, sent):
                 return True
-            found = await self.get(grant.name)  # a renewal of ours without an answer may have changed it
+            found = await self.get(grant.name)  # A renewal of ours without an answer may have changed it.
             if found is None or (found[0].nonce, found[0].epoch) != (grant.nonce, grant.epoch):
                 self._forget(grant.nonce)
                 return False
@@ -112,7 +115,7 @@ class ObservedLeases(RemoteLeases):
         raise self.unavailable("the record goes on changing")
 
     async def free(self, grant: Grant) -> None:
-        """Write nobody's name into a record that is ours."""
+        """Clear the holder of a record that is ours."""
         self._forget(grant.nonce)
         for _ in range(_TRIES):
             found = await self.get(grant.name)
@@ -127,7 +130,7 @@ class ObservedLeases(RemoteLeases):
         raise self.unavailable("the record goes on changing")
 
     async def look(self, name: str) -> LeaseView | None:
-        """Read the record, and count from when it was first seen so."""
+        """Read the record, and count from when this state was first seen."""
         found = await self.get(name)
         if found is None:
             return None
@@ -141,7 +144,7 @@ class ObservedLeases(RemoteLeases):
         return [] if found is None else found[0].past[:limit]
 
     def _wanted(self, name: str, found: tuple[Record, Version] | None, wanted: Grant) -> Record | None:
-        """Return the record as the taker would have it, or None when somebody else holds it."""
+        """Return the record as the taker would have it; None if somebody else holds it."""
         wall = self._clock.wall()
         first = PastTerm(1, wanted.holder, wall, None, released=False)
         if found is None and name in self._seen:
@@ -172,7 +175,7 @@ class ObservedLeases(RemoteLeases):
         return True
 
     def _left(self, name: str, record: Record, version: Version) -> float:
-        """Return how long to wait until the record counts as free, were it never changed again."""
+        """Return how long to wait until the record is free, if it does not change again."""
         now = self._clock.monotonic()
         seen = self._seen.get(name)
         if seen is None or seen[0] != version:

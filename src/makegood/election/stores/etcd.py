@@ -1,11 +1,14 @@
-"""Leases in etcd: a key that lives as long as an etcd lease, beside a record that lives for ever, changed in one transaction.
+"""Leases in etcd: a key that lives as long as an etcd lease, beside a permanent record, changed in one
+transaction.
 
-``PREFIX/NAME/held`` is attached to an etcd lease, which etcd's own clock lets run out; its value is the nonce. ``PREFIX/NAME/record``
-has epoch, holder and past terms. Taking it: both keys are written if neither changed since they were read.
+``PREFIX/NAME/held`` is attached to an etcd lease, which expires by etcd's own clock; its value is the nonce.
+``PREFIX/NAME/record`` has epoch, holder and past terms. A take writes both keys if neither changed since they
+were read.
 
-It is spoken to through its JSON gateway, over plain HTTP: the Python clients of its gRPC interface are unmaintained, or break with
-the present protobuf. etcd counts whole seconds, and has a shortest lease of its own (2 s with its default settings), so a lease may
-last a little longer than its ttl, never shorter; a change of etcd's leader starts the time of every lease anew.
+It uses etcd's JSON gateway, over plain HTTP: the Python clients of its gRPC interface are unmaintained, or
+break with the present protobuf. etcd counts whole seconds, and has a shortest lease of its own (2 s with its
+default settings), so a lease may last a little longer than its ttl, never shorter. A change of etcd's leader
+restarts the time of every lease.
 """
 
 import math
@@ -34,22 +37,27 @@ _NEVER = {
     12: "not known to this etcd",
     16: "not authenticated",
 }
-"""gRPC's codes for what no repetition mends."""
+"""gRPC's codes of errors that no repetition fixes."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """Both keys at one moment. ``nonce`` and ``lease`` of the held one ("" and "0": there is none); ``version`` of the record."""
+    """Both keys at one moment."""
 
     record: Record | None
     version: str
+    """The version of the record."""
     nonce: str
+    """The nonce in the held key; "": there is none."""
     lease: str
+    """The etcd lease of the held key; "0": there is none."""
 
 
 class EtcdLeases(RemoteLeases):
-    """A lease store on an etcd cluster. ``servers``: such as ``http://host:2379``; ``login``: user and password; ``clock``: for dates
-    that people read; ``timeout``: how long a call may take.
+    """A lease store on an etcd cluster.
+
+    ``servers``: such as ``http://host:2379``; ``login``: user and password; ``clock``: for dates that people
+    read; ``timeout``: how long a call may take.
     """
 
     def __init__(
@@ -70,7 +78,7 @@ class EtcdLeases(RemoteLeases):
         self._http = Http(servers, timeout=self._timeout)
 
     async def take(self, name: str, holder: str, nonce: str, ttl: float) -> Grant | None:
-        """Write both keys if nobody holds the one."""
+        """Write both keys if nobody holds the lease."""
         for _ in range(_TRIES):
             kept = await self._kept(name)
             if kept.nonce and (kept.nonce != nonce or kept.record is None):
@@ -78,7 +86,7 @@ class EtcdLeases(RemoteLeases):
             if kept.nonce and kept.record is not None:
                 if await self._alive(kept.lease):
                     return Grant(name, holder, nonce, kept.record.epoch, ttl)
-                continue  # it ran out at this very moment
+                continue  # It ran out at this very moment.
             record = self._next(kept.record, Grant(name, holder, nonce, 0, ttl))
             lease = str((await self._ask("lease/grant", {"TTL": math.ceil(ttl)}))["ID"])
             puts = [
@@ -88,7 +96,7 @@ class EtcdLeases(RemoteLeases):
             if await self._changed(name, kept, puts):
                 return Grant(name, holder, nonce, record.epoch, ttl)
             await self._ask("lease/revoke", {"ID": lease})
-        return None  # others are quicker, again and again
+        return None  # Others were quicker each time.
 
     async def extend(self, grant: Grant) -> bool:
         """Keep the etcd lease alive, if the key on it is ours."""
@@ -98,7 +106,7 @@ class EtcdLeases(RemoteLeases):
         return await self._alive(kept.lease)
 
     async def free(self, grant: Grant) -> None:
-        """Delete the key that is held, and write nobody's name into the record."""
+        """Delete the held key, and clear the holder in the record."""
         for _ in range(_TRIES):
             kept = await self._kept(grant.name)
             record = kept.record
@@ -123,7 +131,7 @@ class EtcdLeases(RemoteLeases):
         left = 0.0
         if kept.lease != "0":
             told = int((await self._ask("lease/timetolive", {"ID": kept.lease})).get("TTL", -1))
-            left = min(told + 1.0, kept.record.ttl)  # whole seconds, rounded down: it may have one more
+            left = min(told + 1.0, kept.record.ttl)  # Whole seconds, rounded down: it may have one more.
         record = kept.record
         return LeaseView(name, record.holder, record.epoch, record.ttl, record.since, left)
 
@@ -137,11 +145,11 @@ class EtcdLeases(RemoteLeases):
         await self._http.drop()
 
     def meaning(self, fault: Exception) -> MakegoodError | None:
-        """Every fault of the connection may pass."""
+        """Any fault of the connection may pass."""
         return self.unavailable(fault) if isinstance(fault, FAULTS) else None
 
     def broken(self) -> None:
-        """Ask another server next time."""
+        """Use another server next time."""
         self._token = ""
         self.later(self._http.drop())
 
@@ -155,7 +163,7 @@ class EtcdLeases(RemoteLeases):
         before = [] if record is None else closed(record.past, wall, released=False)
         return Record(wanted.holder, wanted.nonce, epoch, wanted.ttl, 0, wall, [term, *before[: KEPT - 1]])
 
-    # -- the gateway -----------------------------------------------------------------------------------------------------
+    # -- the gateway -------------------------------------------------------------------------------
 
     def _key(self, name: str, what: str) -> str:
         return b64encode(f"{self._prefix}/{name}/{what}".encode()).decode()
@@ -195,7 +203,7 @@ class EtcdLeases(RemoteLeases):
         )
 
     async def _alive(self, lease: str) -> bool:
-        """Start the time of an etcd lease anew; False: it has run out."""
+        """Restart the time of an etcd lease; False: it has run out."""
         told = await self._ask("lease/keepalive", {"ID": lease})
         return int(told.get("result", {}).get("TTL", 0)) > 0
 
@@ -209,7 +217,7 @@ class EtcdLeases(RemoteLeases):
 
     async def _asked(self, what: str, body: dict[str, Any], headers: dict[str, str]) -> dict[str, Any]:
         status, told = await self._http.ask("POST", f"/v3/{what}", body, headers)
-        fault = told.get("error") if status == 200 else told  # a stream's fault comes with status 200
+        fault = told.get("error") if status == 200 else told  # A stream's fault has status 200.
         if not fault:
             answer: dict[str, Any] = told
             return answer
@@ -218,16 +226,16 @@ class EtcdLeases(RemoteLeases):
         if code == _NOT_FOUND and what.startswith("lease/"):
             return {}
         if code == 16 and self._token:
-            raise self.unavailable(why)  # the token grew old: `broken` forgets it
+            raise self.unavailable(why)  # The token expired: `broken` forgets it.
         if code in _NEVER:
             raise self.wrong(why)
         raise self.unavailable(why)
 
 
 def from_url(url: str, *, clock: Clock, timeout: float) -> EtcdLeases:
-    """Open ``etcd://user:password@host:2379/prefix``; several servers with commas; ``etcd+https://``, the same by TLS.
+    """Open ``etcd://user:password@host:2379/prefix``; several servers with commas; ``etcd+https://`` for TLS.
 
-    All but the host may be left out. Raises ``ConfigError`` for another form.
+    Everything except the host is optional. Raises ``ConfigError`` for another form.
     """
     parts = urlsplit(url)
     login, _, places = parts.netloc.rpartition("@")

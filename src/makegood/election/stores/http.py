@@ -16,10 +16,10 @@ FAULTS = (httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError, OSError)
 
 
 class Http:
-    """Asks one of several servers that are one to the client; another one after ``drop``. Nothing is tried twice.
+    """Sends requests to one of several equivalent servers; to another one after ``drop``. It never retries.
 
-    ``verify``: the authorities that a server's certificate may be of. Proxies that the environment names are not used: they know
-    nothing of a cluster's insides.
+    ``verify``: the authorities that may sign a server's certificate. Proxies from the environment are not
+    used: they do not reach a cluster's internal addresses.
     """
 
     def __init__(
@@ -28,14 +28,16 @@ class Http:
         self._servers = servers
         self._turn = 0
         self._timeout = timeout
-        # Loading the authorities takes a tenth of a second, for nothing where nobody speaks TLS.
+        # Loading the authorities takes a tenth of a second, which is wasted without TLS.
         self._verify = verify if any(server.startswith("https:") for server in servers) else False
         self._client: httpx2.AsyncClient | None = None
 
     async def ask(
         self, method: str, path: str, body: object = None, headers: Mapping[str, str] | None = None
     ) -> tuple[int, Any]:
-        """Send a request; return the status and the JSON of the answer, the last line of it where there are several."""
+        """Send a request; return the status and the JSON of the answer (its last line, if there are
+        several).
+        """
         if self._client is None:
             self._client = httpx2.AsyncClient(timeout=self._timeout, verify=self._verify, trust_env=False)
         server = self._servers[self._turn % len(self._servers)]
@@ -51,7 +53,7 @@ class Http:
             return answer.status_code, {"message": answer.text[:200]}
 
     async def drop(self) -> None:
-        """Close the connections, and ask another server next time."""
+        """Close the connections, and use another server next time."""
         client, self._client = self._client, None
         self._turn += 1
         if client is not None:

@@ -1,11 +1,11 @@
 """Leases as Kubernetes ``Lease`` objects, changed by compare-and-set on their ``resourceVersion``.
 
-``kubectl get lease`` shows the holder; nonce, epoch and past terms are in an annotation. The API server judges no time: each
-observer does (``observed``), and never by ``renewTime``, which is written for people only. Three verbs of plain HTTP are all that it
-takes, so there is no heavy client.
+``kubectl get lease`` shows the holder; nonce, epoch and past terms are in an annotation. The API server does
+not judge time: each observer does (``compare_and_set``), and never by ``renewTime``, which is written only
+for people. It needs only three verbs of plain HTTP, so there is no heavy client.
 
-In a cluster the pod's service account is used; its token is read for each request, as it is exchanged now and then. It
-needs ``get``, ``create`` and ``update`` on ``leases`` of ``coordination.k8s.io``.
+In a cluster it uses the pod's service account, whose token it reads for each request, because tokens are
+rotated. The account needs ``get``, ``create`` and ``update`` on ``leases`` of ``coordination.k8s.io``.
 """
 
 import hashlib
@@ -33,8 +33,10 @@ _CONFLICT, _NOT_FOUND = 409, 404
 
 
 class KubernetesLeases(ObservedLeases):
-    """A lease store in a ``namespace`` behind the API server ``server``. ``token``: a file with the bearer's token; ``authority``: a file
-    with who vouches for the server; ``clock`` judges expiry; ``timeout``: how long a call may take.
+    """A lease store in a ``namespace`` behind the API server ``server``.
+
+    ``token``: a file with the bearer's token; ``authority``: a file with the server's certificate authority;
+    ``clock`` judges expiry; ``timeout``: how long a call may take.
     """
 
     def __init__(
@@ -82,7 +84,9 @@ class KubernetesLeases(ObservedLeases):
         return record, meta["resourceVersion"]
 
     async def put(self, name: str, record: Record, expect: Version | None) -> Version | None:
-        """Make the object, or replace the one whose version is known. Labels and the like that others put there stay."""
+        """Create the object, or replace the one whose version is known. Labels and the like of others
+        stay.
+        """
         meta = {} if expect is None else dict(self._found.get(name, {}))
         meta.pop("managedFields", None)
         notes = {**(meta.get("annotations") or {}), ANNOTATION: record.encoded().decode()}
@@ -108,15 +112,15 @@ class KubernetesLeases(ObservedLeases):
         await self._http.drop()
 
     def meaning(self, fault: Exception) -> MakegoodError | None:
-        """Every fault of the connection may pass."""
+        """Any fault of the connection may pass."""
         return self.unavailable(fault) if isinstance(fault, FAULTS) else None
 
     def broken(self) -> None:
-        """Dial anew at the next call."""
+        """Reconnect at the next call."""
         self.later(self._http.drop())
 
     def _spec(self, record: Record) -> dict[str, Any]:
-        """Return what people see; of a lease that is free, who held it last is in the annotation."""
+        """Return what people see; the last holder of a free lease is in the annotation."""
         began = (
             datetime.fromtimestamp(record.since, UTC)
             .isoformat(timespec="microseconds")
@@ -143,13 +147,13 @@ class KubernetesLeases(ObservedLeases):
         if status in (200, 201, _NOT_FOUND) or (status == _CONFLICT):
             return status, told
         why = f"status {status}, {told.get('message') or 'without a reason'}"
-        if status in (400, 403, 405, 415, 422):  # not 401: a token may be exchanged at this moment
+        if status in (400, 403, 405, 415, 422):  # Not 401: a token may be rotated at this moment.
             raise self.wrong(why)
         raise self.unavailable(why)
 
 
 def _object(name: str) -> str:
-    """Return a name that Kubernetes takes: the same where it is one, else what is left of it and a hash."""
+    """Return a name that Kubernetes accepts: the same if it does, else its valid part and a hash."""
     if _NAME.fullmatch(name):
         return name
     left = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:40] or "lease"
@@ -157,8 +161,8 @@ def _object(name: str) -> str:
 
 
 def from_url(url: str, *, clock: Clock, timeout: float) -> KubernetesLeases:
-    """Open ``kubernetes:///NAMESPACE`` in a pod, with its service account (the pod's own namespace when none is named), or
-    ``kubernetes://127.0.0.1:8001/NAMESPACE`` through ``kubectl proxy``.
+    """Open ``kubernetes:///NAMESPACE`` in a pod, with its service account (default: the pod's own namespace),
+    or ``kubernetes://127.0.0.1:8001/NAMESPACE`` through ``kubectl proxy``.
 
     Raises ``ConfigError`` for another form, or outside a cluster.
     """

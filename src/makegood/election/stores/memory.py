@@ -53,7 +53,7 @@ class MemoryLeases(Closing):
         return Grant(name, holder, nonce, held.epoch, ttl)
 
     async def renew(self, grant: Grant) -> bool:
-        """Extend a lease that is still held; False when the term is over."""
+        """Extend a lease that is still held; False if the term is over."""
         now = self._clock.monotonic()
         held = self._records.get(grant.name)
         if held is None or held.holder is None or held.nonce != grant.nonce or held.expires <= now:
@@ -83,6 +83,6 @@ class MemoryLeases(Closing):
         return [] if held is None else held.past[:limit]
 
 
-def from_url(url: str, *, clock: Clock, timeout: float) -> MemoryLeases:  # noqa: ARG001 - what every store is given
+def from_url(url: str, *, clock: Clock, timeout: float) -> MemoryLeases:  # noqa: ARG001 - as every store
     """Return a new, empty place; ``url`` is ``memory:``."""
     return MemoryLeases(clock)

@@ -1,11 +1,14 @@
-"""Leases in a key-value bucket of NATS JetStream: one key per name, changed by compare-and-set on its revision.
+"""Leases in a key-value bucket of NATS JetStream: one key per name, changed by compare-and-set on its
+revision.
 
-The bucket is made by the first take when it is missing, on disk, without an age limit; one with an age limit, or in memory, would
-forget epochs. A deleted key is refused: its epoch is lost, and must not begin again. Keys with a time to live are not used: they
-need a server of 2.11, and leave no epoch; each observer judges expiry instead (``observed``).
+The first take creates a missing bucket, on disk, without an age limit; one with an age limit, or in memory,
+would forget epochs. A deleted key is refused: its epoch is lost, and must not start again. Keys with a time
+to live are not used: they need a server of 2.11, and leave no epoch; each observer judges expiry instead
+(``compare_and_set``).
 
-**Best effort across crashes of the machine**: by default NATS writes to the disk in the background (``sync_interval``, two minutes),
-so that a power cut may take an epoch back. Replicate the bucket, or set ``sync_interval: always``.
+**Best effort across crashes of the machine**: by default NATS writes to the disk in the background
+(``sync_interval``, two minutes), so a power cut may take an epoch back. Replicate the bucket, or set
+``sync_interval: always``.
 """
 
 import asyncio
@@ -31,8 +34,10 @@ _DELETED = ("DEL", "PURGE")
 
 
 class NatsLeases(ObservedLeases):
-    """A lease store in ``bucket`` on the servers. ``timeout``: how long a call may take; ``clock`` judges expiry; ``replicas``: of a
-    bucket that is made; ``creds``: a file with credentials.
+    """A lease store in ``bucket`` on the servers.
+
+    ``timeout``: how long a call may take; ``clock`` judges expiry; ``replicas``: of a bucket that it creates;
+    ``creds``: a file with credentials.
     """
 
     def __init__(
@@ -56,7 +61,7 @@ class NatsLeases(ObservedLeases):
         self._turn = asyncio.Lock()
 
     async def get(self, name: str) -> tuple[Record, Version] | None:
-        """Read a key and its revision; where there is no bucket, nobody ever wrote one."""
+        """Read a key and its revision; without a bucket there was never one."""
         kept = await self._connected(make=False)
         if kept is None:
             return None
@@ -75,7 +80,7 @@ class NatsLeases(ObservedLeases):
             raise self.wrong(f"the key {key} is used for something else ({other})") from other
 
     async def put(self, name: str, record: Record, expect: Version | None) -> Version | None:
-        """Write a key whose revision is known; 0: that never was."""
+        """Write a key whose revision is known; 0: it never existed."""
         kept = await self._connected(make=True)
         try:
             return await kept.update(_key(name), record.encoded(), last=expect or 0)
@@ -89,7 +94,7 @@ class NatsLeases(ObservedLeases):
             await _closed(client)
 
     def meaning(self, fault: Exception) -> MakegoodError | None:
-        """Tell what can never work from what may work in a moment."""
+        """Separate faults that can never work from those that may pass."""
         if isinstance(
             fault, failed.AuthorizationError | refused.InvalidBucketNameError | refused.BadBucketError
         ):
@@ -103,19 +108,19 @@ class NatsLeases(ObservedLeases):
         return self.unavailable(fault) if isinstance(fault, failed.Error | OSError) else None
 
     def broken(self) -> None:
-        """Dial anew at the next call."""
+        """Reconnect at the next call."""
         if self._client is not None:
             self.later(self.disconnect())
 
     async def _connected(self, *, make: bool) -> Any:
-        """Return the bucket; ``make`` it when it is missing, or return None: who only looks makes nothing."""
+        """Return the bucket. If it is missing, create it (``make``) or return None: reads create nothing."""
         async with self._turn:
             if self._client is None or not self._client.is_connected:
                 await self.disconnect()
             client = self._client or NATS()
             try:
                 if self._client is None:
-                    # No reconnecting of its own: a call without an answer is tried again on a new connection.
+                    # No automatic reconnect: a call without an answer is tried again on a new connection.
                     await client.connect(
                         self._servers, name="makegood election", allow_reconnect=False, max_reconnect_attempts=1,
                         reconnect_time_wait=0, connect_timeout=max(1, round(self._timeout)),
@@ -131,7 +136,7 @@ class NatsLeases(ObservedLeases):
             return self._kept
 
     async def _opened(self, client: NATS, *, make: bool) -> Any:
-        """Return the bucket once it is known to keep what it is told; None: there is none."""
+        """Return the bucket once it is known to keep its data; None: there is none."""
         stream = client.jetstream(timeout=self._timeout)
         try:
             kept = await stream.key_value(self._bucket)
@@ -143,7 +148,7 @@ class NatsLeases(ObservedLeases):
             )
             try:
                 return await stream.create_key_value(config)
-            except refused.BadRequestError:  # another made it at the same moment
+            except refused.BadRequestError:  # Another process created it at the same moment.
                 kept = await stream.key_value(self._bucket)
         told = (await stream.stream_info(f"KV_{self._bucket}")).config
         if told.max_age:
@@ -164,7 +169,7 @@ async def _closed(client: NATS) -> None:
 
 
 async def _nothing(_fault: Exception) -> None:
-    """What goes wrong is told by the call that it happens to."""
+    """Each call reports its own errors."""
 
 
 def _key(name: str) -> str:
@@ -173,9 +178,10 @@ def _key(name: str) -> str:
 
 
 def from_url(url: str, *, clock: Clock, timeout: float) -> NatsLeases:
-    """Open ``nats://user:password@host:4222/bucket?replicas=3&creds=FILE``; several servers with commas; ``tls://``, the same by TLS.
+    """Open ``nats://user:password@host:4222/bucket?replicas=3&creds=FILE``; several servers with commas;
+    ``tls://`` for TLS.
 
-    All but the host may be left out. Raises ``ConfigError`` for another form.
+    Everything except the host is optional. Raises ``ConfigError`` for another form.
     """
     parts = urlsplit(url)
     asked = parse_qs(parts.query, keep_blank_values=True)

@@ -1,11 +1,14 @@
-"""Leases in PostgreSQL: a row per name in a schema of its own, ``makegood_election``, made when it is missing.
+"""Leases in PostgreSQL: a row per name in a schema of its own, ``makegood_election``, created if it is
+missing.
 
-A row and not an advisory lock: it survives poolers and lost connections, it has an epoch, and the leader's own transaction
-can look at it (``term.guard(connection)``). The server's clock judges expiry; a server whose wall clock is set *forward* by
-more than the ttl lets the lease run out early, so let it be slewed, as chrony and ntpd do.
+It uses a row and not an advisory lock: a row survives poolers and lost connections, it has an epoch, and the
+leader's own transaction can check it (``term.guard(connection)``). The server's clock judges expiry. A server
+whose wall clock is set *forward* by more than the ttl lets the lease run out early, so let it be slewed, as
+chrony and ntpd do.
 
-Every call is one statement on one connection, dialled when it is needed. A call without an answer is never cancelled at the
-server, which takes a second connection that a black hole swallows as well: the connection is dropped.
+Every call is one statement on one connection, opened when it is needed. A call without an answer is never
+cancelled at the server: that takes a second connection, which a black hole swallows as well. The connection
+is dropped.
 """
 
 import asyncio
@@ -35,7 +38,7 @@ _SQL = statements(f"{SCHEMA}.lease", f"{SCHEMA}.term")
 _FENCE = _SQL.fence.replace("$1", ":name").replace("$2", ":nonce").replace("$3", ":epoch")
 _KNOWN = f"select pg_catalog.to_regclass('{SCHEMA}.term') is not null"
 _LOCK = 6_081_967
-"""Of an advisory lock: two that make the tables at the same time would collide."""
+"""The number of an advisory lock: two processes that create the tables at the same time would collide."""
 
 _TABLES = f"""
 select pg_catalog.pg_advisory_xact_lock({_LOCK});
@@ -74,7 +77,7 @@ class _Line:
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def drop(self) -> None:
-        """Let go of the connection without a word; nothing is cancelled at the server."""
+        """Drop the connection without notice; nothing is cancelled at the server."""
         connection, self.connection = self.connection, None
         if connection is not None:
             connection.terminate()
@@ -94,25 +97,29 @@ class PostgresLeases(Closing):
         self._where = f"the leases in {self._server}"
 
     async def acquire(self, name: str, holder: str, nonce: str, ttl: float) -> Grant | None:
-        """Take a lease that is free, expired or ours already. It waits for a transaction that guards the lease."""
+        """Take a lease that is free, expired or ours already. It waits for a transaction that guards the
+        lease.
+        """
         lasting(ttl)
 
         async def take(connection: Connection) -> Grant | None:
             try:
                 row = await connection.fetchrow(_SQL.acquire, name, holder, nonce, ttl)
             except pg.LockNotAvailableError:
-                return None  # it is held: somebody's transaction stands guard
+                return None  # It is held: a transaction guards it.
             return None if row is None else Grant(name, holder, nonce, row["epoch"], ttl)
 
         return await self._do(take, nonce=nonce)
 
     async def renew(self, grant: Grant) -> bool:
-        """Extend a lease that is still held; False when the term is over."""
+        """Extend a lease that is still held; False if the term is over."""
         values = (grant.name, grant.nonce, grant.epoch)
         return await self._do(lambda connection: connection.fetchrow(_SQL.renew, *values)) is not None
 
     async def release(self, grant: Grant) -> None:
-        """Free a lease that is still this grant's, after a take of it that is under way: or the take might come later."""
+        """Free a lease that is still this grant's. It waits for a take under way, which might otherwise come
+        later.
+        """
         taking = self._taking.get(grant.nonce)
         if taking is not None:
             await asyncio.wait([taking], timeout=self._timeout)
@@ -165,9 +172,10 @@ class PostgresLeases(Closing):
     async def _do(
         self, work: Callable[[Connection], Awaitable[T]], *, make: bool = True, nonce: str = ""
     ) -> T:
-        """Run one call, the others waiting; ``make`` the tables, if they are missing: who only looks writes nothing. ``nonce``: of a take.
+        """Run one call while the others wait; ``make`` the tables, if they are missing: reads write nothing.
 
-        When nobody waits for it any more its connection is dropped; a take keeps it to its end, since ``release`` waits for it.
+        ``nonce``: of a take. When its caller is cancelled, the call's connection is dropped; a take keeps it
+        to its end, since ``release`` waits for it.
         """
         line = self._line
         going = asyncio.get_running_loop().create_task(self._call(line, work, make=make))
@@ -189,7 +197,7 @@ class PostgresLeases(Closing):
                 await _ended(line, going)
 
     def _leave(self, line: _Line, going: "asyncio.Task[Any]") -> None:
-        """Leave a call and its connection to themselves; the next one gets another connection."""
+        """Abandon a call and its connection; the next call gets another connection."""
         if self._line is line:
             self._line = _Line()
         leaving = asyncio.get_running_loop().create_task(self._left(line, going))
@@ -197,7 +205,7 @@ class PostgresLeases(Closing):
         leaving.add_done_callback(self._leaving.pop)
 
     async def _left(self, line: _Line, going: "asyncio.Task[Any]") -> None:
-        """Let a call that nobody waits for any more come to its end, within its time-out, then those that wait for its connection."""
+        """Let an abandoned call end, within its time-out, then the calls that wait for its connection."""
         await asyncio.wait([going], timeout=self._timeout)
         if not going.done():
             await _ended(line, going)
@@ -243,14 +251,14 @@ class PostgresLeases(Closing):
             made = await asyncpg.connect(
                 self._url,
                 timeout=self._timeout,
-                statement_cache_size=0,  # statements that are prepared do not survive a pooler
+                statement_cache_size=0,  # Prepared statements do not survive a pooler.
                 target_session_attrs=SessionAttribute.read_write,
                 server_settings={"application_name": session_name("election"), **settings},
             )
         except (ValueError, OverflowError, *_GONE, asyncpg.PostgresError) as fault:
             raise refused(
                 fault, f"the leases: {self._server}", url=self._url, reached=self._reached
-            ) from None  # a cause might show the URL
+            ) from None  # A cause might show the URL.
         self._reached = True
         try:
             await made.execute(f"{OWN_PATH}; {_DURABLE}")

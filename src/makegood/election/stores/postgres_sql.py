@@ -1,11 +1,11 @@
 """The statements of a lease in PostgreSQL, for the election's own tables and for those of the state store.
 
-A row per name that is never deleted, so that an epoch never comes again; and a row per term, for people. ``clock_timestamp()``
-and not ``now()``: time is read after the locks were had.
+A row per name is never deleted, so that an epoch never repeats; a row per term is for people. They use
+``clock_timestamp()`` and not ``now()``: time is read after the locks were acquired.
 
-They run on a caller's connection too (``guard``), or behind a proxy that gives each statement another session, so each operator,
-function and type names its schema: an object of the same name elsewhere on the search path is never used.
-The last 1000 terms of a lease are remembered.
+They also run on a caller's connection (``guard``), or behind a proxy that gives each statement another
+session, so each operator, function and type names its schema: an object of the same name elsewhere on the
+search path is never used. The last 1000 terms of a lease are remembered.
 """
 
 import re
@@ -14,16 +14,20 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Statements:
-    """Parameters: name, holder, nonce, ttl for ``acquire``; name, nonce, epoch for ``renew`` and ``fence``; name, nonce for
-    ``release``; name for ``read``; name, limit for ``past``.
-    """
+    """The statements, by what they do."""
 
     acquire: str
+    """Parameters: name, holder, nonce, ttl."""
     renew: str
+    """Parameters: name, nonce, epoch."""
     release: str
+    """Parameters: name, nonce."""
     read: str
+    """Parameter: name."""
     past: str
+    """Parameters: name, limit."""
     fence: str
+    """Parameters: name, nonce, epoch."""
 
 
 _WORDS = (

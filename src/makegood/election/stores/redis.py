@@ -1,12 +1,14 @@
-"""Leases in Redis: a hash per name that is never deleted and never expires, changed by scripts, each of which is one atomic step.
+"""Leases in Redis: a hash per name that is never deleted and never expires, changed by scripts, each one
+atomic step.
 
-No key has a time to live: under memory pressure Redis may evict such keys first (``volatile-*``), and an evicted lease would be
-a second leader. The record says until when the lease lasts, and the server's ``TIME`` judges: a server whose wall clock is set
-*forward* by more than the ttl lets the lease run out early, as it would with keys that expire.
+No key has a time to live: under memory pressure Redis may evict such keys first (``volatile-*``), and an
+evicted lease would be a second leader. The record has the end of the lease, and the server's ``TIME`` judges.
+A server whose wall clock is set *forward* by more than the ttl lets the lease run out early, as it would with
+keys that expire.
 
-**Best effort.** Redis acknowledges before a write is on the disk (unless ``appendfsync always``) and before a replica has it: after
-a crash or a fail-over two may lead, and an epoch may come again. Where that matters, use a store that is a database.
-Of redis-py only the connection is used, not its ``Lock``: that has no epoch.
+**Best effort.** Redis acknowledges before a write is on the disk (unless ``appendfsync always``) and before a
+replica has it: after a crash or a fail-over two may lead, and an epoch may repeat. Where that matters, use a
+store that is a database. Of redis-py only the connection is used, not its ``Lock``, which has no epoch.
 """
 
 import logging
@@ -29,7 +31,8 @@ log = logging.getLogger("makegood.election")
 KEPT = 1000
 """Terms remembered per lease."""
 
-# Every script has two keys: the record, and its past terms, newest first, five fields each. Times are milliseconds since 1970.
+# Every script has two keys: the record, and its past terms, newest first, five fields each. Times are
+# milliseconds since 1970.
 _NOW = """
 local clock = redis.call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
@@ -41,7 +44,7 @@ local function close_last(ended, released)
     redis.call('LSET', KEYS[2], 0, epoch .. '|' .. began .. '|' .. text(ended) .. '|' .. released .. '|' .. holder)
 end
 """
-# Given: holder, nonce, ttl as the holder said it, ttl in ms, how many terms to keep
+# Arguments: holder, nonce, ttl as the holder gave it, ttl in ms, how many terms to keep.
 _ACQUIRE = """
 local nonce, epoch, expires = unpack(redis.call('HMGET', KEYS[1], 'nonce', 'epoch', 'expires'))
 epoch = tonumber(epoch or 0)
@@ -58,14 +61,14 @@ end
 redis.call('HSET', KEYS[1], 'holder', ARGV[1], 'nonce', ARGV[2], 'ttl', ARGV[3], 'expires', text(now + ARGV[4]))
 return epoch
 """
-# Given: nonce, epoch, ttl in ms
+# Arguments: nonce, epoch, ttl in ms.
 _RENEW = """
 local nonce, epoch, expires = unpack(redis.call('HMGET', KEYS[1], 'nonce', 'epoch', 'expires'))
 if nonce ~= ARGV[1] or epoch ~= ARGV[2] or tonumber(expires) <= now then return 0 end
 redis.call('HSET', KEYS[1], 'expires', text(now + ARGV[3]))
 return 1
 """
-# Given: the nonce
+# Argument: the nonce.
 _RELEASE = """
 if redis.call('HGET', KEYS[1], 'nonce') ~= ARGV[1] then return 0 end
 redis.call('HSET', KEYS[1], 'nonce', '', 'holder', '')
@@ -92,7 +95,7 @@ class RedisLeases(RemoteLeases):
                 f"{path!r} is not the number of a Redis database: write redis://user:password@host:6379/0"
             )
         try:
-            # No retries of its own: whether and when to try again is the election's to say.
+            # No retries of its own: the election decides whether and when to try again.
             self._redis: Any = Redis.from_url(
                 url, decode_responses=True, retry=Retry(NoBackoff(), 0),
                 socket_timeout=self._timeout, socket_connect_timeout=self._timeout,
@@ -143,7 +146,7 @@ class RedisLeases(RemoteLeases):
         await self._redis.aclose()
 
     def meaning(self, fault: Exception) -> MakegoodError | None:
-        """Tell what can never work from what may work in a moment."""
+        """Separate faults that can never work from those that may pass."""
         if isinstance(
             fault, failed.AuthenticationError | failed.AuthorizationError | failed.NoPermissionError
         ):
@@ -160,13 +163,15 @@ class RedisLeases(RemoteLeases):
         return await self._scripts[verb](keys=_keys(name), args=values)
 
     async def _check(self) -> None:
-        """Look once how the server is set: a record that may be evicted, or forgotten at a restart, is no lease."""
+        """Check the server's settings once: a record that may be evicted, or forgotten at a restart, is not a
+        lease.
+        """
         if self._checked:
             return
         try:
             told = await self._redis.info()
         except failed.NoPermissionError:
-            told = {}  # not ours to know
+            told = {}  # Not permitted to read them.
         policy = str(told.get("maxmemory_policy", ""))
         if policy.startswith("allkeys"):
             raise self.wrong(
@@ -198,5 +203,5 @@ def _term(line: str) -> PastTerm:
 
 
 def from_url(url: str, *, clock: Clock, timeout: float) -> RedisLeases:  # noqa: ARG001 - the server's clock judges
-    """Open ``redis://user:password@host:6379/0``, or ``rediss://``, the same by TLS."""
+    """Open ``redis://user:password@host:6379/0``, or ``rediss://`` for TLS."""
     return RedisLeases(url, timeout=timeout)

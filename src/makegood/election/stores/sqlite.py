@@ -1,8 +1,9 @@
 """Leases in a SQLite file: for candidates on one host, such as two copies of a service or several cron lines.
 
-``begin immediate`` lets one writer in at a time, so every call is exact. Expiry is judged on CLOCK_BOOTTIME, which all
-processes of a host share and which runs through suspend; the boot's id is kept beside it: after a restart of the host every
-holder is gone. Commits reach the disk before they are answered, or an epoch could come again after a power cut.
+``begin immediate`` lets one writer in at a time, so every call is exact. CLOCK_BOOTTIME judges expiry: all
+processes of a host share it, and it runs through suspend. The boot's id is kept beside it: after a restart of
+the host every holder is gone. Commits reach the disk before they are answered; otherwise an epoch could
+repeat after a power cut.
 
 The leader's own work may be committed in the same file: ``term.guard(connection)`` then fences it exactly.
 """
@@ -75,7 +76,7 @@ _RELEASE = "update makegood_election_lease set holder = null, nonce = '' where n
 _PAST = """
 select epoch, holder, began, ended, released from makegood_election_term where name = ? order by epoch desc limit ?
 """
-# It writes, so that it takes the write lock whatever kind of transaction it stands in.
+# It writes, so that it takes the write lock in any kind of transaction.
 _FENCE = """
 update makegood_election_lease set epoch = epoch
 where name = :name and nonce = :nonce and epoch = :epoch and holder is not null and boot = :boot and expires > :now
@@ -83,7 +84,9 @@ where name = :name and nonce = :nonce and epoch = :epoch and holder is not null 
 
 
 class SQLiteLeases(Closing):
-    """A lease store in the SQLite file ``path``, made when it is missing. ``timeout``: how long a call may take."""
+    """A lease store in the SQLite file ``path``, created if it is missing. ``timeout``: how long a call may
+    take.
+    """
 
     def __init__(self, path: str | Path, *, clock: Clock | None = None, timeout: Duration = 5) -> None:
         self._path = Path(path)
@@ -102,7 +105,9 @@ class SQLiteLeases(Closing):
         )
 
     async def renew(self, grant: Grant) -> bool:
-        """Extend a lease that is still held; False when the term is over, as it is when the file was removed or replaced."""
+        """Extend a lease that is still held; False if the term is over, as it is if the file was removed or
+        replaced.
+        """
         return bool(await self._do(lambda connection: self._renew(connection, grant)))
 
     async def release(self, grant: Grant) -> None:
@@ -134,7 +139,7 @@ class SQLiteLeases(Closing):
             "boot": self._clock.boot_id(), "now": self._clock.monotonic(),
         }  # fmt: skip
 
-    # -- in the thread, which is the only one that uses the connection ---------------------------------------------------
+    # -- in the thread, which is the only one that uses the connection -----------------------------
 
     def _acquire(self, connection: sqlite3.Connection, wanted: Grant) -> Grant | None:
         self._verify()
@@ -203,7 +208,9 @@ class SQLiteLeases(Closing):
         return self._open
 
     def _glance(self, work: Callable[[sqlite3.Connection], T], *, make: bool) -> T:
-        """Work on a file that this user may not write: SQLite is not to make a log there that its owner may not write."""
+        """Work on a file that this user may not write: SQLite must not create a log there that its owner may
+        not write.
+        """
         if make:
             raise StoreUnavailableError(f"the leases in {self._path}: {denied(self._path)}")
 
@@ -220,7 +227,9 @@ class SQLiteLeases(Closing):
         return self._path.absolute().parent.is_dir() and not self._path.exists()
 
     def _verify(self) -> None:
-        """The file that was opened first is the place: another one under its name knows nothing of our epochs."""
+        """Check that the name still has the file that was opened first: another file knows nothing of our
+        epochs.
+        """
         if self._number != _number(self._path):
             raise StoreUnavailableError(
                 f"{self._path} was removed or replaced while this process had it open, and the epochs with it: put that very file "
@@ -228,7 +237,9 @@ class SQLiteLeases(Closing):
             )
 
     def _ahead(self, connection: sqlite3.Connection) -> None:
-        """Switch to the write-ahead log. Two that switch a new file at once: SQLite tells one of them at once that it is locked."""
+        """Switch to the write-ahead log. If two processes switch a new file at once, SQLite reports to one
+        that it is locked.
+        """
         until = self._clock.monotonic() + self._timeout
         for _ in range(_SWITCH_TRIES):
             try:
@@ -247,7 +258,7 @@ class SQLiteLeases(Closing):
             connection.close()
 
     async def _do(self, work: Callable[[sqlite3.Connection], T], *, make: bool = True) -> T | None:
-        """Work on the file; ``make`` it, or its tables, when they are missing. Who only looks writes nothing: None."""
+        """Work on the file; ``make`` it, or its tables, if they are missing. Reads write nothing: None."""
 
         def call() -> T | None:
             try:
@@ -284,7 +295,9 @@ class SQLiteLeases(Closing):
 
 
 def _number(path: Path) -> tuple[int, int] | None:
-    """Return what file bears this name now, whatever its name was before; None: no file does."""
+    """Return the identity of the file that has this name now, whatever its name was before; None: there is
+    none.
+    """
     try:
         found = path.stat()
     except FileNotFoundError:
@@ -294,7 +307,7 @@ def _number(path: Path) -> tuple[int, int] | None:
 
 @contextlib.contextmanager
 def _writing(connection: sqlite3.Connection) -> Iterator[None]:
-    """A transaction that nobody else's write can come between."""
+    """A transaction that no other write can interleave with."""
     connection.execute("begin immediate")
     try:
         yield
@@ -305,5 +318,7 @@ def _writing(connection: sqlite3.Connection) -> Iterator[None]:
 
 
 def from_url(url: str, *, clock: Clock, timeout: float) -> SQLiteLeases:
-    """Open ``sqlite:///relative.db`` or ``sqlite:////absolute.db``. Raises ``ConfigError`` for another form."""
+    """Open ``sqlite:///relative.db`` or ``sqlite:////absolute.db``. Raises ``ConfigError`` for another
+    form.
+    """
     return SQLiteLeases(file_of(url), clock=clock, timeout=timeout)

@@ -1,8 +1,9 @@
 """Leases in ZooKeeper: one node per name, changed by compare-and-set on its version.
 
-A lasting node and not an ephemeral one: a session ends when the *server* misses heartbeats, of which its owner may hear late or
-never, and its end leaves no epoch. Each observer judges expiry instead (``observed``). Of kazoo only the connection is used, not
-its recipes. It runs threads of its own; nothing here waits in them.
+It uses a persistent node and not an ephemeral one: a session ends when the *server* misses heartbeats, which
+its owner may learn late or never, and its end leaves no epoch. Each observer judges expiry instead
+(``compare_and_set``). Of kazoo only the connection is used, not its recipes. It runs threads of its own;
+nothing here waits in them.
 """
 
 import asyncio
@@ -27,12 +28,14 @@ from makegood.errors import ConfigError, MakegoodError
 FOLDER = "/makegood/election"
 
 _SHARE = 0.9
-"""Of the time-out, for connecting."""
+"""The share of the time-out for connecting."""
 
 
 class ZooKeeperLeases(ObservedLeases):
-    """A lease store below ``folder`` on the servers ``hosts`` ("a:2181,b:2181"). ``clock`` judges expiry; ``login``: user and password,
-    who then alone may touch the nodes that are made; ``timeout``: how long a call may take.
+    """A lease store below ``folder`` on the servers ``hosts`` ("a:2181,b:2181").
+
+    ``clock`` judges expiry; ``login``: user and password, which alone may access the nodes that it creates;
+    ``timeout``: how long a call may take.
     """
 
     def __init__(
@@ -70,7 +73,7 @@ class ZooKeeperLeases(ObservedLeases):
             raise self.wrong(f"the node {path} is used for something else ({other})") from other
 
     async def put(self, name: str, record: Record, expect: Version | None) -> Version | None:
-        """Make a node, or change one whose version is known."""
+        """Create a node, or change one whose version is known."""
         client, path = await self._connected(), self._path(name)
         try:
             if expect is None:
@@ -89,14 +92,14 @@ class ZooKeeperLeases(ObservedLeases):
                     await asyncio.get_running_loop().run_in_executor(self._threads, _stop, client)
 
     def meaning(self, fault: Exception) -> MakegoodError | None:
-        """Tell what can never work from what may work in a moment."""
+        """Separate faults that can never work from those that may pass."""
         if isinstance(fault, failed.NoAuthError | failed.AuthFailedError | failed.InvalidACLError):
             return self.wrong(f"{type(fault).__name__}: this user may not touch the node")
         known = failed.KazooException | KazooTimeoutError | OSError
         return self.unavailable(fault) if isinstance(fault, known) else None
 
     def broken(self) -> None:
-        """Dial anew at the next call."""
+        """Reconnect at the next call."""
         self.later(self.disconnect())
 
     def _path(self, name: str) -> str:
@@ -142,7 +145,7 @@ async def _answer(asked: Any) -> Any:
             told.set_result(done.value)
 
     def in_thread(done: Any) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        with contextlib.suppress(RuntimeError):  # The loop is closed: nothing waits any more.
             loop.call_soon_threadsafe(settled, done)
 
     asked.rawlink(in_thread)
@@ -150,7 +153,7 @@ async def _answer(asked: Any) -> Any:
 
 
 def from_url(url: str, *, clock: Clock, timeout: float) -> ZooKeeperLeases:
-    """Open ``zookeeper://user:password@host:2181,other:2181/folder``; all but a host may be left out.
+    """Open ``zookeeper://user:password@host:2181,other:2181/folder``; everything except a host is optional.
 
     Raises ``ConfigError`` for another form.
     """

@@ -1,7 +1,8 @@
-"""The checker: takes a recorded history and says which invariants it breaks.
+"""The checker: takes a recorded history and reports which invariants it breaks.
 
-``check`` looks at one history, ``Batch`` at many (a batch in which something never happened proves nothing), ``timeline``
-shows a history to people, and ``linearizable`` looks at what concurrent callers of a store were told. All of it is pure.
+``check`` reads one history, ``Batch`` many (a batch in which something never happened proves nothing),
+``timeline`` shows a history to people, and ``linearizable`` checks the answers of concurrent callers of a
+store. All of it is pure.
 """
 
 from collections.abc import Sequence
@@ -54,8 +55,10 @@ RULES: Sequence[type[Rule]] = (
 
 
 def check(history: History, final: Final | None = None) -> Report:
-    """Return what a history violates and how often each invariant was looked at. ``final``: what is known beside it; without
-    the tasks' rows I10 and the order in I9 have nothing to look at, and I8 knows no threshold.
+    """Return what a history violates and how often each invariant was checked.
+
+    ``final``: what is known beside it. Without the tasks' rows, I10 and the order in I9 are not checked, and
+    I8 knows no threshold.
     """
     kinds = {event.kind for event in history.events}
     report = Report(excused={name: why for name, (kind, why) in PARTS.items() if kind not in kinds})

@@ -1,7 +1,8 @@
 """What a batch of runs must contain before it proves anything.
 
-A batch in which no reply was ever late says nothing about late replies. ``Batch`` counts what happened in each history
-that is added, and ``lacking`` names what never did: a batch that lacks something fails, however clean it is.
+A batch in which no reply was ever late says nothing about late replies. ``Batch`` counts what happened in
+each added history, and ``lacking`` names what never did. A batch that lacks something fails, however clean it
+is.
 """
 
 from collections import Counter
@@ -29,7 +30,7 @@ WANTED: Mapping[str, str] = MappingProxyType(
         "ambiguous not committed": "a commit whose answer was lost, and which was not there",
     }
 )
-"""What every batch must contain, and in which words its absence is told."""
+"""What every batch must contain, with the words that report its absence."""
 
 _REQUESTS = ("request", "take", "offer", "hand")
 _REPLIES = ("reply", "answer")
@@ -37,9 +38,7 @@ _REPLIES = ("reply", "answer")
 
 @dataclass(slots=True)
 class Batch:
-    """Counts over many runs; batches of several processes can be merged. ``violations``: with the label of their run.
-    ``enabled``: kinds of faults that some run had switched on, and that must therefore have happened.
-    """
+    """Counts over many runs; batches of several processes can be merged."""
 
     runs: int = 0
     happened: Counter[str] = field(default_factory=Counter)
@@ -47,10 +46,14 @@ class Batch:
     exercised: Counter[str] = field(default_factory=Counter)
     excused: dict[str, str] = field(default_factory=dict)
     enabled: set[str] = field(default_factory=set)
+    """Kinds of faults that some run had switched on, and that must therefore have happened."""
     violations: list[tuple[str, Violation]] = field(default_factory=list)
+    """Violations, each with the label of its run."""
 
     def add(self, history: History, report: Report, *, enabled: Iterable[str] = (), label: str = "") -> None:
-        """Count what a run contained. ``enabled``: the kinds of faults (as events ``fault`` name them) that were switched on."""
+        """Count what a run contained. ``enabled``: the kinds of faults (as in ``fault`` events) that were
+        switched on.
+        """
         self.runs += 1
         self.happened += occurrences(history)
         self.faults.update(event["what"] for event in history.of("fault"))
@@ -70,7 +73,9 @@ class Batch:
         self.violations += other.violations
 
     def lacking(self) -> list[str]:
-        """Return, in words, what a batch must contain and this one does not: it fails when there is anything."""
+        """Return, in words, what this batch must contain and does not; the batch fails if there is
+        anything.
+        """
         found = [
             f"no {text.removeprefix('a ').removeprefix('an ')}"
             for name, text in WANTED.items()

@@ -10,32 +10,42 @@ from makegood.testing.checker.rule import EPSILON, Rule, when
 from makegood.testing.history import Event
 
 HANDED: float = 5.0
-"""Seconds that a Scheduler's commit may be under way: what it hands to an agent beside it, it promised before."""
+"""Seconds that a Scheduler's commit may be under way: it promised earlier what it hands to an agent beside
+it.
+"""
 
 SLACK: float = 1.0
-"""Seconds by which the clocks of two processes may say differently what came first: an answer, or another call's failure."""
+"""Seconds by which the clocks of two processes may disagree on what came first: an answer, or another call's
+failure.
+"""
 
 Attempt = tuple[int, int, int]
 
 
 @dataclass(slots=True)
 class _Circuit:
-    """``opened``: when it opened last; ``flying``: attempts that called and have not answered; ``canaries``: those of them that were
-    taken since it is half-open; ``tried``: all that ever were, and have not answered; ``heard``: when its service answered last.
-    """
+    """The circuit of one agent in one process."""
 
     event: Event
     opened: Event | None = None
+    """When it last opened."""
     flying: dict[Attempt, Event] = field(default_factory=dict)
+    """Attempts that called and have no answer."""
     canaries: set[Attempt] = field(default_factory=set)
+    """Those of them that were taken since it became half-open."""
     tried: dict[Attempt, Event] = field(default_factory=dict)
+    """All attempts without an answer, also of earlier phases."""
     heard: float = -math.inf
+    """When its service last answered."""
 
 
 class OpenMeansShut(Rule):
-    """I17: while a circuit is open its process takes no request of that agent and calls nothing for one; half-open it calls for one
-    at a time. These failures are not counted for their steps: a canary's; that of an attempt that was under way when the circuit opened; and
-    a repeated attempt's, if the service has answered nobody in that process since the step failed last.
+    """I17: while a circuit is open, its process takes no request of that agent and makes no call for one;
+    half-open, it makes one call at a time.
+
+    Three failures do not count for their steps: a canary's; that of an attempt that was under way when the
+    circuit opened; and a repeated attempt's, if the service has answered nobody in that process since the
+    step last failed.
     """
 
     name: ClassVar[str] = "I17"
@@ -70,7 +80,7 @@ class OpenMeansShut(Rule):
     def _became(self, event: Event) -> None:
         found = self._circuits.setdefault((event.node, event["agent"]), _Circuit(event))
         if event["state"] == "closed" and found.event["state"] != "release":
-            found.flying.clear()  # a process that begins anew
+            found.flying.clear()  # the process has restarted
         found.event = event
         if event["state"] == "open":
             found.opened = event
@@ -131,7 +141,7 @@ class OpenMeansShut(Rule):
     def _gave_up(
         self, attempt: Attempt, event: Event, circuit: _Circuit, began: Event, tried: Event | None
     ) -> None:
-        """Note that this failure is not to be counted, if it is not."""
+        """Note that this failure must not be counted, if that is so."""
         opened, before = circuit.opened, self._failed.get(attempt[:2])
         self._failed[attempt[:2]] = event
         if tried is not None:
@@ -142,7 +152,7 @@ class OpenMeansShut(Rule):
             self._excused[attempt] = ("the service had answered nobody since the step failed last", before)
 
     def end(self, world: World) -> None:
-        """Look whether one of the failures that count was excused."""
+        """Check whether a counted failure was excused."""
         for counted in self._counted:
             excused = self._accepted.get((counted.at, counted.node, counted.task, counted["idx"]))
             if excused is not None:
@@ -151,7 +161,9 @@ class OpenMeansShut(Rule):
 
 
 def _taken_since(asked: Asked, opened: Event) -> bool:
-    """Whether an attempt was taken when the circuit was so already; what a Scheduler hands over it may have promised before."""
+    """Whether an attempt was taken when the circuit was already so; a Scheduler may have promised its
+    hand-over earlier.
+    """
     if asked.local:
         return asked.event.at > opened.at + HANDED
     return asked.taken is not None and asked.taken.at > opened.at + EPSILON

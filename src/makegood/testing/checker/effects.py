@@ -1,4 +1,4 @@
-"""I4 and I5: effects, and the keys and tokens they are asked for with; I11: when service calls begin."""
+"""I4 and I5: effects, and the keys and tokens of their calls; I11: when service calls begin."""
 
 from typing import ClassVar
 
@@ -9,7 +9,7 @@ from makegood.testing.history import Event
 
 
 class OnceOrNotAtAll(Rule):
-    """I4: what stands under a key is 0 or 1."""
+    """I4: under a key, 0 or 1 effects are in place."""
 
     name: ClassVar[str] = "I4"
     kinds: ClassVar[frozenset[str]] = frozenset({"effect"})
@@ -19,7 +19,7 @@ class OnceOrNotAtAll(Rule):
         self._last: dict[tuple[str, str], Event] = {}
 
     def before(self, event: Event, _world: World) -> None:
-        """Look at what stands after an effect."""
+        """Check how many effects are in place after an effect."""
         self.saw()
         key = (event["service"], event["key"])
         if event["net"] not in (0, 1):
@@ -34,8 +34,8 @@ class OnceOrNotAtAll(Rule):
 
 
 class KeysAndTokens(Rule):
-    """I5: attempts rise with every hand-out; a key is that of one step, round and direction; a call's token is that of its
-    attempt, and only what was handed out is called.
+    """I5: attempts rise with every hand-out; a key belongs to one step, round and direction; a call carries
+    the token of its attempt, and only handed-out attempts make calls.
     """
 
     name: ClassVar[str] = "I5"

@@ -1,4 +1,4 @@
-"""L1 to L5 and I12: what must be so when the world has come to rest."""
+"""L1 to L5 and I12: what must hold once the world has settled."""
 
 from typing import Any, ClassVar
 
@@ -8,11 +8,15 @@ from makegood.testing.checker.rule import Rule, when
 from makegood.testing.history import Event
 
 _OTHER_COMMITS = frozenset({("task", "processing", "pending"), ("task", "undoing", "pending")})
-"""What a Scheduler that ends in good order does with the tasks it holds: another claims them, with a commit of its own."""
+"""What a Scheduler that ends in good order does with the tasks it holds: another claims them, with its own
+commit.
+"""
 
 
 class NothingLost(Rule):
-    """I12: what a client was told is there: its row in the end, or at least some trace; one key gives one task."""
+    """I12: an acknowledged submission is there: its row in the end, or at least some trace; one key gives one
+    task.
+    """
 
     name: ClassVar[str] = "I12"
     kinds: ClassVar[frozenset[str]] = frozenset({"submitted"})
@@ -22,7 +26,7 @@ class NothingLost(Rule):
         self._by_key: dict[tuple[str, tuple[str, ...]], Event] = {}
 
     def before(self, event: Event, _world: World) -> None:
-        """Look whether a key that was told before gives the same task."""
+        """Check whether a key that was acknowledged before gives the same task."""
         self.saw()
         if event["key"]:
             what = (event["key"], tuple(event["steps"]))
@@ -31,7 +35,7 @@ class NothingLost(Rule):
                 self.wrong(f"the key {event['key']} was given two tasks", first, event)
 
     def end(self, world: World) -> None:
-        """Look whether every submission is there."""
+        """Check whether every submission is there."""
         rows = {detail.task.id for detail in world.final.tasks}
         told = [task for task in world.tasks.values() if task.submitted is not None]
         for task in told:
@@ -52,7 +56,7 @@ class NothingLost(Rule):
 
 
 class SilentLogs(Rule):
-    """I15: no string that was put into payloads and secrets is in a log line."""
+    """I15: no log line contains a string that was put into payloads and secrets."""
 
     name: ClassVar[str] = "I15"
 
@@ -69,7 +73,7 @@ class SilentLogs(Rule):
 
 
 class EverythingEnds(Rule):
-    """L1: when the world has come to rest, every task is processed, undone or in error."""
+    """L1: once the world has settled, every task is processed, undone or in error."""
 
     name: ClassVar[str] = "L1"
 
@@ -89,8 +93,10 @@ class EverythingEnds(Rule):
 
 
 class EffectsAsRecorded(Rule):
-    """L2: processed: the effect of every step that called a service stands once; undone: none stands, but for what was kept;
-    in error: an alert was raised, and what stands is listed. An operator's word on a step is taken as it is.
+    """L2: the services' books agree with the record. An operator's statement on a step is taken as it is.
+
+    Processed: the effect of every step that called a service is in place once. Undone: none is, except kept
+    ones. In error: an alert was raised, and lists the effects in place.
     """
 
     name: ClassVar[str] = "L2"
@@ -101,7 +107,7 @@ class EffectsAsRecorded(Rule):
         self._alerted: set[int] = set()
 
     def before(self, event: Event, _world: World) -> None:
-        """Note who was told."""
+        """Note which tasks have an alert."""
         self._alerted.add(event.task)
 
     def end(self, world: World) -> None:
@@ -110,7 +116,7 @@ class EffectsAsRecorded(Rule):
             return
         for task in world.tasks.values():
             if task.state not in AT_REST:
-                continue  # L1 says so
+                continue  # L1 reports it.
             self.saw()
             for idx in sorted({*task.steps, *task.plans}):
                 self._step(world, task, idx)
@@ -163,7 +169,7 @@ class EffectsAsRecorded(Rule):
 
 
 def _told(world: World, task: TaskNow) -> set[str] | None:
-    """Return the steps that the record lists as standing: by the rows in the end, else by what was said at the end."""
+    """Return the steps that the record lists as in place: by the final rows, else by the task's end event."""
     for detail in world.final.tasks:
         if detail.task.id == task.id:
             return {view.name for view in detail.steps if view.stands}
@@ -175,7 +181,9 @@ def _last(world: World, task: int, idx: int) -> list[Event]:
 
 
 class NothingLeftOver(Rule):
-    """L4: no message, no request, no orphan and no lease of the dead is left, and no slot is taken by nothing."""
+    """L4: no message, request or orphan, and no lease of a dead process, is left; no slot is taken by
+    nothing.
+    """
 
     name: ClassVar[str] = "L4"
 
@@ -200,8 +208,10 @@ class NothingLeftOver(Rule):
 
 
 class FewCommits(Rule):
-    """L5: a task that met no fault, no operator and no failing service needs at most one commit per step that was asked (to do
-    or to undo) and one more.
+    """L5: an undisturbed task needs at most one commit per step that was asked (to do or to undo), and one
+    more.
+
+    Undisturbed: it met no fault, no operator and no failing service.
     """
 
     name: ClassVar[str] = "L5"
@@ -217,7 +227,7 @@ class FewCommits(Rule):
         self._troubled: set[int] = set()
 
     def before(self, event: Event, _world: World) -> None:
-        """Note when each task lived, what was asked of it, and what disturbed it."""
+        """Note when each task lived, what it was asked, and what disturbed it."""
         kind, task = event.kind, event.task
         if kind == "fault":
             self._faults.append(event.at)
@@ -235,7 +245,7 @@ class FewCommits(Rule):
             self._troubled.add(task)
 
     def end(self, world: World) -> None:
-        """Count the commits of those that nothing disturbed."""
+        """Count the commits of undisturbed tasks."""
         for number, (first, last) in self._span.items():
             task = world.task(number)
             calm = number not in self._troubled and not any(first <= at <= last for at in self._faults)

@@ -1,4 +1,4 @@
-"""L6: what becomes of messages."""
+"""L6: the outcome of messages."""
 
 from typing import ClassVar
 
@@ -9,8 +9,8 @@ from makegood.testing.history import Event
 
 
 class OneTaskPerMessage(Rule):
-    """L6: a message whose sender was told that it is there is one task in the end, or one dead letter with an alert; never two
-    tasks, never both, however often it was sent and delivered.
+    """L6: an acknowledged message becomes one task, or one dead letter with an alert: never two tasks, never
+    both, however often it was sent and delivered.
     """
 
     name: ClassVar[str] = "L6"
@@ -24,7 +24,7 @@ class OneTaskPerMessage(Rule):
         self._alerted: set[str] = set()
 
     def before(self, event: Event, _world: World) -> None:
-        """Note what became of each message."""
+        """Note the outcome of each message."""
         if event.kind == "posted":
             self._posted.setdefault((event["queue"], event["id"]), event)
         elif event.kind == "handled":
@@ -38,7 +38,7 @@ class OneTaskPerMessage(Rule):
             self._alerted.add(event["step"])
 
     def end(self, world: World) -> None:
-        """Look at each message that was taken."""
+        """Check each message that was accepted."""
         if world.rest is None:
             return
         for (queue, id_), posted in self._posted.items():

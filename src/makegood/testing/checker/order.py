@@ -10,13 +10,16 @@ from makegood.testing.checker.rule import Rule, when
 from makegood.testing.history import Event
 
 _STOPPED: Mapping[str, str] = MappingProxyType({"poison": "*poison", "guilty": "*guilty"})
-"""Alerts that say of a whole task that nothing more is asked of it."""
+"""Alerts which say that a whole task is asked nothing more."""
 
 
 class UndoInOrder(Rule):
-    """I9: an undo is asked only of a task that is being undone, of a step that was asked to do, with nothing of it in flight,
-    after all that followed it is settled; an undone task has nothing done or in doubt; and an undo that ends in error has
-    raised an alert for each step that could have been undone and was not.
+    """I9: undos come in order.
+
+    - An undo is asked only of a task that is being undone, of a step that was asked to do, with nothing of it
+      in flight, after everything that followed it is settled.
+    - An undone task has nothing done or in doubt.
+    - An undo that ends in error has raised an alert for each step that could have been undone and was not.
     """
 
     name: ClassVar[str] = "I9"
@@ -27,7 +30,7 @@ class UndoInOrder(Rule):
         self._stuck: dict[int, set[str]] = {}
 
     def before(self, event: Event, world: World) -> None:
-        """Look at what was in flight when an undo is asked, and note what is said to be stuck."""
+        """Check what was in flight when an undo is asked, and note alerts about stuck steps."""
         if event.kind == "alert":
             self._stuck.setdefault(event.task, set()).add(
                 event["step"] if event["alert"] == "undo_stuck" else _STOPPED.get(event["alert"], "")
@@ -65,7 +68,7 @@ class UndoInOrder(Rule):
             )
 
     def _barring(self, task: TaskNow, idx: int) -> list[int]:
-        """Return what came after a step and is not settled; what was skipped passes the question on."""
+        """Return what came after a step and is not settled; a skipped step passes the question on."""
         found: list[int] = []
         seen, todo = {idx}, task.followers(idx)
         while todo:
@@ -81,7 +84,7 @@ class UndoInOrder(Rule):
         return sorted(found)
 
     def after(self, event: Event, world: World) -> None:
-        """Look whether an undone task has all of it undone."""
+        """Check whether an undone task is undone completely."""
         if not event.task:
             return
         task = world.task(event.task)
@@ -99,7 +102,7 @@ class UndoInOrder(Rule):
             self.wrong(f"the task was undone {when(event)}, but these were not: {listed(left)}", event)
 
     def _incomplete(self, event: Event, task: TaskNow) -> None:
-        """An undo ended in error: whatever is left must be stuck, or be barred by what is."""
+        """An undo ended in error: whatever is left must be stuck, or be barred by a stuck step."""
         self.saw()
         stuck = self._stuck.get(event.task, set())
         if stuck & set(_STOPPED.values()):
@@ -115,15 +118,17 @@ class UndoInOrder(Rule):
 
 
 class ForwardInOrder(Rule):
-    """I10: an action is asked when all that comes before it is done or skipped, and never of a task at rest; nobody takes up
-    an action or a probe of a task that is held.
+    """I10: an action is asked once everything before it is done or skipped, and never of a task at rest. An
+    action or a probe of a held task is never taken up.
     """
 
     name: ClassVar[str] = "I10"
     kinds: ClassVar[frozenset[str]] = frozenset({"sent", "taken"})
 
     def before(self, event: Event, world: World) -> None:
-        """Look at what comes before a step that is asked; at a hold before one that is taken up."""
+        """Check the predecessors of a step that is asked, and whether a task is held when a step is taken
+        up.
+        """
         if event.kind == "taken":
             self._taken(event, world)
             return
@@ -144,9 +149,11 @@ class ForwardInOrder(Rule):
             )
 
     def _taken(self, event: Event, world: World) -> None:
-        """A step of a task that holds on failure has failed: what was not taken up by then was withdrawn in the same commit.
+        """A step of a task that holds on failure has failed: requests not yet taken were withdrawn in the
+        same commit.
 
-        Only while it goes forward: a task that is being undone, also one given back and not yet claimed anew, has its doubts probed.
+        Only while it goes forward: a task that is being undone has its doubts probed, also one that was
+        released and not yet claimed again.
         """
         task = world.task(event.task)
         holds = task.submitted is not None and task.submitted["on_failure"] == "hold"

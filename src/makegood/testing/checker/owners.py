@@ -1,4 +1,4 @@
-"""I6, I7 and I8: who may decide, who may judge, and what is counted."""
+"""I6, I7 and I8: who may decide, who may judge, and what counts."""
 
 from typing import ClassVar
 
@@ -10,8 +10,9 @@ from makegood.testing.history import Event
 
 
 class OneOwner(Rule):
-    """I6: epochs of a task's claims rise; only who claimed it last decides; a hand-out has one owner. (A task at rest may be
-    claimed for an act that changes nothing: nobody holds it afterwards.)
+    """I6: epochs of a task's claims rise; only the last claimer decides; a hand-out has one owner.
+
+    (A task at rest may be claimed for an act that changes nothing: nobody holds it afterwards.)
     """
 
     name: ClassVar[str] = "I6"
@@ -46,7 +47,7 @@ class OneOwner(Rule):
 
     def _moved(self, event: Event, world: World) -> None:
         task = world.task(event.task)
-        unheard = task.owner is None and task.epoch == 0  # it may be held since its submission
+        unheard = task.owner is None and task.epoch == 0  # It may be held since its submission.
         if not unheard and event.node != task.owner:
             claim = self._claims.get(event.task)
             self.wrong(
@@ -73,7 +74,7 @@ class OneOwner(Rule):
 
 
 class OnlyTheTerm(Rule):
-    """I7: who judges and frees holds the lease, under its newest epoch; epochs of a lease rise."""
+    """I7: a process that judges and frees holds the lease, under its newest epoch; epochs of a lease rise."""
 
     name: ClassVar[str] = "I7"
     kinds: ClassVar[frozenset[str]] = frozenset({"judged", "released", "lease"})
@@ -126,9 +127,12 @@ class OnlyTheTerm(Rule):
 
 
 class CountedOnce(Rule):
-    """I8: a silence is judged once, not when it was answered, and not before its complete-by; a lost lock is freed once; failures stay within
-    threshold + 2: those up to the threshold wait, one more try waits longer, then comes the verdict. (A step with a probe
-    may fail once more: it is asked a last time.)
+    """I8: silences, lost locks and failures are counted once.
+
+    - A silence is judged once, not if it was answered, and not before its complete-by.
+    - A lost lock is freed once.
+    - Failures stay within threshold + 2: those up to the threshold wait, one more try waits longer, then
+      comes the verdict. (A step with a probe may fail once more: it is asked a last time.)
     """
 
     name: ClassVar[str] = "I8"

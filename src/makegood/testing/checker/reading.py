@@ -1,8 +1,8 @@
-"""The world as a history tells it so far: tasks, steps, what was asked, leases, effects.
+"""The world as a history describes it so far: tasks, steps, requests, leases, effects.
 
-``World.take`` folds one event in. The rules of this package look at an event twice: before it is folded in (what was so
-until now?) and after. Nothing here judges; and nothing here uses the engine's rules, or a mistake in them would excuse
-itself.
+``World.take`` folds one event in. The rules of this package see an event twice: before it is folded in (what
+held until now?) and after. Nothing here judges, and nothing here uses the engine's rules: a mistake in them
+would excuse itself.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -34,22 +34,23 @@ _RANK = {kind: rank for rank, kinds in enumerate(_ORDER) for kind in kinds}
 
 @dataclass(frozen=True, slots=True)
 class Final:
-    """What is known beside the history. ``tasks``: every task as the store has it in the end (with the steps' plans: whom each
-    follows, how many failures it may have); ``histories``: the store's own history rows by task; ``logs``: log lines, in
-    which none of ``canaries`` (strings put into payloads and secrets) may appear.
-    """
+    """What is known beside the history."""
 
     tasks: Sequence[TaskDetail] = ()
+    """Every task as the store has it in the end, with the steps' plans: their predecessors, how many failures
+    they may have.
+    """
     histories: Mapping[int, Sequence[EventView]] = field(default_factory=dict)
+    """The store's own history rows, by task."""
     logs: Sequence[str] = ()
+    """Log lines."""
     canaries: Sequence[str] = ()
+    """Strings put into payloads and secrets: none may appear in ``logs``."""
 
 
 @dataclass(slots=True)
 class Asked:
-    """One hand-out of a step. ``local``: it was born taken; ``by``: who took it (None: nobody), and the event
-    ``taken``; ``answered``, ``judged``, ``withdrawn``: the events that ended it.
-    """
+    """One hand-out of a step."""
 
     event: Event
     doing: str
@@ -57,67 +58,75 @@ class Asked:
     round: int
     key: str
     local: bool = False
+    """Whether it was created already taken."""
     by: object = None
+    """Who took it; None: nobody."""
     taken: Event | None = None
+    """The event ``taken``."""
     answered: Event | None = None
+    """The event that ended it, if that was an answer."""
     judged: Event | None = None
+    """The event that ended it, if that was a verdict."""
     withdrawn: Event | None = None
+    """The event that ended it, if that was a withdrawal."""
 
     @property
     def open(self) -> bool:
-        """Somebody has it, and it has neither been answered, nor judged, nor withdrawn."""
+        """Whether it is taken, and neither answered, nor judged, nor withdrawn."""
         return (self.local or self.by is not None) and not (self.answered or self.judged or self.withdrawn)
 
 
 @dataclass(slots=True)
 class StepNow:
-    """A step as the moves tell it. ``asked`` by attempt; ``rounds``: the last state of each earlier round;
-    ``by_hand``: an operator's word settled it.
-    """
+    """A step as the moves describe it."""
 
     idx: int
     state: StepState = "waiting"
     round: int = 1
     asked: dict[int, Asked] = field(default_factory=dict)
+    """Its hand-outs, by attempt."""
     rounds: dict[int, str] = field(default_factory=dict)
+    """The last state of each earlier round."""
     by_hand: bool = False
+    """Whether an operator's statement settled it."""
 
     @property
     def last(self) -> Asked | None:
-        """Return what was asked last."""
+        """Return the last hand-out."""
         return next(reversed(self.asked.values()), None)
 
 
 @dataclass(slots=True)
 class TaskNow:
-    """A task as its events tell it. ``owner``: the node that claimed it last and still has it. ``backward``: it is being undone,
-    also while it is pending between two Schedulers. ``acts``: what operators' acts said in the present commit; ``fresh``: the
-    hand-outs that it answers.
-    """
+    """A task as its events describe it."""
 
     id: int
     state: TaskState = "pending"
     owner: str | None = None
+    """The node that claimed it last and still has it."""
     epoch: int = 0
     submitted: Event | None = None
     ended: Event | None = None
     commits: int = 0
     submission: int = 1
     backward: bool = False
+    """Whether it is being undone, also while it is pending between two Schedulers."""
     names: Sequence[str] = ()
     plans: Mapping[int, StepPlan] = field(default_factory=dict)
     steps: dict[int, StepNow] = field(default_factory=dict)
     acts: list[str] = field(default_factory=list)
+    """The verdicts of operators' acts in the present commit."""
     fresh: dict[int, str] = field(default_factory=dict)
+    """The hand-outs that the present commit answers."""
 
     def step(self, idx: int) -> StepNow:
-        """Return a step; one that was not heard of is waiting."""
+        """Return a step; one without events is waiting."""
         if idx not in self.steps:
             self.steps[idx] = StepNow(idx)
         return self.steps[idx]
 
     def name(self, idx: int) -> str:
-        """Return a step's name, its number when nobody told the name."""
+        """Return a step's name, or its number if the name is unknown."""
         if idx in self.plans:
             return self.plans[idx].name
         return self.names[idx] if 0 <= idx < len(self.names) else f"step {idx}"
@@ -127,7 +136,9 @@ class TaskNow:
         return idx in self.plans and self.plans[idx].kind != "action"
 
     def before(self, idx: int) -> list[int]:
-        """Return whom a step waits for; a ``gather`` waits for every item of its ``each`` as well."""
+        """Return the steps that a step waits for; a ``gather`` waits for every item of its ``each`` as
+        well.
+        """
         plan = self.plans.get(idx)
         if plan is None:
             return []
@@ -137,13 +148,13 @@ class TaskNow:
         return [other for other in dict.fromkeys(named) if other >= 0]
 
     def followers(self, idx: int) -> list[int]:
-        """Return who waits for a step."""
+        """Return the steps that wait for a step."""
         return [other for other in self.plans if idx in self.before(other)]
 
 
 @dataclass(slots=True)
 class LeaseNow:
-    """A lease: the newest epoch, who has it, and whether it was given back since."""
+    """A lease: the newest epoch, its holder, and whether the holder still has it."""
 
     epoch: int
     holder: str
@@ -153,16 +164,17 @@ class LeaseNow:
 
 @dataclass(slots=True)
 class World:
-    """Everything that the events so far tell. ``keys``: whose a key is: (task, step, round). ``nets``: what stands, by
-    (service, task, step, round), as the last effect says it. ``called``: steps that called a service, by round.
-    """
+    """Everything that the events so far describe."""
 
     final: Final = field(default_factory=Final)
     tasks: dict[int, TaskNow] = field(default_factory=dict)
     leases: dict[str, LeaseNow] = field(default_factory=dict)
     keys: dict[str, tuple[int, int, int]] = field(default_factory=dict)
+    """The task, step and round of each key."""
     nets: dict[tuple[str, int, int, int], Event] = field(default_factory=dict)
+    """The last effect event, by service, task, step and round: it says how many effects are in place."""
     called: set[tuple[int, int, int]] = field(default_factory=set)
+    """Steps that called a service, by round."""
     removed: set[int] = field(default_factory=set)
     removed_by_rest: int = 0
     healed: Event | None = None
@@ -175,13 +187,13 @@ class World:
             task.plans = {step.idx: step.plan for step in detail.steps if step.plan is not None}
 
     def task(self, number: int) -> TaskNow:
-        """Return a task; one that was not heard of is pending."""
+        """Return a task; one without events is pending."""
         if number not in self.tasks:
             self.tasks[number] = TaskNow(number)
         return self.tasks[number]
 
     def standing(self, task: int, idx: int) -> dict[int, int]:
-        """Return how much of a step's effect stands, by round, as far as services told."""
+        """Return how many effects of a step are in place, by round, as far as services reported."""
         found: dict[int, int] = {}
         for (_, of, step, round_), event in self.nets.items():
             if (of, step) == (task, idx):
@@ -196,9 +208,10 @@ class World:
 
 
 def in_order(history: History) -> Iterator[Event]:
-    """Yield the events; what one commit noted of one task comes in the order in which it is told: first what the commit
-    rests on (claim, replies, acts), then the moves, then what follows from them. Rows of the store's history that move
-    nothing are left out, and those that say again what ``released`` says.
+    """Yield the events; those of one commit about one task are sorted: first what the commit rests on (claim,
+    replies, acts), then the moves, then what follows from them.
+
+    Rows of the store's history that move nothing are left out, as are those that repeat ``released``.
     """
     for _, run in groupby(enumerate(_telling(history)), key=_commit):
         events = [event for _, event in run]
@@ -229,13 +242,13 @@ def _commit(numbered: tuple[int, Event]) -> object:
 
 
 def _made_by(plan: StepPlan) -> int:
-    """Return the ``each`` that this step is an item of, -1 for none."""
+    """Return the ``each`` that this step is an item of; -1 for none."""
     if plan.item_of >= 0:
         return plan.item_of
     return plan.of if plan.nth >= 0 and plan.kind not in ("merge", "gather") else -1
 
 
-# -- how each kind changes the world -----------------------------------------------------------------------------------
+# -- how each kind changes the world ---------------------------------------------------------------
 
 
 def _submitted(world: World, event: Event) -> None:
@@ -266,7 +279,7 @@ def _moved(world: World, event: Event) -> None:
     task = world.task(event.task)
     task.commits += 1
     if task.owner is None and task.epoch == 0:
-        task.owner, task.epoch = event.node, 1  # held from its submission on
+        task.owner, task.epoch = event.node, 1  # Held since its submission.
     for move in event["moves"]:
         if move[0] == "task":
             task.submission += (move[1], move[2]) == ("undone", "pending")

@@ -1,10 +1,11 @@
-"""Is what concurrent callers were told about one task explained by *some* order of their calls?
+"""Does *some* order of their calls explain the answers of concurrent callers about one task?
 
-The store's word on one task is a small register: *claim* gives it to a caller under the next epoch, *complete* ends it if the
-caller still holds it under that epoch, *requeue* takes it from whoever holds it (under an epoch, if one is named). A record of calls
-with the times at which they began and returned is *linearizable* when the calls can be put in an order that respects
-real time (a call that returned before another began stands before it) and in which a one-threaded register gives every
-caller exactly the answer it got. A call whose answer was lost may have happened at any time after it began, or never.
+For one task the store is a small register: *claim* gives it to a caller under the next epoch, *complete* ends
+it if the caller still holds it under that epoch, *requeue* takes it from its holder (under an epoch, if one
+is named). A record of calls, with the times at which they began and returned, is *linearizable* if the calls
+can be put in an order that respects real time (a call that returned before another began comes before it) and
+in which a single-threaded register gives every caller exactly the answer it got. A call whose answer was lost
+may have happened at any time after it began, or never.
 """
 
 import math
@@ -16,7 +17,9 @@ Call = Literal["claim", "complete", "requeue"]
 
 
 class Register(NamedTuple):
-    """The state of one task: the epoch of its last claim, who holds it (None: nobody), and whether it has ended."""
+    """The state of one task: the epoch of its last claim, its holder (None: nobody), and whether it has
+    ended.
+    """
 
     epoch: int = 0
     holder: str | None = None
@@ -25,17 +28,17 @@ class Register(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One call. ``began``, ``returned``: when (None: its answer was lost); ``who``; ``epoch``: the one under which it completes or
-    requeues (0 for a requeue: whichever it is); ``answer``: of a claim the epoch it got, 0 for none; of the others whether
-    they took effect.
-    """
+    """One call."""
 
     call: Call
     who: str
     began: float
     returned: float | None
+    """When it returned; None: its answer was lost."""
     answer: int | bool | None = None
+    """Of a claim the epoch, 0 for none; of the others whether they took effect."""
     epoch: int = 0
+    """The epoch under which it completes or requeues; 0 for a requeue under any epoch."""
 
     @property
     def until(self) -> float:
@@ -64,14 +67,14 @@ def step(state: Register, operation: Operation) -> tuple[Register, int | bool]:
 
 
 def linearizable(operations: Sequence[Operation], *, skipping: bool = False) -> list[Operation] | None:
-    """Return an order that explains every answer, None when there is none.
+    """Return an order that explains every answer; None if there is none.
 
-    ``skipping``: the store passes over a row that somebody else is just writing (``SKIP LOCKED``), so a claim or requeue that
-    found nothing says nothing as long as another call overlaps it. What took effect, and every answer to *complete*, must
-    be explained all the same.
+    ``skipping``: the store skips a row that another call is just writing (``SKIP LOCKED``), so a claim or
+    requeue that found nothing is not evidence while another call overlaps it. Every effect, and every answer
+    to *complete*, must still be explained.
 
-    Searches depth first; which calls are used up and what the register then says is remembered, so a short history (some
-    dozens of calls) is quick. Calls whose answer was lost may be left out.
+    The search is depth first. It remembers which calls were used and the register's state after them, so a
+    short history (some dozens of calls) is quick. Calls whose answer was lost may be left out.
     """
     wanted = [one for one in operations if not (skipping and _says_nothing(one, operations))]
     calls = sorted(wanted, key=lambda one: one.began)

@@ -23,11 +23,11 @@ class OneCompletion(Rule):
         self._seen: dict[tuple[int, int, int, str], Event] = {}
 
     def before(self, event: Event, world: World) -> None:
-        """Look whether such a reply was accepted before."""
+        """Check whether such a reply was accepted before."""
         task, idx = world.task(event.task), event["idx"]
         asked = task.step(idx).asked.get(event["attempt"])
         if asked is None:
-            return  # I3 says so
+            return  # I3 reports it.
         self.saw()
         if asked.answered is not None:
             self.wrong(
@@ -51,7 +51,9 @@ class OneCompletion(Rule):
 
 
 class InTime(Rule):
-    """I3: the accepted attempt is the current one, asked for the same thing, not judged, and in time by the store's clock."""
+    """I3: the accepted attempt is the current one, asked for the same thing, not judged, and in time by the
+    store's clock.
+    """
 
     name: ClassVar[str] = "I3"
     kinds: ClassVar[frozenset[str]] = frozenset({"accepted"})
@@ -61,7 +63,7 @@ class InTime(Rule):
         self._timed: bool | None = None
 
     def end(self, _world: World) -> None:
-        """Say so when nothing told the time at which replies came: half of the rule had nothing to look at then."""
+        """Report if no event gave the time of a reply: half of the rule was then not checked."""
         if self._timed is False:
             self.report.excused["I3, in time"] = "no event `accepted` says when its reply came"
 
@@ -92,9 +94,7 @@ class InTime(Rule):
                 event,
             )
         complete_by = event.fields.get("complete_by")
-        came = event.fields.get(
-            "came"
-        )  # not ``now``: a Scheduler may lawfully commit later than its reply came
+        came = event.fields.get("came")  # Not ``now``: a Scheduler may commit later than its reply came.
         self._timed = bool(self._timed) or came is not None
         if complete_by is not None and came is not None and came > complete_by + EPSILON:
             self.wrong(
@@ -113,11 +113,11 @@ _NEEDS = frozen(
         ("undoing", "undone"): frozenset({"done", "refused"}),
     }
 )
-"""Moves that only an accepted reply can make (or an operator's word)."""
+"""Moves that need an accepted reply (or an operator's statement)."""
 
 
 class RefusedChangesNothing(Rule):
-    """I13: no step moves on the strength of a reply that was not accepted in that very commit."""
+    """I13: no step moves because of a reply that was not accepted in that very commit."""
 
     name: ClassVar[str] = "I13"
     kinds: ClassVar[frozenset[str]] = frozenset({"refused", "late", "moved"})
@@ -127,7 +127,7 @@ class RefusedChangesNothing(Rule):
         self._turned_away: dict[tuple[int, int], Event] = {}
 
     def before(self, event: Event, world: World) -> None:
-        """Note what is turned away, and look at every move that takes a reply."""
+        """Note refusals, and check every move that needs a reply."""
         if event.kind == "moved":
             task = world.task(event.task)
             for move in event["moves"]:
@@ -156,7 +156,7 @@ class RefusedChangesNothing(Rule):
 
 
 def _denied(step: StepNow) -> bool:
-    """Whether a probe has said, since the action was asked last, that it did not happen."""
+    """Whether a probe has reported, since the action was last asked, that it did not happen."""
     asked: Iterable[Asked] = reversed(step.asked.values())
     for one in asked:
         if one.round != step.round or one.doing == "do":

@@ -1,7 +1,7 @@
-"""What a checker found: violations in plain words, and how often each invariant was looked at.
+"""The findings of a checker: violations in plain words, and how often each invariant was checked.
 
-An invariant that had nothing to look at is never silently passed: the report says so, and says of those that belong to
-parts which a world lacks that they are not applicable.
+An invariant that was never checked never passes silently: the report names it. If the world lacks the part
+that an invariant is about, the report says that it does not apply.
 """
 
 from collections import Counter
@@ -50,12 +50,16 @@ PARTS: Mapping[str, tuple[str, str]] = MappingProxyType(
         "L6": ("posted", "no order came as a message"),
     }
 )
-"""Those about what lies around the engine, which a world may lack: the kind of event without which they do not apply, and why."""
+"""Invariants about the surroundings of the engine, which a world may lack: the kind of event without which
+they do not apply, and why.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """One broken rule: which, what went wrong in plain words, and the events it shows in (the last is where it was seen)."""
+    """One broken rule: its name, what went wrong in plain words, and the events that show it (the last one
+    revealed it).
+    """
 
     invariant: str
     text: str
@@ -70,26 +74,26 @@ class Violation:
 
 @dataclass(slots=True)
 class Report:
-    """What one history showed. ``exercised``: how often each invariant had something to look at; ``excused``: why one of
-    them does not apply.
-    """
+    """What one history showed."""
 
     violations: list[Violation] = field(default_factory=list)
     exercised: Counter[str] = field(default_factory=Counter)
+    """How often each invariant was checked."""
     excused: dict[str, str] = field(default_factory=dict)
+    """Why an invariant does not apply, by its name."""
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is violated. (It may also mean that there was nothing to look at: see ``idle``.)"""
+        """Whether nothing is violated. (Perhaps because nothing was checked: see ``idle``.)"""
         return not self.violations
 
     @property
     def idle(self) -> list[str]:
-        """Return the invariants that apply and had nothing to look at."""
+        """Return the invariants that apply and were never checked."""
         return [name for name in INVARIANTS if not self.exercised[name] and name not in self.excused]
 
     def saw(self, invariant: str, times: int = 1) -> None:
-        """Note that there was something to look at."""
+        """Note that an invariant was checked."""
         self.exercised[invariant] += times
 
     def wrong(self, invariant: str, text: str, *events: Event, task: int = 0) -> None:
@@ -106,11 +110,11 @@ class Report:
         return [name for name in INVARIANTS if self.of(name)]
 
     def table(self, title: str = "invariants") -> Table:
-        """Return a table for people: every invariant, how often it was looked at, what came of it."""
+        """Return a table for people: every invariant, how often it was checked, and the result."""
         return verdicts(title, self.exercised, self.excused, Counter(v.invariant for v in self.violations))
 
     def __str__(self) -> str:
-        """Return the violations, then what had nothing to look at."""
+        """Return the violations, then the invariants that were never checked."""
         told = "\n".join(str(found) for found in self.violations) or "no invariant is violated"
         looked = ", ".join(f"{name} {self.exercised[name]}" for name in INVARIANTS if self.exercised[name])
         lines = [told, f"looked at: {looked or 'nothing'}"]
@@ -123,7 +127,7 @@ class Report:
 def verdicts(
     title: str, exercised: Mapping[str, int], excused: Mapping[str, str], violated: Mapping[str, int]
 ) -> Table:
-    """Return the table of all invariants: how often looked at, and the verdict."""
+    """Return the table of all invariants: how often they were checked, and the verdicts."""
     table = Table(title=title)
     table.add_column("")
     table.add_column("invariant")

@@ -9,8 +9,8 @@ from makegood.testing.history import Event
 
 
 class OnlyWhatIsOver(Rule):
-    """I14: a task that is removed has ended, nobody has something to say to it, and its submitter's webhook was told everything.
-    And what nothing keeps is removed.
+    """I14: a removed task has ended, no message waits in its inbox, and its submitter's webhook received
+    everything. And what nothing keeps is removed.
     """
 
     name: ClassVar[str] = "I14"
@@ -21,7 +21,7 @@ class OnlyWhatIsOver(Rule):
         self._untold: dict[int, dict[int, Event]] = {}
 
     def before(self, event: Event, world: World) -> None:
-        """Look at a task that is removed, with what was still to be done about it."""
+        """Check a task that is removed, with the work that was left about it."""
         if event.kind == "notice" and not event["queue"]:
             self._untold.setdefault(event.task, {})[event["sequence"]] = event
         elif event.kind == "notified":

@@ -1,4 +1,4 @@
-"""What a rule of the checker is."""
+"""The base of the checker's rules."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -9,11 +9,11 @@ from makegood.testing.checker.report import Report
 from makegood.testing.history import Event
 
 EPSILON = 1e-6
-"""Seconds within which two readings of one clock are the same: times are floating-point numbers."""
+"""Seconds within which two readings of one clock are equal: times are floating-point numbers."""
 
 
 class Rule:
-    """One invariant. ``kinds``: the events it wants to see. A rule may remember what it has seen; it lives for one history."""
+    """One invariant. ``kinds``: the events it needs. A rule may remember events; it lives for one history."""
 
     name: ClassVar[str] = ""
     kinds: ClassVar[frozenset[str]] = frozenset()
@@ -22,16 +22,16 @@ class Rule:
         self.report = report
 
     def before(self, event: Event, world: World) -> None:
-        """Look at an event while the world is still as it was."""
+        """Check an event before the world takes it in."""
 
     def after(self, event: Event, world: World) -> None:
-        """Look at an event when the world has taken it in."""
+        """Check an event after the world has taken it in."""
 
     def end(self, world: World) -> None:
-        """Look at the world when the history is over."""
+        """Check the world when the history is over."""
 
     def saw(self, times: int = 1) -> None:
-        """There was something to look at."""
+        """Note that the invariant was checked."""
         self.report.saw(self.name, times)
 
     def wrong(self, text: str, *events: Event, task: int = 0) -> None:
@@ -40,10 +40,10 @@ class Rule:
 
 
 def when(event: Event) -> str:
-    """Return the time of an event, and who did it, for a sentence."""
+    """Return the time and process of an event, for a sentence."""
     return f"at {event.at:.3f} s" + (f" by {event.node}" if event.node else "")
 
 
 def frozen(table: dict[tuple[str, str], frozenset[str]]) -> Mapping[tuple[str, str], frozenset[str]]:
-    """Return a table of moves that nobody can change."""
+    """Return a read-only table of moves."""
     return MappingProxyType(table)

@@ -1,4 +1,4 @@
-"""I1 and I16: what has ended stays as it is, and every state is the fold of lawful moves."""
+"""I1 and I16: ended tasks stay as they are, and every state is the fold of allowed moves."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
@@ -23,13 +23,15 @@ _LEAVES = frozen(
 
 
 class FinalStates(Rule):
-    """I1: a task at rest is moved only in the commit that carries out an operator's act; resubmitted, its submission rises."""
+    """I1: a task at rest moves only in the commit that carries out an operator's act; if resubmitted, its
+    submission rises.
+    """
 
     name: ClassVar[str] = "I1"
     kinds: ClassVar[frozenset[str]] = frozenset({"moved", "ended", "released"})
 
     def before(self, event: Event, world: World) -> None:
-        """Look whether what is at rest is left alone."""
+        """Check whether tasks at rest are left alone."""
         task = world.task(event.task)
         if event.kind == "released":
             if task.state in AT_REST:
@@ -61,7 +63,7 @@ class FinalStates(Rule):
             state = move[2]
 
     def after(self, event: Event, world: World) -> None:
-        """Look at the number of the submission that has ended."""
+        """Check the number of the submission that has ended."""
         if event.kind != "ended":
             return
         self.saw()
@@ -79,15 +81,15 @@ def _known(*events: Event | None) -> list[Event]:
 
 
 class Folding(Rule):
-    """I16: each move begins where the one before has ended, each is lawful, and the rows in the end say the same: of the
-    recorded moves, and of the store's own history rows.
+    """I16: each move begins where the one before ended, each is allowed, and the final rows agree with the
+    recorded moves and with the store's own history rows.
     """
 
     name: ClassVar[str] = "I16"
     kinds: ClassVar[frozenset[str]] = frozenset({"moved", "ended"})
 
     def before(self, event: Event, world: World) -> None:
-        """Look at each move of a commit."""
+        """Check each move of a commit."""
         task = world.task(event.task)
         if event.kind == "ended":
             self.saw()
@@ -111,7 +113,7 @@ class Folding(Rule):
             now[who] = new
 
     def end(self, world: World) -> None:
-        """Compare with the rows, and the rows with the store's own history of them."""
+        """Compare the moves with the rows, and the rows with the store's own history of them."""
         for detail in world.final.tasks:
             task = world.task(detail.task.id)
             self.saw()

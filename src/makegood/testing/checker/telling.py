@@ -1,4 +1,4 @@
-"""L3: what the submitter of a task is told."""
+"""L3: the notices to the submitter of a task."""
 
 from dataclasses import dataclass, field
 from typing import ClassVar
@@ -13,21 +13,25 @@ _TOLD = frozenset({"processing", "undoing", "processed", "undone", "error"})
 
 @dataclass(slots=True)
 class _Submitter:
-    """What one submitter should be told (``due``: a state and the commit in which the task came to it), what was written for him, and
-    what has reached him. ``asked``: he wants to be told, as the client says.
-    """
+    """The notices of one submitter."""
 
     asked: bool = False
+    """Whether it wants notices, as the client says."""
     due: list[tuple[str, Event]] = field(default_factory=list)
+    """What it should receive: a state and the commit that reached it."""
     written: list[Event] = field(default_factory=list)
+    """What was written for it."""
     heard: dict[int, Event] = field(default_factory=dict)
+    """What has reached it, by sequence number."""
     given_up: bool = False
 
 
 class EachEndIsTold(Rule):
-    """L3: a notice for each state that a task comes to, written in the transaction of the change and numbered without gaps; each
-    reaches the submitter at least once, for the first time in order, and the last one is the end. Only a receiver that was
-    given up with an alert may miss the rest.
+    """L3: the submitter receives a notice for each state of its task.
+
+    Each is written in the transaction of the change and numbered without gaps. Each arrives at least once,
+    the first time in order, and the last one is the end. Only a receiver that was given up with an alert may
+    miss the rest.
     """
 
     name: ClassVar[str] = "L3"
@@ -41,7 +45,7 @@ class EachEndIsTold(Rule):
         return self._submitters.setdefault(task, _Submitter())
 
     def after(self, event: Event, _world: World) -> None:
-        """Compare what is written with what happened, and what arrives with what was written."""
+        """Compare written notices with the events, and arrivals with what was written."""
         who = self._of(event.task)
         if event.kind == "submitted":
             who.asked = who.asked or bool(event.fields.get("reply_to"))
@@ -58,7 +62,7 @@ class EachEndIsTold(Rule):
             who.given_up = True
 
     def _written(self, who: _Submitter, event: Event) -> None:
-        """A notice is the next one of its task, and tells what the very same commit did."""
+        """A notice is the next one of its task, and reports a change of the very same commit."""
         self.saw()
         who.written.append(event)
         n = len(who.written)
@@ -74,7 +78,7 @@ class EachEndIsTold(Rule):
             self.wrong(f"notice {n} ({state}) was not written in the commit that it tells of", commit, event)
 
     def _heard(self, who: _Submitter, event: Event) -> None:
-        """What arrives was written; and no notice arrives before the one before it has."""
+        """An arrival was written before, and no notice arrives before its predecessor."""
         n = event["sequence"]
         if n not in who.heard:
             who.heard[n] = event
@@ -88,7 +92,7 @@ class EachEndIsTold(Rule):
             )
 
     def end(self, world: World) -> None:
-        """Look whether everybody was told everything, and the end last."""
+        """Check whether every submitter received everything, and the end last."""
         if world.rest is None:
             return
         for task, who in self._submitters.items():

@@ -1,6 +1,6 @@
-"""A history for people: when, who, about which task, what; faults stand out.
+"""A history for people: when, who, which task, what; faults are marked.
 
-Tasks are numbered in the order in which they are first heard of; a key above the lines says which is which.
+Tasks are numbered in the order of their first events; a key above the lines maps the numbers to ids.
 """
 
 from collections.abc import Callable, Mapping
@@ -26,8 +26,10 @@ _MARKS = MappingProxyType(
 
 
 def timeline(history: History, task: int | None = None, *, last: int | None = None) -> str:
-    """Return a history as aligned lines. ``task``: only this one, with the faults and what befell the nodes that dealt with
-    it; ``last``: only so many lines at the end.
+    """Return a history as aligned lines.
+
+    ``task``: only this one, with the faults and other events of the nodes that dealt with it; ``last``: only
+    this many lines at the end.
     """
     numbers: dict[int, int] = {}
     names: dict[int, tuple[str, ...]] = {}
@@ -57,7 +59,7 @@ def _row(event: Event, numbers: Mapping[int, int], names: tuple[str, ...]) -> tu
     return f"{event.at:.3f}", _MARKS.get(event.kind, ""), event.node or "-", about, tell(event, names)
 
 
-# -- one sentence per kind ---------------------------------------------------------------------------------------------
+# -- one sentence per kind -------------------------------------------------------------------------
 
 
 def _named(event: Event, names: tuple[str, ...]) -> str:

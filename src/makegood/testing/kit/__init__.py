@@ -1,1 +1,1 @@
-"""What users of ``makegood.testing`` hold: a world of their own, its services, storms and proofs."""
+"""What users of ``makegood.testing`` work with: the simulated world, its services, storms and proofs."""

@@ -1,6 +1,7 @@
-"""What went wrong in a user's test, in plain words: what stands twice or stands although it was undone, why, and the mend.
+"""What went wrong in a user's test, in plain words: which effect is in place twice, or still in place after
+its undo, why, and how to fix it.
 
-The services' own books say what is wrong; what each of them was told says why.
+The services' books show what is wrong. The requests that each service received show why.
 """
 
 import re
@@ -28,9 +29,9 @@ _TWICE = re.compile(r"stands (?!0 |1 )\d+ times")
 
 
 def what_is_wrong(stage: Stage, outcome: Outcome) -> list[str]:
-    """Return what is wrong with a world, the plainest first; empty when all is well."""
+    """Return what is wrong with a world, the plainest finding first; empty if nothing is."""
     if stage.piled is not None:
-        return [piled(stage, stage.piled)]  # it was stopped in its middle: nothing else in it means anything
+        return [piled(stage, stage.piled)]  # The world was stopped midway: no other finding means anything.
     told: list[str] = []
     found_out = False
     for service in stage.fakes.values():
@@ -56,7 +57,9 @@ def what_is_wrong(stage: Stage, outcome: Outcome) -> list[str]:
 
 
 def _of_test(raised: BaseException) -> str:
-    """Return what the test itself said, and the last line of its own that led to it: not one of makegood's, or of Python's."""
+    """Return the test's own error, and the last line of the user's code that led to it (not makegood's, not
+    Python's).
+    """
     frames = traceback.extract_tb(raised.__traceback__)
     theirs = [frame for frame in frames if not Path(frame.filename).resolve().is_relative_to(_MAKEGOOD)]
     theirs = [frame for frame in theirs if not Path(frame.filename).is_relative_to(_PYTHON)] or theirs
@@ -73,7 +76,7 @@ def _of_service(service: FakeService, outcome: Outcome) -> Iterable[str]:
     last = {(all_of_it[0].task, all_of_it[0].step): truth for truth, all_of_it in heard.items()}
     for truth, all_of_it in heard.items():
         if all("probe" in each.doing for each in all_of_it):
-            continue  # it was only asked about a step whose effect is elsewhere
+            continue  # It was only asked about a step whose effect is elsewhere.
         task = all_of_it[0].task
         name = all_of_it[0].step
         step = name if len(outcome.at_rest) < 2 else f"{name} of task {show(task)}"
@@ -98,7 +101,7 @@ def _of_service(service: FakeService, outcome: Outcome) -> Iterable[str]:
 
 
 def _state(outcome: Outcome, task: int, step: str) -> str:
-    """Return the state in which a step came to rest."""
+    """Return the state in which a step ended."""
     found = outcome.at_rest.get(task)
     states = [state for name, state, _, _ in found.steps if name == step] if found is not None else []
     return states[-1] if states else "unknown"
@@ -117,7 +120,9 @@ def _why_twice(service: FakeService, done: list[Heard]) -> str:
 
 
 def _why_twice_without_keys(service: FakeService, first: Heard, second: Heard) -> str:
-    """Return why a service that honours no keys has done it twice: it was asked twice, or its probe told too little."""
+    """Return why a service that does not honour keys did it twice: it was asked twice, or its probe received
+    too little.
+    """
     asked = [
         each
         for each in service.heard
@@ -194,7 +199,7 @@ def _why_gone(task: int, done: list[Heard], undone: list[Heard]) -> str:
 
 
 def shown(stage: Stage) -> str:
-    """Return the timeline for people: without the engine's housekeeping, double effects marked."""
+    """Return the timeline for people: without the engine's housekeeping, with double effects marked."""
     events = [
         event
         for event in stage.history.events

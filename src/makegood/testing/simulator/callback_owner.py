@@ -1,4 +1,4 @@
-"""Whose a callback of the loop is, in words: for who must find it in his code."""
+"""Names the owner of a callback of the loop, in words, so that users find it in their code."""
 
 import asyncio
 from pathlib import Path
@@ -8,7 +8,7 @@ from makegood.declare.call import known_call
 
 
 def whose(handle: Any) -> str:
-    """Return what a callback is part of: the step that runs there, the coroutine and the line at which it stands."""
+    """Return what a callback is part of: the step that runs there, the coroutine and its current line."""
     task = getattr(handle._callback, "__self__", None)  # noqa: SLF001 - a handle of asyncio's has no other way
     stands = _place(task.get_coro()) if isinstance(task, asyncio.Task) else ""
     call = handle._context.run(known_call)  # noqa: SLF001 - as above
@@ -20,7 +20,7 @@ def whose(handle: Any) -> str:
 
 
 def _place(coroutine: Any) -> str:
-    """Return the innermost coroutine that is not asyncio's, and its line; "" when it has none."""
+    """Return the innermost coroutine that is not asyncio's, and its line; "" if there is none."""
     found = ""
     while (frame := getattr(coroutine, "cr_frame", None)) is not None:
         if not frame.f_globals.get("__name__", "").startswith("asyncio."):

@@ -1,11 +1,13 @@
-"""The clock of a simulated process: off by so much, running a little too fast or slow, and jumping."""
+"""The clock of a simulated process: off by some seconds, a little too fast or slow, and jumping."""
 
 from collections.abc import Callable
 
 
 class SimulatedClock:
-    """A ``Clock`` over the world's true time. ``epoch``: the wall clock's value when the world began; ``drift``: by which share it
-    runs fast; ``skew``: seconds that the wall clock is off.
+    """A ``Clock`` over the world's true time.
+
+    ``epoch``: the wall clock's value when the world began; ``drift``: the share by which the clock runs fast;
+    ``skew``: seconds that the wall clock is off.
     """
 
     def __init__(
@@ -23,7 +25,7 @@ class SimulatedClock:
         self.skew = skew
 
     def monotonic(self) -> float:
-        """Seconds on a clock that only rises."""
+        """Seconds on a clock that never goes back."""
         return 1000.0 + self._now() * self._rate + self._ahead
 
     def wall(self) -> float:
@@ -35,12 +37,14 @@ class SimulatedClock:
         return "simulated"
 
     def jump(self, wall: float, monotonic: float = 0.0) -> None:
-        """Let the wall clock jump by so many seconds, and time itself seem to have passed (a suspended machine), never back."""
+        """Let the wall clock jump by ``wall`` seconds, and the monotonic clock by ``monotonic`` (a suspended
+        machine), never back.
+        """
         self.skew += wall
         self._ahead += max(0.0, monotonic)
 
     def mend(self) -> None:
-        """Set the wall clock right and let the clocks run at their true speed; what has passed stays passed."""
+        """Set the wall clock right and let the clocks run at their true speed; elapsed time stays elapsed."""
         self._ahead += self._now() * (self._rate - 1.0)
         self._rate = 1.0
         self.skew = 0.0

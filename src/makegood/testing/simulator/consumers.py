@@ -1,6 +1,7 @@
-"""Consumers: processes of submitters that receive from a queue how their orders are getting on.
+"""Consumers: processes of submitters that receive the states of their orders from a queue.
 
-They are processes of the world like others: killed and stopped also between receiving a message and acknowledging it.
+They are processes of the world like others: they are also killed and stopped between receiving a message and
+acknowledging it.
 """
 
 import asyncio
@@ -15,14 +16,14 @@ from makegood.testing.simulator.peers import QUEUE
 from makegood.testing.simulator.webhook_receivers import note
 
 LEASE = 4.0
-"""Seconds for which a consumer has a message."""
+"""Seconds for which a consumer holds a message."""
 
 _PATIENCE = 1000
 
 
 @dataclass(slots=True, eq=False)
 class Consumer(Member):
-    """A submitter's process: it receives what its tasks' states are, notes it, and acknowledges."""
+    """A submitter's process: it receives the states of its tasks, records them, and acknowledges."""
 
     async def _serve(self, store: Store, rng: random.Random) -> None:
         client = Client(store, poll=1.0, clock=self.clock, rng=rng)

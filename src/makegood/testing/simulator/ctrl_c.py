@@ -1,12 +1,15 @@
-"""Ctrl-C while worlds are played: it ends them between two callbacks, so that it passes through nobody's ``except``.
+"""Ctrl-C while worlds are played: raised between two callbacks, so that it passes through nobody's
+``except``.
 
-Raised wherever Python happens to be, it would land in the middle of a simulated transaction or of a user's action, and whoever
-catches everything there would make something else of it: a fault that nobody injected, and a world that goes on.
+Raised wherever Python happens to be, it would land in the middle of a simulated transaction or of a user's
+action. Code there that catches everything would turn it into a fault that nobody injected, in a world that
+continues.
 
-    with held_back():           # the former handler is asked; what it raises is kept, and the loop that runs is stopped
-        loop.run_forever()      # ... which calls ``give_in()``: here it is raised
+    with held_back():           # calls the former handler, keeps what it raises, and stops the running loop
+        loop.run_forever()      # ... which calls ``give_in()``: it is raised here
 
-A second Ctrl-C, more than a second later, is raised where it falls: code that never comes back to its loop ends by that alone.
+A second Ctrl-C, more than a second later, is raised at once: only that ends code that never returns to its
+loop.
 """
 
 import asyncio
@@ -24,7 +27,9 @@ _NUMBER: Final = signal.SIGINT
 
 
 class _Held:
-    """The handler. ``raised``: what the former one said to the first Ctrl-C, at the time ``at``."""
+    """The signal handler. ``raised``: the exception of the former handler for the first Ctrl-C, at time
+    ``at``.
+    """
 
     def __init__(self, former: Callable[[int, FrameType | None], object], clock: Clock) -> None:
         self.raised: BaseException | None = None
@@ -35,24 +40,27 @@ class _Held:
     def __call__(self, number: int, frame: FrameType | None) -> None:
         now = self._clock.monotonic()
         if self.raised is not None:
-            if now - self._at > SAME:  # `timeout` tells the process and its group
+            if now - self._at > SAME:  # `timeout` signals the process and its group.
                 self._former(number, frame)
             return
         try:
             self._former(number, frame)
         except BaseException as raised:  # noqa: BLE001 - it is raised again, where it can do no harm
-            if frame is not None:  # the line on which it fell, for who is shown where it was
-                line = frame.f_lineno or frame.f_code.co_firstlineno  # it has none at some instructions
+            if frame is not None:  # The line where it arrived, for the traceback.
+                line = frame.f_lineno or frame.f_code.co_firstlineno  # Some instructions have none.
                 raised = raised.with_traceback(TracebackType(None, frame, frame.f_lasti, line))
             self.raised, self._at = raised, now
-            running = asyncio._get_running_loop()  # noqa: SLF001 - exported for just this: nothing is raised where none runs
+            # Unlike `get_running_loop`, it does not raise if no loop runs.
+            running = asyncio._get_running_loop()  # noqa: SLF001 - exported for this purpose
             if running is not None:
                 running.stop()
 
 
 @contextmanager
 def held_back() -> Iterator[None]:
-    """Hold Ctrl-C back while the block runs, in the main thread alone: elsewhere no signal arrives. The former handler is put back."""
+    """Hold Ctrl-C back while the block runs, then restore the former handler. Only in the main thread: no
+    other thread receives signals.
+    """
     former = signal.getsignal(_NUMBER)
     if threading.current_thread() is not threading.main_thread() or not callable(former):
         yield
@@ -63,12 +71,12 @@ def held_back() -> Iterator[None]:
         yield
     finally:
         signal.signal(_NUMBER, former)
-        if held.raised is not None:  # whatever else the block found out
+        if held.raised is not None:  # Whatever else the block raised.
             raise held.raised
 
 
 def give_in() -> None:
-    """Raise what was held back, if anything was."""
+    """Raise the Ctrl-C that was held back, if there was one."""
     handler = signal.getsignal(_NUMBER)
     if isinstance(handler, _Held) and handler.raised is not None:
         raise handler.raised

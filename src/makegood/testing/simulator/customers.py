@@ -1,4 +1,6 @@
-"""The customers of a world: they submit through whatever process is there, again under the same key until they are told."""
+"""The customers of a world: they submit through any process, again under the same key until they get an
+answer.
+"""
 
 import asyncio
 import random
@@ -20,7 +22,7 @@ _PATIENCE = 3.0
 
 
 class Town(Protocol):
-    """What of a world its customers need."""
+    """The parts of a world that its customers need."""
 
     seed: int
     loop: Loop
@@ -30,13 +32,15 @@ class Town(Protocol):
     swarm: Swarm
 
     def strike(self, name: str, able: tuple[str, ...]) -> str | None:
-        """Say that a fault point is reached; returns what struck there."""
+        """Report that a fault point is reached; returns what struck there."""
         ...
 
 
 class Customers:
-    """Submit ``orders`` at random moments. ``told``: the task of each order, by key, once a customer was told; ``sent``: the keys of
-    orders whose message was taken.
+    """Submit ``orders`` at random moments.
+
+    ``told``: the task of each acknowledged order, by key; ``sent``: the keys of orders whose message was
+    accepted.
     """
 
     def __init__(self, world: Town, orders: Sequence[Order]) -> None:
@@ -48,7 +52,7 @@ class Customers:
         self.findings: list[str] = []
 
     async def run(self, within: float) -> None:
-        """Submit all orders within so many seconds; ends when every customer was told."""
+        """Submit all orders within ``within`` seconds; ends when every customer has an answer."""
         moments = [self._rng.uniform(0.0, within) if n else 0.0 for n in range(len(self._orders))]
         await asyncio.gather(
             *[
@@ -75,7 +79,7 @@ class Customers:
         return self._rng.choice(doors) if doors else None
 
     async def _ask(self, door: Member, client: Client, order: Order) -> None:
-        """Submit, and wait for the end: runs in a process of the world."""
+        """Submit, and wait for the end; runs in a process of the world."""
         plan = order.workflow.plan(*order.inputs)
         try:
             handle = await client.submit(
@@ -96,7 +100,7 @@ class Customers:
         await self._wait(door, handle)
 
     async def _send(self, door: Member, client: Client, order: Order) -> None:
-        """Send the order as a message, now and then once more: the queue knows it by its id."""
+        """Send the order as a message, sometimes twice: the queue recognizes it by its id."""
         body = {"workflow": order.workflow.name, "order": order.inputs[0]}
         try:
             for _ in range(2):
@@ -124,7 +128,9 @@ class Customers:
 
 
 def addressed(orders: Sequence[Order], around: Around | None, rng: random.Random) -> list[Order]:
-    """Return the orders with the addresses of those who want to be told, and those marked that are sent as messages."""
+    """Return the orders with the reply addresses of submitters that want notices; orders sent as messages are
+    marked.
+    """
     if around is None:
         return list(orders)
     found: list[Order] = []

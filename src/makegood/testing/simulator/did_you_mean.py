@@ -1,11 +1,11 @@
-"""The name that was probably meant by one that is not known."""
+"""Suggests the known name that an unknown one probably stands for."""
 
 import difflib
 from collections.abc import Iterable
 
 
 def meant(name: str, known: Iterable[str]) -> str:
-    """Return what to ask about a name that is not one of those known, "" when none is like it.
+    """Return a "did you mean" question for an unknown name; "" if no known name is similar.
 
     >>> meant("book_rom", ["book_room", "pay"]), meant("x", ["book_room", "pay"])
     ("did you mean 'book_room'?", '')

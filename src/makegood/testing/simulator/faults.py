@@ -1,8 +1,9 @@
-"""Fault points, and what strikes there.
+"""Fault points, and the faults that strike there.
 
-Every place at which a crash may matter tells the world that it is reached: before and after each operation on the store,
-inside each writing transaction before and after the commit, when requests were taken and replies given, before and after
-each call of a service. What strikes is decided by the seed's strengths or, run after run, by a *plan* that picks the n-th point.
+Every place where a crash may matter reports to the world that it is reached: before and after each operation
+on the store, inside each writing transaction before and after the commit, when requests were taken and
+replies given, before and after each call of a service. The seed's strengths decide what strikes or, run after
+run, a *plan* that picks the n-th point.
 """
 
 import random
@@ -11,58 +12,67 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 OF_PROCESSES = frozenset({"kill", "stop"})
-"""What strikes more often at points that are seldom reached, or the rare ones would never be met."""
+"""Faults that strike more often at points that are rarely reached; otherwise no run would hit those."""
 _RARE = 6.0
 
 
 class Point(NamedTuple):
-    """A fault point as it is reached: its number in this run (1 first), its name, the process, and what can strike there."""
+    """A fault point as it is reached."""
 
     number: int
+    """Its number in this run, from 1."""
     name: str
     process: str
+    """The name of the process."""
     able: tuple[str, ...]
+    """The faults that can strike here."""
 
 
 Plan = Callable[[Point], str | None]
-"""Says what strikes at a point; None: nothing."""
+"""Chooses the fault that strikes at a point; None: nothing strikes."""
 
 
 class Blow(NamedTuple):
-    """Something that chance let happen in a world: the ``nth`` time (0 first) that ``who`` came to ``where``, ``what`` struck."""
+    """A fault that chance let happen in a world."""
 
     where: str
+    """The fault point."""
     who: str
+    """The process."""
     nth: int
+    """How often ``who`` had reached ``where`` before: 0 at the first time."""
     what: str
+    """The fault."""
 
     def __str__(self) -> str:
-        """Say it in a line."""
+        """Return it as a line of text."""
         who = f" of {self.who}" if self.who else ""
         return f"{self.what} at {self.where}{who}, number {self.nth + 1}"
 
 
 @dataclass(slots=True)
 class Faults:
-    """Decides what strikes where. ``on``: whether chance strikes; a ``plan`` is asked whether or not it does.
-
-    ``only``: a plan of its own sort: just these blows, which a run of chance has left in ``blows``. ``met``: the names of the points
-    reached and how often; ``counts``: the faults that struck, by kind.
-    """
+    """Decides what strikes where."""
 
     rng: random.Random
     strengths: Mapping[str, float] = field(default_factory=dict)
     plan: Plan | None = None
+    """Chooses the faults instead of chance, even if ``on`` is false."""
     on: bool = True
+    """Whether chance strikes."""
     number: int = 0
     met: dict[str, int] = field(default_factory=dict)
+    """How often each point was reached, by name."""
     counts: dict[str, int] = field(default_factory=dict)
+    """Faults that struck, by kind."""
     only: frozenset[Blow] | None = None
+    """Just these blows strike: some of the ``blows`` of a run of chance."""
     blows: list[Blow] = field(default_factory=list)
+    """What chance let happen."""
     _times: dict[tuple[str, str], int] = field(default_factory=dict)
 
     def strikes(self, name: str, process: str, able: tuple[str, ...]) -> str | None:
-        """Return what strikes at this point, one of ``able``, or None."""
+        """Return the fault that strikes at this point, one of ``able``, or None."""
         self.number += 1
         met = self.met[name] = self.met.get(name, 0) + 1
         if self.plan is not None:
@@ -80,7 +90,9 @@ class Faults:
         return struck
 
     def happens(self, what: str, who: str = "") -> bool:
-        """Return whether something happens that is due, an order or a driven fault: always, but for what ``only`` leaves out."""
+        """Return whether something due happens, an order or a driven fault: always, unless ``only`` leaves it
+        out.
+        """
         blow = Blow("its time", who, self._come(what, who), what)
         if self.only is not None:
             return blow in self.only
@@ -88,13 +100,15 @@ class Faults:
         return True
 
     def _come(self, where: str, who: str) -> int:
-        """Count who comes where; returns how often that was before."""
+        """Count that ``who`` reached ``where``; returns how often it had before."""
         nth = self._times.get((where, who), 0)
         self._times[where, who] = nth + 1
         return nth
 
     def _chance(self, able: tuple[str, ...], met: int) -> str | None:
-        """Draw one of ``able`` by its strength, or None; what strikes processes strikes more often at a point that was seldom met."""
+        """Draw one of ``able`` by its strength, or None; faults of processes strike more often at rarely
+        reached points.
+        """
         drawn = self.rng.random()
         for kind in able:
             strength = self.strengths.get(kind)

@@ -1,4 +1,4 @@
-"""The file of a world's store, and the connections to it that all its processes use in turn."""
+"""The file of a world's store, and the connections to it that all its processes share in turn."""
 
 import os
 import sqlite3
@@ -11,7 +11,9 @@ _ONCE = ("pragma fullfsync =", "pragma checkpoint_fullfsync =", "pragma cache_si
 
 
 class WatchedConnection(sqlite3.Connection):
-    """A connection whose commits the world sees. ``watched`` is set on those that write, by whoever writes just now."""
+    """A connection whose commits the world sees. The current writer sets ``watched`` on the one that
+    writes.
+    """
 
     watched: "Callable[[WatchedConnection], None] | None" = None
 
@@ -28,17 +30,18 @@ class WatchedConnection(sqlite3.Connection):
 
 
 class SharedConnection(WatchedConnection):
-    """One that outlives the processes which use it: to close it is to undo what is open.
+    """A connection that outlives the processes that use it: ``close`` only rolls back an open transaction.
 
-    Each process that starts sets it up. Flags that are set again, and triggers that are there, would change nothing, but for a flag
-    SQLite compiles all its statements anew, a fifteenth of a world's work: so what was said before is not said again.
+    Each process that starts sets it up. Repeated flags and existing triggers would change nothing, but for a
+    flag SQLite recompiles all its statements, a fifteenth of a world's work. So repeated statements are
+    skipped.
     """
 
     said: set[str]
-    """What has prepared it."""
+    """The statements that have prepared it."""
 
     def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
-        """Execute a statement, one that prepares the connection only once."""
+        """Execute a statement; one that prepares the connection runs only once."""
         if sql[0] in "pc":  # pragma, create, commit
             if sql in self.said:
                 return self.cursor()
@@ -47,10 +50,10 @@ class SharedConnection(WatchedConnection):
             return super().execute(sql, parameters)
         return sqlite3.Connection.execute(
             self, sql, parameters
-        )  # no commit: straight, as a world executes thousands
+        )  # Not a commit: call SQLite directly, because a world executes thousands.
 
     def close(self) -> None:
-        """Undo what was not committed, as the system does for whoever lets go of a file."""
+        """Roll back, as the system does for a process that closes a file."""
         if self.in_transaction:
             self.rollback()
 
@@ -60,11 +63,12 @@ class SharedConnection(WatchedConnection):
 
 
 class Files:
-    """The connections to a world's file: one that writes and one that reads, used by all processes in turn.
+    """The connections to a world's file: one writes and one reads, and all processes share them in turn.
 
-    A transaction is done in one go, so no two of them ever meet, and whose connection it is makes no difference. To open a
-    file, compile all statements and set up the log for each process that starts was a quarter of a world's work. Nor does any
-    other program of the machine open it, so SQLite may keep its locks in memory (``unix-excl``) instead of asking the system.
+    A transaction runs in one go, so no two ever overlap, and it makes no difference whose connection it is.
+    To open a file, compile all statements and set up the log for each process that starts was a quarter of a
+    world's work. No other program opens the file, so SQLite may keep its locks in memory (``unix-excl``)
+    instead of using the system's.
     """
 
     def __init__(self) -> None:
@@ -82,13 +86,15 @@ class Files:
         return self._open[self.reading]
 
     def idle(self) -> sqlite3.Connection | None:
-        """Let go of what a world left open, and return the connection that writes, None before there was one."""
+        """Roll back what a world left open. Return the connection that writes, or None if there never was
+        one.
+        """
         for connection in self._open.values():
             connection.close()
         return self._open.get(False)
 
     def close(self) -> None:
-        """Close them: nothing is to be done with the file any more."""
+        """Close both: the file is not used any more."""
         for connection in self._open.values():
             connection.close_truly()
         self._open.clear()

@@ -1,19 +1,21 @@
 """A deterministic event loop: one thread, virtual time, and processes that can be killed or stopped.
 
-It is asyncio's own ``BaseEventLoop`` with another heart. There is no selector, no thread and no wall clock: when nothing is
-ready, time jumps to the next timer; when nothing can ever happen again, ``DeadlockError`` says so. Of several processes with
-something ready, the seed picks one; within a process callbacks run in their order, as asyncio promises. What else a loop can do
-is refused (``lacking``), and Ctrl-C comes between two callbacks, if somebody holds it back so long (``interrupting``).
+It is asyncio's ``BaseEventLoop`` with another core: no selector, no thread and no wall clock. If nothing is
+ready, time jumps to the next timer. If nothing can ever happen again, it raises ``DeadlockError``. The seed
+picks one of the processes that have something ready; within a process callbacks run in order, as asyncio
+promises. The loop refuses asyncio's other features (``refused_calls``). Ctrl-C is raised between two
+callbacks if it is held back until then (``ctrl_c``).
 
-A process is a value in each task's context. Before a callback runs, the loop looks whose it is: of a *killed* process it is
-dropped, so that no ``finally`` and no ``except`` runs, as with SIGKILL; of a *stopped* one it is parked until the process is
-resumed, as with SIGSTOP. What belongs to the world (a message under way) runs in an empty context and outlives its sender.
+A process is a value in each task's context. Before a callback runs, the loop checks its process. A callback
+of a *killed* process is dropped, so no ``finally`` and no ``except`` runs, as with SIGKILL. A callback of a
+*stopped* one is parked until the process resumes, as with SIGSTOP. What belongs to the world (a message under
+way) runs in an empty context and outlives its sender.
 
-A storm takes thousands of steps, so what happens in each is said without detours: callbacks are queued and run here, and timers
-lie in the heap behind their times, which are compared without a call.
+A storm takes thousands of steps, so the code of each step is direct: callbacks are queued and run here, and
+the heap holds timers behind their times, which compare without a call.
 
-It relies on few private names of asyncio: ``_run_once``, ``_ready``, ``_scheduled``, ``_stopping``, ``_timer_cancelled_count``, and
-all that handles have: the same in Python 3.11 to 3.13.
+It relies on a few private names of asyncio: ``_run_once``, ``_ready``, ``_scheduled``, ``_stopping``,
+``_timer_cancelled_count``, and the attributes of handles. They are the same in Python 3.11 to 3.13.
 """
 
 import asyncio
@@ -33,20 +35,24 @@ T = TypeVar("T")
 _MOST_CANCELLED = 100
 _MOST_KEPT = 200
 _THREAD_DELAY = 0.002
-_MOST_STEPS = 200_000  # at one moment: more is somebody who waits in a circle, for whom time stands still
+_MOST_STEPS = 200_000  # At one moment. More means that something waits in a circle, without time passing.
 
 
 class DeadlockError(RuntimeError):
-    """Nothing is ready, no timer is set, and the world has not come to its end; or something goes on for ever at one moment."""
+    """Nothing is ready, no timer is set, and the world has not ended; or something runs forever at one
+    moment.
+    """
 
 
 class KilledError(BaseException):
-    """Unwinds a plain function in whose middle its process was killed; what it would do next never happens."""
+    """Unwinds a plain function whose process was killed midway; the rest of the function never happens."""
 
 
 class Process:
-    """A simulated operating system process. ``tasks`` keeps all that runs in it, so that nothing is torn down by chance;
-    ``signals``: what it wants to be called for a signal; ``told``: when it was first told to end.
+    """A simulated operating system process.
+
+    ``tasks`` keeps all that runs in it, so that nothing is torn down by chance; ``signals``: its signal
+    handlers; ``told``: when it was first asked to end.
     """
 
     def __init__(self, name: str) -> None:
@@ -68,7 +74,7 @@ PROCESS: ContextVar[Process | None] = ContextVar("makegood_process", default=Non
 
 
 def current_process() -> Process | None:
-    """Return the simulated process that the calling code belongs to, None in the world's own code."""
+    """Return the simulated process that the calling code belongs to; None in the world's own code."""
     return PROCESS.get()
 
 
@@ -84,23 +90,25 @@ def _fill(
 
 
 class _Handle(asyncio.Handle):
-    """Asyncio's, made without asking for its debug mode."""
+    """Asyncio's handle, created without asking for the debug mode."""
 
     __slots__ = ()
     __init__ = _fill
 
 
 class _Timer(asyncio.TimerHandle):
-    """The same for one that is in the heap from the beginning."""
+    """A timer handle, created in the same way; it is in the heap from the start."""
 
     __slots__ = ()
     __init__ = _fill
 
 
 class Loop(LackingLoop):
-    """The event loop of a world. ``rng`` decides between processes; ``now`` is the world's true time, in seconds;
-    ``broken``: what was raised in callbacks of the world's own, where nobody else would hear of it; ``resuming``: called before each
-    step of a process, that is wherever it goes on after an await: it may stop the process there.
+    """The event loop of a world.
+
+    ``rng`` decides between processes; ``now`` is the world's true time, in seconds; ``broken``: exceptions of
+    the world's own callbacks, which nobody else would notice; ``resuming``: called before each step of a
+    process, that is wherever it continues after an await; it may stop the process there.
     """
 
     def __init__(self, rng: random.Random) -> None:
@@ -116,18 +124,20 @@ class Loop(LackingLoop):
         self.set_exception_handler(self._heard)
 
     def _heard(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Note what broke in a callback of the world's own; what breaks in a simulated process is that process's affair."""
+        """Note an exception in a callback of the world's own; one in a simulated process is that process's
+        affair.
+        """
         handle = context.get("handle")
         if handle is not None and handle._context.get(PROCESS) is None:
             self.broken.append(f"{context['message']}: {context.get('exception')!r}")
 
-    # -- what asyncio asks of a loop -----------------------------------------------------------------------------------
+    # -- what asyncio asks of a loop ---------------------------------------------------------------
 
     def time(self) -> float:
         """Return virtual time."""
         return self.now
 
-    def call_soon(  # type: ignore[override]  # the same, told more simply
+    def call_soon(  # type: ignore[override]  # the same with a simpler signature
         self, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> asyncio.Handle:
         """Run a callback soon."""
@@ -135,13 +145,13 @@ class Loop(LackingLoop):
         self._ready.append(handle)  # type: ignore[attr-defined]
         return handle
 
-    def call_later(  # type: ignore[override]  # the same, told more simply
+    def call_later(  # type: ignore[override]  # the same with a simpler signature
         self, delay: float, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> asyncio.TimerHandle:
-        """Run a callback after so many virtual seconds."""
+        """Run a callback after ``delay`` virtual seconds."""
         return self.call_at(self.now + delay, callback, *args, context=context)
 
-    def call_at(  # type: ignore[override]  # the same, told more simply
+    def call_at(  # type: ignore[override]  # the same with a simpler signature
         self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> asyncio.TimerHandle:
         """Run a callback at a virtual time."""
@@ -151,20 +161,20 @@ class Loop(LackingLoop):
         heapq.heappush(self._scheduled, (when, timer))  # type: ignore[attr-defined]
         return timer  # type: ignore[no-any-return]
 
-    def call_soon_threadsafe(  # type: ignore[override]  # the same, told more simply
+    def call_soon_threadsafe(  # type: ignore[override]  # the same with a simpler signature
         self, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> asyncio.Handle:
-        """Run a callback soon: there is no other thread to wake this one from."""
+        """Run a callback soon; there is no other thread."""
         return self.call_soon(callback, *args, context=context)
 
     def run_forever(self) -> None:
-        """Run until the loop is stopped; a Ctrl-C that was held back meanwhile is raised here."""
+        """Run until the loop is stopped; raises a Ctrl-C that was held back meanwhile."""
         ctrl_c.give_in()
         super().run_forever()
         ctrl_c.give_in()
 
     def run_in_executor(self, executor: Any, func: Callable[..., T], *args: Any) -> "asyncio.Future[T]":  # type: ignore[override]  # noqa: ARG002
-        """Run ``func`` here, after a short virtual while; it belongs to the calling process."""
+        """Run ``func`` here, after a short virtual delay; it belongs to the calling process."""
         future: asyncio.Future[T] = self.create_future()
 
         def run() -> None:
@@ -172,7 +182,7 @@ class Loop(LackingLoop):
                 return
             try:
                 result = func(*args)
-            except Exception as raised:  # noqa: BLE001 - it belongs to whoever asked
+            except Exception as raised:  # noqa: BLE001 - it belongs to the caller
                 future.set_exception(raised)
             else:
                 future.set_result(result)
@@ -180,7 +190,7 @@ class Loop(LackingLoop):
         self.call_later(self._rng.random() * _THREAD_DELAY, run)
         return future
 
-    def create_task(  # type: ignore[override]  # the same, told more simply
+    def create_task(  # type: ignore[override]  # the same with a simpler signature
         self,
         coro: Coroutine[Any, Any, T],
         *,
@@ -188,7 +198,9 @@ class Loop(LackingLoop):
         context: Context | None = None,
         **_: Any,
     ) -> "asyncio.Task[T]":
-        """Start a task; its process keeps it, so that a dead one's coroutines are not closed by the garbage collector."""
+        """Start a task. Its process keeps it, so that the garbage collector does not close a dead process's
+        coroutines.
+        """
         task: asyncio.Task[T] = asyncio.Task(coro, loop=self, name=name, context=context)
         process = (PROCESS.get() if context is None else context.get(PROCESS)) or self._own
         self._processes[process] = None
@@ -197,19 +209,19 @@ class Loop(LackingLoop):
             process.tasks = [kept for kept in process.tasks if not kept.done()]
         return task
 
-    def add_signal_handler(self, sig: int, callback: Callable[..., object], *args: Any) -> None:  # type: ignore[override]  # the same, told more simply
-        """Let the calling process be told of a signal: the world sends it with ``signal``."""
+    def add_signal_handler(self, sig: int, callback: Callable[..., object], *args: Any) -> None:  # type: ignore[override]  # the same with a simpler signature
+        """Register the calling process's handler for a signal; the world sends one with ``signal``."""
         process = PROCESS.get()
         if process is not None:
             process.signals[sig] = partial(callback, *args)
 
     def remove_signal_handler(self, sig: int) -> bool:
-        """Let a signal do what it does by itself."""
+        """Restore a signal's default action."""
         process = PROCESS.get()
         return process is not None and process.signals.pop(sig, None) is not None
 
     def signal(self, process: Process, sig: int) -> bool:
-        """Send a signal to a process; False when it does not listen to it."""
+        """Send a signal to a process; False if it has no handler for it."""
         told = process.signals.get(sig)
         if told is not None:
             self.call_soon(told, context=process.context)
@@ -219,12 +231,12 @@ class Loop(LackingLoop):
         """There is no selector."""
 
     def _write_to_self(self) -> None:
-        """There is nobody to wake."""
+        """There is no other thread to wake."""
 
-    # -- one step ------------------------------------------------------------------------------------------------------
+    # -- one step ----------------------------------------------------------------------------------
 
     def _run_once(self) -> None:
-        """Take one step after another until the loop is told to stop."""
+        """Take one step after another until the loop is stopped."""
         ready, timers = self._ready, self._scheduled  # type: ignore[attr-defined]
         while True:
             if not ready:
@@ -240,7 +252,7 @@ class Loop(LackingLoop):
                 return
 
     def _step(self, handle: Any) -> None:
-        """Run a callback, if it is still wanted and its process can run."""
+        """Run a callback, unless it was cancelled or its process cannot run."""
         if handle._cancelled:
             return
         context = handle._context
@@ -263,12 +275,12 @@ class Loop(LackingLoop):
             context.run(handle._callback, *handle._args)
         except (SystemExit, KeyboardInterrupt):
             raise
-        except BaseException as raised:  # noqa: BLE001 - whose affair it is, is found out there
+        except BaseException as raised:  # noqa: BLE001 - the task's owner handles it
             told = f"Exception in callback {handle._callback!r}"
             self.call_exception_handler({"message": told, "exception": raised, "handle": handle})
 
     def _jump(self, timers: list[Any]) -> None:
-        """Let time pass until the next timer that is still wanted."""
+        """Let time pass until the next timer that was not cancelled."""
         cancelled = self._timer_cancelled_count  # type: ignore[has-type]
         if cancelled > _MOST_CANCELLED and cancelled * 2 > len(timers):
             for _, timer in timers:
@@ -288,7 +300,9 @@ class Loop(LackingLoop):
             )
 
     def _pick(self, ready: Any) -> Any:
-        """Take the first handle of a process that the seed picks, in proportion to what each has ready."""
+        """Take the first handle of a process that the seed picks, in proportion to the number that each has
+        ready.
+        """
         count = len(ready)
         if count == 1:
             return ready.popleft()
@@ -304,10 +318,10 @@ class Loop(LackingLoop):
         del ready[chosen]
         return handle
 
-    # -- processes -----------------------------------------------------------------------------------------------------
+    # -- processes ---------------------------------------------------------------------------------
 
     def resume(self, process: Process) -> None:
-        """Let a stopped process go on: everything that was due meanwhile is ready now."""
+        """Resume a stopped process: everything that fell due meanwhile is ready now."""
         process.stopped = False
         parked, self._parked = self._parked, []
         for handle in parked:
@@ -315,7 +329,7 @@ class Loop(LackingLoop):
             (self._ready if mine else self._parked).append(handle)  # type: ignore[attr-defined]
 
     def postpone(self, process: Process, seconds: float) -> None:
-        """Let a process's timers stand still for so long, as those of a suspended machine do."""
+        """Delay a process's timers by ``seconds``, as on a suspended machine."""
         timers: list[Any] = self._scheduled  # type: ignore[attr-defined]
         for n, (when, timer) in enumerate(timers):
             if timer._context.get(PROCESS) is process:
@@ -324,10 +338,12 @@ class Loop(LackingLoop):
         heapq.heapify(timers)
 
     def dispose(self) -> None:
-        """Throw the world away: nothing of what is still under way runs any more, and no word is said about it."""
+        """Throw the world away: nothing that is still under way runs again, and nothing is logged about
+        it.
+        """
         for process in self._processes:
             process.dead = True
-        asyncio._set_running_loop(self)  # for what is said to that; it may even begin further tasks
+        asyncio._set_running_loop(self)  # Closing may run code, which may even start further tasks.
         try:
             while left := [task for process in self._processes for task in process.tasks]:
                 for process in self._processes:
@@ -342,9 +358,7 @@ class Loop(LackingLoop):
         self._parked.clear()
         self.refused.clear()
         for handle in self._ready:  # type: ignore[attr-defined]
-            for given in (
-                handle._args or ()
-            ):  # the end of a generator that was collected: nobody will await it
+            for given in handle._args or ():  # The end of a collected generator: nobody will await it.
                 if asyncio.iscoroutine(given):
                     given.close()
         self._ready.clear()  # type: ignore[attr-defined]
@@ -353,7 +367,7 @@ class Loop(LackingLoop):
 
 
 def _close(task: "asyncio.Task[Any]") -> None:
-    """End a coroutine that nobody will ever resume; what it says to that does not matter."""
+    """End a coroutine that nobody will ever resume, and ignore what it raises."""
     coroutine = task.get_coro()
     try:
         if coroutine is not None:

@@ -1,4 +1,4 @@
-"""The processes of a world: what each is made of, how it starts, and what is left of it when it is killed."""
+"""The processes of a world: their parts, how they start, and what remains when they are killed."""
 
 import asyncio
 import random
@@ -32,7 +32,7 @@ _PAUSE = 0.5
 
 
 class Home(Surroundings, Protocol):
-    """What of a world its processes need."""
+    """The parts of a world that its processes need."""
 
     seed: int
     app: App
@@ -47,26 +47,26 @@ class Home(Surroundings, Protocol):
     line: type[InlineLine]
 
     def left(self, member: "Member") -> None:
-        """Hear that a process has ended by itself."""
+        """Handle the end of a process that ended by itself."""
         ...
 
 
 @dataclass(slots=True, eq=False)
 class Member:
-    """One process of the fleet, over all its incarnations. ``roles``: of its Node; none: it is a client alone.
-
-    ``client`` is there while it can be used. ``connections``: to the store's file, closed by the world when it is killed.
-    """
+    """One process of the fleet, over all its incarnations."""
 
     world: Home
     name: str
     roles: tuple[str, ...]
+    """The roles of its Node; none: it is only a client."""
     clock: SimulatedClock
     incarnation: int = 0
     process: Process = field(default_factory=lambda: Process(""))
     node: Node | None = None
     client: Client | None = None
+    """Set while it can be used."""
     connections: list[sqlite3.Connection] = field(default_factory=list)
+    """Its connections to the store's file; the world closes them when it is killed."""
 
     @property
     def up(self) -> bool:
@@ -75,17 +75,19 @@ class Member:
 
     @property
     def tells(self) -> bool:
-        """Whether it has a part in notices: it has a Notifier, or is a submitter."""
+        """Whether it handles notices: it has a Notifier, or is a submitter."""
         return not self.roles or "scheduler" in self.roles
 
     def slots_lost(self) -> list[str]:
-        """Return the agents, as people read them, of which a slot is taken that no call has; none while some are set aside for a moment."""
+        """Return the agents, by display name, that have a slot taken without a call; none while some are set
+        aside for a moment.
+        """
         node = self.node
         if not self.up or node is None or node.agents is None:
             return []
         agents, scheduler = node.agents, node.scheduler
         setting_aside = scheduler is not None and scheduler._more_to_give_back()  # noqa: SLF001 - as below
-        if setting_aside or agents._taking:  # noqa: SLF001 - nobody else asks an agent that
+        if setting_aside or agents._taking:  # noqa: SLF001 - nothing else asks an agent that
             return []
         return [
             f"{self.name}, {slots.address}: {slots.free} of {slots.size} free, {slots.running} called"
@@ -94,7 +96,7 @@ class Member:
         ]
 
     def start(self) -> None:
-        """Start the process anew: it remembers nothing."""
+        """Start the process again: it remembers nothing."""
         self.incarnation += 1
         self.process = Process(self.name)
         self.process.context.run(SERVICES.set, self.world.services)
@@ -102,7 +104,9 @@ class Member:
         self.world.loop.create_task(self._live(), name=f"{self.name} lives", context=self.process.context)
 
     def bury(self) -> None:
-        """Close what the operating system would close for a killed process: an open transaction is rolled back."""
+        """Close what the operating system would close for a killed process: an open transaction is rolled
+        back.
+        """
         connections, self.connections = self.connections, []
         for connection in connections:
             connection.close()
@@ -110,7 +114,9 @@ class Member:
         self.node = self.client = None
 
     async def _live(self) -> None:
-        """Be the program: open the store, run the roles, and be started again when the store is away at the beginning."""
+        """Run the program: open the store and run the roles; restart if the store is away at the
+        beginning.
+        """
         world = self.world
         rng = random.Random(f"{world.seed} {self.name} {self.incarnation}")
         while True:
@@ -140,7 +146,7 @@ class Member:
             line=partial(world.line, world=world, process=process),
             bell=bell,
         )
-        store.abreast = world.swarm.abreast  # as if it could write two commits at a time
+        store.abreast = world.swarm.abreast  # As if it could write two commits at a time.
         return store
 
     def _open(self, uri: str) -> sqlite3.Connection:
@@ -169,7 +175,9 @@ class Member:
         begun: list[Node] = []
 
         def met(defect: Exception) -> None:
-            """Note what no row of this world can be the reason of: the Scheduler goes on, the world has failed."""
+            """Note a defect that no row of this world can cause: the Scheduler continues, and the world has
+            failed.
+            """
             world.crashes.append(f"{self.name} met {defect!r} at {world.loop.now:.3f} s")
 
         def started() -> None:
@@ -190,7 +198,7 @@ class Member:
         world.left(self)
 
     def _options(self) -> Options:
-        """Return the settings of the Node: whom people hear has no part in the engine."""
+        """Return the settings of the Node; the notified submitters are no part of the engine."""
         engine = replace(self.world.swarm.engine, tell=None, leaderless=None)
         if self.world.swarm.around is None:
             return engine
@@ -199,7 +207,7 @@ class Member:
         return engine if keep is None else replace(engine, keep=keep, sweep=SWEEP)
 
     def _surround(self, node: Node) -> None:
-        """Let a Node's notices go to the world's receivers, and the history hear of its circuits."""
+        """Send a Node's notices to the world's receivers, and record its circuits in the history."""
         for slots in node.agents.slots.values() if node.agents is not None else ():
             if slots.circuit is not None:
                 self._watch(slots.address, slots.circuit)
@@ -210,7 +218,7 @@ class Member:
             node.client.only_to(node.notifier.hosts)
 
     def _watch(self, address: str, circuit: Circuit) -> None:
-        become = circuit._become  # noqa: SLF001 - it tells nobody else
+        become = circuit._become  # noqa: SLF001 - it has no other listener
 
         def noted(state: State, now: float) -> None:
             become(state, now)

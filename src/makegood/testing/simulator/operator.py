@@ -1,4 +1,6 @@
-"""The operator of a world: cancels, undoes, resubmits and settles, sensibly and not, and looks at the services before settling."""
+"""The operator of a world: cancels, undoes, resubmits and settles, sensibly or not; checks the services
+before settling.
+"""
 
 import asyncio
 import random
@@ -21,7 +23,7 @@ _MOST_SETTLED = 10
 
 
 class Office(Protocol):
-    """What of a world its operator needs."""
+    """The parts of a world that its operator needs."""
 
     loop: Loop
     history: History
@@ -32,7 +34,7 @@ class Office(Protocol):
 
 
 class Operator:
-    """Acts at random on tasks that were submitted. ``idle``: whether no act is under way."""
+    """Acts at random on submitted tasks."""
 
     def __init__(self, world: Office, rng: random.Random) -> None:
         self._world = world
@@ -46,7 +48,7 @@ class Operator:
         return self._acts == 0
 
     def act(self) -> None:
-        """Begin an act on one of the tasks, if there is one."""
+        """Start an act on one of the tasks, if there is one."""
         member = self._world.members["operator"]
         tasks = list(self._world.customers.told.values())
         if member.client is None or not tasks:
@@ -54,7 +56,9 @@ class Operator:
         self._begin(self._one(member.client, self._rng.choice(tasks)))
 
     def tidy(self) -> None:
-        """Begin to go through all tasks in error: settle what is in doubt, then have them undone or go forward again."""
+        """Start to go through all tasks in error: settle steps in doubt, then undo the task or resubmit
+        it.
+        """
         client = self._world.members["operator"].client
         if client is not None:
             self._begin(self._all(client))
@@ -74,7 +78,7 @@ class Operator:
         """Do something to a task: mostly to one in error, if there is one."""
         kind = self._rng.choice(("cancel", "cancel", "undo", "resubmit"))
         states: tuple[TaskState, ...] = ("pending", "processing") if kind == "cancel" else ("error", "undone")
-        if self._rng.random() < 0.8:  # otherwise whatever comes, sensible or not
+        if self._rng.random() < 0.8:  # Otherwise any act, sensible or not.
             try:
                 found = await client.find(Filter(states=states, limit=10))
             except StoreUnavailableError:
@@ -101,13 +105,15 @@ class Operator:
             else:
                 await getattr(handle, kind)(who="operator", why="at random", timeout=_PATIENCE)
         except (ActRefusedError, WaitExpiredError, StoreUnavailableError):
-            return  # the history knows
+            return  # The history has it.
         except TaskNotFoundError:
             if not any(event.task == handle.number for event in self._world.history.of("removed")):
                 raise
 
     async def _settle(self, handle: TaskHandle[Any]) -> bool:
-        """State the truth about a step in doubt of a task in error, or take its effect back by hand; False: there is none."""
+        """State the truth about a step in doubt of a task in error, or take its effect back by hand; False if
+        there is none.
+        """
         detail = await handle.status()
         if detail.task.state != "error":
             return False
@@ -143,7 +149,9 @@ class Operator:
             )
 
     def _quiet(self, task: int, key: str) -> bool:
-        """Whether nothing can arrive at a service any more: no call on the wire, no process that runs an attempt."""
+        """Whether nothing can reach a service any more: no call on the wire, no process that runs an
+        attempt.
+        """
         if any(service.under_way.get(key) for service in self._world.services.values()):
             return False
         for member in self._world.members.values():

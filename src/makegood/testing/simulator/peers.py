@@ -1,7 +1,8 @@
-"""What lies around the engine in some worlds: submitters who are told, orders that come as messages.
+"""The surroundings of the engine in some worlds: submitters that receive notices, orders that arrive as
+messages.
 
-The options are drawn from a stream of chance of their own, and a world without them draws nothing here: what else a seed means
-stays as it was.
+The options have a random stream of their own, and a world without them draws nothing here, so the rest of a
+seed keeps its meaning.
 """
 
 import random
@@ -9,12 +10,12 @@ from dataclasses import dataclass, field
 from typing import Final
 
 QUEUE: Final = "web"
-"""The queue in which submitters hear."""
+"""The queue that submitters receive from."""
 ORDERS: Final = "orders"
-"""The queue in which orders come that are sent as messages."""
+"""The queue of orders that are sent as messages."""
 
 RECEIVERS: Final = ("good.test", "shaky.test", "dead.test")
-"""The hosts of webhooks: one that is well, one with which everything goes wrong in a storm, one that never answers."""
+"""The hosts of webhooks: a healthy one, one with every problem in a storm, one that never answers."""
 
 RECEIVING: Final = ("receiver fails", "receiver takes it and fails", "receiver hangs", "receiver slow")
 """What a webhook's receiver can do to a notice."""
@@ -22,34 +23,38 @@ RECEIVING: Final = ("receiver fails", "receiver takes it and fails", "receiver h
 ACCEPTING: Final = ("handler fails", "handler refuses")
 """What the inbox's function can do with a message."""
 SENDING: Final = ("sent twice",)
-"""What a customer can do who sends a message."""
+"""What a customer that sends a message can do."""
 
 SWEEP: Final = 4.0
-"""Seconds between the janitor's rounds where it keeps things shortly."""
+"""Seconds between the janitor's rounds in worlds with short retention."""
 
 _SHARE = 0.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Around:
-    """The options of what lies around. ``told``: the share of orders whose submitter is told; ``hooks``: the share of those that
-    are told by webhook, the others by queue; ``consumers``: processes that receive from the queue. ``sent``: the share of
-    orders that are sent as messages; ``inboxes``: processes that take them. ``keep``: seconds after which the
-    janitor removes what has ended, None: never. ``guarded``: some agents have a breaker, and one a rate. ``faults``: strengths, by kind.
-    """
+    """The options of the surroundings."""
 
     told: float = 0.0
+    """The share of orders whose submitter receives notices."""
     hooks: float = 0.0
+    """Of those, the share that receives them by webhook; the others use the queue."""
     consumers: int = 0
+    """Processes that receive from the queue."""
     sent: float = 0.0
+    """The share of orders that are sent as messages."""
     inboxes: int = 0
+    """Processes that take those messages."""
     keep: float | None = None
+    """Seconds after which the janitor removes ended tasks; None: never."""
     guarded: bool = False
+    """Whether some agents have a breaker, and one a rate."""
     faults: dict[str, float] = field(default_factory=dict)
+    """Strengths of the faults, by kind."""
 
 
 def draw(seed: int) -> Around | None:
-    """Draw what lies around the engine in the world of a seed; None: nothing, in most worlds."""
+    """Draw the surroundings in the world of a seed; None, in most worlds: there are none."""
     rng = random.Random(f"{seed} around")
     if rng.random() >= _SHARE:
         return None

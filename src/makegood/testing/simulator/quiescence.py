@@ -1,4 +1,4 @@
-"""The world's own eye on the store's file: has everything come to rest, and do the services' books balance?"""
+"""The world's own view of the store's file: has everything settled, and do the services' books balance?"""
 
 import sqlite3
 from dataclasses import dataclass, field
@@ -46,7 +46,7 @@ _NET = {"done": (1,), "undone": (0,), "waiting": (0,), "skipped": (0,), "failed"
 
 
 class Town(Protocol):
-    """What of a world is looked at when it rests."""
+    """The parts of a world that are checked when it has settled."""
 
     services: dict[str, Service]
     store_id: str
@@ -56,25 +56,27 @@ class Town(Protocol):
 
 @dataclass(slots=True)
 class Found:
-    """A task as the store has it at rest: its state and cause, and (name, state, round, kind) of its steps."""
+    """A task in the store, once it has settled."""
 
     state: str
     cause: str
     steps: list[tuple[str, str, int, str]] = field(default_factory=list)
+    """Name, state, round and kind of each step."""
 
 
 class Asked(NamedTuple):
-    """A step, and how often it was asked. ``said``: what its last attempt that was not done answered, "" for nothing."""
+    """A step, and how often it was asked."""
 
     task: int
     step: str
     state: str
     attempts: int
     said: str
+    """The answer of its last attempt that was not done; "" for none."""
 
 
 class Failed(NamedTuple):
-    """A task that did not succeed because an action failed otherwise than for good, or came to no end in time."""
+    """A task that did not succeed: an action failed (but not for good), or did not end in time."""
 
     task: int
     state: str
@@ -91,14 +93,14 @@ class Eye:
         )
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._connection.close()
 
     def _rows(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
         return self._connection.execute(sql, values).fetchall()
 
     def busy(self) -> bool:
-        """Whether a task has not ended, or a request or what may become a task is in flight."""
+        """Whether a task has not ended, or a request or a possible future task is in flight."""
         return bool(self._rows(_BUSY)[0][0])
 
     def in_error(self) -> bool:
@@ -126,39 +128,43 @@ class Eye:
         return found
 
     def most_asked(self) -> Asked | None:
-        """Return the step that was asked most often, None before any was."""
+        """Return the step that was asked most often; None before the first."""
         found = self._rows(_MOST_ASKED)
         return Asked(*found[0]) if found else None
 
     def failed(self) -> Failed | None:
-        """Return the first task that was undone, or is in error, because an action failed, None when there is none."""
+        """Return the first task that was undone, or is in error, because an action failed; None if there is
+        none.
+        """
         found = self._rows(_FAILED)
         return Failed(*found[0]) if found else None
 
     def undone(self) -> dict[tuple[str, str], bool]:
-        """Return whether the undo was asked for, by agent and name of the actions that were."""
+        """Return whether the undo was asked for, by agent and name of the executed actions."""
         found: dict[tuple[str, str], bool] = {}
         for agent, action, undone in self._rows(_ACTIONS):
             found[agent, action] = found.get((agent, action), False) or bool(undone)
         return found
 
     def leader(self) -> str:
-        """Return the process whose Supervisor leads, "" when none does."""
+        """Return the process whose Supervisor leads; "" if none does."""
         return next((holder for (holder,) in self._rows(_LEADER) if holder), "")
 
     def overdue(self) -> list[int]:
-        """Return the tasks that nothing keeps."""
+        """Return the tasks that no process will continue."""
         return [id_ for (id_,) in self._rows(_OVERDUE)]
 
     def final(self) -> Final:
-        """Return what the checker wants to know beside the history: the tasks' rows, and the store's own history of each."""
+        """Return what the checker needs beside the history: the tasks' rows, and the store's own history of
+        each.
+        """
         tx = Transaction(self._connection, 0.0, Interner())
         ids_ = [id_ for (id_,) in self._rows("select id from makegood_task order by id")]
         details = [found for id_ in ids_ if (found := reads.detail(tx, id_)) is not None]
         return Final(tasks=details, histories={id_: reads.history(tx, id_, 0) for id_ in ids_})
 
     def rest(self) -> dict[str, Any]:
-        """Return what the store holds: counts, and what should not be there."""
+        """Return what the store holds: counts, and rows that should not be there."""
         counted = {
             table: self._rows(f"select count(*) from makegood_{table}")[0][0]  # noqa: S608 - our own tables
             for table in ("task", "inbox", "request")
@@ -176,10 +182,10 @@ class Eye:
             "inbox_rows": counted["inbox"], "request_rows": counted["request"],
         }  # fmt: skip
 
-    # -- what is wrong -------------------------------------------------------------------------------------------------
+    # -- what is wrong -----------------------------------------------------------------------------
 
     def findings(self, world: Town) -> list[str]:
-        """Return what is wrong with a world at rest: tasks without end, books that do not balance."""
+        """Return what is wrong with a settled world: tasks without end, books that do not balance."""
         wrong: list[str] = list(world.customers.findings)
         tasks = self.tasks()
         removed = {event.task for event in world.history.of("removed")}
@@ -220,7 +226,9 @@ class Eye:
 
 
 def _allowed(state: str, *, last: bool) -> tuple[int, ...]:
-    """Return how many effects may stand of a step in this state: of earlier rounds, none but harmless ones."""
+    """Return how many effects of a step in this state may be in place; from earlier rounds, only harmless
+    ones.
+    """
     if not last:
         return (0, 1)
     return _NET.get(state, (0, 1) if state in STANDING else (0,))
@@ -228,7 +236,7 @@ def _allowed(state: str, *, last: bool) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What the eye saw when the world had come to rest, before the janitor removes what is old."""
+    """What the eye saw when the world had settled, before the janitor removes old rows."""
 
     tasks: dict[int, Found]
     findings: list[str]
@@ -236,5 +244,5 @@ class Seen:
 
     @classmethod
     def by(cls, eye: Eye, world: Town) -> Self:
-        """Look now."""
+        """Read it now."""
         return cls(eye.tasks(), eye.findings(world), eye.final())

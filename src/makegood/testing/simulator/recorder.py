@@ -1,8 +1,9 @@
 """What a store's transactions did, read from the rows themselves.
 
-Each writing connection of the world gets temporary triggers that log row changes into a temporary table, which belongs to
-the transaction: what is rolled back, or a savepoint undoes, was never logged. Just before the commit the log becomes events
-of the history, and they are kept when the commit truly happened. The engine knows nothing of it.
+Each writing connection of the world gets temporary triggers that log row changes into a temporary table. That
+table is part of the transaction: a rollback, or a savepoint's, removes its log as well. Just before the
+commit the log becomes events of the history, which are kept if the commit truly happened. The engine knows
+nothing of it.
 """
 
 import sqlite3
@@ -55,11 +56,11 @@ _WHEN = {
     "handled": " when {row}.task is null",
     "notice": " when {row}.task is not null",
 }
-"""Rows of which nothing is noted are left out."""
+"""Conditions of the triggers: other rows are not logged."""
 
 
 def triggers() -> Iterable[str]:
-    """Return the statements that let a connection log its changes.
+    """Return the statements that make a connection log its changes.
 
     >>> sum(1 for _ in triggers())
     22
@@ -75,7 +76,7 @@ def triggers() -> Iterable[str]:
 
 @dataclass(slots=True)
 class _Told:
-    """What one kind of operation logged, sorted by what it says."""
+    """The log of one kind of operation, sorted by what each row says."""
 
     verb: str
     now: float
@@ -88,45 +89,46 @@ class _Told:
 
 @dataclass(slots=True)
 class Recorder:
-    """Turns logged changes into history. ``store_id``: of the world's store.
-
-    ``changes``: rows that the connection had changed in all when the transaction began. ``heard``: replies that schedulers took
-    in memory; ``came``: when others were left in the store, by its clock. ``names`` of
-    processes by node number; ``steps``: name, attempt and round of each step as last committed.
-    """
+    """Turns logged changes into history."""
 
     history: History
     store_id: str
+    """The id of the world's store."""
     outcome: str = "rolled back"
     process: str = ""
     changes: int = -1
+    """Rows that the connection had changed in all when the transaction began."""
     names: dict[int, str] = field(default_factory=dict)
+    """Names of the processes, by node number."""
     heard: dict[tuple[int, int, int], str] = field(default_factory=dict)
+    """Replies that Schedulers took in memory."""
     steps: dict[tuple[int, int], tuple[str, int, int]] = field(default_factory=dict)
+    """Name, attempt and round of each step as last committed."""
     indices: dict[int, dict[str, int]] = field(default_factory=dict)
     failures: dict[tuple[int, int], int] = field(default_factory=dict)
     came: dict[tuple[int, int, int], float] = field(default_factory=dict)
+    """When other replies were left in the store, by its clock."""
     _pending: list[Event] = field(default_factory=list)
 
     def watch(self, connection: sqlite3.Connection) -> None:
-        """Let a connection log its changes, if it does not yet."""
+        """Make a connection log its changes, if it does not yet."""
         if connection.execute(_IS_LOGGED).fetchone():
             return
         for statement in triggers():
             connection.execute(statement)
 
-    # -- a transaction -------------------------------------------------------------------------------------------------
+    # -- a transaction -----------------------------------------------------------------------------
 
     def begin(self, process: str) -> None:
-        """A process begins to write."""
+        """A process starts to write."""
         self.process = process
         self.outcome = "rolled back"
         self._pending = []
 
     def done(self, tx: Transaction, verb: str, fields: Mapping[str, Any]) -> None:
-        """One kind of operation has done its work within the transaction."""
+        """One kind of operation has finished its work within the transaction."""
         if tx.connection.total_changes == self.changes:
-            return  # nothing was changed, so nothing was logged
+            return  # Nothing was changed, so nothing was logged.
         logged = tx.connection.execute("select * from makegood_log order by n").fetchall()
         if not logged:
             return
@@ -157,7 +159,9 @@ class Recorder:
                 self.came[event.task, event["idx"], event["attempt"]] = event["now"]
 
     def roll_back(self, verbs: Sequence[str]) -> None:
-        """The transaction failed, or its answer was lost after it was committed (then it was kept already)."""
+        """The transaction failed, or its answer was lost after the commit (then its events are kept
+        already).
+        """
         self._pending = []
         if self.outcome not in ("committed", "ambiguous committed"):
             self.history.note("store", self.process, outcome=self.outcome, verbs=list(verbs))
@@ -165,7 +169,7 @@ class Recorder:
     def _note(self, kind: str, task: int = 0, **fields: Any) -> None:
         self._pending.append(Event(self.history.clock(), kind, self.process, task, fields))
 
-    # -- what the rows say ---------------------------------------------------------------------------------------------
+    # -- what the rows say -------------------------------------------------------------------------
 
     def _failures(self, told: _Told) -> None:
         for task, idx, *_, failures in (row[:6] for row in told.of("stepped")):
@@ -192,7 +196,7 @@ class Recorder:
             self._note("lease", name=name, epoch=epoch, holder=holder or before, verb=verb)
 
     def _replies(self, told: _Told) -> None:
-        """A taken request that a Scheduler's commit used up was answered."""
+        """A taken request that a Scheduler's commit consumed was answered."""
         for task, idx, attempt, doing, complete_by, *_ in told.of("answered"):
             self._note(
                 "answered", task, idx=idx, doing=doing, attempt=attempt, complete_by=complete_by, now=told.now

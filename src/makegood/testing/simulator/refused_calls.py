@@ -1,6 +1,8 @@
-"""What asyncio's loops can do and a simulated world cannot: each is refused by its name, with what to put in its place.
+"""What asyncio's loops can do and a simulated world cannot: each call is refused by name, with an
+alternative.
 
-A world has no network, no other programs and no pipes: what would come from there cannot be replayed, and takes true time.
+A world has no network, no other programs and no pipes: their input could not be replayed, and takes real
+time.
 """
 
 from asyncio import base_events
@@ -25,22 +27,24 @@ _LACKED: Final = MappingProxyType(
 
 
 class NotSimulatedError(ConfigError, NotImplementedError):
-    """Something was asked of the loop that a simulated world does not have."""
+    """The loop was asked for something that a simulated world does not have."""
 
 
 class LackingLoop(base_events.BaseEventLoop):
-    """Asyncio's loop without these. ``refused``: what was raised for them, the first of them at least."""
+    """Asyncio's loop without these features. ``refused``: the errors that were raised for them, at least the
+    first.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.refused: list[NotSimulatedError] = []
 
-    def remove_reader(self, *_: Any) -> bool:  # takes anything
-        """There is none."""
+    def remove_reader(self, *_: Any) -> bool:  # Accepts any arguments.
+        """There are no readers."""
         return False
 
-    def remove_writer(self, *_: Any) -> bool:  # takes anything
-        """As above."""
+    def remove_writer(self, *_: Any) -> bool:  # Accepts any arguments.
+        """There are no writers."""
         return False
 
 

@@ -1,8 +1,9 @@
 """Remote services with books of their own, for workflows that are tested in a simulated world.
 
-There are three kinds: "fenced" honours the idempotency key and the token and remembers what was undone (a tombstone);
-"keyed" honours the key alone; "bare" does whatever it is asked, whenever it hears it. Between the agent's look at the clock and
-the effect lies the wire: a call may be slow, arrive twice or long after its caller has died, and its answer may never come.
+There are three kinds. "fenced" honours the idempotency key and the token, and remembers what was undone (a
+tombstone). "keyed" honours only the key. "bare" does whatever it is asked, whenever a request arrives. The
+network lies between the agent's check of the clock and the effect: a call may be slow, arrive twice or long
+after its caller has died, and its answer may never come.
 """
 
 import asyncio
@@ -33,7 +34,7 @@ _ABLE = (
 
 
 class ServiceError(Exception):
-    """The service could not be reached, or failed: it may have happened or not."""
+    """The service could not be reached, or failed: the call may or may not have taken effect."""
 
 
 class StaleTokenError(Exception):
@@ -42,28 +43,31 @@ class StaleTokenError(Exception):
 
 @dataclass(slots=True)
 class Entry:
-    """What a service knows of one key: effects that stand, what it answered, whether it was undone."""
+    """What a service knows of one key."""
 
     net: int = 0
+    """How many effects are in place."""
     answer: str | None = None
+    """Its answer."""
     refused: bool = False
     refused_token: Any = None
     gone: bool = False
+    """Whether it was undone."""
 
 
 class Surroundings(Protocol):
-    """What of a world a service needs."""
+    """The parts of a world that a service needs."""
 
     loop: Loop
     history: History
     swarm: Swarm
 
     async def point(self, name: str, *able: str) -> str | None:
-        """Say that a fault point is reached; returns what struck there."""
+        """Report that a fault point is reached; returns what struck there."""
         ...
 
     def trouble(self, able: tuple[str, ...]) -> str | None:
-        """Say what goes wrong with a call, if anything."""
+        """Return what goes wrong with a call, if anything."""
         ...
 
     def draw(self) -> float:
@@ -76,16 +80,15 @@ SERVICES: ContextVar[Mapping[str, "Service"]] = ContextVar("makegood_services")
 
 
 def service(name: str) -> "Service":
-    """Return the remote service of this name in the world of the running action; raises ``LookupError`` outside of any."""
+    """Return the remote service of this name in the world of the running action. Raises ``LookupError``
+    outside of a world.
+    """
     return SERVICES.get()[name]
 
 
 @dataclass(slots=True)
 class Service:
-    """One remote service. Actions call ``do``, undos ``undo``, probes ``probe``; tests ask ``standing``.
-
-    ``under_way``: calls on the wire, by the key that they are about; ``calls``: how many callers made. ``spell``: what goes wrong with every call for a while.
-    """
+    """One remote service. Actions call ``do``, undos ``undo``, probes ``probe``; tests call ``standing``."""
 
     world: Surroundings
     name: str
@@ -93,33 +96,40 @@ class Service:
     books: dict[str, Entry] = field(default_factory=dict)
     highest: dict[str, Any] = field(default_factory=dict)
     under_way: dict[str, int] = field(default_factory=dict)
+    """Calls on the wire, by the key that they are about."""
     undone_by: set[str] = field(default_factory=set)
     made: int = 0
     calls: int = 0
+    """How many calls callers made."""
     spell: str = ""
+    """What goes wrong with every call for a while."""
     spell_ends: float = 0.0
 
-    # -- what actions call ---------------------------------------------------------------------------------------------
+    # -- what actions call -------------------------------------------------------------------------
 
     async def do(self) -> str:
-        """Do it for the running action; returns the service's answer. Raises ``mg.Permanent``, ``mg.Refused``, ``mg.Later``."""
+        """Do it for the running action; returns the service's answer. Raises ``mg.Permanent``,
+        ``mg.Refused``, ``mg.Later``.
+        """
         return str(await self._ask("do"))
 
     async def undo(self) -> None:
-        """Take back what the running undo's action did, if it did anything."""
+        """Undo what the running undo's action did, if it did anything."""
         await self._ask("undo")
 
     async def probe(self, *, fences: bool = False) -> Happened[str] | NotHappened:
-        """Say whether the running probe's action happened; ``fences``: refuse every older token from now on."""
+        """Return whether the running probe's action happened. ``fences``: refuse every older token from now
+        on.
+        """
         found = await self._ask("fencing probe" if fences else "probe")
         return NOT_HAPPENED if found is None else Happened(str(found))
 
     def standing(self, key: str) -> int:
-        """Return how many effects stand that were done under a key."""
+        """Return how many effects done under a key are in place."""
         entry = self.books.get(key)
         return 0 if entry is None else entry.net
 
-    # -- the wire ------------------------------------------------------------------------------------------------------
+    # -- the wire ----------------------------------------------------------------------------------
 
     async def _ask(self, doing: str) -> Any:
         world, call = self.world, current_call()
@@ -168,7 +178,8 @@ class Service:
 
     def _delay(self, trouble: str | None) -> float:
         drawn = self.world.draw()
-        if trouble == "service late":  # in a queue somewhere; of a spell all come out together, in any order
+        # In a queue somewhere; after a spell all come out together, in any order.
+        if trouble == "service late":
             left = self.spell_ends - self.world.loop.now
             return left + drawn * 2.0 if left > 0 else 2.0 + drawn * 28.0
         if trouble == "service slow":
@@ -179,10 +190,10 @@ class Service:
         self.under_way[sent.about] = self.under_way.get(sent.about, 0) + 1
         self.world.loop.call_later(delay, sent.arrive, context=Context())
 
-    # -- the books -----------------------------------------------------------------------------------------------------
+    # -- the books ---------------------------------------------------------------------------------
 
     def carry_out(self, sent: "_Sent") -> Any:
-        """Do what arrived; returns the answer, or the exception that the caller gets."""
+        """Carry out a call that arrived; returns the answer, or the exception that the caller gets."""
         if sent.trouble == "service fails" and self.world.draw() < 0.5:
             return ServiceError(f"{self.name}: 503")
         if self.kind == "fenced":
@@ -204,7 +215,7 @@ class Service:
         remembers = self.kind != "bare"
         if remembers and (
             entry.refused or entry.refused_token == sent.token
-        ):  # a duplicate gets the same answer
+        ):  # A duplicate gets the same answer.
             self._note(sent, 0, "refused")
             return Permanent(f"{self.name}: refused before")
         if self.kind == "fenced" and entry.gone and self.world.swarm.tombstones:
@@ -246,10 +257,10 @@ class Service:
             net=self.standing(sent.about), changed=bool(changed), outcome=outcome,
         )  # fmt: skip
 
-    # -- by hand -------------------------------------------------------------------------------------------------------
+    # -- by hand -----------------------------------------------------------------------------------
 
     def take_back(self, key: str, task: int = 0) -> None:
-        """An operator takes an effect back by hand, for good."""
+        """An operator takes an effect back by hand, permanently."""
         entry = self.books.setdefault(key, Entry())
         changed, entry.net, entry.gone = entry.net > 0, 0, True
         self.world.history.note(
@@ -268,9 +279,7 @@ class Service:
 
 @dataclass(slots=True)
 class _Sent:
-    """One call on the wire. It belongs to the world: its sender may be dead when it arrives. ``call``: its number at the service;
-    when the network delivers it twice, both copies have the same.
-    """
+    """One call on the wire. It belongs to the world: its sender may be dead when it arrives."""
 
     service: Service
     asked: str
@@ -282,10 +291,11 @@ class _Sent:
     answered: "asyncio.Future[Any] | None"
     trouble: str | None
     call: int
+    """Its number at the service; if the network delivers it twice, both copies have the same."""
 
     @property
     def doing(self) -> str:
-        """What is asked for: do, undo, probe; a fencing probe takes a token like the others."""
+        """The kind of request: do, undo, probe. A fencing probe takes a token like the others."""
         return self.asked
 
     def arrive(self) -> None:

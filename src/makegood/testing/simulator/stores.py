@@ -1,9 +1,9 @@
 """The real SQLite store inside a simulated process.
 
-``InlineLine`` is a store's thread without a thread: what was asked for is done in one go after a virtual while, in the one
-thread there is, and its commits may fail, be slow, or be the last thing that its process does; ``WorldBell`` rings at the other
-processes of the world. ``Wire`` is the store as its process sees it: before and after each
-operation something may strike, and requests and replies may be lost, come twice or come late.
+``InlineLine`` is a store's thread without a thread: it performs its operations in one go after a virtual
+delay, in the only thread. Its commits may fail, be slow, or be the last act of its process. ``WorldBell``
+rings the bells of the world's other processes. ``Wire`` is the store as its process sees it: faults may
+strike before and after each operation, and requests and replies may be lost, duplicated or late.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ _LONGEST_COMMIT = 3.0
 
 
 class Surroundings(Protocol):
-    """What of a world its stores need."""
+    """The parts of a world that its stores need."""
 
     loop: Loop
     history: History
@@ -43,15 +43,15 @@ class Surroundings(Protocol):
     swarm: Swarm
 
     def strike(self, name: str, able: tuple[str, ...], process: Process | None = None) -> str | None:
-        """Say that a fault point is reached; returns what struck there."""
+        """Report that a fault point is reached; returns what struck there."""
         ...
 
     async def point(self, name: str, *able: str) -> str | None:
-        """The same where one can wait: never comes back in a process that was killed here."""
+        """The same for code that can wait; never returns in a process that was killed here."""
         ...
 
     async def bear(self, struck: str) -> None:
-        """Let happen to the calling process what struck it: never comes back in one that was killed."""
+        """Apply a fault to the calling process; never returns in one that was killed."""
         ...
 
     def draw(self) -> float:
@@ -59,19 +59,19 @@ class Surroundings(Protocol):
         ...
 
     def message(self, what: str, able: tuple[str, ...]) -> str | None:
-        """Say what happens to a message."""
+        """Return what happens to a message."""
         ...
 
     def lateness(self) -> float:
-        """Return for how many seconds a reply that is slow is under way."""
+        """Return for how many seconds a slow reply is under way."""
         ...
 
     def away(self, process: Process) -> bool:
-        """Whether the store cannot be reached by this process now."""
+        """Whether this process cannot reach the store now."""
         ...
 
     def ring(self, sender: "WorldBell", topics: set[str]) -> None:
-        """Carry a ring to the other processes."""
+        """Relay a ring to the other processes."""
         ...
 
 
@@ -80,7 +80,7 @@ class InlineLine(Line):
 
     def __init__(self, *args: Any, world: Surroundings, process: Process, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.place = None  # nobody moves a world's file away
+        self.place = None  # Nothing moves a world's file away.
         self._world = world
         self._process = process
         self._given: list[Operation] = []
@@ -91,7 +91,7 @@ class InlineLine(Line):
         self._watching: WatchedConnection | None = None
 
     def start(self) -> None:
-        """Be ready: the one thread there is does the work."""
+        """Start nothing: the only thread does the work."""
         self._thread = threading.current_thread()
 
     def _hand_over(self) -> None:
@@ -116,7 +116,7 @@ class InlineLine(Line):
             self._work()
 
     async def stop(self) -> None:
-        """Finish what was asked for and close the connection."""
+        """Finish the pending operations and close the connection."""
         if self._over or self._thread is None:
             return
         self._hand_over()
@@ -125,7 +125,7 @@ class InlineLine(Line):
             await asyncio.sleep(0.001)
         self._drop()
 
-    # -- what the world sees of a transaction --------------------------------------------------------------------------
+    # -- what the world sees of a transaction ------------------------------------------------------
 
     def _connect(self) -> sqlite3.Connection:
         fresh = self._connection is None
@@ -152,7 +152,7 @@ class InlineLine(Line):
             raise
         finally:
             if self._watching is not None:
-                self._watching.watched = None  # another process may write next
+                self._watching.watched = None  # Another process may write next.
 
     def _begin(self) -> sqlite3.Connection:
         connection = super()._begin()
@@ -205,7 +205,7 @@ def _unknown() -> sqlite3.OperationalError:
 
 
 class WorldBell(Bell):
-    """The doorbell of a store object in a simulated process: no socket, the world carries the rings."""
+    """The doorbell of a store object in a simulated process: it has no socket, the world relays the rings."""
 
     def __init__(self, path: Path, heard: Heard, *, world: Surroundings, process: Process) -> None:
         super().__init__(path, heard)
@@ -214,10 +214,10 @@ class WorldBell(Bell):
         self.kinds: set[str] = set()
 
     def open(self) -> None:
-        """There is no socket to be watched."""
+        """There is no socket to watch."""
 
     def listen_to(self, topic: str) -> None:
-        """Let the world know what kinds of topics concern this process."""
+        """Register the kinds of topics that concern this process."""
         self.kinds.add(topic.partition(":")[0])
 
     def hears(self, kinds: set[str]) -> bool:
@@ -225,11 +225,11 @@ class WorldBell(Bell):
         return not self.kinds.isdisjoint(kinds)
 
     def ring(self, topics: set[str]) -> None:
-        """Ring at the others."""
+        """Ring the others."""
         self._world.ring(self, topics)
 
     def close(self) -> None:
-        """Hear nothing any more."""
+        """Stop listening."""
         self.kinds.clear()
 
 
@@ -286,11 +286,11 @@ _AROUND = frozenset(
         "settle_notices",
     ]
 )
-"""Verbs that are struck only in worlds in which something lies around the engine: in others nothing is drawn for them."""
+"""Verbs that faults strike only in worlds with surroundings; other worlds draw nothing for them."""
 
 
 class Wire:
-    """The store as one process sees it, and the way of its messages."""
+    """The store as one process sees it, and the path of its messages."""
 
     def __init__(self, world: Surroundings, store: Any, process: Process) -> None:
         self._world = world
@@ -330,10 +330,10 @@ class Wire:
             if (struck := world.strike(f"{name} answered", _ANSWERED)) is not None:
                 await world.bear(struck)
 
-    # -- requests and replies ------------------------------------------------------------------------------------------
+    # -- requests and replies ----------------------------------------------------------------------
 
     async def take(self, node: int, offers: Sequence[Offer], *, alone: bool = False) -> Taken:
-        """Take requests; each may be lost on its way, and may come a second time."""
+        """Take requests; each may be lost on its way, and may arrive a second time."""
         taken: Taken = await self._call("take", self._store.take, node, offers, alone=alone)
         world, now = self._world, self._world.loop.now
         room = {offer.agent: offer.slots for offer in offers}
@@ -355,7 +355,7 @@ class Wire:
         return arrived
 
     async def answer(self, node: int, replies: Sequence[tuple[int, Message]]) -> list[bool]:
-        """Give replies; each may be lost on its way, come twice, or come late."""
+        """Give replies; each may be lost on its way, duplicated or late."""
         world, sent = self._world, []
         for task, message in replies:
             world.history.note(
@@ -375,7 +375,7 @@ class Wire:
         return [told.get((task, id(message)), True) for task, message in replies]
 
     async def _later(self, node: int, task: int, message: Message) -> None:
-        """Carry a reply that is slow; what becomes of it, nobody hears."""
+        """Deliver a slow reply; nobody learns its result."""
         await asyncio.sleep(self._world.lateness())
         try:
             verdicts = await self._call("answer", self._store.answer, node, [(task, message)])
@@ -393,7 +393,7 @@ class Wire:
                 )
 
     async def commit(self, batch: Batch) -> Committed:
-        """Commit Decisions; those that were lost, and replies that changed nothing, are noted as refused."""
+        """Commit Decisions; lost ones, and replies that changed nothing, are noted as refused."""
         done: Committed = await self._call("commit", self._store.commit, batch)
         history, name = self._world.history, self._process.name
         for task in sorted(done.lost):

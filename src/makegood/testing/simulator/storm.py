@@ -1,6 +1,6 @@
-"""The workflows that a storm goes over: every shape and every way to make good that makegood knows, over services of all kinds.
+"""The workflows of a storm: every shape and every recovery that makegood has, over services of all kinds.
 
-``storm_app()`` makes the app, ``SERVICES_OF_STORM`` names its services, ``orders`` draws what is submitted.
+``storm_app()`` makes the app, ``SERVICES_OF_STORM`` names its services, ``orders`` draws the submissions.
 """
 
 import random
@@ -23,7 +23,7 @@ SERVICES_OF_STORM: Final[Mapping[str, Kind]] = {
     "stock": "fenced", "payments": "fenced", "carrier": "fenced", "mail": "fenced", "bank": "keyed", "post": "bare",
 }  # fmt: skip
 ONCE: Final = frozenset({"storm/post"})
-"""Agents whose services bear no repeated request: theirs travel on a channel that delivers once."""
+"""Agents whose services cannot bear a repeated request: theirs travel on a channel that delivers once."""
 
 RETRY: Final = Retry(tries=2, wait="200ms", factor=2)
 RECOVER: Final = Recover(threshold=2, wait="500ms", extended="3s", then="undo")
@@ -31,14 +31,16 @@ HOLD: Final = Recover(threshold=1, wait="500ms", extended="2s", then="hold")
 
 
 class Order(NamedTuple):
-    """One submission: the workflow, its inputs, its key, its priority, and where its submitter is told; ``sent``: as a message."""
+    """One submission."""
 
     workflow: Any
     inputs: tuple[Any, ...]
     key: str
     priority: int = 0
     reply_to: str | None = None
+    """Where its submitter receives notices."""
     sent: bool = False
+    """Whether it is sent as a message."""
 
 
 Reserve = AsyncAction[[str], str]
@@ -50,7 +52,9 @@ Ship = AsyncAction[[str, str, str], str]
 
 
 def storm_app(*, guarded: bool = False) -> App:
-    """Return the app; its workflows are found by name. ``guarded``: some agents have a breaker, and one a rate."""
+    """Return the app; its workflows are found by name. ``guarded``: some agents have a breaker, and one a
+    rate.
+    """
     app = App("storm")
     breaker = Breaker(failures=2, reset="3s") if guarded else None
     stock, carrier = app.agent("stock", breaker=breaker), app.agent("carrier", breaker=breaker)
@@ -108,7 +112,7 @@ def storm_app(*, guarded: bool = False) -> App:
 
 
 def _of_the_shop(app: App, stock: Agent, payments: Agent) -> tuple[Reserve, Pack, Charge, Email]:
-    """Keys and tokens; a probe that asks only; a harmless effect."""
+    """Keys and tokens; a probe that only asks; a harmless effect."""
     mail = app.agent("mail")
 
     @stock.action(complete_within="4s", retry=RETRY, recover=RECOVER)
@@ -173,7 +177,7 @@ def _of_the_carrier(carrier: Agent) -> tuple[Book, Ship]:
 
 
 def _settling(app: App, reserve: Reserve) -> None:
-    """Keys without tokens: settled before they are undone."""
+    """Keys without tokens: settled before the undo."""
     bank = app.agent("bank")
 
     @bank.action(complete_within="3s", retry=RETRY, recover=RECOVER, settle=True)
@@ -192,7 +196,7 @@ def _settling(app: App, reserve: Reserve) -> None:
 
 
 def _unkeyed(app: App, reserve: Reserve) -> None:
-    """Services without keys, a point of no return, and what is held for an operator."""
+    """Services without keys, a point of no return, and a task held for an operator."""
     post, desk = app.agent("post"), app.agent("desk")
 
     @post.action(complete_within="3s", retry=NEVER, recover=RECOVER)
@@ -272,8 +276,9 @@ def _submission(app: App) -> None:
 
 
 def orders(app: App, rng: random.Random, count: int, only: str | None = None) -> list[Order]:
-    """Draw submissions: nearly half of them the order workflow, or all of them the one named. ``held_apart`` takes the place of
-    every other ``held``, so that seeds that found something go their old ways.
+    """Draw submissions: nearly half of them the order workflow, or all of them the one named.
+
+    ``held_apart`` replaces every other ``held``, so that seeds that found something keep their meaning.
     """
     names = ("place_order", "hasty", "sequence", "held", "settle", "never", "final", "shapes")
     found: list[Order] = []

@@ -1,7 +1,7 @@
-"""What kind of storm a seed is: which processes there are, which faults are on and how strong, how the engine is set.
+"""The storm of a seed: its processes, the faults that are on and their strengths, and the engine's settings.
 
-A swarm: each seed first draws *which* faults are on at all, then how strong each is, so that rare combinations are met and
-no fault hides another for ever. Everything stays within what must be survivable.
+A swarm: each seed first draws *which* faults are on at all, then the strength of each, so that rare
+combinations occur and no fault hides another forever. Everything stays within what must be survivable.
 """
 
 import random
@@ -47,43 +47,49 @@ SERVICES = (
 SPELLS = (*SERVICES[1:], "service late", "service late")
 """What a remote service can do to every call for a while."""
 _UNWATCHED = 0.6
-"""How many of the worlds in which no ring is lost, not even with the process that was to send it, have no poll behind the rings: a wake-up
-that is forgotten is never made good there.
+"""The share of worlds without a poll behind the rings, of those in which no ring is lost, not even with the
+process that was to send it. There, nothing makes up for a forgotten wake-up.
 """
 DRIVEN = ("kill", "stop", "outage", "clock jump", "orderly stop", "operator", "spell")
-"""What simply happens now and then."""
+"""Faults that happen now and then."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Swarm:
-    """The options of one world. Probabilities are per fault point, message or call; rates are per virtual second.
-
-    ``layout``: roles of each process; ``tasks``: submissions; ``storm``: seconds of faults; ``calm_down``: seconds after which,
-    at the latest, everything must have ended once the faults are over. ``pace``: seconds that a call's way to a service takes at most
-    when nothing is wrong. ``tombstones``: whether fenced services remember what was undone. ``tidying``: how often, after the
-    storm, an operator goes through the tasks in error. ``skew``: most that a process's wall clock is off, in
-    seconds; ``drift``: how far its clocks run too fast or slow. ``abreast``: see the store's. ``engine``: the settings of every Node.
-    ``around``: what lies around the engine, None: nothing.
+    """The options of one world. Probabilities are per fault point, message or call; rates are per virtual
+    second.
     """
 
     layout: tuple[tuple[str, ...], ...] = LAYOUTS[0]
+    """The roles of each process."""
     tasks: int = 4
+    """How many submissions."""
     storm: float = 20.0
+    """Seconds of faults."""
     calm_down: float = 900.0
+    """Seconds within which everything must have ended once the faults are over."""
     points: dict[str, float] = field(default_factory=dict)
     messages: dict[str, float] = field(default_factory=dict)
     services: dict[str, float] = field(default_factory=dict)
     driven: dict[str, float] = field(default_factory=dict)
     pace: float = 0.02
+    """Most seconds that a call travels to a service when nothing is wrong."""
     tombstones: bool = True
+    """Whether fenced services remember what was undone."""
     tidying: int = 0
+    """How often an operator goes through the tasks in error after the storm."""
     skew: float = 0.0
+    """Most seconds that a process's wall clock is off."""
     drift: float = 0.0
+    """How far its clocks run too fast or slow."""
     bell_loss: float = 0.0
     client_apart: bool = False
     abreast: int | None = None
+    """See the store's ``abreast``."""
     engine: Options = field(default_factory=Options)
+    """The settings of every Node."""
     around: Around | None = None
+    """The surroundings of the engine; None: there are none."""
 
     def as_json(self) -> dict[str, Any]:
         """Return the options as plain values, for a report."""
@@ -91,7 +97,7 @@ class Swarm:
 
 
 def calm(*, tasks: int = 1, layout: tuple[tuple[str, ...], ...] = LAYOUTS[0]) -> Swarm:
-    """Return a world without any fault."""
+    """Return a world without faults."""
     return Swarm(layout=layout, tasks=tasks, storm=0.0)
 
 
@@ -109,7 +115,7 @@ def draw(rng: random.Random) -> Swarm:
     apart = random.Random()
     apart.setstate(
         rng.getstate()
-    )  # what came later than the recorded seeds draws from here, so that they stay what they are
+    )  # Later additions draw from here, so that the recorded seeds keep their meaning.
     engine = Options(
         heartbeat=1.0,
         life=rng.choice((3.0, 5.0)),
@@ -155,7 +161,7 @@ def draw(rng: random.Random) -> Swarm:
 
 
 def _some(rng: random.Random, most: dict[str, float]) -> dict[str, float]:
-    """Return about half of the faults, each weak or strong; now and then none of a kind or all of it."""
+    """Return about half of the faults, each weak or strong; sometimes none of a kind or all of it."""
     share = rng.choice((0.0, 0.3, 0.5, 0.5, 0.7, 1.0))
     return {
         name: strength * rng.choice((0.1, 0.3, 1.0))

@@ -1,4 +1,6 @@
-"""The receivers of webhooks: machines somewhere else that hear how their orders are getting on, or are in trouble."""
+"""The receivers of webhooks: machines elsewhere that receive the states of their orders, or are in
+trouble.
+"""
 
 import asyncio
 from dataclasses import dataclass
@@ -21,8 +23,9 @@ TRIES = 4
 
 
 def patience(keep: float | None) -> Patience:
-    """Return how often a Notifier tries: soon, as all of a world waits for it, but where a janitor keeps things shortly, who has to
-    leave what was not told yet.
+    """Return how often a Notifier tries: soon, because the whole world waits for it.
+
+    Where a janitor removes old rows early (``keep``), tries are slower: it must leave what is not delivered.
     """
     return Patience(TRIES, wait=2.0) if keep is not None else Patience(TRIES, wait=1.0, factor=2.0)
 
@@ -42,16 +45,16 @@ def hosts() -> Hosts:
 
 
 class Surroundings(Protocol):
-    """What of a world receivers need."""
+    """The parts of a world that receivers need."""
 
     history: History
 
     def strike(self, name: str, able: tuple[str, ...]) -> str | None:
-        """Say that a fault point is reached; returns what struck there."""
+        """Report that a fault point is reached; returns what struck there."""
         ...
 
     async def point(self, name: str, *able: str) -> str | None:
-        """The same where one can wait."""
+        """The same for code that can wait."""
         ...
 
     def draw(self) -> float:
@@ -61,12 +64,14 @@ class Surroundings(Protocol):
 
 @dataclass(slots=True)
 class Post:
-    """Carries notices to webhooks: what a Notifier posts by, in a world."""
+    """Delivers notices to webhooks: the poster of a world's Notifiers."""
 
     world: Surroundings
 
-    async def post(self, url: str, message_id: str, body: bytes) -> None:  # noqa: ARG002 - receivers know notices by their task
-        """Carry a notice to its receiver. Raises ``DeliveryError`` when the receiver does not say that it has it."""
+    async def post(self, url: str, message_id: str, body: bytes) -> None:  # noqa: ARG002 - known by task
+        """Deliver a notice to its receiver. Raises ``DeliveryError`` if the receiver does not acknowledge
+        it.
+        """
         world, host = self.world, url.split("/")[2]
         await world.point("post", "kill", "stop")
         await asyncio.sleep(world.draw() * 0.05)

@@ -1,8 +1,8 @@
 """A world: the real engine and the real SQLite store in one thread, on virtual time, from one seed.
 
-Its life has phases: *draw* the options, *start* the processes, *submit*, *faults* for a while, *heal* (all faults off, clocks
-agree, dead processes restarted, stopped ones resumed), *converge* within bounded virtual time, *rest*. What happened is in
-``history``; what is wrong is in ``findings``.
+Its life has phases: *draw* the options, *start* the processes, *submit*, *faults* for a while, *heal* (all
+faults off, clocks agree, dead processes restarted, stopped ones resumed), *converge* within bounded virtual
+time, *rest*. ``history`` holds what happened; ``findings`` what is wrong.
 
     outcome = World(7, app=storm_app(), services=SERVICES_OF_STORM, orders=orders).run()
 """
@@ -42,39 +42,48 @@ Orders = Callable[[App, random.Random, int], Sequence[Order]]
 
 @dataclass(slots=True)
 class Outcome:
-    """How a world ended. ``findings``: what is wrong, empty when all is well. ``ends``: tasks by their last state;
-    ``faults``: what was injected, by kind; ``points``: fault points reached; ``virtual``: seconds; ``steps`` of the loop.
-    """
+    """How a world ended."""
 
     seed: int
     swarm: Swarm
     history: History
     findings: list[str]
+    """What is wrong; empty if nothing is."""
     ends: dict[str, int]
+    """Tasks by their last state."""
     faults: dict[str, int]
+    """Injected faults, by kind."""
     points: int
+    """Fault points reached."""
     virtual: float
+    """Virtual seconds."""
     steps: int
+    """Steps of the loop."""
     at_rest: dict[int, Found] = field(default_factory=dict)
     report: Report = field(default_factory=Report)
 
 
 def drawn(seed: int) -> Swarm:
-    """Draw the options of a seed, and what lies around its engine."""
+    """Draw the options of a seed, and the surroundings of its engine."""
     return replace(draw(random.Random(f"{seed} swarm")), around=peers.draw(seed))
 
 
 class World:
-    """One simulated world. ``seed`` decides everything; ``swarm``: its options, drawn from the seed when not given.
+    """One simulated world.
 
-    ``app``: what the agents run; ``services``: name and kind of the remote services, which actions find with
-    ``testing.services.service(name)``; ``once``: agents (APP/AGENT) whose requests are never repeated; ``orders``: draws what is
-    submitted. ``plan``: what strikes at which fault point, instead of chance. ``grounds``: lends it
-    the place of its store.
+    - ``seed``: decides everything.
+    - ``swarm``: its options; by default drawn from the seed.
+    - ``app``: what the agents run.
+    - ``services``: name and kind of the remote services, which actions find with
+      ``simulator.services.service(name)``.
+    - ``once``: agents (APP/AGENT) whose requests are never repeated.
+    - ``orders``: draws the submissions.
+    - ``plan``: chooses the fault at each fault point, instead of chance.
+    - ``grounds``: lends it the place of its store.
     """
 
     line: type[InlineLine] = InlineLine
-    """What does the work of a store's threads."""
+    """Does the work of a store's threads."""
 
     def __init__(
         self,
@@ -116,7 +125,7 @@ class World:
         self.customers = Customers(self, orders(app, random.Random(f"{seed} orders"), self.swarm.tasks))
         self.operator = Operator(self, random.Random(f"{seed} operator"))
 
-    # -- a whole life --------------------------------------------------------------------------------------------------
+    # -- a whole life ------------------------------------------------------------------------------
 
     def run(self) -> Outcome:
         """Live from the first phase to the last, and return how it ended."""
@@ -148,7 +157,7 @@ class World:
             self.close()
 
     def _judged(self, eye: Eye) -> Report:
-        """Return what the checker says of the whole history."""
+        """Return the checker's report on the whole history."""
         return check(self.history, eye.final() if self._seen is None else self._seen.final)
 
     def close(self) -> None:
@@ -199,13 +208,15 @@ class World:
         self.history.note("rest", **eye.rest(), slots_lost=lost)
         if self.swarm.around is not None and self.swarm.around.keep is not None:
             self._seen = Seen.by(eye, self)
-            if leader := eye.leader():  # the janitor is beside it
+            if leader := eye.leader():  # The janitor runs beside it.
                 self._leave_to({leader})
             await asyncio.sleep(self.swarm.around.keep + 3 * peers.SWEEP)
             self.history.note("swept", overdue=eye.overdue())
 
     async def _come_to_rest(self, eye: Eye, customers: asyncio.Task[None]) -> None:
-        """Wait until nothing is to be done any more, for so long as a world may take; the operator goes through what is in error."""
+        """Wait until no work is left, within the limit of a world; the operator goes through the tasks in
+        error.
+        """
         tidied = 0
         end = self.loop.now + self.swarm.calm_down
         while self.loop.now < end:
@@ -214,7 +225,7 @@ class World:
                 continue
             landed, told = self._calls_have_landed(), eye.all_are_told()
             if tidied < self.swarm.tidying and eye.in_error():
-                if landed:  # what a service says stands can change no more
+                if landed:  # The effects at the services cannot change any more.
                     tidied += 1
                     self.operator.tidy()
             elif landed and told:
@@ -226,13 +237,15 @@ class World:
                 self._leave_to({leader, *tell})
 
     def _leave_to(self, names: set[str]) -> None:
-        """Let all rest but these: to wait with all the others for what only these do costs more than the storm did, and shows nothing."""
+        """Stop all processes except these: waiting with all the others for work that only these do costs more
+        than the storm, and shows nothing.
+        """
         for member in self.members.values():
             if member.name not in names:
                 member.process.stopped = True
 
     def heal(self) -> None:
-        """End all faults: what is dead is restarted, what is stopped goes on, clocks agree, the store is there."""
+        """End all faults: dead processes restart, stopped ones resume, clocks agree, the store is back."""
         self.storming = self.faults.on = False
         self._outages.clear()
         for service in self.services.values():
@@ -248,10 +261,10 @@ class World:
     def _calls_have_landed(self) -> bool:
         return not any(count for each in self.services.values() for count in each.under_way.values())
 
-    # -- what happens to processes -------------------------------------------------------------------------------------
+    # -- what happens to processes -----------------------------------------------------------------
 
     def kill(self, name: str, point: str = "") -> None:
-        """Kill a process as SIGKILL does; in a storm it is restarted after a while."""
+        """Kill a process as SIGKILL does; in a storm it restarts after a while."""
         member = self.members[name]
         if not member.up:
             return
@@ -273,14 +286,14 @@ class World:
             member.start()
 
     def left(self, member: Member) -> None:
-        """Hear that a process has ended by itself."""
+        """Handle the end of a process that ended by itself."""
         if member.up:
             self._end(member)
             if not self.storming:
                 self.loop.call_later(1.0, self._restart, member, member.incarnation, context=Context())
 
     def stop(self, name: str, seconds: float, point: str = "") -> None:
-        """Stop a process as SIGSTOP does, and let it go on after so many seconds."""
+        """Stop a process as SIGSTOP does, and resume it after ``seconds``."""
         member = self.members[name]
         if member.up and not member.process.stopped:
             self._fault("stop", point, name)
@@ -293,9 +306,10 @@ class World:
             self.loop.resume(process)
 
     def terminate(self, name: str) -> None:
-        """Tell a process to end in good order, as SIGTERM does; in a storm it is started again.
+        """Ask a process to end in good order, as SIGTERM does; in a storm it starts again.
 
-        Told a second time it would end itself, and the simulator with it, by a signal of the true system: it is killed here instead.
+        A second signal would end it, and the simulator with it, by a signal of the real system: here it is
+        killed instead.
         """
         member = self.members[name]
         process = member.process
@@ -307,18 +321,18 @@ class World:
             self._fault("orderly stop", "", name)
 
     def away(self, process: Process) -> bool:
-        """Whether the store cannot be reached by this process now."""
+        """Whether this process cannot reach the store now."""
         return bool(self._outages) and self.loop.now < max(
             self._outages.get("", 0.0), self._outages.get(process.name, 0.0)
         )
 
     def outage(self, seconds: float, name: str = "") -> None:
-        """Take the store away for so long, from one process or (by default) from all."""
+        """Take the store away for ``seconds``, from one process or (by default) from all."""
         self._fault("store down", "outage", name)
         self._outages[name] = self.loop.now + seconds
 
     async def _drive(self, kind: str, rate: float) -> None:
-        """Let one kind of thing happen now and then."""
+        """Let one kind of fault happen now and then."""
         rng = random.Random(f"{self.seed} {kind}")
         while True:
             await asyncio.sleep(rng.expovariate(rate))
@@ -343,21 +357,21 @@ class World:
                 )
 
     def _spell(self, rng: random.Random) -> None:
-        """Let one service be in trouble for a while, whoever calls."""
+        """Let one service be in trouble for a while, for all callers."""
         if self.services:
             service = rng.choice(list(self.services.values()))
             service.spell = rng.choice(SPELLS)
             service.spell_ends = self.loop.now + _long(rng)
             self._fault(service.spell, f"{service.name} for a while", "")
 
-    # -- what strikes --------------------------------------------------------------------------------------------------
+    # -- what strikes ------------------------------------------------------------------------------
 
     def _fault(self, what: str, point: str, name: str) -> None:
         self.faults.struck(what)
         self.history.note("fault", name, what=what, point=point)
 
     def strike(self, name: str, able: tuple[str, ...], process: Process | None = None) -> str | None:
-        """Say that a fault point is reached; returns what struck there. The world's own code has none."""
+        """Report that a fault point is reached; returns what struck there. The world's own code has none."""
         process = process or current_process()
         if process is None or process.name == "operator" or process.dead:
             return None
@@ -371,34 +385,34 @@ class World:
         return struck
 
     async def point(self, name: str, *able: str) -> str | None:
-        """The same where one can wait: never comes back in a process that was killed here."""
+        """The same for code that can wait; never returns in a process that was killed here."""
         struck = self.strike(name, able)
         if struck is not None:
             await self.bear(struck)
         return struck
 
     async def bear(self, struck: str) -> None:
-        """Let happen to the calling process what struck it: never comes back in one that was killed."""
+        """Apply a fault to the calling process; never returns in one that was killed."""
         if struck == "kill":
             await self.loop.create_future()
         elif struck == "stop":
             await asyncio.sleep(0)
 
     def message(self, what: str, able: tuple[str, ...]) -> str | None:
-        """Say what happens to a message."""
+        """Return what happens to a message."""
         return self.strike(what, able)
 
     def lateness(self) -> float:
-        """Return for how many seconds a reply that is slow is under way."""
+        """Return for how many seconds a slow reply is under way."""
         drawn = self.draw()
         return drawn * (0.5 if drawn < 0.7 else 8.0)
 
     def trouble(self, able: tuple[str, ...]) -> str | None:
-        """Say what goes wrong with a call of a service."""
+        """Return what goes wrong with a call of a service."""
         return self.strike("service", able)
 
     def ring(self, sender: WorldBell, topics: set[str]) -> None:
-        """Carry a ring to the other processes; it may be lost."""
+        """Relay a ring to the other processes; it may be lost."""
         kinds = {topic.partition(":")[0] for topic in topics}
         for bell in self.bells:
             if bell.process is sender.process or bell.process.dead or not bell.hears(kinds):
@@ -409,5 +423,5 @@ class World:
 
 
 def _long(rng: random.Random) -> float:
-    """Return how long something lasts: usually short, now and then longer than every lease and complete-by."""
+    """Return a duration: usually short, sometimes longer than every lease and complete-by."""
     return rng.uniform(0.05, 1.0) if rng.random() < 0.4 else rng.uniform(1.0, 25.0)

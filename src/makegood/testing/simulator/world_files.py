@@ -1,9 +1,11 @@
-"""Where worlds stand, one after another: a folder with a store's file in it, and the connections to that.
+"""The place of worlds, one after another: a folder with a store's file in it, and the connections to that
+file.
 
-To copy an empty store into a new file for each small world, to open it, to set its connections up and to have all statements compiled
-again was a quarter of the work of a proof. So who plays many worlds has ``Grounds``: each ground is lent to one world and taken
-back, its connections stay open with the statements that they have compiled, and before the next world all its rows are
-replaced by those of the empty store. Numbers are given from the start again, so no world sees what stood there before.
+To copy an empty store into a new file for each small world, open it, set its connections up and recompile all
+statements was a quarter of the work of a proof. So code that plays many worlds has ``Grounds``: it lends each
+ground to one world and takes it back. The connections stay open with their compiled statements, and before
+the next world all rows are replaced by those of the empty store. Numbers start again, so no world sees what
+was there before.
 """
 
 import os
@@ -30,7 +32,7 @@ Rows = dict[str, list[tuple[Any, ...]]]
 
 
 def empty_store(*, page: int = _PAGE) -> bytes:
-    """Return the file of a store into which nothing was written yet, to be copied into each world.
+    """Return the file of an empty store, to be copied into each world.
 
     ``page``: bytes. Small by default, as a world's few rows are: a commit writes and sums whole pages.
     """
@@ -46,12 +48,14 @@ def empty_store(*, page: int = _PAGE) -> bytes:
 
 
 def folder_in_memory(prefix: str) -> Path:
-    """Make a folder for files that need not last, in memory where there is such a thing; whoever asks removes it."""
+    """Make a folder for temporary files, in memory if possible; the caller removes it."""
     return Path(tempfile.mkdtemp(prefix=prefix, dir=_MEMORY if _MEMORY.is_dir() else None))
 
 
 class Ground:
-    """A folder of its own, the file of a world's store in it, and the connections to that. It goes with the last who knows it."""
+    """A folder, the file of a world's store in it, and the connections to that file. It is removed with its
+    last reference.
+    """
 
     def __init__(self, template: bytes) -> None:
         self.folder = folder_in_memory("makegood-world-")
@@ -63,9 +67,9 @@ class Ground:
         weakref.finalize(self, _thrown_away, self.folder, self.files, self.process)
 
     def lay(self, store_id: str) -> None:
-        """Put an empty store of this identity there, whatever was there before."""
+        """Put an empty store of this identity there, replacing any other."""
         connection = self.files.idle()
-        if connection is None:  # no world has opened it
+        if connection is None:  # No world has opened it.
             self.path.write_bytes(self._template)
             with closing(sqlite3.connect(self.path, isolation_level=None)) as fresh:
                 self._rows = dict(_filled(fresh))
@@ -76,17 +80,20 @@ class Ground:
 
 
 class Grounds:
-    """Lends grounds to worlds: as many as live at a time, however many are played. ``template``: the file of an empty store, if not just any."""
+    """Lends grounds to worlds: as many as live at a time, however many are played.
+
+    ``template``: the file of an empty store; by default a new one.
+    """
 
     def __init__(self, template: bytes | None = None) -> None:
         self._template = template
         self._free: list[Ground] = []
 
     def lend(self) -> Ground:
-        """Return a ground on which no world stands."""
+        """Return a free ground."""
         while self._free:
             ground = self._free.pop()
-            if ground.process == os.getpid():  # what a fork inherits stays its parent's
+            if ground.process == os.getpid():  # Inherited by a fork, it remains the parent's.
                 return ground
         if self._template is None:
             self._template = empty_store()
@@ -110,7 +117,7 @@ def _filled(connection: sqlite3.Connection) -> Iterator[tuple[str, list[tuple[An
 
 
 def _replace(connection: sqlite3.Connection, rows: Rows) -> None:
-    """Put these rows into a store instead of all that are there, and empty what its connection has logged."""
+    """Replace all rows of a store by these, and empty the log of its connection."""
     connection.execute("begin immediate")
     for table, wanted in rows.items():
         connection.execute(f"delete from {table}")  # noqa: S608 - our own tables
