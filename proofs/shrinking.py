@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from makegood.testing.simulator.faults import Blow
-from makegood.testing.simulator.world import Outcome, World
+from makegood.testing.simulator.faults import InjectedFault
+from makegood.testing.simulator.world import Outcome, SimulatedWorld
 
 Item = TypeVar("Item")
 
@@ -52,7 +52,7 @@ class Shrunk:
 
     whole: int
     """How many blows there were."""
-    blows: list[Blow]
+    blows: list[InjectedFault]
     """The blows that are needed."""
     outcome: Outcome
     """The outcome of the run with them."""
@@ -60,7 +60,7 @@ class Shrunk:
     """How many runs it took."""
 
 
-def shrunk(make: Callable[[], World], most: int = MOST) -> Shrunk | None:
+def shrunk(make: Callable[[], SimulatedWorld], most: int = MOST) -> Shrunk | None:
     """Shrink the world that ``make`` makes, the same each time; None if it does not fail. ``most``: limit of
     runs.
     """
@@ -71,7 +71,7 @@ def shrunk(make: Callable[[], World], most: int = MOST) -> Shrunk | None:
         return None
     runs = 1
 
-    def run(blows: Sequence[Blow]) -> Outcome:
+    def run(blows: Sequence[InjectedFault]) -> Outcome:
         nonlocal runs
         runs += 1
         world = make()

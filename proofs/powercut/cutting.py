@@ -1,6 +1,6 @@
 """Every image of a recording is opened and judged, and the engine continues with some of them to the end.
 
-The result is a ``Tally``. A ``Failure`` names the recording, the moment and the image, so that it can be
+The result is a ``CutResults``. A ``Failure`` names the recording, the moment and the image, so that it can be
 reproduced.
 """
 
@@ -17,8 +17,8 @@ from typing import Any, Final, Protocol
 from makegood.testing.simulator.storm import storm_app
 from makegood.testing.simulator.world_files import empty_store, folder_in_memory
 from proofs.powercut.birth import born
-from proofs.powercut.disk import PAGE, Image, Point, Tape, images, points
-from proofs.powercut.examining import Found, empty, opened, write_files
+from proofs.powercut.disk import PAGE, CutPoint, Image, Tape, images, points
+from proofs.powercut.examining import ExaminedImage, empty, opened, write_files
 from proofs.powercut.recording import RecordedWorld, ResumedWorld
 from proofs.powercut.twice import resumed
 from proofs.quiet import quiet
@@ -28,7 +28,7 @@ BIRTH: Final = -1
 """In place of a seed: the recording of a store while it is created."""
 
 
-class Recording(Protocol):
+class RecordedRun(Protocol):
     """Something that was recorded, and knows what an image of it must be."""
 
     tape: Tape
@@ -38,11 +38,11 @@ class Recording(Protocol):
         """The name of the store's file."""
         ...
 
-    def unmade(self, point: Point) -> bool:
+    def unmade(self, point: CutPoint) -> bool:
         """Whether no store was acknowledged yet at this point."""
         ...
 
-    def findings(self, point: Point, found: Found) -> list[str]:
+    def findings(self, point: CutPoint, found: ExaminedImage) -> list[str]:
         """Return what is wrong with an image of this point."""
         ...
 
@@ -89,7 +89,7 @@ class Failure:
 
 
 @dataclass(slots=True)
-class Tally:
+class CutResults:
     """Counts over recordings."""
 
     recordings: int = 0
@@ -104,7 +104,7 @@ class Tally:
     """How the tasks ended with which the engine continued."""
     failed: list[Failure] = field(default_factory=list)
 
-    def merge(self, other: "Tally") -> None:
+    def merge(self, other: "CutResults") -> None:
         """Add another tally's counts."""
         self.recordings += other.recordings
         self.points += other.points
@@ -136,7 +136,7 @@ def scratch() -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def record(seed: int, settings: Sequence[str] = ()) -> Recording:
+def record(seed: int, settings: Sequence[str] = ()) -> RecordedRun:
     """Return the recording of a seed, or of ``BIRTH``.
 
     Raises ``ListeningError``, and ``RuntimeError`` if something is wrong even without a power cut.
@@ -161,16 +161,16 @@ class Cut:
     """Cut at this point only."""
     keep: Path | None = None
     """Where to put bad images."""
-    tally: Tally = field(default_factory=Tally)
+    tally: CutResults = field(default_factory=CutResults)
     _goes_on: list["_Chosen"] = field(default_factory=list)
     _lone: Any = field(default_factory=lambda: storm_app().find_workflow("lone"))
 
-    def run(self) -> Tally:
+    def run(self) -> CutResults:
         """Record, judge every image, continue with some; returns the counts."""
         with quiet():
             return self._run()
 
-    def _run(self) -> Tally:
+    def _run(self) -> CutResults:
         recording = record(self.seed, self.how.settings)
         self.tally.recordings += 1
         self.tally.writes += sum(entry.kind == "wrote" for entry in recording.tape.entries)
@@ -181,9 +181,9 @@ class Cut:
                 self._go_on(recording, chosen)
         return self.tally
 
-    async def _judge_all(self, recording: Recording, folder: Path) -> None:
+    async def _judge_all(self, recording: RecordedRun, folder: Path) -> None:
         following = points(recording.tape)  # A point holds a copy of the disk: never all of them at once.
-        point: Point | None = next(following)
+        point: CutPoint | None = next(following)
         while point is not None:
             after = next(following, None)
             if self._wanted(point, last=after is None):
@@ -192,7 +192,7 @@ class Cut:
                 return
             point = after
 
-    async def _judge_point(self, recording: Recording, point: Point, folder: Path) -> None:
+    async def _judge_point(self, recording: RecordedRun, point: CutPoint, folder: Path) -> None:
         self.tally.points += 1
         made = images(point, self.how.each, random.Random(f"{self.seed} at {point.number}"))
         for number, (style, files) in enumerate(made):
@@ -200,12 +200,12 @@ class Cut:
             if len(self.tally.failed) >= self.how.enough:
                 return
 
-    def _wanted(self, point: Point, *, last: bool) -> bool:
+    def _wanted(self, point: CutPoint, *, last: bool) -> bool:
         if self.only is not None:
             return point.number == self.only
         return last or point.number % self.how.every == 0
 
-    async def _judge(self, recording: Recording, chosen: "_Chosen", folder: Path) -> None:
+    async def _judge(self, recording: RecordedRun, chosen: "_Chosen", folder: Path) -> None:
         self.tally.images[chosen.style] += 1
         count = self.tally.images.total()
         unmade = recording.unmade(chosen.point)
@@ -219,7 +219,7 @@ class Cut:
         if self.how.again and count % self.how.again == 0 and not unmade:
             await self._cut_again(chosen, found, recording.database, folder)
 
-    async def _cut_again(self, chosen: "_Chosen", found: Found, database: str, folder: Path) -> None:
+    async def _cut_again(self, chosen: "_Chosen", found: ExaminedImage, database: str, folder: Path) -> None:
         write_files(chosen.files, folder)
         second = await resumed(self._lone, found, chosen.files, folder, database)
         empty(folder)
@@ -254,7 +254,7 @@ class Cut:
 class _Chosen:
     """One image: the ``number``-th of its point."""
 
-    point: Point
+    point: CutPoint
     number: int
     style: str
     files: Image

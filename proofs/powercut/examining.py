@@ -16,7 +16,7 @@ from proofs.powercut.disk import Image
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ExaminedImage:
     """The result of reading an image."""
 
     broken: str = ""
@@ -27,7 +27,7 @@ class Found:
     """The state of each task that the store finds in it."""
 
 
-async def opened(files: Image, folder: Path, name: str, *, migrate: bool = False) -> Found:
+async def opened(files: Image, folder: Path, name: str, *, migrate: bool = False) -> ExaminedImage:
     """Put an image into an empty folder, let the store open it, and read it; the folder is emptied again."""
     path = folder / name
     write_files(files, folder)
@@ -39,7 +39,7 @@ async def opened(files: Image, folder: Path, name: str, *, migrate: bool = False
         return _sound(path, tasks)
     except (MakegoodError, sqlite3.Error) as failure:
         await store.close()
-        return Found(broken=f"{type(failure).__name__}: {failure}")
+        return ExaminedImage(broken=f"{type(failure).__name__}: {failure}")
     finally:
         empty(folder)
 
@@ -50,16 +50,16 @@ def empty(folder: Path) -> None:
         file.unlink()
 
 
-def _sound(path: Path, tasks: Mapping[int, str]) -> Found:
+def _sound(path: Path, tasks: Mapping[int, str]) -> ExaminedImage:
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         said = [text for (text,) in connection.execute("pragma integrity_check").fetchall()]
         if said != ["ok"]:
-            return Found(broken=f"integrity_check: {'; '.join(said[:3])}")
-        return Found(state=digest(connection), tasks=tasks)
+            return ExaminedImage(broken=f"integrity_check: {'; '.join(said[:3])}")
+        return ExaminedImage(state=digest(connection), tasks=tasks)
 
 
 def wrong(
-    found: Found, states: Sequence[str], *, done: int, begun: int, told: Mapping[str, int]
+    found: ExaminedImage, states: Sequence[str], *, done: int, begun: int, told: Mapping[str, int]
 ) -> list[str]:
     """Return what is wrong with an image.
 

@@ -24,7 +24,7 @@ from makegood.election.preference import (
     TcpTransport,
     Transport,
 )
-from makegood.election.preference.member import Member
+from makegood.election.preference.member import ElectionMember
 from makegood.election.preference.tcp import LIMIT, FrameError, address, decode, encode
 from makegood.errors import ConfigError
 from tests.election.virtual import Leases, clock, election, forever, virtual, wait
@@ -34,7 +34,7 @@ KINDS: dict[str, type[LowestId | Bully | Ring]] = {"lowest": LowestId, "bully": 
 every = pytest.mark.parametrize("kind", KINDS)
 
 
-def member(kind: str, transport: Transport, **options: Any) -> Member:
+def member(kind: str, transport: Transport, **options: Any) -> ElectionMember:
     """Return a member with its own seed, on virtual time."""
     return KINDS[kind](transport, clock=clock(), rng=random.Random(transport.me), **options)
 

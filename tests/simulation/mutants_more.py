@@ -9,10 +9,10 @@ from makegood.agent import attempt
 from makegood.model.messages import Alert, Message
 from makegood.model.task import Step
 from makegood.saga import acts, decisions, replies, rules, undo
-from makegood.saga.decision_builder import Work
+from makegood.saga.decision_builder import DecisionBuilder
 from makegood.store.sqlite import decision_rows, requests, supervision
-from makegood.testing.simulator.members import Member
-from makegood.testing.simulator.operator import Operator
+from makegood.testing.simulator.members import FleetMember
+from makegood.testing.simulator.operator import RandomOperator
 from makegood.testing.simulator.services import Service
 from tests.simulation.mutants_making import mutant
 from tests.simulation.mutants_weather import (
@@ -46,7 +46,7 @@ def answer_after_the_turn(m: pytest.MonkeyPatch) -> None:
     answers = replies._ANSWERS["do"]
     true = answers["done"]
 
-    def dropped(w: Work, step: Step, message: Message) -> None:
+    def dropped(w: DecisionBuilder, step: Step, message: Message) -> None:
         if w.task.goal == "undo":
             w.move(step, "failed", "mutant", doubt=False)
         else:
@@ -59,7 +59,7 @@ def answer_after_the_turn(m: pytest.MonkeyPatch) -> None:
 def rest_in_flight(m: pytest.MonkeyPatch) -> None:
     """A task that is undone comes to rest with something in flight."""
 
-    def early(w: Work) -> None:
+    def early(w: DecisionBuilder) -> None:
         if w.any(lambda step: step.state not in rules.SETTLED):
             w.move_task("error", "mutant")
             w.alert(Alert("undo_incomplete", text="mutant"))
@@ -79,7 +79,7 @@ def stuck_stops_others(m: pytest.MonkeyPatch) -> None:
     """An undo that is stuck stops those that do not depend on it."""
     true = undo.barred
 
-    def all_barred(w: Work, idx: int) -> bool:
+    def all_barred(w: DecisionBuilder, idx: int) -> bool:
         return true(w, idx) or bool(w.any(lambda step: step.state == "undo_failed"))
 
     m.setattr(undo, "barred", all_barred)
@@ -178,7 +178,7 @@ def service_probe_does_not_fence(m: pytest.MonkeyPatch) -> None:
 @mutant(replace(WEATHER, storm=30.0, services={}, driven={"operator": 2.0}), "never", twist=distant)
 def hasty_operator(m: pytest.MonkeyPatch) -> None:
     """An operator says *failed* while something can still arrive."""
-    m.setattr(Operator, "_quiet", lambda *_: True)
+    m.setattr(RandomOperator, "_quiet", lambda *_: True)
 
 
 # -- one clock ------------------------------------------------------------------------------------------------
@@ -203,11 +203,11 @@ class _Wall:
 @mutant(replace(WEATHER, driven={"clock jump": 1.0}, skew=30.0, layout=APART), "place_order")
 def store_clock_of_each(m: pytest.MonkeyPatch) -> None:
     """The store's clock is the wall clock of whoever looks."""
-    true = Member._store
+    true = FleetMember._store
 
-    def off(member: Member) -> Any:
+    def off(member: FleetMember) -> Any:
         store = true(member)
         store._clock.clock = _Wall(member.clock)
         return store
 
-    m.setattr(Member, "_store", off)
+    m.setattr(FleetMember, "_store", off)

@@ -10,7 +10,7 @@ from makegood.base import ids
 from makegood.declare.call import Call, Token
 from makegood.model import states
 from makegood.saga import decision_builder, replies, rules, undo
-from makegood.saga.decision_builder import Work
+from makegood.saga.decision_builder import DecisionBuilder
 from tests.simulation.mutants_making import mutant
 from tests.simulation.mutants_weather import (
     BAD_SERVICES,
@@ -118,7 +118,7 @@ def undo_running(m: pytest.MonkeyPatch) -> None:
     """The undo does not await what is in flight: it is taken for in doubt at once."""
     clear = undo.clear
 
-    def impatient(w: Work) -> None:
+    def impatient(w: DecisionBuilder) -> None:
         for step in w.steps():
             if step.doing == "do":
                 w.move(changed(step, doing=None), "in_doubt", "mutant", doubt=True)

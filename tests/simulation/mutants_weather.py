@@ -15,9 +15,9 @@ from makegood.testing.simulator.faults import Faults
 from makegood.testing.simulator.services import Kind, Service
 from makegood.testing.simulator.storm import SERVICES_OF_STORM
 from makegood.testing.simulator.swarm import Swarm
-from makegood.testing.simulator.world import Outcome, World
+from makegood.testing.simulator.world import Outcome, SimulatedWorld
 
-Twist = Callable[[World], None]
+Twist = Callable[[SimulatedWorld], None]
 """Gives a world, the mutant's and its twin's, something more to bear."""
 
 EVERY = (("scheduler", "agent", "supervisor"), ("scheduler", "agent", "supervisor"))
@@ -82,7 +82,7 @@ class _Aimed(Faults):
 def aimed(kind: str, name: str, share: float) -> Twist:
     """Let a kind of fault strike at this share of the points whose name begins so."""
 
-    def twist(world: World) -> None:
+    def twist(world: SimulatedWorld) -> None:
         faults = _Aimed(world.faults.rng, world.faults.strengths)
         faults.kind, faults.name, faults.share = kind, name, share
         world.faults = faults
@@ -95,7 +95,7 @@ class _Gate(Service):
     that the network delivers twice is refused twice: a refusal whose copy is let in would have been no refusal.
     """
 
-    def __init__(self, world: World, name: str) -> None:
+    def __init__(self, world: SimulatedWorld, name: str) -> None:
         super().__init__(world, name, "fenced")
         self.turned_away: set[int] = set()
 
@@ -107,7 +107,7 @@ class _Gate(Service):
         return super().carry_out(sent)
 
 
-def gated(world: World) -> None:
+def gated(world: SimulatedWorld) -> None:
     """Put a gate in front of the services that honour key and token."""
     for name, found in world.services.items():
         if found.kind == "fenced":
@@ -122,13 +122,13 @@ class _Distant(Service):
         super()._send(sent, 4.0 + self.world.draw() * 26.0 if far else delay)
 
 
-def distant(world: World) -> None:
+def distant(world: SimulatedWorld) -> None:
     """Let most actions arrive when nobody waits for them any more."""
     for name, found in world.services.items():
         world.services[name] = _Distant(world, name, found.kind)
 
 
-def distant_carrier(world: World) -> None:
+def distant_carrier(world: SimulatedWorld) -> None:
     """The same of one service alone."""
     world.services["carrier"] = _Distant(world, "carrier", "fenced")
 
@@ -143,19 +143,19 @@ class _Stubborn(Service):
         return super()._undo(sent, entry)
 
 
-def obstinate(world: World) -> None:
+def obstinate(world: SimulatedWorld) -> None:
     """Let undos fail."""
     for name, found in world.services.items():
         world.services[name] = _Stubborn(world, name, found.kind)
 
 
-def stubborn(world: World) -> None:
+def stubborn(world: SimulatedWorld) -> None:
     """Let undos fail, and the operator send what is stuck forward again."""
     obstinate(world)
     resubmitting(world)
 
 
-def impatient(world: World) -> None:
+def impatient(world: SimulatedWorld) -> None:
     """Let customers lose patience within milliseconds, while their order is being written."""
     asked, rng = world.customers._ask, random.Random(f"{world.seed} impatience")
 
@@ -169,17 +169,17 @@ def impatient(world: World) -> None:
     world.customers._ask = briefly  # type: ignore[method-assign, assignment]  # of this one world
 
 
-def resubmitting(world: World) -> None:
+def resubmitting(world: SimulatedWorld) -> None:
     """Let the operator do nothing but send tasks in error forward again, whatever is in doubt."""
     _do_nothing_but(world, {"error": "resubmit"})
 
 
-def too_late(world: World) -> None:
+def too_late(world: SimulatedWorld) -> None:
     """Let the operator do nothing but cancel what has ended."""
     _do_nothing_but(world, {"processed": "cancel", "undone": "cancel"})
 
 
-def _do_nothing_but(world: World, acts: Mapping[TaskState, str]) -> None:
+def _do_nothing_but(world: SimulatedWorld, acts: Mapping[TaskState, str]) -> None:
     """Let the operator do the same to every task in one of these states."""
     operator = world.operator
 
@@ -199,13 +199,13 @@ class _Sluggish(Service):
         super()._send(sent, 3.0 + self.world.draw() * 15.0 if far else delay)
 
 
-def sluggish(world: World) -> None:
+def sluggish(world: SimulatedWorld) -> None:
     """Let many undos arrive late."""
     for name, found in world.services.items():
         world.services[name] = _Sluggish(world, name, found.kind)
 
 
-def wavering(world: World) -> None:
+def wavering(world: SimulatedWorld) -> None:
     """Let many undos arrive late, and the operator undo what is processed and send forward what is undone."""
     sluggish(world)
     _do_nothing_but(world, {"processed": "undo", "undone": "resubmit", "error": "undo"})

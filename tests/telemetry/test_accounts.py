@@ -9,7 +9,7 @@ from makegood.base.clock import SystemClock
 from makegood.store.protocol import Store
 from makegood.store.records import Committed
 from makegood.telemetry.catalogue import DECISIONS, FENCED, UNDOS
-from makegood.telemetry.counters import Tally
+from makegood.telemetry.counters import Counters
 from makegood.telemetry.task_metrics import Accounts
 from tests.conformance.worlds import World
 from tests.telemetry.conftest import page, watched
@@ -225,7 +225,7 @@ async def test_a_reply_that_comes_too_late_is_counted_for_its_agent(
 
 def test_what_was_overtaken_is_counted_as_refused_and_nothing_else() -> None:
     """A Decision that was lost changed nothing, so nothing of it is counted."""
-    tally = Tally()
+    tally = Counters()
     Accounts(tally, SystemClock()).decided({}, [], Committed(lost={1, 2}))
     assert tally.counts(FENCED) == {("scheduler",): 2}
     assert tally.counts(UNDOS) == {}

@@ -32,7 +32,7 @@ _QUEUE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}", re.ASCII)
 _SHOWN_LENGTH = 13
 
 
-class TaskIds:
+class TaskIdSource:
     """Draws task ids. One per client; ``draw()`` never returns the same id twice.
 
     >>> from makegood.base.clock import SystemClock

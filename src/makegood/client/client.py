@@ -126,7 +126,7 @@ class Client(Submitter, Operators, Correspondent):
         self._migrate = migrate
         self._queue_limit = queue_limit
         self._queue_bytes = size(queue_bytes, name="queue_bytes")
-        self._ids = ids.TaskIds(self._clock, self._rng)
+        self._ids = ids.TaskIdSource(self._clock, self._rng)
         self._waiting: dict[int, list[asyncio.Future[Rested | None]]] = {}
         self._limits: dict[asyncio.Future[Rested | None], float] = {}
         self._alarm = Alarm(self._clock, self._give_up)

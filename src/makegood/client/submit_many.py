@@ -155,7 +155,7 @@ class SyncSubmissions(_Begun, Generic[T]):
 class Submitter(Waiting):
     """The part of a ``Client`` that submits several tasks at a time."""
 
-    _ids: ids.TaskIds
+    _ids: ids.TaskIdSource
     _hosts: Hosts | None = None
     _telemetry: Observer | None = None
 

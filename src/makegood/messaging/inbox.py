@@ -75,7 +75,7 @@ class Inboxes:
         self._clock = clock
         self._rng = rng
         self._poll = poll
-        self._ids = ids.TaskIds(clock, rng)
+        self._ids = ids.TaskIdSource(clock, rng)
         self._inboxes = tuple(inboxes)
         for inbox in self._inboxes:
             inbox.prepare()

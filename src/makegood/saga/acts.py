@@ -10,7 +10,7 @@ from makegood.model.shape import Held
 from makegood.model.task import Step, Task
 from makegood.saga import rules
 from makegood.saga.corrected_inputs import correct, correction_text, next_round
-from makegood.saga.decision_builder import NULL, Work
+from makegood.saga.decision_builder import NULL, DecisionBuilder
 from makegood.saga.forward import finish
 from makegood.saga.undo import begin_undo
 
@@ -24,7 +24,7 @@ _ENDED = ("processed", "undone")
 _AS_A_WHOLE: tuple[Literal["undo", "cancel", "resubmit"], ...] = ("undo", "cancel", "resubmit")
 
 
-def act(work: Work, message: Message) -> ActResult:
+def act(work: DecisionBuilder, message: Message) -> ActResult:
     """Carry out a command as far as it is allowed. Returns (applied | noop | refused, why)."""
     before = work.task.state
     acts = {"cancel": _cancel, "undo": _undo, "resubmit": _resubmit, "settle": _settle}
@@ -40,7 +40,7 @@ def lawful(held: Held) -> list[Message]:
 
     A cancel that would do what an undo does is left out.
     """
-    found = [kind for kind in _AS_A_WHOLE if act(Work(held), Message(kind))[0] == "applied"]
+    found = [kind for kind in _AS_A_WHOLE if act(DecisionBuilder(held), Message(kind))[0] == "applied"]
     if "undo" in found and "cancel" in found:
         found.remove("cancel")
     settled = [
@@ -53,7 +53,7 @@ def lawful(held: Held) -> list[Message]:
 
 def tried(held: Held, message: Message) -> Answer:
     """Return the answer that a command would get now: tried on a Decision that nobody commits."""
-    work = Work(held)
+    work = DecisionBuilder(held)
     verdict, outcome = act(work, message)
     return Answer(message.act or Act(""), message.kind, verdict, outcome, work.task.state, work.change)
 
@@ -66,7 +66,7 @@ def _by(message: Message, what: str) -> str:
     return f"{who}: {message.act.why}" if message.act.why else who
 
 
-def _no_way_back(work: Work) -> str:
+def _no_way_back(work: DecisionBuilder) -> str:
     names = ", ".join(s.name for s in work.steps() if rules.past_return([s]))
     return f"{names} cannot be undone and has begun; wait for the task's end, or undo around it once it is in error"
 
@@ -74,7 +74,7 @@ def _no_way_back(work: Work) -> str:
 # -- cancel and undo -----------------------------------------------------------------------------------------
 
 
-def _cancel(work: Work, message: Message) -> ActResult:
+def _cancel(work: DecisionBuilder, message: Message) -> ActResult:
     task = work.task
     if task.state in _ENDED:
         return "refused", f"the task had ended: {task.state}"
@@ -93,12 +93,12 @@ def _cancel(work: Work, message: Message) -> ActResult:
     return "applied", "what was done is taken back"
 
 
-def _untouched(work: Work) -> bool:
+def _untouched(work: DecisionBuilder) -> bool:
     """Nothing is in place, in doubt, in flight or about to be."""
     return all(rules.idle(s) and s.state in rules.SETTLED and s.state != "kept" for s in work.steps())
 
 
-def _undo(work: Work, message: Message) -> ActResult:
+def _undo(work: DecisionBuilder, message: Message) -> ActResult:
     task = work.task
     if task.state == "undone":
         return "noop", "the task is undone already"
@@ -115,7 +115,7 @@ def _undo(work: Work, message: Message) -> ActResult:
 # -- resubmit ------------------------------------------------------------------------------------------------
 
 
-def _resubmit(work: Work, message: Message) -> ActResult:
+def _resubmit(work: DecisionBuilder, message: Message) -> ActResult:
     task = work.task
     if task.state not in ("error", "undone"):
         return "refused", f"the task is {task.state}: only one in error or undone can be resubmitted"
@@ -151,7 +151,7 @@ def _resubmit(work: Work, message: Message) -> ActResult:
     return "applied", what + correction_text(work.change)
 
 
-def _begin_round(work: Work, step: Step) -> None:
+def _begin_round(work: DecisionBuilder, step: Step) -> None:
     token = rules.token_of_new_round(step)
     plan = next_round(step.plan)
     if plan is not step.plan:
@@ -172,7 +172,7 @@ def _begin_round(work: Work, step: Step) -> None:
     )
 
 
-def _decided_anew(work: Work, anew: set[int]) -> set[int]:
+def _decided_anew(work: DecisionBuilder, anew: set[int]) -> set[int]:
     """Return the skipped steps whose ``when`` or ``each`` begins again, and those that depend on them."""
     found: set[int] = set()
     more = True
@@ -191,7 +191,7 @@ def _decided_anew(work: Work, anew: set[int]) -> set[int]:
 # -- settle --------------------------------------------------------------------------------------------------
 
 
-def _settle(work: Work, message: Message) -> ActResult:
+def _settle(work: DecisionBuilder, message: Message) -> ActResult:
     task = work.task
     step, settled = work.find(message.idx), message.settled
     if step is None:
@@ -247,7 +247,7 @@ def _only(step: Step, allowed: tuple[Stated, ...]) -> str:
     return f"{step.name} is {step.state}: it can be settled as {' or '.join(allowed)}"
 
 
-def _rest_settled(work: Work, name: str, settled: str) -> ActResult:
+def _rest_settled(work: DecisionBuilder, name: str, settled: str) -> ActResult:
     """End the task if that was the last one; otherwise say what is left to do, as nothing continues by
     itself.
     """
@@ -262,7 +262,7 @@ def _rest_settled(work: Work, name: str, settled: str) -> ActResult:
     return "applied", said
 
 
-def _left_to_do(work: Work) -> str:
+def _left_to_do(work: DecisionBuilder) -> str:
     unsettled = ", ".join(s.name for s in work.steps() if s.state in ("in_doubt", "undo_failed"))
     if unsettled:
         return f"{unsettled} can be settled too"

@@ -24,7 +24,7 @@ from makegood.model.task import Step
 from makegood.payload.codec import UNREADABLE, shallow
 from makegood.saga import rules
 from makegood.saga.control import Copier
-from makegood.saga.decision_builder import NULL, Work
+from makegood.saga.decision_builder import NULL, DecisionBuilder
 
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _list = msgspec.json.Decoder(list[msgspec.Raw]).decode
@@ -46,7 +46,7 @@ class Replanned(msgspec.Struct, frozen=True, omit_defaults=True):
 _replanned = msgspec.json.Decoder(Replanned).decode
 
 
-def correct(work: Work, message: Message) -> str:
+def correct(work: DecisionBuilder, message: Message) -> str:
     """Replace inputs as a resubmission says. Returns "", or why it is refused; then nothing is changed."""
     value = message.value or b"null"
     try:
@@ -73,7 +73,7 @@ def next_round(plan: StepPlan) -> StepPlan:
 # -- of a step -----------------------------------------------------------------------------------------------
 
 
-def _arguments(work: Work, step: Step | None, value: bytes) -> str:
+def _arguments(work: DecisionBuilder, step: Step | None, value: bytes) -> str:
     if step is None:
         return "the task has no such step"
     if rules.is_control(step.plan):
@@ -110,7 +110,7 @@ def _refusal(step: Step) -> str:
     return f"{step.name} is {step.state}: it begins no new round"
 
 
-def _put(work: Work, step: Step) -> None:
+def _put(work: DecisionBuilder, step: Step) -> None:
     """Write a step with other arguments.
 
     A step that was asked in this round, and certainly did nothing, begins a new one: the service may remember
@@ -152,7 +152,7 @@ def _text_with_marks(args: Template, mark: str) -> str:
 # -- of the task ---------------------------------------------------------------------------------------------
 
 
-def _inputs(work: Work, value: bytes) -> str:
+def _inputs(work: DecisionBuilder, value: bytes) -> str:
     try:
         made = _replanned(value) if value.lstrip().startswith(b"{") else None
         given = tuple(bytes(raw) for raw in (_list(value) if made is None else made.inputs))
@@ -199,7 +199,7 @@ def _text(value: Any) -> bytes:
 class _Correction:
     """What other inputs mean for each step."""
 
-    def __init__(self, work: Work, given: Sequence[bytes], changed: set[int]) -> None:
+    def __init__(self, work: DecisionBuilder, given: Sequence[bytes], changed: set[int]) -> None:
         self.work = work
         self.given = given
         self.changed = changed
@@ -258,7 +258,7 @@ class _Correction:
 
 
 def _apply(
-    work: Work, correction: _Correction, returns: Template | None, result: Mapping[str, Any] | None
+    work: DecisionBuilder, correction: _Correction, returns: Template | None, result: Mapping[str, Any] | None
 ) -> None:
     made: dict[str, Any] = {
         "step": None,
@@ -311,7 +311,7 @@ def _with_fixed_inputs(
 # -- without the code ----------------------------------------------------------------------------------------
 
 
-def _unclear(work: Work) -> str:
+def _unclear(work: DecisionBuilder) -> str:
     """Say which steps have arguments that may have been made of the inputs; "" if none.
 
     A constant looks like a computed value, and a key like one that was looked up, so both count. Steps that
@@ -333,7 +333,7 @@ def _unclear(work: Work) -> str:
     )
 
 
-def _made_by_hand(work: Work, plan: StepPlan) -> str | None:
+def _made_by_hand(work: DecisionBuilder, plan: StepPlan) -> str | None:
     """Return the arguments of a step that are neither an input nor a result, in brackets; None if there are
     none.
     """
@@ -353,7 +353,7 @@ def _made_by_hand(work: Work, plan: StepPlan) -> str | None:
     return None if all(map(_is_whole, _templates(outer))) else ""
 
 
-def _is_item(work: Work, plan: StepPlan, ref: Ref) -> bool:
+def _is_item(work: DecisionBuilder, plan: StepPlan, ref: Ref) -> bool:
     """Whether a ref names an item of an ``each`` around the step, which its copies write as an element of a
     list.
     """
@@ -374,7 +374,7 @@ def _is_whole(template: Template) -> bool:
 # -- with the plan that the code makes -----------------------------------------------------------------------
 
 
-def _other_steps(work: Work, made: Replanned) -> str:
+def _other_steps(work: DecisionBuilder, made: Replanned) -> str:
     """Say where the plan's steps differ from the task's; "" if they are the same."""
     old = [step.plan for step in work.steps() if rules.owner(step.plan) < 0]
     pairs = zip(old, made.steps, strict=False)
@@ -406,7 +406,7 @@ def _display_name(plan: StepPlan) -> str:
     return f"{plan.name} ({plan.agent}.{plan.action})" if plan.kind == "action" else plan.name
 
 
-def _plans(work: Work, made: Replanned) -> dict[int, StepPlan]:
+def _plans(work: DecisionBuilder, made: Replanned) -> dict[int, StepPlan]:
     """Return the plan of each step of the task: those of the items of an ``each`` are copies of its body."""
     found: dict[int, StepPlan] = {}
     firsts: dict[tuple[int, int], int] = {}
@@ -439,7 +439,7 @@ def _templates(plan: StepPlan) -> Iterator[Template]:
         yield from _templates(inner)
 
 
-def _compared_values(work: Work, plan: StepPlan, inputs: Sequence[bytes]) -> tuple[Any, Any]:
+def _compared_values(work: DecisionBuilder, plan: StepPlan, inputs: Sequence[bytes]) -> tuple[Any, Any]:
     """Return a plan's values as people see them (an action's arguments by name), and what else distinguishes
     them.
     """
@@ -456,7 +456,7 @@ def _operators(condition: Condition) -> tuple[Any, ...]:
 
 
 def _display_value(
-    work: Work, template: Template | None, inputs: Sequence[bytes]
+    work: DecisionBuilder, template: Template | None, inputs: Sequence[bytes]
 ) -> tuple[Any, tuple[Ref, ...]]:
     """Return a value with its inputs filled in and its results named, and the refs to those results."""
     if template is None:
@@ -480,7 +480,7 @@ def _display_value(
     return _decode(text), tuple(refs)
 
 
-def _current_arguments(work: Work, plan: StepPlan) -> msgspec.Raw:
+def _current_arguments(work: DecisionBuilder, plan: StepPlan) -> msgspec.Raw:
     """Return arguments as they would be sent now; null if a value for them is missing."""
     try:
         return msgspec.Raw(work.arguments(plan))

@@ -1,6 +1,6 @@
 """A Decision in the making.
 
-``Work`` lies over what a Scheduler holds: it reads through to the held records and writes only its own copies, so that a
+``DecisionBuilder`` lies over what a Scheduler holds: it reads through to the held records and writes only its own copies, so that a
 Decision that is never committed leaves no trace. Every change of state goes through ``move`` or ``move_task``, where the
 table of lawful moves is asked. It also keeps the counters up to date (``open``: predecessors of a step that are neither
 done nor skipped), so that the next steps are found by counting and never by scanning.
@@ -27,7 +27,7 @@ from makegood.saga import rules
 NULL, EMPTY = b"null", b"{}"
 
 
-class Work:
+class DecisionBuilder:
     """One Decision in the making; see the module's text.
 
     ``free``: steps whose last predecessor has passed, to be looked at. ``ready``: actions to be dispatched. ``doubts``:

@@ -10,7 +10,7 @@ from makegood.model.shape import Held
 from makegood.model.task import Task
 from makegood.saga import rules
 from makegood.saga.acts import ActResult, act
-from makegood.saga.decision_builder import Work
+from makegood.saga.decision_builder import DecisionBuilder
 from makegood.saga.fast_path import straight
 from makegood.saga.forward import advance, dispatch, look_at_all, turn
 from makegood.saga.replies import late, reply, retry
@@ -49,7 +49,7 @@ class _Folding:
     results: Sequence[tuple[Message, ActResult, bytes | None]] = ()
 
     def __init__(self, held: Held, messages: Sequence[Message]) -> None:
-        self.work = Work(held)
+        self.work = DecisionBuilder(held)
         self.messages = messages
 
     def decide(self) -> Decision:
@@ -106,7 +106,7 @@ class _Folding:
             return
         work.task = _with_deadline(work.task)
         if work.task.goal == "undo":
-            work.everything = True
+            work.agenda.everything = True
             work.move_task("undoing", "claimed")
         else:
             work.move_task("processing", "claimed")
@@ -165,11 +165,11 @@ class _Folding:
                 work.out.answers.append(answer)
 
 
-def _leave_to_next_scheduler(work: Work) -> None:
+def _leave_to_next_scheduler(work: DecisionBuilder) -> None:
     """Leave the follow-up of a doubt that was just answered to the next Scheduler, marked by an immediate
     timer.
     """
-    for idx in work.touched:
+    for idx in work.agenda.touched:
         step = work.step(idx)
         if work.task.state == "undoing" and step.state == "in_doubt" and rules.idle(step):
             work.timer(step, 0.0)
@@ -180,7 +180,7 @@ def _with_deadline(task: Task) -> Task:
     return task if task.timed or task.within is None else replace(task, timed=True)
 
 
-def _poison(work: Work, message: Message) -> None:
+def _poison(work: DecisionBuilder, message: Message) -> None:
     """The task may be what kills its Schedulers: begin nothing new, await what is in flight, then go to
     error.
     """
@@ -189,7 +189,7 @@ def _poison(work: Work, message: Message) -> None:
     stop(work, text)
 
 
-def stop(work: Work, cause: str) -> None:
+def stop(work: DecisionBuilder, cause: str) -> None:
     """Begin nothing new: hold a task that goes forward; in an undo, await only what is in flight."""
     task = work.task
     if task.state == "processing":
@@ -211,7 +211,7 @@ def put_to_error(held: Held, messages: Sequence[Message], alert: Alert) -> Decis
     Every message is used up and counts as silence for its request. The task is stopped, and goes to error
     once nothing is in flight. Its remaining replies are decided as usual.
     """
-    work = Work(held)
+    work = DecisionBuilder(held)
     work.alert(alert)
     if work.task.state == "pending":
         work.task = _with_deadline(work.task)

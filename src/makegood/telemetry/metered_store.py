@@ -16,7 +16,7 @@ from makegood.store.protocol import Store
 from makegood.store.records import NO_LIMIT, Batch, Committed, Draft, Inbox, Judged, Offer, Submitted, Taken
 from makegood.store.views import NodeInfo
 from makegood.telemetry import catalogue
-from makegood.telemetry.counters import Tally
+from makegood.telemetry.counters import Counters
 from makegood.telemetry.hooks import Answering
 
 _REMEMBERED: Final = 10_000
@@ -43,7 +43,7 @@ class Whose:
 class CountedAttempts:
     """Times attempts; see ``observing.Answering``."""
 
-    def __init__(self, inner: Answering, tally: Tally, clock: Clock) -> None:
+    def __init__(self, inner: Answering, tally: Counters, clock: Clock) -> None:
         self._inner = inner
         self._tally = tally
         self._clock = clock
@@ -65,7 +65,7 @@ class _Timed:
 
     __slots__ = ("_began", "_clock", "_op", "_tally")
 
-    def __init__(self, tally: Tally, clock: Clock, op: str) -> None:
+    def __init__(self, tally: Counters, clock: Clock, op: str) -> None:
         self._tally = tally
         self._clock = clock
         self._op = op
@@ -82,7 +82,7 @@ class _Timed:
 class WatchedStore:
     """Passes everything on to a store. What writes much, or tells that the store is slow, is timed and counted."""
 
-    def __init__(self, inner: Store, tally: Tally, clock: Clock, whose: Whose) -> None:
+    def __init__(self, inner: Store, tally: Counters, clock: Clock, whose: Whose) -> None:
         self._inner = inner
         self._tally = tally
         self._clock = clock

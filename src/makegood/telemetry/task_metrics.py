@@ -16,7 +16,7 @@ from makegood.model.shape import Held
 from makegood.model.task import Step
 from makegood.store.records import Committed
 from makegood.telemetry import catalogue
-from makegood.telemetry.counters import Tally
+from makegood.telemetry.counters import Counters
 
 AT_REST: Final = frozenset({"processed", "undone", "error"})
 
@@ -78,7 +78,7 @@ def cause_of_undo(decision: Decision, messages: Iterable[Message]) -> str:
 class Accounts:
     """Hears of commits and counts; see ``observing.Watch``."""
 
-    def __init__(self, tally: Tally, clock: Clock) -> None:
+    def __init__(self, tally: Counters, clock: Clock) -> None:
         self._tally = tally
         self._clock = clock
 

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 
 from makegood.base.clock import Clock
 from makegood.base.durations import Duration
-from makegood.election.preference.member import Member
+from makegood.election.preference.member import ElectionMember
 from makegood.election.preference.rules import NEVER, Rules, Timing, timing
 from makegood.election.preference.transport import Letter, Message, Order, Transport, natural
 
@@ -73,7 +73,7 @@ class LowestRules(Rules):
             self.leader = lowest
 
 
-class LowestId(Member):
+class LowestId(ElectionMember):
     """Prefers the lowest name among the members that can be heard. The module's docstring has the guarantees.
 
     - ``interval``: seconds between two signs of life.

@@ -34,7 +34,7 @@ class MakesRules(Protocol):
         ...
 
 
-class Member:
+class ElectionMember:
     """Runs the rules of ``LowestId``, ``Bully`` or ``Ring``, whose docstrings have the guarantees."""
 
     def __init__(

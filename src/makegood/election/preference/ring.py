@@ -29,7 +29,7 @@ from dataclasses import dataclass
 
 from makegood.base.clock import Clock
 from makegood.base.durations import Duration
-from makegood.election.preference.member import Member
+from makegood.election.preference.member import ElectionMember
 from makegood.election.preference.rules import NEVER, Announced, Timing, timing
 from makegood.election.preference.transport import Letter, Message, Order, Transport, natural
 
@@ -164,7 +164,7 @@ class RingRules(Announced):
         return []
 
 
-class Ring(Member):
+class Ring(ElectionMember):
     """Prefers the highest name on the ring. The module's docstring has the guarantees.
 
     The order of the ring is that of ``transport.members()``.

@@ -164,7 +164,7 @@ class RemoteLeases(Closing, ABC):
             raise meant from fault
 
 
-class Sent:
+class GrantDeadlines:
     """Until when this process's own grants last, by its own clock, from before each request with a positive
     answer.
 

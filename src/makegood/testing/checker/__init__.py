@@ -1,13 +1,13 @@
 """The checker: takes a recorded history and reports which invariants it breaks.
 
-``check`` reads one history, ``Batch`` many (a batch in which something never happened proves nothing),
+``check`` reads one history, ``RunCounts`` many (a batch in which something never happened proves nothing),
 ``timeline`` shows a history to people, and ``linearizable`` checks the answers of concurrent callers of a
 store. All of it is pure.
 """
 
 from collections.abc import Sequence
 
-from makegood.testing.checker.batch import Batch
+from makegood.testing.checker.batch import RunCounts
 from makegood.testing.checker.circuits import OpenMeansShut
 from makegood.testing.checker.effects import CallsInTime, KeysAndTokens, OnceOrNotAtAll
 from makegood.testing.checker.ends import (
@@ -21,8 +21,8 @@ from makegood.testing.checker.ends import (
 from makegood.testing.checker.messages import OneTaskPerMessage
 from makegood.testing.checker.order import ForwardInOrder, UndoInOrder
 from makegood.testing.checker.owners import CountedOnce, OneOwner, OnlyTheTerm
-from makegood.testing.checker.reading import Final, World, in_order
-from makegood.testing.checker.register import Operation, linearizable
+from makegood.testing.checker.reading import Final, HistoryState, in_order
+from makegood.testing.checker.register import RecordedCall, linearizable
 from makegood.testing.checker.replies import InTime, OneCompletion, RefusedChangesNothing
 from makegood.testing.checker.report import INVARIANTS, PARTS, Report, Violation
 from makegood.testing.checker.retention import OnlyWhatIsOver
@@ -35,9 +35,9 @@ from makegood.testing.history import History
 __all__ = [
     "INVARIANTS",
     "RULES",
-    "Batch",
+    "RunCounts",
     "Final",
-    "Operation",
+    "RecordedCall",
     "Report",
     "Violation",
     "check",
@@ -62,7 +62,7 @@ def check(history: History, final: Final | None = None) -> Report:
     """
     kinds = {event.kind for event in history.events}
     report = Report(excused={name: why for name, (kind, why) in PARTS.items() if kind not in kinds})
-    world = World(final or Final())
+    world = HistoryState(final or Final())
     rules = [make(report) for make in RULES]
     wanting: dict[str, list[Rule]] = {}
     for rule in rules:

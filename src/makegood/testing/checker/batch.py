@@ -1,6 +1,6 @@
 """What a batch of runs must contain before it proves anything.
 
-A batch in which no reply was ever late says nothing about late replies. ``Batch`` counts what happened in
+A batch in which no reply was ever late says nothing about late replies. ``RunCounts`` counts what happened in
 each added history, and ``lacking`` names what never did. A batch that lacks something fails, however clean it
 is.
 """
@@ -37,7 +37,7 @@ _REPLIES = ("reply", "answer")
 
 
 @dataclass(slots=True)
-class Batch:
+class RunCounts:
     """Counts over many runs; batches of several processes can be merged."""
 
     runs: int = 0
@@ -62,7 +62,7 @@ class Batch:
         self.enabled.update(enabled)
         self.violations += [(label, found) for found in report.violations]
 
-    def merge(self, other: "Batch") -> None:
+    def merge(self, other: "RunCounts") -> None:
         """Add what another batch has counted."""
         self.runs += other.runs
         self.happened += other.happened

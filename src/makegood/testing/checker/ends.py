@@ -2,7 +2,7 @@
 
 from typing import Any, ClassVar
 
-from makegood.testing.checker.reading import AT_REST, PASSED, TaskNow, World
+from makegood.testing.checker.reading import AT_REST, PASSED, HistoryState, TaskNow
 from makegood.testing.checker.report import Report, listed
 from makegood.testing.checker.rule import Rule, when
 from makegood.testing.history import Event
@@ -25,7 +25,7 @@ class NothingLost(Rule):
         super().__init__(report)
         self._by_key: dict[tuple[str, tuple[str, ...]], Event] = {}
 
-    def before(self, event: Event, _world: World) -> None:
+    def before(self, event: Event, _world: HistoryState) -> None:
         """Check whether a key that was acknowledged before gives the same task."""
         self.saw()
         if event["key"]:
@@ -34,7 +34,7 @@ class NothingLost(Rule):
             if first.task != event.task:
                 self.wrong(f"the key {event['key']} was given two tasks", first, event)
 
-    def end(self, world: World) -> None:
+    def end(self, world: HistoryState) -> None:
         """Check whether every submission is there."""
         rows = {detail.task.id for detail in world.final.tasks}
         told = [task for task in world.tasks.values() if task.submitted is not None]
@@ -60,7 +60,7 @@ class SilentLogs(Rule):
 
     name: ClassVar[str] = "I15"
 
-    def end(self, world: World) -> None:
+    def end(self, world: HistoryState) -> None:
         """Look through the log."""
         if not world.final.canaries:
             self.report.excused[self.name] = "no log lines and no canaries were handed in"
@@ -77,7 +77,7 @@ class EverythingEnds(Rule):
 
     name: ClassVar[str] = "L1"
 
-    def end(self, world: World) -> None:
+    def end(self, world: HistoryState) -> None:
         """Look at the state of every task."""
         if world.rest is None:
             return
@@ -106,11 +106,11 @@ class EffectsAsRecorded(Rule):
         super().__init__(report)
         self._alerted: set[int] = set()
 
-    def before(self, event: Event, _world: World) -> None:
+    def before(self, event: Event, _world: HistoryState) -> None:
         """Note which tasks have an alert."""
         self._alerted.add(event.task)
 
-    def end(self, world: World) -> None:
+    def end(self, world: HistoryState) -> None:
         """Compare the record with the services' books."""
         if world.rest is None:
             return
@@ -123,7 +123,7 @@ class EffectsAsRecorded(Rule):
             if task.state == "error":
                 self._error(world, task)
 
-    def _step(self, world: World, task: TaskNow, idx: int) -> None:
+    def _step(self, world: HistoryState, task: TaskNow, idx: int) -> None:
         step, name = task.step(idx), task.name(idx)
         if task.state == "processed" and step.state not in PASSED:
             self.wrong(f"the task is processed, and {name} is {step.state}", task=task.id)
@@ -147,7 +147,7 @@ class EffectsAsRecorded(Rule):
                     task=task.id,
                 )
 
-    def _error(self, world: World, task: TaskNow) -> None:
+    def _error(self, world: HistoryState, task: TaskNow) -> None:
         seen = [task.ended] if task.ended is not None else []
         if task.id not in self._alerted:
             self.wrong("the task is in error, and no alert was raised", *seen, task=task.id)
@@ -168,7 +168,7 @@ class EffectsAsRecorded(Rule):
             )
 
 
-def _told(world: World, task: TaskNow) -> set[str] | None:
+def _told(world: HistoryState, task: TaskNow) -> set[str] | None:
     """Return the steps that the record lists as in place: by the final rows, else by the task's end event."""
     for detail in world.final.tasks:
         if detail.task.id == task.id:
@@ -176,7 +176,7 @@ def _told(world: World, task: TaskNow) -> set[str] | None:
     return None if task.ended is None else set(task.ended["standing"])
 
 
-def _last(world: World, task: int, idx: int) -> list[Event]:
+def _last(world: HistoryState, task: int, idx: int) -> list[Event]:
     return [event for (_, of, step, _), event in world.nets.items() if (of, step) == (task, idx)][-1:]
 
 
@@ -187,7 +187,7 @@ class NothingLeftOver(Rule):
 
     name: ClassVar[str] = "L4"
 
-    def end(self, world: World) -> None:
+    def end(self, world: HistoryState) -> None:
         """Look at what the store holds, and the agents."""
         rest = world.rest
         if rest is None:
@@ -226,7 +226,7 @@ class FewCommits(Rule):
         self._asked: dict[int, int] = {}
         self._troubled: set[int] = set()
 
-    def before(self, event: Event, _world: World) -> None:
+    def before(self, event: Event, _world: HistoryState) -> None:
         """Note when each task lived, what it was asked, and what disturbed it."""
         kind, task = event.kind, event.task
         if kind == "fault":
@@ -244,7 +244,7 @@ class FewCommits(Rule):
         ):
             self._troubled.add(task)
 
-    def end(self, world: World) -> None:
+    def end(self, world: HistoryState) -> None:
         """Count the commits of undisturbed tasks."""
         for number, (first, last) in self._span.items():
             task = world.task(number)

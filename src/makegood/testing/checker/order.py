@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import ClassVar
 
-from makegood.testing.checker.reading import AT_REST, PASSED, SETTLED, TaskNow, World
+from makegood.testing.checker.reading import AT_REST, PASSED, SETTLED, HistoryState, TaskNow
 from makegood.testing.checker.report import Report, listed
 from makegood.testing.checker.rule import Rule, when
 from makegood.testing.history import Event
@@ -29,7 +29,7 @@ class UndoInOrder(Rule):
         super().__init__(report)
         self._stuck: dict[int, set[str]] = {}
 
-    def before(self, event: Event, world: World) -> None:
+    def before(self, event: Event, world: HistoryState) -> None:
         """Check what was in flight when an undo is asked, and note alerts about stuck steps."""
         if event.kind == "alert":
             self._stuck.setdefault(event.task, set()).add(
@@ -42,7 +42,7 @@ class UndoInOrder(Rule):
         elif event.kind == "sent" and event["doing"] == "undo":
             self._asked(event, world)
 
-    def _asked(self, event: Event, world: World) -> None:
+    def _asked(self, event: Event, world: HistoryState) -> None:
         self.saw()
         task, idx = world.task(event.task), event["idx"]
         step, name = task.step(idx), task.name(idx)
@@ -83,7 +83,7 @@ class UndoInOrder(Rule):
                 todo += task.followers(other)
         return sorted(found)
 
-    def after(self, event: Event, world: World) -> None:
+    def after(self, event: Event, world: HistoryState) -> None:
         """Check whether an undone task is undone completely."""
         if not event.task:
             return
@@ -125,7 +125,7 @@ class ForwardInOrder(Rule):
     name: ClassVar[str] = "I10"
     kinds: ClassVar[frozenset[str]] = frozenset({"sent", "taken"})
 
-    def before(self, event: Event, world: World) -> None:
+    def before(self, event: Event, world: HistoryState) -> None:
         """Check the predecessors of a step that is asked, and whether a task is held when a step is taken
         up.
         """
@@ -148,7 +148,7 @@ class ForwardInOrder(Rule):
                 f"{task.name(idx)} was started {when(event)} although the task was {task.state}", event
             )
 
-    def _taken(self, event: Event, world: World) -> None:
+    def _taken(self, event: Event, world: HistoryState) -> None:
         """A step of a task that holds on failure has failed: requests not yet taken were withdrawn in the
         same commit.
 

@@ -3,7 +3,7 @@
 from typing import ClassVar
 
 from makegood.supervisor.supervisor import LEASE
-from makegood.testing.checker.reading import AT_REST, Asked, World
+from makegood.testing.checker.reading import AT_REST, Dispatch, HistoryState
 from makegood.testing.checker.report import Report
 from makegood.testing.checker.rule import EPSILON, Rule, when
 from makegood.testing.history import Event
@@ -22,7 +22,7 @@ class OneOwner(Rule):
         super().__init__(report)
         self._claims: dict[int, Event] = {}
 
-    def before(self, event: Event, world: World) -> None:
+    def before(self, event: Event, world: HistoryState) -> None:
         """Look at claims, decisions and takings."""
         self.saw()
         if event.kind == "claimed":
@@ -32,7 +32,7 @@ class OneOwner(Rule):
         else:
             self._taken(event, world)
 
-    def _claimed(self, event: Event, world: World) -> None:
+    def _claimed(self, event: Event, world: HistoryState) -> None:
         task, earlier = world.task(event.task), self._claims.get(event.task)
         before = [earlier] if earlier is not None else []
         if event["epoch"] <= task.epoch:
@@ -45,7 +45,7 @@ class OneOwner(Rule):
             self.wrong(f"the task was claimed {when(event)} while {task.owner} held it", *before, event)
         self._claims[event.task] = event
 
-    def _moved(self, event: Event, world: World) -> None:
+    def _moved(self, event: Event, world: HistoryState) -> None:
         task = world.task(event.task)
         unheard = task.owner is None and task.epoch == 0  # It may be held since its submission.
         if not unheard and event.node != task.owner:
@@ -56,7 +56,7 @@ class OneOwner(Rule):
                 event,
             )
 
-    def _taken(self, event: Event, world: World) -> None:
+    def _taken(self, event: Event, world: HistoryState) -> None:
         task = world.task(event.task)
         asked = task.step(event["idx"]).asked.get(event["attempt"])
         name = task.name(event["idx"])
@@ -79,7 +79,7 @@ class OnlyTheTerm(Rule):
     name: ClassVar[str] = "I7"
     kinds: ClassVar[frozenset[str]] = frozenset({"judged", "released", "lease"})
 
-    def before(self, event: Event, world: World) -> None:
+    def before(self, event: Event, world: HistoryState) -> None:
         """Look at acts of a term, and at terms."""
         if event.kind == "lease":
             self._lease(event, world)
@@ -103,7 +103,7 @@ class OnlyTheTerm(Rule):
                 event,
             )
 
-    def _lease(self, event: Event, world: World) -> None:
+    def _lease(self, event: Event, world: HistoryState) -> None:
         lease = world.leases.get(event["name"])
         if event["verb"] not in ("acquired", "renewed"):
             return
@@ -138,7 +138,7 @@ class CountedOnce(Rule):
     name: ClassVar[str] = "I8"
     kinds: ClassVar[frozenset[str]] = frozenset({"judged", "released"})
 
-    def before(self, event: Event, world: World) -> None:
+    def before(self, event: Event, world: HistoryState) -> None:
         """Look at a verdict on silence."""
         self.saw()
         task = world.task(event.task)
@@ -178,7 +178,7 @@ class CountedOnce(Rule):
                 event,
             )
 
-    def _too_early(self, event: Event, asked: Asked, name: str) -> None:
+    def _too_early(self, event: Event, asked: Dispatch, name: str) -> None:
         """Whoever takes a request has its whole time, in true time; an extension only adds to it."""
         within = asked.taken.fields.get("within") if asked.taken is not None else None
         if asked.taken is None or within is None:

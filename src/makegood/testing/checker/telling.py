@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from makegood.testing.checker.reading import World
+from makegood.testing.checker.reading import HistoryState
 from makegood.testing.checker.report import Report
 from makegood.testing.checker.rule import Rule
 from makegood.testing.history import Event
@@ -44,7 +44,7 @@ class EachEndIsTold(Rule):
     def _of(self, task: int) -> _Submitter:
         return self._submitters.setdefault(task, _Submitter())
 
-    def after(self, event: Event, _world: World) -> None:
+    def after(self, event: Event, _world: HistoryState) -> None:
         """Compare written notices with the events, and arrivals with what was written."""
         who = self._of(event.task)
         if event.kind == "submitted":
@@ -91,7 +91,7 @@ class EachEndIsTold(Rule):
                 event,
             )
 
-    def end(self, world: World) -> None:
+    def end(self, world: HistoryState) -> None:
         """Check whether every submitter received everything, and the end last."""
         if world.rest is None:
             return

@@ -29,7 +29,7 @@ _PROOF: Final = "__makegood_proof__"
 _REQUEST: Final = "request"
 
 
-class Settings(NamedTuple):
+class PluginOptions(NamedTuple):
     """What pytest's command line asks for."""
 
     seed: int | None = None
@@ -104,7 +104,7 @@ def crash_everywhere(
         _counted(at_most, "crash_everywhere(at_most", ", or None for every point")
     _counted(attempts, "crash_everywhere(attempts")
 
-    def prove(proof: Proof, settings: Settings) -> None:
+    def prove(proof: Proof, settings: PluginOptions) -> None:
         started = seed if settings.seed is None else settings.seed
         proof.attempts, proof.fails = attempts, fails
         if settings.point is not None:
@@ -162,7 +162,7 @@ def simulate(
     _counted(seeds, "simulate(seeds")
     _counted(attempts, "simulate(attempts")
 
-    def prove(proof: Proof, settings: Settings) -> None:
+    def prove(proof: Proof, settings: PluginOptions) -> None:
         if settings.point is not None:
             raise ConfigError(
                 f"--makegood-seed={settings.told}: this names a fault in a test under @crash_everywhere; {proof.name} is under @simulate, "
@@ -188,7 +188,9 @@ def simulate(
     return decorate if test is None else decorate(test)
 
 
-def _say_what_struck(proof: Proof, settings: Settings, asked: Sequence[str], chosen: Sequence[str]) -> None:
+def _say_what_struck(
+    proof: Proof, settings: PluginOptions, asked: Sequence[str], chosen: Sequence[str]
+) -> None:
     """For a test that passed: report which of --makegood-faults it ran under, if they differ from its
     decorator's.
 
@@ -238,7 +240,7 @@ def _unknown(told: str, words: Sequence[str], known: Collection[str]) -> ConfigE
 
 
 def _decorated(
-    test: Callable[..., Awaitable[object]], prove: Callable[[Proof, Settings], None], name: str
+    test: Callable[..., Awaitable[object]], prove: Callable[[Proof, PluginOptions], None], name: str
 ) -> Decorated:
     """Return a plain test function without the parameter ``world``. It asks pytest for ``request``, to read
     its options.
@@ -265,7 +267,7 @@ def _decorated(
         script = functools.partial(_script, test, signature, args, kwargs)
         if request is None:
             with held_back():
-                prove(Proof(script, test.__qualname__), Settings())
+                prove(Proof(script, test.__qualname__), PluginOptions())
             return
         progress = on_terminal(request.config, request.node.name)
         proof = Proof(script, request.node.nodeid, progress=progress)
@@ -314,7 +316,7 @@ def _script(
     return test(*given, **kwargs, world=world)
 
 
-def settings_of(config: Any) -> Settings:
+def settings_of(config: Any) -> PluginOptions:
     """Return what pytest's command line asks for; without the plugin, nothing. Raises ``ConfigError`` for bad
     options.
     """
@@ -328,7 +330,7 @@ def settings_of(config: Any) -> Settings:
     if unknown:
         raise _unknown(f"--makegood-faults={faults}", unknown, ("all", *FAULTS))
     if told is None:
-        return Settings(seeds=seeds, faults=named)
+        return PluginOptions(seeds=seeds, faults=named)
     if seeds is not None:
         raise ConfigError(
             f"--makegood-seed={told} plays one seed, --makegood-seeds={seeds} the first {seeds}: give one of them"
@@ -339,5 +341,5 @@ def settings_of(config: Any) -> Settings:
             f"--makegood-seed={told}: a seed, a whole number from 0 such as 7, or what a failure printed, such as 0/118/kill"
         )
     if not rest:
-        return Settings(int(seed), faults=named, told=told)
-    return Settings(int(seed), int(rest[0]), rest[1].replace("-", " "), faults=named, told=told)
+        return PluginOptions(int(seed), faults=named, told=told)
+    return PluginOptions(int(seed), int(rest[0]), rest[1].replace("-", " "), faults=named, told=told)

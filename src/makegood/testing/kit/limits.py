@@ -10,7 +10,7 @@ from typing import Final
 from makegood.base.ids import show
 from makegood.testing.kit.stage import Stage
 from makegood.testing.simulator.did_you_mean import meant
-from makegood.testing.simulator.quiescence import Asked, Failed
+from makegood.testing.simulator.quiescence import Failed, StepCalls
 
 MOST_STEPS: Final = 200_000_000
 """Steps of the loop in all worlds of a proof together, estimated from its calm world: about an hour."""
@@ -26,7 +26,7 @@ _REMEDY: Final = (
 )
 
 
-def piled(stage: Stage, asked: Asked) -> str:
+def piled(stage: Stage, asked: StepCalls) -> str:
     """Return the message for a world that was stopped because the attempts of a step piled up."""
     return (
         f"ENDLESS: step {asked.step} of task {show(asked.task)} was asked {asked.attempts:,} times within {stage.loop.now:,.0f} virtual seconds and "
@@ -112,5 +112,5 @@ def often(stage: Stage, took: float) -> str:
     return f"; in the calm one step {asked.step} was asked {asked.attempts:,} times{_last(asked)}"
 
 
-def _last(asked: Asked) -> str:
+def _last(asked: StepCalls) -> str:
     return f", and last said {asked.said!r}" if asked.said else ""

@@ -21,9 +21,9 @@ from makegood.testing.simulator import world as simulated
 from makegood.testing.simulator.customers import Customers
 from makegood.testing.simulator.did_you_mean import meant
 from makegood.testing.simulator.faults import Plan
-from makegood.testing.simulator.loop import Process
-from makegood.testing.simulator.members import Member
-from makegood.testing.simulator.quiescence import Asked, Eye, Failed, Found
+from makegood.testing.simulator.loop import SimulatedProcess
+from makegood.testing.simulator.members import FleetMember
+from makegood.testing.simulator.quiescence import Eye, Failed, StepCalls, TaskAtRest
 from makegood.testing.simulator.storm import Order
 from makegood.testing.simulator.swarm import Swarm
 from makegood.testing.simulator.world_files import Grounds
@@ -40,7 +40,7 @@ decorators.
 """
 _HOUR: Final = 3_600.0
 _MOMENT: Final = 0.05
-_UNKNOWN: Final = Found("unknown", "")
+_UNKNOWN: Final = TaskAtRest("unknown", "")
 _MAKEGOOD: Final = Path(__file__).resolve().parents[1]
 
 
@@ -77,22 +77,22 @@ class Shoppers(Customers):
                 raise self.failed[order.key]
         return self.told[order.key]
 
-    def _door(self) -> Member | None:
+    def _door(self) -> FleetMember | None:
         """Submit as a shop does, from a process of its own."""
         shop = self._stage.members["shop"]
         return shop if shop.up and shop.client is not None else None
 
-    async def _try(self, door: Member, client: Client, order: Order) -> None:
+    async def _try(self, door: FleetMember, client: Client, order: Order) -> None:
         try:
             await self._ask(door, client, order)
         except Exception as wrong:  # noqa: BLE001 - it belongs to the test, which waits elsewhere
             self.failed[order.key] = wrong
 
-    async def _wait(self, door: Member, handle: TaskHandle[Any]) -> None:
+    async def _wait(self, door: FleetMember, handle: TaskHandle[Any]) -> None:
         """The test itself waits, with ``settle``: a client that polls every second would make hours long."""
 
 
-class Stage(simulated.World):
+class Stage(simulated.SimulatedWorld):
     """A simulated world in which a script is played."""
 
     def __init__(
@@ -120,9 +120,9 @@ class Stage(simulated.World):
         self.longest = _HOUR
         self.attempts = ATTEMPTS
         """The step with too many ``attempts``, for which the world was given up."""
-        self.piled: Asked | None = None
+        self.piled: StepCalls | None = None
         """The step with the most attempts."""
-        self.asked: Asked | None = None
+        self.asked: StepCalls | None = None
         """A task that did not succeed because of an action."""
         self.failed: Failed | None = None
         """For each action that has an undo: whether it was requested."""
@@ -160,7 +160,7 @@ class Stage(simulated.World):
             self.exposed, self.piled = False, self.asked
         self.history.note("rest", **eye.rest())
 
-    def strike(self, name: str, able: tuple[str, ...], process: Process | None = None) -> str | None:
+    def strike(self, name: str, able: tuple[str, ...], process: SimulatedProcess | None = None) -> str | None:
         """See ``World``. Gives the world up if the attempts of a step pile up."""
         events = self.history.events
         if len(events) > self._looked:
@@ -290,12 +290,12 @@ class Stage(simulated.World):
         ]
         return "; ".join(told) or "there is no task"
 
-    def found(self, task: int) -> Found:
+    def found(self, task: int) -> TaskAtRest:
         """Return a task as it is in the store now."""
         assert self.eye is not None
         return self.eye.tasks().get(task, _UNKNOWN)
 
-    def of_role(self, role: str) -> list[Member]:
+    def of_role(self, role: str) -> list[FleetMember]:
         """Return the processes with this role or this name. Raises ``ConfigError``."""
         found = [m for m in self.members.values() if role in m.roles or m.name == role]
         if not found:

@@ -12,8 +12,8 @@ from makegood.client.handle import TaskHandle
 from makegood.errors import MakegoodError, StoreUnavailableError, TaskNotFoundError
 from makegood.testing.history import History
 from makegood.testing.simulator.faults import Faults
-from makegood.testing.simulator.loop import Loop
-from makegood.testing.simulator.members import Member
+from makegood.testing.simulator.loop import WorldLoop
+from makegood.testing.simulator.members import FleetMember
 from makegood.testing.simulator.peers import ORDERS, QUEUE, RECEIVERS, SENDING, Around
 from makegood.testing.simulator.storm import Order
 from makegood.testing.simulator.swarm import Swarm
@@ -21,13 +21,13 @@ from makegood.testing.simulator.swarm import Swarm
 _PATIENCE = 3.0
 
 
-class Town(Protocol):
+class CustomerWorld(Protocol):
     """The parts of a world that its customers need."""
 
     seed: int
-    loop: Loop
+    loop: WorldLoop
     history: History
-    members: dict[str, Member]
+    members: dict[str, FleetMember]
     faults: Faults
     swarm: Swarm
 
@@ -43,7 +43,7 @@ class Customers:
     accepted.
     """
 
-    def __init__(self, world: Town, orders: Sequence[Order]) -> None:
+    def __init__(self, world: CustomerWorld, orders: Sequence[Order]) -> None:
         self._world = world
         self._orders = addressed(orders, world.swarm.around, random.Random(f"{world.seed} addresses"))
         self._rng = random.Random(f"{world.seed} customers")
@@ -72,13 +72,13 @@ class Customers:
                 await asyncio.sleep(_PATIENCE)
             await asyncio.sleep(self._rng.uniform(0.0, 0.5))
 
-    def _door(self) -> Member | None:
+    def _door(self) -> FleetMember | None:
         doors = [
             m for m in self._world.members.values() if m.client is not None and m.up and m.name != "operator"
         ]
         return self._rng.choice(doors) if doors else None
 
-    async def _ask(self, door: Member, client: Client, order: Order) -> None:
+    async def _ask(self, door: FleetMember, client: Client, order: Order) -> None:
         """Submit, and wait for the end; runs in a process of the world."""
         plan = order.workflow.plan(*order.inputs)
         try:
@@ -99,7 +99,7 @@ class Customers:
             self.findings.append(f"order {order.key} has two tasks: {known} and {handle.number}")
         await self._wait(door, handle)
 
-    async def _send(self, door: Member, client: Client, order: Order) -> None:
+    async def _send(self, door: FleetMember, client: Client, order: Order) -> None:
         """Send the order as a message, sometimes twice: the queue recognizes it by its id."""
         body = {"workflow": order.workflow.name, "order": order.inputs[0]}
         try:
@@ -115,7 +115,7 @@ class Customers:
         except StoreUnavailableError:
             return
 
-    async def _wait(self, door: Member, handle: TaskHandle[Any]) -> None:
+    async def _wait(self, door: FleetMember, handle: TaskHandle[Any]) -> None:
         try:
             view = await handle.wait()
         except TaskNotFoundError as lost:

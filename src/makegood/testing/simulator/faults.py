@@ -16,7 +16,7 @@ OF_PROCESSES = frozenset({"kill", "stop"})
 _RARE = 6.0
 
 
-class Point(NamedTuple):
+class FaultPoint(NamedTuple):
     """A fault point as it is reached."""
 
     number: int
@@ -28,11 +28,11 @@ class Point(NamedTuple):
     """The faults that can strike here."""
 
 
-Plan = Callable[[Point], str | None]
+Plan = Callable[[FaultPoint], str | None]
 """Chooses the fault that strikes at a point; None: nothing strikes."""
 
 
-class Blow(NamedTuple):
+class InjectedFault(NamedTuple):
     """A fault that chance let happen in a world."""
 
     where: str
@@ -65,9 +65,9 @@ class Faults:
     """How often each point was reached, by name."""
     counts: dict[str, int] = field(default_factory=dict)
     """Faults that struck, by kind."""
-    only: frozenset[Blow] | None = None
+    only: frozenset[InjectedFault] | None = None
     """Just these blows strike: some of the ``blows`` of a run of chance."""
-    blows: list[Blow] = field(default_factory=list)
+    blows: list[InjectedFault] = field(default_factory=list)
     """What chance let happen."""
     _times: dict[tuple[str, str], int] = field(default_factory=dict)
 
@@ -76,24 +76,24 @@ class Faults:
         self.number += 1
         met = self.met[name] = self.met.get(name, 0) + 1
         if self.plan is not None:
-            return self.plan(Point(self.number, name, process, able))
+            return self.plan(FaultPoint(self.number, name, process, able))
         if not self.on:
             return None
         nth = self._come(name, process)
         if self.only is not None:
-            return next((kind for kind in able if Blow(name, process, nth, kind) in self.only), None)
+            return next((kind for kind in able if InjectedFault(name, process, nth, kind) in self.only), None)
         if not self.strengths:
             return None
         struck = self._chance(able, met)
         if struck is not None:
-            self.blows.append(Blow(name, process, nth, struck))
+            self.blows.append(InjectedFault(name, process, nth, struck))
         return struck
 
     def happens(self, what: str, who: str = "") -> bool:
         """Return whether something due happens, an order or a driven fault: always, unless ``only`` leaves it
         out.
         """
-        blow = Blow("its time", who, self._come(what, who), what)
+        blow = InjectedFault("its time", who, self._come(what, who), what)
         if self.only is not None:
             return blow in self.only
         self.blows.append(blow)

@@ -19,11 +19,11 @@ from makegood.store import Store
 from makegood.store.sqlite import SQLiteStore
 from makegood.testing.history import History
 from makegood.testing.simulator.clocks import SimulatedClock
-from makegood.testing.simulator.loop import Process
+from makegood.testing.simulator.loop import SimulatedProcess
 from makegood.testing.simulator.peers import SWEEP
 from makegood.testing.simulator.recorder import Recorder
 from makegood.testing.simulator.services import SERVICES
-from makegood.testing.simulator.stores import InlineLine, Surroundings, Wire, WorldBell
+from makegood.testing.simulator.stores import InlineLine, StoreWorld, Wire, WorldBell
 from makegood.testing.simulator.swarm import Swarm
 from makegood.testing.simulator.webhook_receivers import TIMEOUT, Post, hosts, patience
 from makegood.workflow.app import App
@@ -31,7 +31,7 @@ from makegood.workflow.app import App
 _PAUSE = 0.5
 
 
-class Home(Surroundings, Protocol):
+class Home(StoreWorld, Protocol):
     """The parts of a world that its processes need."""
 
     seed: int
@@ -46,13 +46,13 @@ class Home(Surroundings, Protocol):
     bells: list[WorldBell]
     line: type[InlineLine]
 
-    def left(self, member: "Member") -> None:
+    def left(self, member: "FleetMember") -> None:
         """Handle the end of a process that ended by itself."""
         ...
 
 
 @dataclass(slots=True, eq=False)
-class Member:
+class FleetMember:
     """One process of the fleet, over all its incarnations."""
 
     world: Home
@@ -61,7 +61,7 @@ class Member:
     """The roles of its Node; none: it is only a client."""
     clock: SimulatedClock
     incarnation: int = 0
-    process: Process = field(default_factory=lambda: Process(""))
+    process: SimulatedProcess = field(default_factory=lambda: SimulatedProcess(""))
     node: Node | None = None
     client: Client | None = None
     """Set while it can be used."""
@@ -98,7 +98,7 @@ class Member:
     def start(self) -> None:
         """Start the process again: it remembers nothing."""
         self.incarnation += 1
-        self.process = Process(self.name)
+        self.process = SimulatedProcess(self.name)
         self.process.context.run(SERVICES.set, self.world.services)
         self.node = self.client = None
         self.world.loop.create_task(self._live(), name=f"{self.name} lives", context=self.process.context)

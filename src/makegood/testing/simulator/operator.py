@@ -14,8 +14,8 @@ from makegood.errors import ActRefusedError, StoreUnavailableError, TaskNotFound
 from makegood.model.states import TaskState
 from makegood.store.views import Filter, StepView
 from makegood.testing.history import History
-from makegood.testing.simulator.loop import Loop
-from makegood.testing.simulator.members import Member
+from makegood.testing.simulator.loop import WorldLoop
+from makegood.testing.simulator.members import FleetMember
 from makegood.testing.simulator.services import Service
 
 _PATIENCE = 20.0
@@ -25,15 +25,15 @@ _MOST_SETTLED = 10
 class Office(Protocol):
     """The parts of a world that its operator needs."""
 
-    loop: Loop
+    loop: WorldLoop
     history: History
-    members: dict[str, Member]
+    members: dict[str, FleetMember]
     services: dict[str, Service]
     store_id: str
     customers: Any
 
 
-class Operator:
+class RandomOperator:
     """Acts at random on submitted tasks."""
 
     def __init__(self, world: Office, rng: random.Random) -> None:

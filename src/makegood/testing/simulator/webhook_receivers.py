@@ -44,7 +44,7 @@ def hosts() -> Hosts:
     return Hosts(RECEIVERS)
 
 
-class Surroundings(Protocol):
+class ReceiverWorld(Protocol):
     """The parts of a world that receivers need."""
 
     history: History
@@ -66,7 +66,7 @@ class Surroundings(Protocol):
 class Post:
     """Delivers notices to webhooks: the poster of a world's Notifiers."""
 
-    world: Surroundings
+    world: ReceiverWorld
 
     async def post(self, url: str, message_id: str, body: bytes) -> None:  # noqa: ARG002 - known by task
         """Deliver a notice to its receiver. Raises ``DeliveryError`` if the receiver does not acknowledge
