@@ -20,14 +20,14 @@ from typing import Any, TypeVar
 from makegood.base.clock import Clock
 from makegood.election.election import Election
 from makegood.election.preference import Bully, LowestId, MemoryNetwork, Message, Ring
-from makegood.election.preference.member import Member
+from makegood.election.preference.member import ElectionMember
 from makegood.election.preference.protocol import TURN
 from makegood.election.protocol import Grant, LeaseStore, LeaseView, PastTerm
 from makegood.election.stores.memory import MemoryLeases
 from makegood.election.term import Term
 from makegood.errors import StoreUnavailableError
 from makegood.testing.simulator.clocks import SimulatedClock
-from makegood.testing.simulator.loop import DeadlockError, Loop, Process
+from makegood.testing.simulator.loop import DeadlockError, SimulatedProcess, WorldLoop
 
 T = TypeVar("T")
 
@@ -79,7 +79,7 @@ class Weather:
 
 
 @dataclass(slots=True)
-class Outcome:
+class ElectionOutcome:
     """How a world ended. ``findings``: what was wrong. ``happened``: counts of what there was to see."""
 
     seed: int
@@ -100,7 +100,7 @@ def instantly(call: Coroutine[Any, Any, T]) -> T:
     raise AssertionError("it waited")
 
 
-class Candidate:
+class SimulatedCandidate:
     """One candidate: a process, its clock and its ways through the network. ``deaf``, ``mute``, both: cut one way, or a hole."""
 
     def __init__(self, world: "ElectionWorld", number: int) -> None:
@@ -110,15 +110,15 @@ class Candidate:
         self.drift = rng.choice((-1, 1)) * rng.uniform(0.8, 1.0) * world.weather.drift
         self.deaf = self.mute = False
         self.asleep = self.wakes = 0.0
-        self.process = Process(self.name)
+        self.process = SimulatedProcess(self.name)
         self.clock: Clock = world.clock_of(self)
         self.election: Election | None = None
-        self.preference: Member | None = None
+        self.preference: ElectionMember | None = None
         self.fails = False
 
     def start(self) -> None:
         """Begin as a new process."""
-        self.process = Process(self.name)
+        self.process = SimulatedProcess(self.name)
         self.deaf = self.mute = self.fails = False
         self.world.loop.create_task(self.live(), context=self.process.context)
 
@@ -177,10 +177,10 @@ class WorldNetwork(MemoryNetwork):
         self._world.between(sender, to, partial(self.deliver, sender, to, message))
 
 
-class RemoteLeases:
+class NetworkedLeases:
     """The lease store as a candidate sees it: through the network."""
 
-    def __init__(self, world: "ElectionWorld", mine: Candidate) -> None:
+    def __init__(self, world: "ElectionWorld", mine: SimulatedCandidate) -> None:
         self._world = world
         self._mine = mine
 
@@ -235,7 +235,7 @@ class ElectionWorld:
     def __init__(self, seed: int) -> None:
         self.seed = seed
         self.rng = random.Random(f"{seed} election")
-        self.loop = Loop(random.Random(f"{seed} order"))
+        self.loop = WorldLoop(random.Random(f"{seed} order"))
         self.weather = Weather.of(self.rng)
         self.loop.resuming = self._perhaps_paused if self.weather.pause else None
         self.store_clock = SimulatedClock(lambda: self.loop.now, drift=self._drift())
@@ -244,9 +244,9 @@ class ElectionWorld:
         self.calm = False
         self.findings: list[str] = []
         self.happened: dict[str, int] = {}
-        self.candidates = [Candidate(self, number) for number in range(CANDIDATES)]
+        self.candidates = [SimulatedCandidate(self, number) for number in range(CANDIDATES)]
         self.network = WorldNetwork(self)
-        self._working: dict[int, tuple[Candidate, Term]] = {}
+        self._working: dict[int, tuple[SimulatedCandidate, Term]] = {}
         self._last_epoch = 0
         self._fence = 0
         self._under_way = 0
@@ -255,13 +255,13 @@ class ElectionWorld:
     def _drift(self) -> float:
         return self.rng.choice((-1, 1)) * self.rng.uniform(0.8, 1.0) * self.weather.drift
 
-    def clock_of(self, candidate: Candidate) -> Clock:
+    def clock_of(self, candidate: SimulatedCandidate) -> Clock:
         """Return a candidate's clock."""
         return SimulatedClock(lambda: self.loop.now, drift=candidate.drift)
 
-    def store_for(self, candidate: Candidate) -> LeaseStore:
+    def store_for(self, candidate: SimulatedCandidate) -> LeaseStore:
         """Return the lease store as this candidate sees it."""
-        return RemoteLeases(self, candidate)
+        return NetworkedLeases(self, candidate)
 
     def count(self, what: str) -> None:
         """Count something that happened."""
@@ -273,14 +273,14 @@ class ElectionWorld:
 
     # -- the network -----------------------------------------------------------------------------------------------------
 
-    def carry(self, mine: Candidate, deliver: Callable[[], None], *, up: bool) -> None:
+    def carry(self, mine: SimulatedCandidate, deliver: Callable[[], None], *, up: bool) -> None:
         """Carry a message to the store (``up``) or from it: perhaps late, twice, or never."""
         self._send(mine, deliver, up=up)
         if not self.calm and self.rng.random() < self.weather.repeat:
             self.count("repeated message")
             self._send(mine, deliver, up=up)
 
-    def _send(self, mine: Candidate, deliver: Callable[[], None], *, up: bool) -> None:
+    def _send(self, mine: SimulatedCandidate, deliver: Callable[[], None], *, up: bool) -> None:
         self._transmit(deliver, cut=mine.mute if up else mine.deaf)
 
     def between(self, sender: str, to: str, deliver: Callable[[], None]) -> None:
@@ -307,11 +307,11 @@ class ElectionWorld:
 
     # -- what is looked at -----------------------------------------------------------------------------------------------
 
-    def believers(self) -> list[tuple[Candidate, Term]]:
+    def believers(self) -> list[tuple[SimulatedCandidate, Term]]:
         """Return whose work goes on in a term that its own clock still believes in."""
         return [(who, term) for who, term in self._working.values() if term.remaining() > 0]
 
-    def begins(self, who: Candidate, term: Term) -> None:
+    def begins(self, who: SimulatedCandidate, term: Term) -> None:
         """Look at the begin of a term's work."""
         self.count("term")
         if term.epoch <= self._last_epoch:
@@ -336,7 +336,7 @@ class ElectionWorld:
             self.wrong(f"{grant.holder} gives back epoch {at_work[0]} while its work goes on")
         await store.release(grant)
 
-    def write(self, who: Candidate, term: Term) -> None:
+    def write(self, who: SimulatedCandidate, term: Term) -> None:
         """Send a write to the resource, which refuses an epoch lower than one that it has seen."""
 
         def arrive() -> None:
@@ -350,7 +350,7 @@ class ElectionWorld:
 
     # -- faults ----------------------------------------------------------------------------------------------------------
 
-    def stop(self, who: Candidate, seconds: float) -> None:
+    def stop(self, who: SimulatedCandidate, seconds: float) -> None:
         """SIGSTOP, and SIGCONT so many seconds later."""
         process = who.process
         if self.calm or process.stopped or process.dead:
@@ -358,7 +358,7 @@ class ElectionWorld:
         process.stopped = True
         self.loop.call_later(seconds, self.loop.resume, process, context=self._empty.copy())
 
-    def _perhaps_paused(self, process: Process) -> None:
+    def _perhaps_paused(self, process: SimulatedProcess) -> None:
         """Stop a process where it goes on after an await, for long: any one of them, as chance will have it."""
         who = next((who for who in self.candidates if who.process is process), None)
         if who is not None and self.rng.random() < self.weather.pause:
@@ -395,7 +395,7 @@ class ElectionWorld:
         elif what == "raise":
             who.fails = True
 
-    def _kill(self, who: Candidate, seconds: float) -> None:
+    def _kill(self, who: SimulatedCandidate, seconds: float) -> None:
         who.process.dead = True
         for epoch, (other, _) in list(self._working.items()):
             if other is who:
@@ -408,7 +408,7 @@ class ElectionWorld:
 
         self.loop.call_later(seconds, again, context=self._empty.copy())
 
-    def _through(self, who: Candidate) -> None:
+    def _through(self, who: SimulatedCandidate) -> None:
         who.deaf = who.mute = False
 
     def _mended(self) -> None:
@@ -430,7 +430,7 @@ class ElectionWorld:
 
     # -- a run -----------------------------------------------------------------------------------------------------------
 
-    def run(self) -> Outcome:
+    def run(self) -> ElectionOutcome:
         """Run the world to its end."""
         try:
             self.loop.run_until_complete(self._story())
@@ -439,7 +439,7 @@ class ElectionWorld:
         finally:
             steps, virtual = self.loop.steps, self.loop.now
             self.loop.dispose()
-        return Outcome(self.seed, self.findings, self.happened, virtual, steps, self._leaderless)
+        return ElectionOutcome(self.seed, self.findings, self.happened, virtual, steps, self._leaderless)
 
     _leaderless = 0.0
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import click
 
-from proofs.election_world import ElectionWorld, Outcome
+from proofs.election_world import ElectionOutcome, ElectionWorld
 from proofs.quiet import quiet
 from proofs.spreading import lumps, spread
 
@@ -27,7 +27,7 @@ _CHUNK = 25
 
 
 @dataclass(slots=True)
-class Tally:
+class ElectionResults:
     """What a number of seeds came to. ``failed``: what was wrong, by seed."""
 
     seeds: int = 0
@@ -37,7 +37,7 @@ class Tally:
     steps: int = 0
     longest: float = 0.0
 
-    def add(self, outcome: Outcome) -> None:
+    def add(self, outcome: ElectionOutcome) -> None:
         """Count a world."""
         self.seeds += 1
         if outcome.findings:
@@ -48,7 +48,7 @@ class Tally:
         for what, count in outcome.happened.items():
             self.happened[what] = self.happened.get(what, 0) + count
 
-    def merge(self, other: "Tally") -> None:
+    def merge(self, other: "ElectionResults") -> None:
         """Count what another has counted."""
         self.seeds += other.seeds
         self.failed.update(other.failed)
@@ -63,16 +63,16 @@ class Tally:
         return [what for what in MUST_HAPPEN if not self.happened.get(what)] if self.seeds >= ENOUGH else []
 
 
-def several(seeds: Sequence[int], make: Callable[[int], ElectionWorld] = ElectionWorld) -> Tally:
+def several(seeds: Sequence[int], make: Callable[[int], ElectionWorld] = ElectionWorld) -> ElectionResults:
     """Run these seeds in this process."""
-    tally = Tally()
+    tally = ElectionResults()
     with quiet():
         for seed in seeds:
             tally.add(make(seed).run())
     return tally
 
 
-def told(tally: Tally, seconds: float) -> list[str]:
+def told(tally: ElectionResults, seconds: float) -> list[str]:
     """Return the report, a line each."""
     head = (
         f"{tally.seeds} seeds, {tally.virtual / 3600:.1f} simulated hours in {seconds:.0f} s, {tally.happened.get('term', 0)} terms; "
@@ -95,7 +95,7 @@ def told(tally: Tally, seconds: float) -> list[str]:
 @click.option("--processes", type=click.IntRange(1), default=1, show_default=True, help="How many at a time.")
 def main(*, seeds: int, first: int, processes: int) -> None:
     """Let candidates contend for a lease under faults, on virtual time."""
-    began, tally = time.perf_counter(), Tally()
+    began, tally = time.perf_counter(), ElectionResults()
     for part in spread(several, lumps(range(first, first + seeds), _CHUNK), processes):
         tally.merge(part)
     for line in told(tally, time.perf_counter() - began):

@@ -19,10 +19,10 @@ from rich.console import Console
 from rich.table import Table
 
 from makegood.testing.checker import timeline
-from makegood.testing.simulator.faults import Plan, Point
+from makegood.testing.simulator.faults import FaultPoint, Plan
 from makegood.testing.simulator.storm import ONCE, SERVICES_OF_STORM, orders, storm_app
 from makegood.testing.simulator.swarm import LAYOUTS, calm
-from makegood.testing.simulator.world import Outcome, World
+from makegood.testing.simulator.world import Outcome, SimulatedWorld
 from makegood.testing.simulator.world_files import Grounds
 from proofs.quiet import quiet
 from proofs.spreading import bar, lumps, spread
@@ -54,7 +54,7 @@ _SHOWN = 3
 _CHUNK = 20
 
 
-class Struck(World):
+class Struck(SimulatedWorld):
     """A calm world in which one fault strikes, and is bad: a stop lasts longer than a heartbeat's life and every complete-by, and
     so does a late reply's way. It rests only when that is over, and what it may have caused too.
     """
@@ -73,7 +73,7 @@ class Struck(World):
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Blow:
+class FaultCase:
     """One fault at one point of one workflow's run."""
 
     workflow: str
@@ -89,14 +89,14 @@ class Blow:
 
 
 @dataclass(slots=True)
-class Tally:
+class FaultResults:
     """What a number of blows came to. ``ends``: how the tasks ended, by (workflow, layout, kind); ``failed``: what is wrong."""
 
     ends: dict[tuple[str, str, str], dict[str, int]] = field(default_factory=dict)
-    failed: dict[Blow, list[str]] = field(default_factory=dict)
+    failed: dict[FaultCase, list[str]] = field(default_factory=dict)
     runs: int = 0
 
-    def add(self, blow: Blow, ends: Mapping[str, int], findings: Sequence[str]) -> None:
+    def add(self, blow: FaultCase, ends: Mapping[str, int], findings: Sequence[str]) -> None:
         """Count a run."""
         counted = self.ends.setdefault((blow.workflow, blow.layout, blow.kind), {})
         for state, count in ends.items():
@@ -105,7 +105,7 @@ class Tally:
             self.failed[blow] = list(findings)
         self.runs += 1
 
-    def merge(self, other: "Tally") -> None:
+    def merge(self, other: "FaultResults") -> None:
         """Count what another has counted."""
         for (workflow, layout, kind), ends in other.ends.items():
             counted = self.ends.setdefault((workflow, layout, kind), {})
@@ -121,7 +121,7 @@ class Everywhere:
     def __init__(self) -> None:
         self._app = storm_app()
         self._grounds = Grounds()
-        self._points: dict[tuple[str, str], list[Point]] = {}
+        self._points: dict[tuple[str, str], list[FaultPoint]] = {}
 
     def run(self, workflow: str, layout: str, plan: Plan) -> Outcome:
         """Return how a run ended in which ``plan`` says what strikes where."""
@@ -130,13 +130,13 @@ class Everywhere:
             swarm=calm(layout=LAYOUTS_TRIED[layout]), plan=plan, grounds=self._grounds,
         ).run()  # fmt: skip
 
-    def points(self, workflow: str, layout: str) -> list[Point]:
+    def points(self, workflow: str, layout: str) -> list[FaultPoint]:
         """Return the fault points of a calm run; raises ``RuntimeError`` when even that is not well."""
         if (known := self._points.get((workflow, layout))) is not None:
             return known
-        found: list[Point] = []
+        found: list[FaultPoint] = []
 
-        def count(point: Point) -> None:
+        def count(point: FaultPoint) -> None:
             found.append(point)
 
         outcome = self.run(workflow, layout, count)
@@ -145,16 +145,16 @@ class Everywhere:
         self._points[workflow, layout] = found
         return found
 
-    def blows(self, workflow: str, layout: str, kind: str) -> list[Blow]:
+    def blows(self, workflow: str, layout: str, kind: str) -> list[FaultCase]:
         """Return one blow for each point at which this kind of fault can strike."""
         what, wanted = KINDS[kind], "reply" if kind == "late reply" else ""
         return [
-            Blow(workflow, layout, kind, point.number, point.name)
+            FaultCase(workflow, layout, kind, point.number, point.name)
             for point in self.points(workflow, layout)
             if what in point.able and point.name.startswith(wanted)
         ]
 
-    def strike(self, blow: Blow) -> Outcome:
+    def strike(self, blow: FaultCase) -> Outcome:
         """Return how the run with this blow ended; that it did not strike at all is a finding too."""
         what = KINDS[blow.kind]
         outcome = self.run(
@@ -165,9 +165,9 @@ class Everywhere:
         return outcome
 
 
-def several(blows: Sequence[Blow]) -> Tally:
+def several(blows: Sequence[FaultCase]) -> FaultResults:
     """Strike these blows, one after another, in this process."""
-    everywhere, tally = Everywhere(), Tally()
+    everywhere, tally = Everywhere(), FaultResults()
     with quiet():
         for blow in blows:
             outcome = everywhere.strike(blow)
@@ -179,7 +179,7 @@ def all_blows(
     workflows: Sequence[str] = WORKFLOWS,
     layouts: Sequence[str] = tuple(LAYOUTS_TRIED),
     kinds: Sequence[str] = tuple(KINDS),
-) -> list[Blow]:
+) -> list[FaultCase]:
     """Return every blow that there is."""
     everywhere = Everywhere()
     return [
@@ -222,7 +222,7 @@ def main(  # click passes all by name
         if point is None:
             raise click.UsageError("--trace needs --point: everything that happened in every run is too much")
         sys.exit(max(_tell(blow, last=None) for blow in blows))
-    tally, began = Tally(), time.perf_counter()
+    tally, began = FaultResults(), time.perf_counter()
     with bar("everywhere", len(blows), hidden=as_json) as more:
         for part in spread(several, lumps(blows, _CHUNK), processes):
             tally.merge(part)
@@ -235,7 +235,7 @@ def main(  # click passes all by name
     sys.exit(1 if tally.failed else 0)
 
 
-def _as_json(tally: Tally, seconds: float) -> dict[str, Any]:
+def _as_json(tally: FaultResults, seconds: float) -> dict[str, Any]:
     return {
         "runs": tally.runs,
         "seconds": round(seconds, 2),
@@ -250,7 +250,7 @@ def _as_json(tally: Tally, seconds: float) -> dict[str, Any]:
     }
 
 
-def _tell(blow: Blow, *, last: int | None) -> int:
+def _tell(blow: FaultCase, *, last: int | None) -> int:
     """Strike a blow and tell what happened; returns the exit code."""
     outcome = Everywhere().strike(blow)
     click.echo(
@@ -263,7 +263,7 @@ def _tell(blow: Blow, *, last: int | None) -> int:
     return 1 if outcome.findings else 0
 
 
-def _report(tally: Tally, seconds: float) -> None:
+def _report(tally: FaultResults, seconds: float) -> None:
     for blow in list(tally.failed)[:_SHOWN]:
         _tell(blow, last=100)
     for blow in list(tally.failed)[_SHOWN:]:

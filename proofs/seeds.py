@@ -16,10 +16,10 @@ from typing import Any
 import click
 from rich.console import Console
 
-from makegood.testing.checker import Batch, timeline
+from makegood.testing.checker import RunCounts, timeline
 from makegood.testing.simulator.storm import ONCE, SERVICES_OF_STORM, orders, storm_app
 from makegood.testing.simulator.swarm import Swarm
-from makegood.testing.simulator.world import Orders, Outcome, World, drawn
+from makegood.testing.simulator.world import Orders, Outcome, SimulatedWorld, drawn
 from makegood.testing.simulator.world_files import Grounds
 from proofs.quiet import quiet
 from proofs.shrinking import shrunk
@@ -41,11 +41,11 @@ class Storms:
         self._grounds = Grounds()
         self._orders: Orders = orders if only is None else partial(orders, only=only)
 
-    def world(self, seed: int, swarm: Swarm | None = None, **more: Any) -> World:
-        """Return the world of a seed, not yet begun; ``more``: what else ``World`` takes."""
+    def world(self, seed: int, swarm: Swarm | None = None, **more: Any) -> SimulatedWorld:
+        """Return the world of a seed, not yet begun; ``more``: what else ``SimulatedWorld`` takes."""
         swarm = swarm or drawn(seed)
         app = self._apps[swarm.around is not None and swarm.around.guarded]
-        return World(
+        return SimulatedWorld(
             seed, app=app, orders=self._orders, services=SERVICES_OF_STORM, once=ONCE, swarm=swarm,
             grounds=self._grounds, **more,
         )  # fmt: skip
@@ -56,10 +56,10 @@ class Storms:
 
 
 @dataclass(slots=True)
-class Tally:
+class SeedResults:
     """What a number of seeds came to. ``failed``: what is wrong, by seed."""
 
-    batch: Batch = field(default_factory=Batch)
+    batch: RunCounts = field(default_factory=RunCounts)
     ends: dict[str, int] = field(default_factory=dict)
     failed: dict[int, list[str]] = field(default_factory=dict)
     virtual: float = 0.0
@@ -80,7 +80,7 @@ class Tally:
         self.steps += outcome.steps
         self.points += outcome.points
 
-    def merge(self, other: "Tally") -> None:
+    def merge(self, other: "SeedResults") -> None:
         """Count what another has counted."""
         self.batch.merge(other.batch)
         for state, count in other.ends.items():
@@ -121,9 +121,9 @@ def _storms(only: str | None) -> Storms:
     return Storms(only)
 
 
-def several(seeds: Sequence[int], only: str | None = None) -> Tally:
+def several(seeds: Sequence[int], only: str | None = None) -> SeedResults:
     """Run these seeds in this process."""
-    storms, tally = _storms(only), Tally()
+    storms, tally = _storms(only), SeedResults()
     with quiet():
         for seed in seeds:
             tally.add(storms.run(seed))
@@ -162,7 +162,7 @@ def main(  # click passes all by name
         sys.exit(_shrink(one, only, trace=trace, as_json=as_json))
     if one is not None:
         sys.exit(_single(one, only, trace=trace, as_json=as_json))
-    tally = Tally()
+    tally = SeedResults()
     began = time.perf_counter()
     with bar("storms", seeds, hidden=as_json) as more:
         for part in spread(partial(several, only=only), lumps(range(first, first + seeds), _LUMP), processes):
@@ -239,7 +239,7 @@ def _tell(outcome: Outcome, only: str | None, *, lines: int | None) -> None:
         click.echo(f"what of it is needed: {_replay(outcome.seed, only).replace('--trace', '--shrink')}")
 
 
-def _report(tally: Tally, only: str | None) -> None:
+def _report(tally: SeedResults, only: str | None) -> None:
     for seed in list(tally.failed)[:_SHOWN]:
         _tell(Storms(only).run(seed), only, lines=_LINES)
     for seed in list(tally.failed)[_SHOWN:]:

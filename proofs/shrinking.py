@@ -1,6 +1,6 @@
 """From a failing world to the little of it that fails: which of its faults, and which orders, are needed?
 
-Everything that chance let happen in a world is a list of blows (``faults.Blow``): faults at fault points, what simply
+Everything that chance let happen in a world is a list of blows (``faults.InjectedFault``): faults at fault points, what simply
 happens now and then, orders. The world is run again and again with fewer of them (delta debugging) until none of those that
 are left can be spared. A run with fewer blows takes another way, so a blow may strike elsewhere or never; what counts is only
 whether the same invariant is violated still.
@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from makegood.testing.simulator.faults import Blow
-from makegood.testing.simulator.world import Outcome, World
+from makegood.testing.simulator.faults import InjectedFault
+from makegood.testing.simulator.world import Outcome, SimulatedWorld
 
 Item = TypeVar("Item")
 
@@ -52,12 +52,12 @@ class Shrunk:
     """
 
     whole: int
-    blows: list[Blow]
+    blows: list[InjectedFault]
     outcome: Outcome
     runs: int
 
 
-def shrunk(make: Callable[[], World], most: int = MOST) -> Shrunk | None:
+def shrunk(make: Callable[[], SimulatedWorld], most: int = MOST) -> Shrunk | None:
     """Shrink what ``make`` makes, the same world each time; None when it does not fail. ``most``: so many runs at most."""
     first = make()
     outcome = first.run()
@@ -66,7 +66,7 @@ def shrunk(make: Callable[[], World], most: int = MOST) -> Shrunk | None:
         return None
     runs = 1
 
-    def run(blows: Sequence[Blow]) -> Outcome:
+    def run(blows: Sequence[InjectedFault]) -> Outcome:
         nonlocal runs
         runs += 1
         world = make()

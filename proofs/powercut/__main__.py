@@ -11,7 +11,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from proofs.powercut.cutting import BIRTH, Cut, Tally, Thoroughness
+from proofs.powercut.cutting import BIRTH, Cut, CutResults, Thoroughness
 from proofs.powercut.disk import STYLES
 from proofs.powercut.listening import ListeningError, library
 from proofs.spreading import bar, spread
@@ -19,7 +19,7 @@ from proofs.spreading import bar, spread
 _SHOWN = 10
 
 
-def _cut(seed: int, how: Thoroughness, only: int | None = None, keep: Path | None = None) -> Tally:
+def _cut(seed: int, how: Thoroughness, only: int | None = None, keep: Path | None = None) -> CutResults:
     return Cut(seed, how, only=only, keep=keep).run()
 
 
@@ -67,7 +67,7 @@ def main(  # click passes all by name
     chosen = [BIRTH] if birth else [one] if one is not None else [BIRTH, *range(first, first + seeds)]
     if (point is not None or keep is not None) and len(chosen) > 1:
         raise click.UsageError("--point and --keep go with --seed N or --birth")
-    tally, began = Tally(), time.perf_counter()
+    tally, began = CutResults(), time.perf_counter()
     if len(chosen) == 1:
         tally.merge(_cut(chosen[0], how, point, keep))
     else:
@@ -80,14 +80,16 @@ def main(  # click passes all by name
     sys.exit(1 if tally.failed or (point is None and tally.lacking()) else 0)
 
 
-def _all(tally: Tally, chosen: Sequence[int], how: Thoroughness, processes: int, *, as_json: bool) -> None:
+def _all(
+    tally: CutResults, chosen: Sequence[int], how: Thoroughness, processes: int, *, as_json: bool
+) -> None:
     with bar("power cuts", len(chosen), hidden=as_json) as more:
         for part in spread(partial(_cut, how=how), chosen, processes):
             tally.merge(part)
             more(1, f"{tally.images.total()} images, {len(tally.failed)} findings")
 
 
-def _as_json(tally: Tally, seconds: float) -> dict[str, object]:
+def _as_json(tally: CutResults, seconds: float) -> dict[str, object]:
     return {
         "recordings": tally.recordings, "points": tally.points, "writes": tally.writes, "images": dict(tally.images),
         "resumed": tally.resumed, "again": tally.again, "ends": dict(tally.ends), "seconds": round(seconds, 2), "lacking": tally.lacking(),
@@ -95,7 +97,7 @@ def _as_json(tally: Tally, seconds: float) -> dict[str, object]:
     }  # fmt: skip
 
 
-def _report(tally: Tally, seconds: float) -> None:
+def _report(tally: CutResults, seconds: float) -> None:
     for failure in tally.failed[:_SHOWN]:
         click.echo(f"WRONG  {failure}\n  again: {failure.replay}")
     console = Console()

@@ -15,8 +15,8 @@ from makegood.node.node import Node
 from makegood.store.sqlite import SQLiteStore
 from makegood.workflow.app import App
 from makegood.workflow.workflow import Workflow
-from proofs.powercut.disk import Point, Tape
-from proofs.powercut.examining import Found
+from proofs.powercut.disk import CutPoint, Tape
+from proofs.powercut.examining import ExaminedImage
 from proofs.powercut.listening import listening
 
 NAME: Final = "store.db"
@@ -36,11 +36,11 @@ class Birth:
         """The name of the store's file."""
         return NAME
 
-    def unmade(self, point: Point) -> bool:
+    def unmade(self, point: CutPoint) -> bool:
         """Whether nobody had been told of a store: who opens it may have to make it."""
         return "open" not in point.marks
 
-    def findings(self, point: Point, found: Found) -> list[str]:
+    def findings(self, point: CutPoint, found: ExaminedImage) -> list[str]:
         """Return what is wrong with an image of this point."""
         if found.broken:
             return [f"unusable: {found.broken}"]

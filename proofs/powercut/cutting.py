@@ -1,6 +1,6 @@
 """Every image of a recording is opened and judged, and the engine goes on with some of them to the end.
 
-What came of it is a ``Tally``; a ``Failure`` says which recording, which moment and which image, and so can be had again.
+What came of it is a ``CutResults``; a ``Failure`` says which recording, which moment and which image, and so can be had again.
 """
 
 import asyncio
@@ -16,8 +16,8 @@ from typing import Any, Final, Protocol
 from makegood.testing.simulator.storm import storm_app
 from makegood.testing.simulator.world_files import empty_store, folder_in_memory
 from proofs.powercut.birth import born
-from proofs.powercut.disk import PAGE, Image, Point, Tape, images, points
-from proofs.powercut.examining import Found, empty, opened, write_files
+from proofs.powercut.disk import PAGE, CutPoint, Image, Tape, images, points
+from proofs.powercut.examining import ExaminedImage, empty, opened, write_files
 from proofs.powercut.recording import RecordedWorld, ResumedWorld
 from proofs.powercut.twice import resumed
 from proofs.quiet import quiet
@@ -27,7 +27,7 @@ BIRTH: Final = -1
 """In place of a seed: the recording of a store that is just being made."""
 
 
-class Recording(Protocol):
+class RecordedRun(Protocol):
     """Something that was recorded, and knows what an image of it must be."""
 
     tape: Tape
@@ -37,11 +37,11 @@ class Recording(Protocol):
         """The name of the store's file."""
         ...
 
-    def unmade(self, point: Point) -> bool:
+    def unmade(self, point: CutPoint) -> bool:
         """Whether nobody had been told of a store at this point."""
         ...
 
-    def findings(self, point: Point, found: Found) -> list[str]:
+    def findings(self, point: CutPoint, found: ExaminedImage) -> list[str]:
         """Return what is wrong with an image of this point."""
         ...
 
@@ -83,7 +83,7 @@ class Failure:
 
 
 @dataclass(slots=True)
-class Tally:
+class CutResults:
     """What recordings came to. ``images`` by style; ``ends``: how the tasks ended with which the engine went on; ``again``: images
     of second cuts.
     """
@@ -97,7 +97,7 @@ class Tally:
     ends: Counter[str] = field(default_factory=Counter)
     failed: list[Failure] = field(default_factory=list)
 
-    def merge(self, other: "Tally") -> None:
+    def merge(self, other: "CutResults") -> None:
         """Count what another has counted."""
         self.recordings += other.recordings
         self.points += other.points
@@ -129,7 +129,7 @@ def scratch() -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def record(seed: int, settings: Sequence[str] = ()) -> Recording:
+def record(seed: int, settings: Sequence[str] = ()) -> RecordedRun:
     """Return the recording of a seed, or of ``BIRTH``. Raises ``ListeningError``, and ``RuntimeError`` when even without a power
     cut something is wrong.
     """
@@ -151,16 +151,16 @@ class Cut:
     how: Thoroughness = field(default_factory=Thoroughness)
     only: int | None = None
     keep: Path | None = None
-    tally: Tally = field(default_factory=Tally)
+    tally: CutResults = field(default_factory=CutResults)
     _goes_on: list["_Chosen"] = field(default_factory=list)
     _lone: Any = field(default_factory=lambda: storm_app().find_workflow("lone"))
 
-    def run(self) -> Tally:
+    def run(self) -> CutResults:
         """Record, judge every image, go on with some; returns what came of it."""
         with quiet():
             return self._run()
 
-    def _run(self) -> Tally:
+    def _run(self) -> CutResults:
         recording = record(self.seed, self.how.settings)
         self.tally.recordings += 1
         self.tally.writes += sum(entry.kind == "wrote" for entry in recording.tape.entries)
@@ -171,9 +171,9 @@ class Cut:
                 self._go_on(recording, chosen)
         return self.tally
 
-    async def _judge_all(self, recording: Recording, folder: Path) -> None:
+    async def _judge_all(self, recording: RecordedRun, folder: Path) -> None:
         following = points(recording.tape)  # a point holds a copy of the disk: never all of them at once
-        point: Point | None = next(following)
+        point: CutPoint | None = next(following)
         while point is not None:
             after = next(following, None)
             if self._wanted(point, last=after is None):
@@ -182,7 +182,7 @@ class Cut:
                 return
             point = after
 
-    async def _judge_point(self, recording: Recording, point: Point, folder: Path) -> None:
+    async def _judge_point(self, recording: RecordedRun, point: CutPoint, folder: Path) -> None:
         self.tally.points += 1
         made = images(point, self.how.each, random.Random(f"{self.seed} at {point.number}"))
         for number, (style, files) in enumerate(made):
@@ -190,12 +190,12 @@ class Cut:
             if len(self.tally.failed) >= self.how.enough:
                 return
 
-    def _wanted(self, point: Point, *, last: bool) -> bool:
+    def _wanted(self, point: CutPoint, *, last: bool) -> bool:
         if self.only is not None:
             return point.number == self.only
         return last or point.number % self.how.every == 0
 
-    async def _judge(self, recording: Recording, chosen: "_Chosen", folder: Path) -> None:
+    async def _judge(self, recording: RecordedRun, chosen: "_Chosen", folder: Path) -> None:
         self.tally.images[chosen.style] += 1
         count = self.tally.images.total()
         unmade = recording.unmade(chosen.point)
@@ -209,7 +209,7 @@ class Cut:
         if self.how.again and count % self.how.again == 0 and not unmade:
             await self._cut_again(chosen, found, recording.database, folder)
 
-    async def _cut_again(self, chosen: "_Chosen", found: Found, database: str, folder: Path) -> None:
+    async def _cut_again(self, chosen: "_Chosen", found: ExaminedImage, database: str, folder: Path) -> None:
         write_files(chosen.files, folder)
         second = await resumed(self._lone, found, chosen.files, folder, database)
         empty(folder)
@@ -244,7 +244,7 @@ class Cut:
 class _Chosen:
     """One image: the ``number``-th of its point."""
 
-    point: Point
+    point: CutPoint
     number: int
     style: str
     files: Image

@@ -29,7 +29,7 @@ Image = Mapping[str, bytes]
 """The files of a folder, by name."""
 
 
-class Entry(NamedTuple):
+class DiskEvent(NamedTuple):
     """One thing that happened. ``at``: offset of a write, size of a truncation, value of a mark; of a sync, how many entries there
     were when it began. ``lasting``: a deletion that was synced as well.
     """
@@ -46,23 +46,23 @@ class Tape:
     """What happened, in order; it can be told by ``listening``. ``base``: the files that were there and durable before."""
 
     base: dict[str, bytes] = field(default_factory=dict)
-    entries: list[Entry] = field(default_factory=list)
+    entries: list[DiskEvent] = field(default_factory=list)
 
     def created(self, name: str) -> None:
         """A file was made."""
-        self.entries.append(Entry("created", name))
+        self.entries.append(DiskEvent("created", name))
 
     def wrote(self, name: str, offset: int, data: bytes) -> None:
         """Bytes were written."""
-        self.entries.append(Entry("wrote", name, offset, data))
+        self.entries.append(DiskEvent("wrote", name, offset, data))
 
     def truncated(self, name: str, size: int) -> None:
         """A file was cut or lengthened."""
-        self.entries.append(Entry("truncated", name, size))
+        self.entries.append(DiskEvent("truncated", name, size))
 
     def deleted(self, name: str, *, lasting: bool) -> None:
         """A file was deleted."""
-        self.entries.append(Entry("deleted", name, lasting=lasting))
+        self.entries.append(DiskEvent("deleted", name, lasting=lasting))
 
     def syncing(self, name: str) -> int:  # noqa: ARG002 - of any file
         """A sync begins."""
@@ -71,15 +71,15 @@ class Tape:
     def synced(self, name: str, begun: object) -> None:
         """A sync has succeeded."""
         assert isinstance(begun, int)
-        self.entries.append(Entry("synced", name, begun))
+        self.entries.append(DiskEvent("synced", name, begun))
 
     def mark(self, name: str, value: int) -> None:
         """The program has come so far."""
-        self.entries.append(Entry("mark", name, value))
+        self.entries.append(DiskEvent("mark", name, value))
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class CutPoint:
     """A moment at which the power may go: just before a sync succeeds, or at the end.
 
     ``durable``: what is surely on the disk; ``pending``: what was done since, in order; ``marks``: the last value of each.
@@ -87,19 +87,19 @@ class Point:
 
     number: int
     durable: Image
-    pending: tuple[Entry, ...]
+    pending: tuple[DiskEvent, ...]
     marks: Mapping[str, int]
 
 
-def points(tape: Tape) -> Iterator[Point]:
+def points(tape: Tape) -> Iterator[CutPoint]:
     """Yield every moment at which the power may go."""
     durable = {name: bytearray(data) for name, data in tape.base.items()}
-    pending: list[tuple[int, Entry]] = []
+    pending: list[tuple[int, DiskEvent]] = []
     marks: dict[str, int] = {}
     number = 0
 
-    def here() -> Point:
-        return Point(
+    def here() -> CutPoint:
+        return CutPoint(
             number, {name: bytes(data) for name, data in durable.items()}, tuple(entry for _, entry in pending), dict(marks)
         )  # fmt: skip
 
@@ -113,18 +113,18 @@ def points(tape: Tape) -> Iterator[Point]:
         else:
             pending.append((index, entry))
             if entry.kind == "deleted" and entry.lasting:
-                pending = _harden(durable, pending, Entry("synced", "", index + 1))
+                pending = _harden(durable, pending, DiskEvent("synced", "", index + 1))
     yield here()
 
 
 def _harden(
-    durable: dict[str, bytearray], pending: list[tuple[int, Entry]], sync: Entry
-) -> list[tuple[int, Entry]]:
+    durable: dict[str, bytearray], pending: list[tuple[int, DiskEvent]], sync: DiskEvent
+) -> list[tuple[int, DiskEvent]]:
     """Make durable what a sync makes durable; returns what is still pending.
 
     Of the synced file everything that was done before the sync began. Of the others, that they were made or deleted.
     """
-    left: list[tuple[int, Entry]] = []
+    left: list[tuple[int, DiskEvent]] = []
     for index, entry in pending:
         if index >= sync.at or (entry.name != sync.name and entry.kind not in ("created", "deleted")):
             left.append((index, entry))
@@ -135,7 +135,7 @@ def _harden(
     return left
 
 
-def apply(files: dict[str, bytearray], entry: Entry, spans: list[tuple[int, int]] | None = None) -> None:
+def apply(files: dict[str, bytearray], entry: DiskEvent, spans: list[tuple[int, int]] | None = None) -> None:
     """Do to files what an entry says; of a write only ``spans`` of its bytes (start, end) if given."""
     if entry.kind == "deleted":
         files.pop(entry.name, None)
@@ -166,7 +166,7 @@ STYLES: tuple[str, ...] = ("dropped", "kept", "torn", "pieces of 512", "pieces o
 """How what is pending may have reached the disk."""
 
 
-def image(point: Point, style: str, rng: random.Random) -> Image:
+def image(point: CutPoint, style: str, rng: random.Random) -> Image:
     """Return what a disk may hold at a point. ``rng`` decides what "dropped" and "kept" leave open."""
     if style == "dropped":
         return point.durable
@@ -178,7 +178,7 @@ def image(point: Point, style: str, rng: random.Random) -> Image:
     return _built(point, lambda _, entry: _pieces(entry, size, lambda: rng.random() < share))
 
 
-def _built(point: Point, chosen: Callable[[int, Entry], list[tuple[int, int]]]) -> Image:
+def _built(point: CutPoint, chosen: Callable[[int, DiskEvent], list[tuple[int, int]]]) -> Image:
     files = {name: bytearray(data) for name, data in point.durable.items()}
     lost: set[str] = set()
     for index, entry in enumerate(point.pending):
@@ -193,14 +193,14 @@ def _built(point: Point, chosen: Callable[[int, Entry], list[tuple[int, int]]]) 
     return {name: bytes(data) for name, data in files.items()}
 
 
-def _pieces(entry: Entry, size: int, reaches: Callable[[], bool]) -> list[tuple[int, int]]:
+def _pieces(entry: DiskEvent, size: int, reaches: Callable[[], bool]) -> list[tuple[int, int]]:
     """Return the spans of a write that reach the disk; of anything else the whole of it, or nothing."""
     if entry.kind != "wrote":
         return [(0, 0)] if reaches() else []
     return [span for span in _sectors(entry, size) if reaches()]
 
 
-def _sectors(entry: Entry, size: int) -> list[tuple[int, int]]:
+def _sectors(entry: DiskEvent, size: int) -> list[tuple[int, int]]:
     """Return the spans of a write's bytes that lie within one piece of the disk each."""
     first, end = entry.at // size * size, entry.at + len(entry.data)
     return [
@@ -209,12 +209,12 @@ def _sectors(entry: Entry, size: int) -> list[tuple[int, int]]:
     ]
 
 
-def _torn(point: Point, rng: random.Random) -> Callable[[int, Entry], list[tuple[int, int]]]:
+def _torn(point: CutPoint, rng: random.Random) -> Callable[[int, DiskEvent], list[tuple[int, int]]]:
     writes = [index for index, entry in enumerate(point.pending) if entry.kind == "wrote"]
     cut = rng.choice(writes) if writes else len(point.pending)
     disorder = rng.random() < 0.5
 
-    def chosen(index: int, entry: Entry) -> list[tuple[int, int]]:
+    def chosen(index: int, entry: DiskEvent) -> list[tuple[int, int]]:
         if index < cut:
             return [(0, len(entry.data))]
         if index == cut:
@@ -225,7 +225,7 @@ def _torn(point: Point, rng: random.Random) -> Callable[[int, Entry], list[tuple
     return chosen
 
 
-def images(point: Point, each: int, rng: random.Random) -> Iterator[tuple[str, Image]]:
+def images(point: CutPoint, each: int, rng: random.Random) -> Iterator[tuple[str, Image]]:
     """Yield different things that a disk may hold at a point, with their style: ``each`` draws of those that have many."""
     if not point.pending:
         yield "dropped", point.durable

@@ -14,7 +14,7 @@ from proofs.powercut.disk import Image
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ExaminedImage:
     """What an image turned out to be. ``broken``: why it cannot be used, "" if it can; ``state``: the digest of what it holds;
     ``tasks``: the state of each that the store finds in it.
     """
@@ -24,7 +24,7 @@ class Found:
     tasks: Mapping[int, str] = field(default_factory=dict)
 
 
-async def opened(files: Image, folder: Path, name: str, *, migrate: bool = False) -> Found:
+async def opened(files: Image, folder: Path, name: str, *, migrate: bool = False) -> ExaminedImage:
     """Put an image into an empty folder, let the store open it, and look at it; the folder is emptied again."""
     path = folder / name
     write_files(files, folder)
@@ -36,7 +36,7 @@ async def opened(files: Image, folder: Path, name: str, *, migrate: bool = False
         return _sound(path, tasks)
     except (MakegoodError, sqlite3.Error) as failure:
         await store.close()
-        return Found(broken=f"{type(failure).__name__}: {failure}")
+        return ExaminedImage(broken=f"{type(failure).__name__}: {failure}")
     finally:
         empty(folder)
 
@@ -47,16 +47,16 @@ def empty(folder: Path) -> None:
         file.unlink()
 
 
-def _sound(path: Path, tasks: Mapping[int, str]) -> Found:
+def _sound(path: Path, tasks: Mapping[int, str]) -> ExaminedImage:
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         said = [text for (text,) in connection.execute("pragma integrity_check").fetchall()]
         if said != ["ok"]:
-            return Found(broken=f"integrity_check: {'; '.join(said[:3])}")
-        return Found(state=digest(connection), tasks=tasks)
+            return ExaminedImage(broken=f"integrity_check: {'; '.join(said[:3])}")
+        return ExaminedImage(state=digest(connection), tasks=tasks)
 
 
 def wrong(
-    found: Found, states: Sequence[str], *, done: int, begun: int, told: Mapping[str, int]
+    found: ExaminedImage, states: Sequence[str], *, done: int, begun: int, told: Mapping[str, int]
 ) -> list[str]:
     """Return what is wrong with an image. ``states``: the digest of the store before the first transaction and after each; ``done`` of
     them were acknowledged, ``begun`` had begun; ``told``: tasks by key of which somebody had been told.

@@ -24,14 +24,14 @@ from makegood.testing.simulator.clocks import SimulatedClock
 from makegood.testing.simulator.files import Files, WatchedConnection
 from makegood.testing.simulator.quiescence import Eye
 from makegood.testing.simulator.recorder import Recorder
-from makegood.testing.simulator.services import Entry, Service
-from makegood.testing.simulator.stores import InlineLine, Surroundings
+from makegood.testing.simulator.services import KeyState, Service
+from makegood.testing.simulator.stores import InlineLine, StoreWorld
 from makegood.testing.simulator.storm import ONCE, SERVICES_OF_STORM, orders, storm_app
 from makegood.testing.simulator.swarm import LAYOUTS, Swarm
-from makegood.testing.simulator.world import Outcome, World
+from makegood.testing.simulator.world import Outcome, SimulatedWorld
 from makegood.testing.simulator.world_files import Grounds
-from proofs.powercut.disk import Image, Point, Tape
-from proofs.powercut.examining import Found, digest, write_files, wrong
+from proofs.powercut.disk import CutPoint, Image, Tape
+from proofs.powercut.examining import ExaminedImage, digest, write_files, wrong
 from proofs.powercut.listening import listening
 
 _OFF = 60.0
@@ -43,7 +43,7 @@ _STORM = 12.0
 class Books:
     """What one service knew at one moment."""
 
-    books: dict[str, Entry]
+    books: dict[str, KeyState]
     highest: dict[str, Any]
     undone_by: set[str]
     made: int
@@ -101,7 +101,7 @@ class RecordedService(Service):
 class RecordedLine(InlineLine):
     """A store's line that marks when a transaction begins, has returned, and is answered."""
 
-    def __init__(self, *args: Any, world: Surroundings, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, world: StoreWorld, **kwargs: Any) -> None:
         super().__init__(*args, world=world, **kwargs)
         assert isinstance(world, RecordedWorld)
         self._recorded = world
@@ -156,7 +156,7 @@ class ApartFiles(Files):
         return connect(uri, factory=WatchedConnection)
 
 
-class RecordedWorld(World):
+class RecordedWorld(SimulatedWorld):
     """The world of a seed, on tape. ``pages``: after so many pages in the write-ahead log they are brought into the file, so that
     this happens often; ``settings``: further pragmas for the writing connections, for mutants.
     """
@@ -213,7 +213,7 @@ class RecordedWorld(World):
         self.tape.mark("moment", len(self.marks.moments))
         self.marks.moments.append(Moment(services, list(self.wire)))
 
-    def acknowledged(self, point: Point) -> dict[str, int]:
+    def acknowledged(self, point: CutPoint) -> dict[str, int]:
         """Return the tasks that somebody had been told of at a point, by key."""
         known = self.history.events[: point.marks.get("events", 0)]
         return {event["key"]: event.task for event in known if event.kind == "submitted"}
@@ -225,12 +225,12 @@ class RecordedWorld(World):
         """The name of the store's file."""
         return self.path.name
 
-    def unmade(self, point: Point) -> bool:
+    def unmade(self, point: CutPoint) -> bool:
         """Whether the store may not be there yet: it always is."""
         del point
         return False
 
-    def findings(self, point: Point, found: Found) -> list[str]:
+    def findings(self, point: CutPoint, found: ExaminedImage) -> list[str]:
         """Return what is wrong with an image of this point."""
         return wrong(
             found, self.marks.states, done=point.marks.get("done", 0), begun=point.marks.get("begun", 0), told=self.acknowledged(point)
@@ -254,10 +254,10 @@ class Rebooted(SimulatedClock):
         return "after the power cut"
 
 
-class ResumedWorld(World):
+class ResumedWorld(SimulatedWorld):
     """What becomes of an image: ``run()`` lets the engine go on with it until everything has come to rest."""
 
-    def __init__(self, recorded: RecordedWorld, point: Point, files: Image, rng: random.Random) -> None:
+    def __init__(self, recorded: RecordedWorld, point: CutPoint, files: Image, rng: random.Random) -> None:
         swarm = replace(
             recorded.swarm, layout=rng.choice(LAYOUTS), tasks=0, storm=0.0, points={}, driven={}, services={}
         )

@@ -13,8 +13,8 @@ from typing import Any
 from makegood.client.client import Client
 from makegood.store.sqlite import SQLiteStore
 from makegood.workflow.workflow import Workflow
-from proofs.powercut.disk import Image, Point, Tape
-from proofs.powercut.examining import Found, digest, wrong
+from proofs.powercut.disk import CutPoint, Image, Tape
+from proofs.powercut.examining import ExaminedImage, digest, wrong
 from proofs.powercut.listening import listening
 
 _TASKS = 2
@@ -30,12 +30,12 @@ class Second:
     before: Mapping[int, str] = field(default_factory=dict)
     told: list[int] = field(default_factory=list)
 
-    def unmade(self, point: Point) -> bool:
+    def unmade(self, point: CutPoint) -> bool:
         """Whether the store may not be there yet: it always is."""
         del point
         return False
 
-    def findings(self, point: Point, found: Found) -> list[str]:
+    def findings(self, point: CutPoint, found: ExaminedImage) -> list[str]:
         """Return what is wrong with an image of this point."""
         done = point.marks.get("done", 0)
         told = {f"number {n}": task for n, task in enumerate((*self.before, *self.told[:done]))}
@@ -43,7 +43,7 @@ class Second:
 
 
 async def resumed(
-    lone: Workflow[[str], Any], found: Found, files: Image, folder: Path, database: str
+    lone: Workflow[[str], Any], found: ExaminedImage, files: Image, folder: Path, database: str
 ) -> Second:
     """Open an image that was ``found`` well, in a folder that holds its files, and submit ``lone`` tasks into it; returns what happened."""
     second, path = Second(database, before=found.tasks), folder / database

@@ -1,7 +1,8 @@
 """The settings of a process that runs roles: one record, read by the API, the command line and tests alike."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from types import MappingProxyType
 from typing import Final, get_args
 
 from makegood.base.durations import Duration, seconds
@@ -15,6 +16,11 @@ DEFAULT_URL = "sqlite:///makegood.db"
 """The store of a process that names none: a file in its current folder."""
 
 _CAUSES: Final = get_args(Cause)
+
+
+# What a field holds: ``least`` (in seconds) of a length of time, ``kind`` of a number.
+_COUNT: Final = MappingProxyType({"kind": "count"})
+_SIZE: Final = MappingProxyType({"kind": "size"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,72 +58,47 @@ class Options:
     1.0
     """
 
-    slots: int | None = None
-    every: Duration = 5.0
-    lease: Duration = 15.0
-    grace: Duration = 2.0
-    starve: Duration = 30.0
-    outage_after: Duration = "5m"
-    heartbeat: Duration = 1.0
-    life: Duration = 5.0
-    tell: Duration | None = 2.0
+    slots: int | None = field(default=None, metadata=_COUNT)
+    every: Duration = field(default=5.0, metadata={"least": 0.01})
+    lease: Duration = field(default=15.0, metadata={"least": 0.1})
+    grace: Duration = field(default=2.0, metadata={"least": 0.0})
+    starve: Duration = field(default=30.0, metadata={"least": 0.0})
+    outage_after: Duration = field(default="5m", metadata={"least": 0.0})
+    heartbeat: Duration = field(default=1.0, metadata={"least": 0.01})
+    life: Duration = field(default=5.0, metadata={"least": 0.02})
+    tell: Duration | None = field(default=2.0, metadata={"least": 0.01})
     alert_webhook: str | None = field(default=None, repr=False)  # its path may be a secret
     alert_secret: str | None = field(default=None, repr=False)
-    leaderless: Duration | None = 30.0
+    leaderless: Duration | None = field(default=30.0, metadata={"least": 0.1})
     webhook_hosts: str | None = None
     webhook_secret: str | None = field(default=None, repr=False)
     webhook_secrets: Mapping[str, str] | None = field(default=None, repr=False, hash=False)
     webhook_cause: Cause = "name"
-    webhook_timeout: Duration = 10.0
-    webhook_tries: int = 12
-    queue_limit: int = 100_000
-    queue_bytes: Size = "1GiB"
-    poll: Duration | None = 1.0
-    drain: Duration = 30.0
-    hold: int = 10_000
-    max_task_memory: Size = "256MiB"
-    claim: int = 500
-    keep: Duration | None = "30d"
-    sweep: Duration = "10m"
+    webhook_timeout: Duration = field(default=10.0, metadata={"least": 0.01})
+    webhook_tries: int = field(default=12, metadata=_COUNT)
+    queue_limit: int = field(default=100_000, metadata=_COUNT)
+    queue_bytes: Size = field(default="1GiB", metadata=_SIZE)
+    poll: Duration | None = field(default=1.0, metadata={"least": 0.001})
+    drain: Duration = field(default=30.0, metadata={"least": 0.0})
+    hold: int = field(default=10_000, metadata=_COUNT)
+    max_task_memory: Size = field(default="256MiB", metadata=_SIZE)
+    claim: int = field(default=500, metadata=_COUNT)
+    keep: Duration | None = field(default="30d", metadata={"least": 0.0})
+    sweep: Duration = field(default="10m", metadata={"least": 0.01})
     migrate: bool = True
 
     def __post_init__(self) -> None:
         """Check every setting and how they go together."""
-        least = {
-            "every": 0.01,
-            "lease": 0.1,
-            "heartbeat": 0.01,
-            "life": 0.02,
-            "poll": 0.001,
-            "tell": 0.01,
-            "leaderless": 0.1,
-            "webhook_timeout": 0.01,
-            "sweep": 0.01,
-        }
-        for name in (
-            "every",
-            "lease",
-            "grace",
-            "starve",
-            "outage_after",
-            "heartbeat",
-            "life",
-            "drain",
-            "poll",
-            "tell",
-            "leaderless",
-            "webhook_timeout",
-            "keep",
-            "sweep",
-        ):
-            if getattr(self, name) is not None:
-                seconds(getattr(self, name), name=name, least=least.get(name, 0.0))
-        for name in ("slots", "hold", "claim", "webhook_tries", "queue_limit"):
-            value = getattr(self, name)
-            if value is not None and (not isinstance(value, int) or value < 1):
-                raise ConfigError(f"{name}={value!r}: a whole number of at least 1")
-        for name in ("queue_bytes", "max_task_memory"):
-            size(getattr(self, name), name=name)
+        for one in fields(self):
+            value = getattr(self, one.name)
+            if "least" in one.metadata and value is not None:
+                seconds(value, name=one.name, least=one.metadata["least"])
+            elif one.metadata.get("kind") == "size":
+                size(value, name=one.name)
+            elif one.metadata.get("kind") == "count" and not (
+                value is None or (isinstance(value, int) and value >= 1)
+            ):
+                raise ConfigError(f"{one.name}={value!r}: a whole number of at least 1")
         if self.number("life") < 2 * self.number("heartbeat"):
             raise ConfigError(
                 f"life={self.life!r} must be at least twice heartbeat={self.heartbeat!r}, or one late heartbeat is a death"

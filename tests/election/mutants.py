@@ -14,7 +14,7 @@ from makegood.election.settings import Settings
 from makegood.election.stores.memory import MemoryLeases
 from makegood.errors import StoreError
 from makegood.testing.simulator.clocks import SimulatedClock
-from proofs.election_world import Candidate, ElectionWorld
+from proofs.election_world import ElectionWorld, SimulatedCandidate
 
 # -- of the election -----------------------------------------------------------------------------------------------------
 
@@ -117,7 +117,7 @@ ELECTIONS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
 class SleepyClock(SimulatedClock):
     """Stands still while the machine is suspended, as ``time.monotonic()`` does on Linux."""
 
-    def __init__(self, world: ElectionWorld, candidate: Candidate) -> None:
+    def __init__(self, world: ElectionWorld, candidate: SimulatedCandidate) -> None:
         super().__init__(lambda: world.loop.now, drift=candidate.drift)
         self._candidate = candidate
 
@@ -133,12 +133,12 @@ class WallClock(SimulatedClock):
 
 
 class SleepyWorld(ElectionWorld):
-    def clock_of(self, candidate: Candidate) -> Clock:
+    def clock_of(self, candidate: SimulatedCandidate) -> Clock:
         return SleepyClock(self, candidate)
 
 
 class WallWorld(ElectionWorld):
-    def clock_of(self, candidate: Candidate) -> Clock:
+    def clock_of(self, candidate: SimulatedCandidate) -> Clock:
         return WallClock(lambda: self.loop.now, drift=candidate.drift)
 
 

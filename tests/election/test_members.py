@@ -24,17 +24,17 @@ from makegood.election.preference import (
     TcpTransport,
     Transport,
 )
-from makegood.election.preference.member import Member
+from makegood.election.preference.member import ElectionMember
 from makegood.election.preference.tcp import LIMIT, FrameError, address, decode, encode
 from makegood.errors import ConfigError
+from tests.connection_flood import flooding
 from tests.election.virtual import Leases, clock, election, forever, virtual, wait
-from tests.flooding import flooding
 
 KINDS: dict[str, type[LowestId | Bully | Ring]] = {"lowest": LowestId, "bully": Bully, "ring": Ring}
 every = pytest.mark.parametrize("kind", KINDS)
 
 
-def member(kind: str, transport: Transport, **options: Any) -> Member:
+def member(kind: str, transport: Transport, **options: Any) -> ElectionMember:
     """Return a member with its own seed, on virtual time."""
     return KINDS[kind](transport, clock=clock(), rng=random.Random(transport.me), **options)
 

@@ -8,7 +8,7 @@ import pytest
 
 from makegood.base.clock import Clock
 from makegood.election import Grant, OpenLeases
-from makegood.election.stores.calls import Sent
+from makegood.election.stores.calls import GrantDeadlines
 from makegood.election.stores.compare_and_set import KEPT, ObservedLeases, Record
 from makegood.errors import ConfigError, MakegoodError, StoreUnavailableError
 from makegood.testing.leases import LEASE_STORE_CASES, LeaseCase, LeaseWorld
@@ -123,7 +123,7 @@ class RenewsTooLate(PlaceLeases):
         self._sent = Timeless(clock)
 
 
-class Timeless(Sent):
+class Timeless(GrantDeadlines):
     def holds(self, nonce: str) -> bool:
         return nonce in self._until
 

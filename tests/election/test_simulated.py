@@ -9,7 +9,7 @@ import pytest
 
 from makegood.testing.leases import LEASE_STORE_CASES
 from proofs.election_world import ElectionWorld
-from proofs.elections import Tally, several, told
+from proofs.elections import ElectionResults, several, told
 from tests.election.mutants import CLOCKS, ELECTIONS, STORES
 from tests.election.worlds import MemoryWorld
 
@@ -88,9 +88,9 @@ async def test_the_suite_kills_mistakes_of_a_store(mutant: str) -> None:
 
 
 def test_a_run_in_which_something_never_happened_says_so() -> None:
-    tally = Tally(seeds=100, happened={"term": 1})
+    tally = ElectionResults(seeds=100, happened={"term": 1})
     assert "no stale write refused" in "\n".join(told(tally, 1.0))
-    assert not Tally(seeds=3).lacking()
+    assert not ElectionResults(seeds=3).lacking()
 
 
 def test_the_command_reports_and_fails_by_its_exit_code() -> None:

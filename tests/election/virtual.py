@@ -10,7 +10,7 @@ from makegood.election import Election, Grant
 from makegood.election.stores.memory import MemoryLeases
 from makegood.errors import StoreUnavailableError
 from makegood.testing.simulator.clocks import SimulatedClock
-from makegood.testing.simulator.loop import Loop
+from makegood.testing.simulator.loop import WorldLoop
 
 P = ParamSpec("P")
 
@@ -20,7 +20,7 @@ def virtual(test: Callable[P, Awaitable[None]]) -> Callable[P, None]:
 
     @functools.wraps(test)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
-        loop = Loop(random.Random(1))
+        loop = WorldLoop(random.Random(1))
         try:
             loop.run_until_complete(test(*args, **kwargs))
         finally:

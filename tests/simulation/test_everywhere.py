@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from makegood.testing.simulator.world import Outcome
 from proofs import everywhere
-from proofs.everywhere import KINDS, LAYOUTS_TRIED, WORKFLOWS, Blow, Everywhere, several
+from proofs.everywhere import KINDS, LAYOUTS_TRIED, WORKFLOWS, Everywhere, FaultCase, several
 
 PART = 60
 """So many blows are struck here, spread evenly over all that there are."""
@@ -24,12 +24,12 @@ def tried() -> Iterator[Everywhere]:
 
 
 @pytest.fixture(scope="module")
-def blows() -> list[Blow]:
+def blows() -> list[FaultCase]:
     """Every blow that there is."""
     return everywhere.all_blows()
 
 
-def test_every_kind_of_fault_has_points_in_every_workflow(blows: list[Blow]) -> None:
+def test_every_kind_of_fault_has_points_in_every_workflow(blows: list[FaultCase]) -> None:
     """Messages travel only between processes; everything else strikes in every layout."""
     there = {(blow.workflow, blow.layout, blow.kind) for blow in blows}
     between = {"duplicate", "late reply", "drop"}
@@ -43,7 +43,7 @@ def test_every_kind_of_fault_has_points_in_every_workflow(blows: list[Blow]) -> 
     assert there == wanted
 
 
-def test_a_fault_at_points_everywhere_leaves_every_task_whole(blows: list[Blow]) -> None:
+def test_a_fault_at_points_everywhere_leaves_every_task_whole(blows: list[FaultCase]) -> None:
     """Sixty of some four thousand, over all workflows, layouts and kinds."""
     step = len(blows) // PART + 1
     tally = several(blows[::step])
@@ -54,7 +54,7 @@ def test_a_fault_at_points_everywhere_leaves_every_task_whole(blows: list[Blow])
         assert ends.keys() <= allowed, "one fault alone never needs an operator"
 
 
-def test_every_kind_once_where_it_matters_most(tried: Everywhere, blows: list[Blow]) -> None:
+def test_every_kind_once_where_it_matters_most(tried: Everywhere, blows: list[FaultCase]) -> None:
     """The last point of each kind that belongs to a Scheduler's commit, an agent's reply or its request."""
     chosen = {
         (blow.layout, blow.kind): blow
@@ -66,7 +66,7 @@ def test_every_kind_once_where_it_matters_most(tried: Everywhere, blows: list[Bl
         assert tried.strike(blow).findings == [], blow.replay
 
 
-def test_a_blow_is_struck_where_it_says(tried: Everywhere, blows: list[Blow]) -> None:
+def test_a_blow_is_struck_where_it_says(tried: Everywhere, blows: list[FaultCase]) -> None:
     """The run before the fault is the calm one: the same point has the same name."""
     for blow in blows[:: len(blows) // 8]:
         fault = tried.strike(blow).history.of("fault")[0]
@@ -75,7 +75,7 @@ def test_a_blow_is_struck_where_it_says(tried: Everywhere, blows: list[Blow]) ->
 
 def test_a_blow_that_strikes_nothing_is_a_finding(tried: Everywhere) -> None:
     """A run that met no fault proves nothing."""
-    found = tried.strike(Blow("place_order", "together", "kill", 10**6)).findings
+    found = tried.strike(FaultCase("place_order", "together", "kill", 10**6)).findings
     assert found == ["nothing struck: the run never came to point 1000000"]
 
 
@@ -90,7 +90,7 @@ def test_the_command_counts_tells_and_says_how_to_replay(monkeypatch: pytest.Mon
 
     strike = Everywhere.strike
 
-    def wrong(self: Everywhere, blow: Blow) -> Outcome:
+    def wrong(self: Everywhere, blow: FaultCase) -> Outcome:
         outcome = strike(self, blow)
         outcome.findings.append("falsified")
         return outcome

@@ -8,23 +8,23 @@ from typing import Any
 
 import pytest
 
-from makegood.testing.simulator.loop import DeadlockError, Loop, Process, current_process
+from makegood.testing.simulator.loop import DeadlockError, SimulatedProcess, WorldLoop, current_process
 
 
 @pytest.fixture
-def world() -> Iterator[Loop]:
+def world() -> Iterator[WorldLoop]:
     """A loop, thrown away in the end with all that is left in it."""
-    made = Loop(random.Random(1))
+    made = WorldLoop(random.Random(1))
     yield made
     made.dispose()
 
 
-def start(on: Loop, process: Process, work: Coroutine[Any, Any, Any]) -> None:
+def start(on: WorldLoop, process: SimulatedProcess, work: Coroutine[Any, Any, Any]) -> None:
     """Let a process do something."""
     on.create_task(work, context=process.context)
 
 
-def test_two_hours_take_no_time(world: Loop) -> None:
+def test_two_hours_take_no_time(world: WorldLoop) -> None:
     async def wait() -> float:
         await asyncio.sleep(7200)
         return world.time()
@@ -32,7 +32,7 @@ def test_two_hours_take_no_time(world: Loop) -> None:
     assert world.run_until_complete(wait()) == 7200.0
 
 
-def test_timeouts_and_task_groups_work_as_ever(world: Loop) -> None:
+def test_timeouts_and_task_groups_work_as_ever(world: WorldLoop) -> None:
     said: list[tuple[str, float]] = []
 
     async def slow(name: str, seconds: float) -> None:
@@ -51,13 +51,13 @@ def test_timeouts_and_task_groups_work_as_ever(world: Loop) -> None:
     assert said == [("a", 1.0), ("b", 2.0)]
 
 
-def test_when_nothing_can_happen_any_more_that_is_said(world: Loop) -> None:
+def test_when_nothing_can_happen_any_more_that_is_said(world: WorldLoop) -> None:
     with pytest.raises(DeadlockError, match="nothing is ready"):
         world.run_until_complete(world.create_future())
 
 
 def test_a_process_that_goes_round_without_waiting_is_named_and_holds_nobody_up_for_ever(
-    world: Loop,
+    world: WorldLoop,
 ) -> None:
     """Time stands still for it: on a true loop it would burn a processor, here nothing else would ever happen."""
 
@@ -65,29 +65,29 @@ def test_a_process_that_goes_round_without_waiting_is_named_and_holds_nobody_up_
         while True:  # noqa: ASYNC110 - that is what it must not do
             await asyncio.sleep(0)
 
-    start(world, Process("n1"), spins())
+    start(world, SimulatedProcess("n1"), spins())
     with pytest.raises(DeadlockError, match=r"200,000 steps, and no time has passed; .*sleep\(0\)"):
         world.run_until_complete(world.create_future())
 
 
-def test_what_breaks_in_the_worlds_own_callbacks_is_not_lost(world: Loop) -> None:
+def test_what_breaks_in_the_worlds_own_callbacks_is_not_lost(world: WorldLoop) -> None:
     """A simulated service that raises is a fault of the simulator, not silence on the wire; a process's own errors are its affair."""
 
     def breaks() -> None:
         raise LookupError("the books are gone")
 
     world.call_later(1.0, breaks, context=Context())
-    world.call_later(1.0, breaks, context=Process("n1").context)
+    world.call_later(1.0, breaks, context=SimulatedProcess("n1").context)
     world.run_until_complete(asyncio.sleep(2.0))
     assert len(world.broken) == 1
     assert "the books are gone" in world.broken[0]
 
 
 @pytest.mark.parametrize("how", ["sleeps", "awaits", "works in a thread"])
-def test_of_a_killed_process_not_even_a_finally_runs(world: Loop, how: str) -> None:
+def test_of_a_killed_process_not_even_a_finally_runs(world: WorldLoop, how: str) -> None:
     """As with SIGKILL; a cancelled task would clean up."""
     said: list[str] = []
-    victim = Process("victim")
+    victim = SimulatedProcess("victim")
     hangs = world.create_future()
 
     async def work() -> None:
@@ -115,9 +115,9 @@ def test_of_a_killed_process_not_even_a_finally_runs(world: Loop, how: str) -> N
     assert said == []
 
 
-def test_a_stopped_process_goes_on_later_as_if_nothing_had_been(world: Loop) -> None:
+def test_a_stopped_process_goes_on_later_as_if_nothing_had_been(world: WorldLoop) -> None:
     said: list[float] = []
-    paused = Process("paused")
+    paused = SimulatedProcess("paused")
 
     async def tick() -> None:
         for _ in range(4):
@@ -137,10 +137,10 @@ def test_a_stopped_process_goes_on_later_as_if_nothing_had_been(world: Loop) -> 
     assert said == [1.0, 11.5, 12.5, 13.5]
 
 
-def test_what_a_dead_process_sent_still_arrives(world: Loop) -> None:
+def test_what_a_dead_process_sent_still_arrives(world: WorldLoop) -> None:
     """A message under way belongs to the world."""
     arrived: list[str] = []
-    sender = Process("sender")
+    sender = SimulatedProcess("sender")
 
     async def send() -> None:
         world.call_later(1, arrived.append, "message", context=Context())
@@ -158,9 +158,9 @@ def test_what_a_dead_process_sent_still_arrives(world: Loop) -> None:
 
 def interleaving(seed: int) -> str:
     """Return in which order three processes of five steps each ran under a seed."""
-    world = Loop(random.Random(seed))
+    world = WorldLoop(random.Random(seed))
     said: list[str] = []
-    processes = [Process(name) for name in "abc"]
+    processes = [SimulatedProcess(name) for name in "abc"]
 
     async def work() -> None:
         for n in range(5):
@@ -192,9 +192,9 @@ def test_within_a_process_callbacks_keep_their_order() -> None:
             assert [word for word in said if word[0] == name] == [f"{name}{n}" for n in range(5)]
 
 
-def test_a_signal_reaches_the_process_that_listens_to_it(world: Loop) -> None:
-    heard: list[Process | None] = []
-    listener = Process("listener")
+def test_a_signal_reaches_the_process_that_listens_to_it(world: WorldLoop) -> None:
+    heard: list[SimulatedProcess | None] = []
+    listener = SimulatedProcess("listener")
 
     async def listen() -> None:
         told: Callable[[], None] = lambda: heard.append(current_process())  # noqa: E731 - as a program would
@@ -212,7 +212,7 @@ def test_a_signal_reaches_the_process_that_listens_to_it(world: Loop) -> None:
 
 
 def test_throwing_a_world_away_runs_nothing_and_warns_of_nothing(recwarn: pytest.WarningsRecorder) -> None:
-    world, process = Loop(random.Random(1)), Process("p")
+    world, process = WorldLoop(random.Random(1)), SimulatedProcess("p")
     said: list[str] = []
 
     async def work() -> None:

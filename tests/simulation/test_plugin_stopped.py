@@ -22,7 +22,7 @@ from makegood.testing import World, crash_everywhere
 from makegood.testing.kit.proof import Proof, UnprovedError
 from makegood.testing.kit.stage import Script, app_of
 from makegood.testing.simulator.ctrl_c import give_in, held_back
-from makegood.testing.simulator.loop import Loop
+from makegood.testing.simulator.loop import WorldLoop
 from tests.simulation import shop_for_plugin as shop
 from tests.simulation.test_plugin_told import ALONE, order, run
 
@@ -102,7 +102,7 @@ def test_ctrl_c_ends_a_proof_whatever_it_is_at(after: float) -> None:
 def test_ctrl_c_is_raised_between_two_callbacks() -> None:
     """What runs comes to its next await, and nobody is heard after that."""
     said: list[str] = []
-    loop = Loop(random.Random(1))
+    loop = WorldLoop(random.Random(1))
 
     async def work() -> None:
         try:

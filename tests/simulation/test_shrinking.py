@@ -10,8 +10,8 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from makegood.testing.simulator.faults import Blow
-from makegood.testing.simulator.world import World
+from makegood.testing.simulator.faults import InjectedFault
+from makegood.testing.simulator.world import SimulatedWorld
 from proofs.seeds import Storms, main
 from proofs.shrinking import minimal, shrunk, violated
 from tests.simulation.mutants import MUTANTS, Worlds, killers, seeds
@@ -61,7 +61,7 @@ def test_a_sound_world_is_not_shrunk() -> None:
     assert shrunk(partial(Storms().world, 1)) is None
 
 
-def failing(name: str) -> tuple[Callable[[pytest.MonkeyPatch], None], Callable[[], World]]:
+def failing(name: str) -> tuple[Callable[[pytest.MonkeyPatch], None], Callable[[], SimulatedWorld]]:
     """Return a mutant, and what makes the first world that kills it."""
     found, worlds = MUTANTS[name], Worlds()
     seed, _ = next(killers(found, worlds, seeds(found)))
@@ -85,8 +85,8 @@ def test_of_what_is_left_nothing_can_be_spared(monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_blow_says_itself_in_a_line() -> None:
     """People read what is left."""
-    assert str(Blow("commit commit", "n1", 2, "kill")) == "kill at commit commit of n1, number 3"
-    assert str(Blow("its time", "", 0, "operator")) == "operator at its time, number 1"
+    assert str(InjectedFault("commit commit", "n1", 2, "kill")) == "kill at commit commit of n1, number 3"
+    assert str(InjectedFault("its time", "", 0, "operator")) == "operator at its time, number 1"
 
 
 def test_the_command_tells_what_a_seed_needs(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from makegood.store.sqlite.connection import connect, uri_of
 from makegood.testing.simulator import files as world_files
-from makegood.testing.simulator.faults import Point
+from makegood.testing.simulator.faults import FaultPoint
 from makegood.testing.simulator.files import Files
 from makegood.testing.simulator.swarm import LAYOUTS, Swarm, calm, kills
 from proofs.seeds import Storms, several
@@ -120,7 +120,7 @@ def test_a_seed_means_the_same_in_every_process_whatever_its_hashes() -> None:
 
 def test_a_plan_strikes_at_the_point_that_it_names(order: Storms) -> None:
     """Every-point mode is built on this: a calm run counts the points, a plan picks one."""
-    points: list[Point] = []
+    points: list[FaultPoint] = []
     calm_run = order.run(7, calm(), plan=lambda point: points.append(point))  # noqa: PLW0108 - returns None
     assert calm_run.points == len(points) > 100
     chosen = next(
@@ -137,7 +137,7 @@ def test_a_commit_whose_process_was_killed_in_it_left_nothing(order: Storms) -> 
     for name, outcome_wanted in (("commit commit", "rolled back"), ("committed commit", "committed")):
         struck: list[int] = []
 
-        def plan(point: Point, name: str = name, struck: list[int] = struck) -> str | None:
+        def plan(point: FaultPoint, name: str = name, struck: list[int] = struck) -> str | None:
             if point.name.startswith(name) and not struck:
                 struck.append(point.number)
                 return "kill"

@@ -14,10 +14,10 @@ from makegood.store import open_store
 from makegood.store.sqlite import SQLiteStore
 from makegood.store.sqlite.joined_watch import Lookout, Wanted
 from makegood.store.sqlite.transaction import Action
-from makegood.testing.simulator.loop import Loop
-from tests.actors.benchapp import chain_app
+from makegood.testing.simulator.loop import WorldLoop
 from tests.actors.conftest import QUIET
-from tests.submission.doors import SQLiteWorld, World
+from tests.actors.noop_apps import chain_app
+from tests.submission.connections import SQLiteWorld, World
 
 APP, CHAIN = chain_app(3)
 
@@ -55,7 +55,7 @@ async def test_the_commit_wakes_a_scheduler_that_never_looks_by_itself(world: Wo
 def test_a_rolled_back_submission_is_looked_for_and_given_up() -> None:
     """And the looking is little: its pauses grow."""
     looks: list[float] = []
-    loop = Loop(random.Random(1))
+    loop = WorldLoop(random.Random(1))
 
     async def read(action: Action[set[Wanted]]) -> set[Wanted]:
         looks.append(loop.time())

@@ -18,7 +18,7 @@ from makegood.node.node import Node
 from makegood.store.protocol import Store
 from makegood.telemetry import Telemetry
 from makegood.telemetry.sdk import TaskIds
-from makegood.telemetry.traces import Place, Traces, made_of, place_of
+from makegood.telemetry.traces import SpanRef, Traces, made_of, place_of
 from tests.telemetry.conftest import QUICK
 from tests.telemetry.test_accounts import Bank, shop
 
@@ -145,7 +145,7 @@ async def test_what_an_action_calls_is_a_child_of_its_attempt(store: Store, reco
     for name in ("one", "two"):
         attempt = context(recorder.one(f"do {name}"))
         assert parent(recorder.one(f"in {name}")) == attempt.span_id
-        assert place_of(told[name]) == Place(attempt.trace_id, attempt.span_id, int(attempt.trace_flags))
+        assert place_of(told[name]) == SpanRef(attempt.trace_id, attempt.span_id, int(attempt.trace_flags))
 
 
 async def test_where_nobody_traced_the_submission_all_processes_agree_on_a_trace(

@@ -7,14 +7,14 @@ import pytest
 
 from makegood.base.deadline_timer import Alarm
 from makegood.testing.simulator.clocks import SimulatedClock
-from makegood.testing.simulator.loop import Loop
+from makegood.testing.simulator.loop import WorldLoop
 
 
 class Waiting:
     """An alarm in virtual time: when it rang, and how many timers the loop was asked for."""
 
     def __init__(self) -> None:
-        self.loop = Loop(random.Random(1))
+        self.loop = WorldLoop(random.Random(1))
         self.clock = SimulatedClock(self.loop.time)
         self.rang: list[float] = []
         self.timers = 0

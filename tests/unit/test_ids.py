@@ -14,7 +14,7 @@ from tests.clocks import HandClock
 
 def test_ids_rise_within_a_process_even_when_the_clock_goes_back() -> None:
     clock = HandClock()
-    drawer = ids.TaskIds(clock, random.Random(1))
+    drawer = ids.TaskIdSource(clock, random.Random(1))
     drawn = [drawer.draw() for _ in range(100)]
     clock.wall_seconds -= 3600
     drawn += [drawer.draw() for _ in range(100)]

@@ -4,15 +4,15 @@ import random
 
 import pytest
 
-from proofs.powercut.disk import SECTOR, STYLES, Point, Tape, image, images, points
+from proofs.powercut.disk import SECTOR, STYLES, CutPoint, Tape, image, images, points
 
 
-def last(tape: Tape) -> Point:
+def last(tape: Tape) -> CutPoint:
     """Return the last moment."""
     return list(points(tape))[-1]
 
 
-def drawn(point: Point, style: str, count: int = 60) -> list[dict[str, bytes]]:
+def drawn(point: CutPoint, style: str, count: int = 60) -> list[dict[str, bytes]]:
     """Return many images of one style."""
     return [dict(image(point, style, random.Random(n))) for n in range(count)]
 

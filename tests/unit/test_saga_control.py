@@ -8,7 +8,7 @@ from makegood import saga
 from makegood.model.messages import Message
 from makegood.model.plan import Condition, Ref, StepPlan, Template, inside
 from makegood.saga import control
-from makegood.saga.decision_builder import Work
+from makegood.saga.decision_builder import DecisionBuilder
 from tests.unit.saga_case import Case, action, result_of, template
 
 THEN, OTHERWISE = ((1, True),), ((1, False),)
@@ -142,7 +142,7 @@ def test_conditions(condition: Condition, *, holds: bool) -> None:
     """Every kind of condition, both ways; values are compared decoded."""
     case = Case(StepPlan(0, "when", name="w", condition=condition))
     assert case.step(0).result == (b"true" if holds else b"false")
-    assert control.holds(Work(case.held), condition) is holds
+    assert control.holds(DecisionBuilder(case.held), condition) is holds
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from makegood.model.messages import Message
 from makegood.model.shape import Held, Stride
 from makegood.model.task import Step
 from makegood.saga import acts, control, decision_builder, decisions, fast_path, forward, replies, rules, undo
-from makegood.saga.decision_builder import Work
+from makegood.saga.decision_builder import DecisionBuilder
 from tests.unit.saga_rows import Record
 from tests.unit.saga_world import World
 from tests.unit.test_saga_world import SEEDS as SEEDS_OF_ALL
@@ -95,7 +95,7 @@ def silence_counted_twice(m: pytest.MonkeyPatch) -> None:
     """The rules count the silence that the Supervisor has counted."""
     counted = replies._failed
 
-    def twice(w: Work, step: Step, message: Message) -> Step:
+    def twice(w: DecisionBuilder, step: Step, message: Message) -> Step:
         step = counted(w, step, message)
         return replace(step, failures=step.failures + 1) if message.kind == "expired" else step
 
@@ -136,14 +136,14 @@ def hold_no_withdraw(m: pytest.MonkeyPatch) -> None:
 @mutant
 def starts_too_early(m: pytest.MonkeyPatch) -> None:
     """One predecessor that has passed is enough."""
-    true = Work._pass
+    true = DecisionBuilder._pass
 
-    def early(w: Work, idx: int) -> None:
+    def early(w: DecisionBuilder, idx: int) -> None:
         true(w, idx)
-        w.free.extend(w.followers(idx))
+        w.agenda.free.extend(w.followers(idx))
 
-    m.setattr(Work, "_pass", early)
-    m.setattr(Work, "open", lambda _work, _idx: 0)
+    m.setattr(DecisionBuilder, "_pass", early)
+    m.setattr(DecisionBuilder, "open", lambda _work, _idx: 0)
 
 
 @mutant
@@ -201,7 +201,7 @@ def stride_whoever_is_awaited(m: pytest.MonkeyPatch) -> None:
 def undo_running(m: pytest.MonkeyPatch) -> None:
     """The undo does not await what is in flight: it is taken for in doubt at once."""
 
-    def impatient(w: Work) -> None:
+    def impatient(w: DecisionBuilder) -> None:
         for step in w.steps():
             if step.doing == "do":
                 w.move(replace(step, doing=None), "in_doubt", "mutant", doubt=True)
@@ -253,7 +253,7 @@ def counts_go_on(m: pytest.MonkeyPatch) -> None:
     """The undo inherits the failures of the action."""
     begin = undo.begin_undo
 
-    def inherit(w: Work, cause: str, why: str) -> None:
+    def inherit(w: DecisionBuilder, cause: str, why: str) -> None:
         counted = {step.plan.idx: step.failures for step in w.steps()}
         begin(w, cause, why)
         for step in w.steps():
@@ -293,7 +293,7 @@ def kept_is_done(m: pytest.MonkeyPatch) -> None:
     """A kept step counts as done when the task is resubmitted, with what it was made from gone."""
     begin = acts._begin_round
 
-    def keep(w: Work, step: Step) -> None:
+    def keep(w: DecisionBuilder, step: Step) -> None:
         if step.state == "kept" and step.plan.kind == "action" and step.result is not None:
             w.put(replace(step, state="done"))
         else:

@@ -6,13 +6,13 @@ from msgspec.structs import replace
 from makegood.errors import IllegalTransitionError, MissingValueError
 from makegood.model.messages import Message
 from makegood.model.plan import Ref, StepPlan, Template
-from makegood.saga.decision_builder import Work
+from makegood.saga.decision_builder import DecisionBuilder
 from tests.unit.saga_case import Case, action, failing, result_of, template
 
 
 def test_every_move_is_looked_up_in_the_table() -> None:
     """A move outside it raises and leaves no trace."""
-    made = Work(Case(action(0)).held)
+    made = DecisionBuilder(Case(action(0)).held)
     with pytest.raises(IllegalTransitionError, match="a step cannot go from running to undone"):
         made.move(made.step(0), "undone", "nonsense")
     with pytest.raises(IllegalTransitionError, match="a task cannot go from processing to undone"):
@@ -23,7 +23,7 @@ def test_every_move_is_looked_up_in_the_table() -> None:
 
 def test_control_steps_have_a_table_of_their_own() -> None:
     """Nobody is ever asked to do one."""
-    made = Work(Case(StepPlan(0, "merge", name="m", after=(1,)), action(1)).held)
+    made = DecisionBuilder(Case(StepPlan(0, "merge", name="m", after=(1,)), action(1)).held)
     step = made.move(made.step(0), "ready", "nonsense")
     with pytest.raises(IllegalTransitionError, match="a control step cannot go from ready to running"):
         made.move(step, "running", "nonsense")
@@ -31,7 +31,7 @@ def test_control_steps_have_a_table_of_their_own() -> None:
 
 def test_a_row_is_added_only_at_the_end() -> None:
     """Rows of an each follow those there are, without gaps."""
-    made = Work(Case(action(0)).held)
+    made = DecisionBuilder(Case(action(0)).held)
     with pytest.raises(IllegalTransitionError, match="step 5 would be added as number 1"):
         made.add(action(5), ())
 
@@ -40,14 +40,14 @@ def test_a_row_is_added_only_at_the_end() -> None:
 def test_a_ref_to_nothing_is_missing(ref: Ref) -> None:
     """Said in words, not raised as a defect."""
     with pytest.raises(MissingValueError, match="there is no"):
-        Work(Case(action(0)).held).fill(Template(("", ""), (ref,)))
+        DecisionBuilder(Case(action(0)).held).fill(Template(("", ""), (ref,)))
 
 
 def test_a_long_list_is_read_once() -> None:
     """Many holes filled from one list cost one reading of it."""
     case = Case(action(0), action(1, 0))
     case.answer(0, value=b"[1,2,3]")
-    made = Work(case.held)
+    made = DecisionBuilder(case.held)
     taken = [made.fill(template("", result_of(0, n), "")) for n in (0, 1, 2, 2)]
     assert taken == [b"1", b"2", b"3", b"3"]
     assert len(made._lists) == 1
@@ -57,7 +57,7 @@ def test_a_timer_set_again_is_not_dropped() -> None:
     """Dropped and set in one Decision is set."""
     case = Case(action(0))
     case.answer(0, "later", wait=3.0)
-    made = Work(case.held)
+    made = DecisionBuilder(case.held)
     step = made.timer(made.drop_timer(made.step(0)), 9.0)
     assert (made.out.timers, made.out.dropped) == ({0: 9.0}, [])
     made.drop_timer(step)
@@ -66,7 +66,7 @@ def test_a_timer_set_again_is_not_dropped() -> None:
 
 def test_a_timer_set_and_dropped_in_one_decision_never_was() -> None:
     """There is no row to delete."""
-    made = Work(Case(action(0)).held)
+    made = DecisionBuilder(Case(action(0)).held)
     made.drop_timer(made.timer(made.step(0), 9.0))
     assert (made.out.timers, made.out.dropped) == ({}, [])
 

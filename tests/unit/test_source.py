@@ -11,12 +11,10 @@ from typing import Any
 
 import pytest
 
-from makegood.workflow import verbs
-
-pass
 from makegood.declare.action import Agent, Shared
 from makegood.declare.outcomes import NOTHING
 from makegood.errors import DefinitionError, PromiseError
+from makegood.workflow import verbs
 from makegood.workflow.app import App
 from makegood.workflow.misuse import check_source
 from makegood.workflow.verbs import branches, each, parallel, when

@@ -13,7 +13,7 @@ from makegood.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class AllowedHost:
     """An entry of such a list, as ``entry`` reads it. ``port``: the only one that is meant, None = any.
 
     One of the others is set: ``name``; ``below`` (".example.com" for "*.example.com"); ``network``.
@@ -42,7 +42,7 @@ class Entry:
             return False
         return address in network or ((held := inner(address)) is not None and held in network)
 
-    def covers(self, other: "Entry") -> bool:
+    def covers(self, other: "AllowedHost") -> bool:
         """Return whether every host that another entry means is meant here as well."""
         if self.port not in (None, other.port):
             return False
@@ -71,7 +71,7 @@ class Entry:
         return port is None or self.port is None or port == self.port
 
 
-def entry(text: str, what: str) -> Entry:
+def entry(text: str, what: str) -> AllowedHost:
     """Read an entry; raises ``ConfigError``, naming ``what``, for any other text.
 
     >>> entry("*.example.com:8443", "webhook_hosts").matches("hooks.example.com", 8443)
@@ -87,7 +87,7 @@ def entry(text: str, what: str) -> Entry:
     at = port if colon else None
     try:
         bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
-        return Entry(written, at, network=ipaddress.ip_network(bare))
+        return AllowedHost(written, at, network=ipaddress.ip_network(bare))
     except ValueError:
         name = host.removeprefix("*.").removesuffix(".")
     if not name.isascii() or not is_host(name) or (host.startswith("*.") and _address(name) is not None):
@@ -95,10 +95,14 @@ def entry(text: str, what: str) -> Entry:
             f"{what}: {text!r} is not a host: write hooks.example.com, *.example.com or 10.1.0.0/16, each with :PORT if only that port "
             "is meant"
         )
-    return Entry(written, at, below=f".{name}") if host.startswith("*.") else Entry(written, at, name=name)
+    return (
+        AllowedHost(written, at, below=f".{name}")
+        if host.startswith("*.")
+        else AllowedHost(written, at, name=name)
+    )
 
 
-def closest(entries: Iterable[Entry], host: str, port: int | None = None) -> Entry | None:
+def closest(entries: Iterable[AllowedHost], host: str, port: int | None = None) -> AllowedHost | None:
     """Return the entry that means a host most closely, None when none does."""
     meant = _address(host) or host
     found = [one for one in entries if one.matches(meant, port)]
@@ -122,7 +126,7 @@ class Secrets:
         found = closest(self._own, host, port)
         return self._default if found is None else self._own[found]
 
-    def check(self, listed: Sequence[Entry]) -> None:
+    def check(self, listed: Sequence[AllowedHost]) -> None:
         """Raise ``ConfigError`` for a secret of a host that is not ``listed`` (a misspelt one would go unnoticed), and for a listed
         host without a secret.
         """
@@ -137,11 +141,11 @@ class Secrets:
                     f"webhook_hosts needs webhook_secret, or webhook_secrets for {one.text!r}: receivers see by the signature that makegood sends"
                 )
 
-    def shared(self, listed: Sequence[Entry]) -> list[tuple[str, ...]]:
+    def shared(self, listed: Sequence[AllowedHost]) -> list[tuple[str, ...]]:
         """Return the groups of receivers, as the entries that mean them, which have one secret in common. Networks are left out:
         they say where names may lead.
         """
-        served: dict[str, dict[Entry, None]] = {}
+        served: dict[str, dict[AllowedHost, None]] = {}
         for one in (*self._own, *listed):
             if one.network is not None and one.network.num_addresses > 1:
                 continue

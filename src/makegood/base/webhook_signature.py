@@ -89,7 +89,7 @@ def verified(secret: str, headers: Mapping[str, str], body: bytes, *, now: float
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class WebhookAddress:
     """Where a webhook goes."""
 
     scheme: str
@@ -109,7 +109,7 @@ class Address:
         return f"{self.scheme}://{self.netloc}"
 
 
-def address(url: str, what: str = "the webhook's address") -> Address:
+def address(url: str, what: str = "the webhook's address") -> WebhookAddress:
     """Return the parts of an http or https URL; raises ``ConfigError``, naming ``what``, for any other."""
     try:
         parts = urlsplit(url)
@@ -125,4 +125,4 @@ def address(url: str, what: str = "the webhook's address") -> Address:
     if not url.isascii() or not url.isprintable() or " " in url:
         raise ConfigError(f"{what}: write it in ASCII: percent-encode the path, punycode the host")
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    return Address(parts.scheme, parts.hostname, port or PORTS[parts.scheme], path)
+    return WebhookAddress(parts.scheme, parts.hostname, port or PORTS[parts.scheme], path)

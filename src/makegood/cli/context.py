@@ -14,7 +14,7 @@ import click
 from makegood.base.durations import seconds
 from makegood.base.terminal_text import visible
 from makegood.cli.render.output import Output
-from makegood.cli.settings import KNOWN, Settings, duration, load
+from makegood.cli.settings import KNOWN, CliSettings, duration, load
 from makegood.errors import ConfigError
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -34,7 +34,7 @@ class Cli:
         self.typed: tuple[str, ...] = ()
 
     @cached_property
-    def settings(self) -> Settings:
+    def settings(self) -> CliSettings:
         """All settings, read once: flag, then MAKEGOOD_*, then file, then default. Raises ``ConfigError``."""
         return load(self.flags)
 

@@ -32,7 +32,7 @@ FORMATS = ("text", "json")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class CliSettings:
     """What one call of the command line works with.
 
     ``store``: URL. ``require_tls``: nothing is sent to a PostgreSQL server on another machine but over TLS. ``color``: auto, always, never. ``log_level`` and ``log_format`` (text, json) of the processes. ``listen``: where they answer probes and
@@ -209,7 +209,7 @@ _OPTIONS = {option.name for option in dataclasses.fields(Options)}
 
 def load(
     flags: Mapping[str, object], environ: Mapping[str, str] | None = None, folder: Path | None = None
-) -> Settings:
+) -> CliSettings:
     """Return the settings. ``flags``: those given on the command line; ``environ``, ``folder``: default this process's.
 
     Raises ``ConfigError`` for a name that is not known and for a value that cannot be meant, saying where it stands.
@@ -231,7 +231,7 @@ def load(
     rest = {name: value for name, value in values.items() if name not in _OPTIONS}
     if rest.get("require_tls"):
         rest["store"] = with_tls(str(rest.get("store", DEFAULT_URL)))
-    made: Settings = Settings(
+    made: CliSettings = CliSettings(
         **rest,  # type: ignore[arg-type]  # each was converted to the type of its field above
         options=_options(options, origins),
         origins=MappingProxyType(origins),

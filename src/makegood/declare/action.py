@@ -41,7 +41,7 @@ __all__ = [
     "Happened",
     "NotHappened",
     "Nothing",
-    "Recorder",
+    "PlanRecorder",
     "Shared",
 ]
 
@@ -52,7 +52,7 @@ R = TypeVar("R")
 # -- what the declarations of one app share ------------------------------------------------------------------------------
 
 
-class Recorder(Protocol):
+class PlanRecorder(Protocol):
     """A plan in the making, as far as an action knows it."""
 
     def action(
@@ -68,7 +68,7 @@ class Recorder(Protocol):
 
 _TEMPLATES = 100
 
-RECORDER: ContextVar[Recorder | None] = ContextVar("makegood_plan", default=None)
+RECORDER: ContextVar[PlanRecorder | None] = ContextVar("makegood_plan", default=None)
 """The plan that is being built by the workflow function that runs here."""
 
 
@@ -79,7 +79,7 @@ class Shared:
         self.app = app
         self.payload_limit = payload_limit
         self.step_limit = step_limit
-        self.plans: set[Recorder] = set()
+        self.plans: set[PlanRecorder] = set()
         self.agents: dict[str, Agent] = {}
 
     def find(self, agent: str, name: str) -> "Action[..., Any] | None":

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from makegood.base.clock import Clock
 from makegood.base.name_lookups import Lookups
-from makegood.base.webhook_signature import TIMEOUT, Address, address, key_of, signature
+from makegood.base.webhook_signature import TIMEOUT, WebhookAddress, address, key_of, signature
 from makegood.errors import DeliveryError
 
 MOST_HEAD: Final = 16_384
@@ -36,7 +36,7 @@ Find = Callable[[], Awaitable[Sequence[str]]]
 """Returns the addresses of a receiver, best first. Raises ``DeliveryError``."""
 
 
-class Message(NamedTuple):
+class WebhookMessage(NamedTuple):
     """What is posted: the content's type, the id that is the same at every try, the seconds since 1970, the signing secrets."""
 
     kind: str
@@ -47,7 +47,7 @@ class Message(NamedTuple):
 
 
 async def post(
-    to: Address, find: Find, message: Message, *, timeout: float, tls: ssl.SSLContext | None
+    to: WebhookAddress, find: Find, message: WebhookMessage, *, timeout: float, tls: ssl.SSLContext | None
 ) -> None:
     """Post a message once, to the first of the addresses that ``find`` returns and that accepts a connection. ``timeout``: seconds for
     all of it; ``tls``: whom to trust. Raises ``DeliveryError`` unless the receiver answers 2xx in time.
@@ -83,7 +83,7 @@ class _Answer(NamedTuple):
 _Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
-def _written(to: Address, message: Message) -> bytes:
+def _written(to: WebhookAddress, message: WebhookMessage) -> bytes:
     headers = {
         "host": to.netloc,
         "content-type": message.kind,
@@ -103,7 +103,7 @@ def _written(to: Address, message: Message) -> bytes:
     return "\r\n".join([*lines, "", ""]).encode() + message.body
 
 
-async def _connected(to: Address, found: Sequence[str], tls: ssl.SSLContext | None) -> _Connection:
+async def _connected(to: WebhookAddress, found: Sequence[str], tls: ssl.SSLContext | None) -> _Connection:
     name = None if tls is None else to.host.removesuffix(".")
     refused: OSError | None = None
     for at in found:
@@ -156,6 +156,6 @@ class Webhook:
         to = self.address
         if to.scheme == "https" and self._tls is None:
             self._tls = ssl.create_default_context()  # reads the system's certificates: once
-        message = Message(kind, message_id, int(self._clock.wall()), self._secrets, body)
+        message = WebhookMessage(kind, message_id, int(self._clock.wall()), self._secrets, body)
         find = partial(self._lookups.resolve, to.host, to.port)
         await post(to, find, message, timeout=self._timeout, tls=self._tls)

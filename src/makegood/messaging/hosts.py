@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from makegood.base.host_lists import closest, entry
 from makegood.base.public_networks import public
-from makegood.base.webhook_signature import Address, address
+from makegood.base.webhook_signature import WebhookAddress, address
 from makegood.errors import ConfigError, DeliveryError
 from makegood.model import notices
 
@@ -57,7 +57,7 @@ class Hosts:
                 "on that list (Options(webhook_hosts=…), MAKEGOOD_WEBHOOK_HOSTS)"
             )
 
-    def refuse(self, to: Address) -> None:
+    def refuse(self, to: WebhookAddress) -> None:
         """Raise ``RefusedTargetError`` for an address whose host is not on the list."""
         if not self.allow(to.host, to.port):
             raise RefusedTargetError(self._missing(to))
@@ -77,7 +77,7 @@ class Hosts:
             raise DeliveryError(f"{host} has no address")
         return found[0].partition("%")[0]
 
-    def _missing(self, to: Address) -> str:
+    def _missing(self, to: WebhookAddress) -> str:
         host = f"{to.host}:{to.port}" if self.allow(to.host) else to.host
         return f"{host} is not among webhook_hosts"
 

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import random
 
+from makegood.actor.actor import Actor
 from makegood.actor.setbacks import Setbacks
 from makegood.base.clock import Clock
 from makegood.errors import StoreUnavailableError
@@ -13,7 +14,7 @@ from makegood.model.messages import Alert
 log = logging.getLogger("makegood.alerts")
 
 
-class LeaderWatch:
+class LeaderWatch(Actor):
     """Raises an alert when nobody has led for ``after`` seconds, as far as this process has seen; the next leader ends it.
 
     ``lease``: the name of the Supervisors' lease.

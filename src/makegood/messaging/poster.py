@@ -15,7 +15,7 @@ from makegood.base.host_lists import Secrets
 from makegood.base.name_lookups import Lookups
 from makegood.base.webhook_signature import MAKE, TIMEOUT, address, key_of
 from makegood.errors import ConfigError, DeliveryError
-from makegood.messaging.alert_webhook import LOOKUP, Message, post
+from makegood.messaging.alert_webhook import LOOKUP, WebhookMessage, post
 from makegood.messaging.hosts import Hosts, RefusedTargetError, Resolve, _host
 from makegood.model import notices
 from makegood.model.notices import Cause
@@ -102,7 +102,7 @@ class HTTPPoster:
 
         made = notices.for_receiver(body, self._cause)
         signs = self.secrets.of(_host(to.host), to.port)
-        message = Message(EVENT, message_id, int(self._clock.wall()), signs, made)
+        message = WebhookMessage(EVENT, message_id, int(self._clock.wall()), signs, made)
         tls = self._tls if to.scheme == "https" else None
         try:
             await post(to, find, message, timeout=self._timeout, tls=tls)

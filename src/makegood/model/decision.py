@@ -41,8 +41,7 @@ class Decision(msgspec.Struct):
     so has he the task's inputs when they are others than before. ``release``: the task is at rest or given back, its lock is cleared.
     ``notices``: what the task's submitter is told, in order; only of tasks with a ``reply``.
     ``clear_complete_by``: a resubmission starts the task's time anew (it is set at claim whenever it is null).
-    ``handed``: its Scheduler hands over in memory all that it asks for, and the rows are born taken (some of it: ``Batch.local``; of a task that is being
-    submitted: ``Draft.handed``).
+    ``handed``: those of ``requests`` that its Scheduler hands over in memory: their rows are born taken, without a body.
     ``stride``: what it is, but for task, result, arguments and ``seqs``, like those of other tasks that have the very same one.
     """
 
@@ -66,7 +65,7 @@ class Decision(msgspec.Struct):
     notices: Sequence[Notice] = ()
     release: bool = False
     clear_complete_by: bool = False
-    handed: bool = False
+    handed: Sequence[Request] = ()
     stride: Stride | None = None
 
 

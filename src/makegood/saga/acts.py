@@ -10,7 +10,7 @@ from makegood.model.shape import Held
 from makegood.model.task import Step, Task
 from makegood.saga import rules
 from makegood.saga.corrected_inputs import correct, next_round, said
-from makegood.saga.decision_builder import NULL, Work
+from makegood.saga.decision_builder import NULL, DecisionBuilder
 from makegood.saga.forward import finish
 from makegood.saga.undo import begin_undo
 
@@ -24,7 +24,7 @@ _ENDED = ("processed", "undone")
 _AS_A_WHOLE: tuple[Literal["undo", "cancel", "resubmit"], ...] = ("undo", "cancel", "resubmit")
 
 
-def act(work: Work, message: Message) -> Said:
+def act(work: DecisionBuilder, message: Message) -> Said:
     """Carry out an act as far as it is lawful. Returns (applied | noop | refused, why)."""
     before = work.task.state
     acts = {"cancel": _cancel, "undo": _undo, "resubmit": _resubmit, "settle": _settle}
@@ -39,7 +39,7 @@ def lawful(held: Held) -> list[Message]:
 
     A cancel that would do what an undo does is left out.
     """
-    found = [kind for kind in _AS_A_WHOLE if act(Work(held), Message(kind))[0] == "applied"]
+    found = [kind for kind in _AS_A_WHOLE if act(DecisionBuilder(held), Message(kind))[0] == "applied"]
     if "undo" in found and "cancel" in found:
         found.remove("cancel")
     settled = [
@@ -52,7 +52,7 @@ def lawful(held: Held) -> list[Message]:
 
 def tried(held: Held, message: Message) -> Answer:
     """Return what would be answered to an act now: tried on a Decision that nobody commits."""
-    work = Work(held)
+    work = DecisionBuilder(held)
     verdict, outcome = act(work, message)
     return Answer(message.act or Act(""), message.kind, verdict, outcome, work.task.state, work.change)
 
@@ -65,7 +65,7 @@ def _by(message: Message, what: str) -> str:
     return f"{who}: {message.act.why}" if message.act.why else who
 
 
-def _no_way_back(work: Work) -> str:
+def _no_way_back(work: DecisionBuilder) -> str:
     names = ", ".join(s.name for s in work.steps() if rules.past_return([s]))
     return f"{names} cannot be undone and has begun; wait for the task's end, or undo around it once it is in error"
 
@@ -73,7 +73,7 @@ def _no_way_back(work: Work) -> str:
 # -- cancel and undo ---------------------------------------------------------------------------------------------------
 
 
-def _cancel(work: Work, message: Message) -> Said:
+def _cancel(work: DecisionBuilder, message: Message) -> Said:
     task = work.task
     if task.state in _ENDED:
         return "refused", f"the task had ended: {task.state}"
@@ -92,12 +92,12 @@ def _cancel(work: Work, message: Message) -> Said:
     return "applied", "what was done is taken back"
 
 
-def _untouched(work: Work) -> bool:
+def _untouched(work: DecisionBuilder) -> bool:
     """Nothing stands, is in doubt, in flight or about to be."""
     return all(rules.idle(s) and s.state in rules.SETTLED and s.state != "kept" for s in work.steps())
 
 
-def _undo(work: Work, message: Message) -> Said:
+def _undo(work: DecisionBuilder, message: Message) -> Said:
     task = work.task
     if task.state == "undone":
         return "noop", "the task is undone already"
@@ -114,7 +114,7 @@ def _undo(work: Work, message: Message) -> Said:
 # -- resubmit ----------------------------------------------------------------------------------------------------------
 
 
-def _resubmit(work: Work, message: Message) -> Said:
+def _resubmit(work: DecisionBuilder, message: Message) -> Said:
     task = work.task
     if task.state not in ("error", "undone"):
         return "refused", f"the task is {task.state}: only one in error or undone can be resubmitted"
@@ -150,7 +150,7 @@ def _resubmit(work: Work, message: Message) -> Said:
     return "applied", what + said(work.change)
 
 
-def _begin_round(work: Work, step: Step) -> None:
+def _begin_round(work: DecisionBuilder, step: Step) -> None:
     token = rules.token_of_new_round(step)
     plan = next_round(step.plan)
     if plan is not step.plan:
@@ -171,7 +171,7 @@ def _begin_round(work: Work, step: Step) -> None:
     )
 
 
-def _decided_anew(work: Work, anew: set[int]) -> set[int]:
+def _decided_anew(work: DecisionBuilder, anew: set[int]) -> set[int]:
     """Return the skipped steps whose ``when`` or ``each`` begins anew, and those that hang on them."""
     found: set[int] = set()
     more = True
@@ -190,7 +190,7 @@ def _decided_anew(work: Work, anew: set[int]) -> set[int]:
 # -- settle ------------------------------------------------------------------------------------------------------------
 
 
-def _settle(work: Work, message: Message) -> Said:
+def _settle(work: DecisionBuilder, message: Message) -> Said:
     task = work.task
     step, settled = work.find(message.idx), message.settled
     if step is None:
@@ -244,7 +244,7 @@ def _only(step: Step, allowed: tuple[Stated, ...]) -> str:
     return f"{step.name} is {step.state}: it can be settled as {' or '.join(allowed)}"
 
 
-def _rest_settled(work: Work, name: str, settled: str) -> Said:
+def _rest_settled(work: DecisionBuilder, name: str, settled: str) -> Said:
     """End the task when that was the last one; otherwise say what is left to do, as nothing goes on by itself."""
     task, said = work.task, f"{name} is {settled}"
     if task.goal == "hold" and work.left == 0:
@@ -257,7 +257,7 @@ def _rest_settled(work: Work, name: str, settled: str) -> Said:
     return "applied", said
 
 
-def _left_to_do(work: Work) -> str:
+def _left_to_do(work: DecisionBuilder) -> str:
     unsettled = ", ".join(s.name for s in work.steps() if s.state in ("in_doubt", "undo_failed"))
     if unsettled:
         return f"{unsettled} can be settled too"

@@ -17,13 +17,13 @@ from makegood.model.plan import Condition, Ref, StepPlan, Template, inside, plac
 from makegood.model.task import Step
 from makegood.payload import codec, splice
 from makegood.saga import rules
-from makegood.saga.decision_builder import NULL, Work
+from makegood.saga.decision_builder import NULL, DecisionBuilder
 from makegood.saga.held import predecessors
 
 TRUE, FALSE = b"true", b"false"
 
 
-def not_taken(work: Work, plan: StepPlan) -> bool:
+def not_taken(work: DecisionBuilder, plan: StepPlan) -> bool:
     """A step is skipped when a ``when`` that guards it went the other way, or when what it is part of was skipped."""
     for when, side in plan.guards:
         decided = work.step(when)
@@ -32,7 +32,7 @@ def not_taken(work: Work, plan: StepPlan) -> bool:
     return any(of >= 0 and work.step(of).state == "skipped" for of in (plan.of, plan.item_of))
 
 
-def decide(work: Work, step: Step) -> bytes:
+def decide(work: DecisionBuilder, step: Step) -> bytes:
     """Return the result of a control step whose predecessors have passed; raises ``MissingValueError``."""
     plan = step.plan
     if plan.kind == "when":
@@ -45,7 +45,7 @@ def decide(work: Work, step: Step) -> bytes:
     return _each(work, step) if plan.kind == "each" else _gather(work, plan)
 
 
-def holds(work: Work, condition: Condition, limit: int = sizes.PAYLOAD_LIMIT) -> bool:
+def holds(work: DecisionBuilder, condition: Condition, limit: int = sizes.PAYLOAD_LIMIT) -> bool:
     """Return whether a condition holds; raises ``MissingValueError``. ``limit``: of one payload, in bytes."""
     if condition.op == "all":
         return all(holds(work, part, limit) for part in condition.parts)
@@ -59,7 +59,7 @@ def holds(work: Work, condition: Condition, limit: int = sizes.PAYLOAD_LIMIT) ->
     return (left == _value(work, condition.right, limit)) is (condition.op == "eq")
 
 
-def _value(work: Work, template: Template | None, limit: int) -> object:
+def _value(work: DecisionBuilder, template: Template | None, limit: int) -> object:
     if template is None:
         raise MissingValueError("a side of the condition is missing from the plan")
     try:
@@ -71,7 +71,7 @@ def _value(work: Work, template: Template | None, limit: int) -> object:
 # -- each and gather ---------------------------------------------------------------------------------------------------
 
 
-def items_of(work: Work, each: int) -> list[list[int]]:
+def items_of(work: DecisionBuilder, each: int) -> list[list[int]]:
     """Return the steps of each item that has rows, in order of the body."""
     items: list[list[int]] = []
     for idx in sorted(work.followers(each)):
@@ -84,7 +84,7 @@ def items_of(work: Work, each: int) -> list[list[int]]:
     return items
 
 
-def _each(work: Work, step: Step) -> bytes:
+def _each(work: DecisionBuilder, step: Step) -> bytes:
     plan = step.plan
     found = NULL if plan.args is None else work.fill(plan.args, plan.payload_limit)
     wanted = len(splice.elements(found))
@@ -110,7 +110,7 @@ def _gathers(plan: StepPlan, each: int) -> bool:
     return plan.kind == "gather" and plan.of == each
 
 
-def _add_item(work: Work, each: StepPlan, nth: int, items: Sequence[list[int]]) -> list[int]:
+def _add_item(work: DecisionBuilder, each: StepPlan, nth: int, items: Sequence[list[int]]) -> list[int]:
     """Add one item's copy of the body; returns its steps' indices."""
     first = work.size()
     copier = Copier(each.idx, nth, range(first, first + len(each.body)))
@@ -199,7 +199,7 @@ class Copier:
         )
 
 
-def _gather(work: Work, plan: StepPlan) -> bytes:
+def _gather(work: DecisionBuilder, plan: StepPlan) -> bytes:
     """Return the list of the items' values."""
     found = splice.elements(work.step(plan.of).result or NULL)
     if not plan.sides:

@@ -23,7 +23,7 @@ from makegood.model.task import Step
 from makegood.payload.codec import UNREADABLE, shallow
 from makegood.saga import rules
 from makegood.saga.control import Copier
-from makegood.saga.decision_builder import NULL, Work
+from makegood.saga.decision_builder import NULL, DecisionBuilder
 
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _list = msgspec.json.Decoder(list[msgspec.Raw]).decode
@@ -45,7 +45,7 @@ class Replanned(msgspec.Struct, frozen=True, omit_defaults=True):
 _replanned = msgspec.json.Decoder(Replanned).decode
 
 
-def correct(work: Work, message: Message) -> str:
+def correct(work: DecisionBuilder, message: Message) -> str:
     """Replace inputs as a resubmission says; returns why that is refused, "" when it is not. Nothing is changed then."""
     value = message.value or b"null"
     try:
@@ -72,7 +72,7 @@ def next_round(plan: StepPlan) -> StepPlan:
 # -- of a step ---------------------------------------------------------------------------------------------------------
 
 
-def _arguments(work: Work, step: Step | None, value: bytes) -> str:
+def _arguments(work: DecisionBuilder, step: Step | None, value: bytes) -> str:
     if step is None:
         return "the task has no such step"
     if rules.is_control(step.plan):
@@ -107,7 +107,7 @@ def _barred(step: Step) -> str:
     return f"{step.name} is {step.state}: it begins no new round"
 
 
-def _put(work: Work, step: Step) -> None:
+def _put(work: DecisionBuilder, step: Step) -> None:
     """Write a step with other arguments. One that was asked in this round, and certainly did nothing, begins a new one: the
     service may remember the question.
     """
@@ -147,7 +147,7 @@ def _marked(args: Template, mark: str) -> str:
 # -- of the task -------------------------------------------------------------------------------------------------------
 
 
-def _inputs(work: Work, value: bytes) -> str:
+def _inputs(work: DecisionBuilder, value: bytes) -> str:
     try:
         made = _replanned(value) if value.lstrip().startswith(b"{") else None
         given = tuple(bytes(raw) for raw in (_list(value) if made is None else made.inputs))
@@ -195,7 +195,7 @@ class _Correction:
     that are done with what they were given; ``made``: the steps whose plan is another one now; ``barred``: why it is refused.
     """
 
-    def __init__(self, work: Work, given: Sequence[bytes], changed: set[int]) -> None:
+    def __init__(self, work: DecisionBuilder, given: Sequence[bytes], changed: set[int]) -> None:
         self.work = work
         self.given = given
         self.changed = changed
@@ -249,7 +249,7 @@ class _Correction:
 
 
 def _apply(
-    work: Work, correction: _Correction, returns: Template | None, result: Mapping[str, Any] | None
+    work: DecisionBuilder, correction: _Correction, returns: Template | None, result: Mapping[str, Any] | None
 ) -> None:
     made: dict[str, Any] = {
         "step": None,
@@ -298,7 +298,7 @@ def _frozen(template: Template | None, inputs: Sequence[bytes], changed: set[int
 # -- without the code --------------------------------------------------------------------------------------------------
 
 
-def _unclear(work: Work) -> str:
+def _unclear(work: DecisionBuilder) -> str:
     """Say which steps have arguments that may have been made of the inputs, "" when there are none.
 
     A constant looks like a value that was computed, and a key like one that was looked up; so both count. What is done counts too: it
@@ -320,7 +320,7 @@ def _unclear(work: Work) -> str:
     )
 
 
-def _made_by_hand(work: Work, plan: StepPlan) -> str | None:
+def _made_by_hand(work: DecisionBuilder, plan: StepPlan) -> str | None:
     """Return the arguments of a step that are neither an input nor a result, in brackets; None when there are none."""
     if plan.kind == "action":
         plan = next_round(plan)
@@ -338,7 +338,7 @@ def _made_by_hand(work: Work, plan: StepPlan) -> str | None:
     return None if all(map(_is_whole, _templates(outer))) else ""
 
 
-def _is_item(work: Work, plan: StepPlan, ref: Ref) -> bool:
+def _is_item(work: DecisionBuilder, plan: StepPlan, ref: Ref) -> bool:
     """Whether a ref names an item of an ``each`` around the step, which its copies write as an element of a list."""
     while (owner := rules.owner(plan)) >= 0:
         if (ref.of, ref.index, ref.path) == ("step", owner, (plan.nth,)):
@@ -357,7 +357,7 @@ def _is_whole(template: Template) -> bool:
 # -- with the plan that the code makes ---------------------------------------------------------------------------------
 
 
-def _other_steps(work: Work, made: Replanned) -> str:
+def _other_steps(work: DecisionBuilder, made: Replanned) -> str:
     """Say where the plan has other steps than the task, "" when it has the same."""
     old = [step.plan for step in work.steps() if rules.owner(step.plan) < 0]
     pairs = zip(old, made.steps, strict=False)
@@ -389,7 +389,7 @@ def _named(plan: StepPlan) -> str:
     return f"{plan.name} ({plan.agent}.{plan.action})" if plan.kind == "action" else plan.name
 
 
-def _plans(work: Work, made: Replanned) -> dict[int, StepPlan]:
+def _plans(work: DecisionBuilder, made: Replanned) -> dict[int, StepPlan]:
     """Return the plan of each step of the task: those of the items of an ``each`` are copies of its body."""
     found: dict[int, StepPlan] = {}
     firsts: dict[tuple[int, int], int] = {}
@@ -422,7 +422,7 @@ def _templates(plan: StepPlan) -> Iterator[Template]:
         yield from _templates(inner)
 
 
-def _seen(work: Work, plan: StepPlan, inputs: Sequence[bytes]) -> tuple[Any, Any]:
+def _seen(work: DecisionBuilder, plan: StepPlan, inputs: Sequence[bytes]) -> tuple[Any, Any]:
     """Return the values of a step's plan as people see them (an action's arguments by name), and what tells them apart."""
     shown = [_shown(work, template, inputs) for template in _templates(plan)]
     seen = [value for value, _ in shown]
@@ -436,7 +436,9 @@ def _operators(condition: Condition) -> tuple[Any, ...]:
     return (condition.op, tuple(map(_operators, condition.parts)))
 
 
-def _shown(work: Work, template: Template | None, inputs: Sequence[bytes]) -> tuple[Any, tuple[Ref, ...]]:
+def _shown(
+    work: DecisionBuilder, template: Template | None, inputs: Sequence[bytes]
+) -> tuple[Any, tuple[Ref, ...]]:
     """Return a value with its inputs filled in and its results named, and the refs to those results."""
     if template is None:
         return None, ()
@@ -459,7 +461,7 @@ def _shown(work: Work, template: Template | None, inputs: Sequence[bytes]) -> tu
     return _decode(text), tuple(refs)
 
 
-def _filled(work: Work, plan: StepPlan) -> msgspec.Raw:
+def _filled(work: DecisionBuilder, plan: StepPlan) -> msgspec.Raw:
     """Return arguments as they would be sent now; null when what they are made of is not there."""
     try:
         return msgspec.Raw(work.arguments(plan))

@@ -10,7 +10,7 @@ from makegood.model.shape import Held
 from makegood.model.task import Task
 from makegood.saga import rules
 from makegood.saga.acts import Said, act
-from makegood.saga.decision_builder import Work
+from makegood.saga.decision_builder import DecisionBuilder
 from makegood.saga.fast_path import straight
 from makegood.saga.forward import advance, dispatch, look_at_all, turn
 from makegood.saga.replies import late, reply, retry
@@ -48,7 +48,7 @@ class _Folding:
     said: Sequence[tuple[Message, Said, bytes | None]] = ()
 
     def __init__(self, held: Held, messages: Sequence[Message]) -> None:
-        self.work = Work(held)
+        self.work = DecisionBuilder(held)
         self.messages = messages
 
     def decide(self) -> Decision:
@@ -103,7 +103,7 @@ class _Folding:
             return
         work.task = _timed(work.task)
         if work.task.goal == "undo":
-            work.everything = True
+            work.agenda.everything = True
             work.move_task("undoing", "claimed")
         else:
             work.move_task("processing", "claimed")
@@ -160,9 +160,9 @@ class _Folding:
                 work.out.answers.append(answer)
 
 
-def _leave_to_the_next(work: Work) -> None:
+def _leave_to_the_next(work: DecisionBuilder) -> None:
     """Let what was just answered about a doubt be followed up by the next Scheduler: a timer at once says that it was."""
-    for idx in work.touched:
+    for idx in work.agenda.touched:
         step = work.step(idx)
         if work.task.state == "undoing" and step.state == "in_doubt" and rules.idle(step):
             work.timer(step, 0.0)
@@ -173,14 +173,14 @@ def _timed(task: Task) -> Task:
     return task if task.timed or task.within is None else replace(task, timed=True)
 
 
-def _poison(work: Work, message: Message) -> None:
+def _poison(work: DecisionBuilder, message: Message) -> None:
     """The task may be what kills its Schedulers: nothing new is begun, what is in flight is awaited, then error."""
     text = message.error or f"it lost its Scheduler {work.task.lost} times in a row"
     work.alert(Alert("poison", text=f"put to error: {text}"))
     stop(work, text)
 
 
-def stop(work: Work, cause: str) -> None:
+def stop(work: DecisionBuilder, cause: str) -> None:
     """Begin nothing new: a task going forward is held, of an undo only what is in flight is awaited."""
     task = work.task
     if task.state == "processing":
@@ -202,7 +202,7 @@ def put_to_error(held: Held, messages: Sequence[Message], alert: Alert) -> Decis
     Every message is used up and counts as silence for the request it is about; the task is stopped, and is in error once
     nothing is in flight. The remaining replies are decided as ever.
     """
-    work = Work(held)
+    work = DecisionBuilder(held)
     work.alert(alert)
     if work.task.state == "pending":
         work.task = _timed(work.task)

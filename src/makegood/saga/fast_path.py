@@ -16,15 +16,13 @@ from typing import Any
 
 from msgspec.structs import astuple, replace
 
-from makegood.payload import splice
-
-pass
 from makegood.errors import MissingValueError
 from makegood.model.decision import Decision, Move
 from makegood.model.messages import Message, Request
 from makegood.model.plan import Ref, StepPlan
 from makegood.model.shape import Held, Sent, Stride
 from makegood.model.task import Step, Task
+from makegood.payload import splice
 from makegood.saga import rules
 
 _NULL, _EMPTY = b"null", b"{}"

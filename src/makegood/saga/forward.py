@@ -11,36 +11,36 @@ from makegood.errors import MissingValueError
 from makegood.model.messages import Alert
 from makegood.model.task import Doing, Step
 from makegood.saga import control, rules
-from makegood.saga.decision_builder import NULL, Work
+from makegood.saga.decision_builder import NULL, DecisionBuilder
 from makegood.saga.undo import begin_undo, clear
 
 
-def look_at_all(work: Work) -> None:
+def look_at_all(work: DecisionBuilder) -> None:
     """Find what is to be done in a task that was just claimed, whatever its last Scheduler left."""
     for step in work.steps():
         if not rules.idle(step):
             continue
         idx = step.plan.idx
         if step.state == "waiting" and work.open(idx) == 0:
-            work.free.append(idx)
+            work.agenda.free.append(idx)
         elif step.state == "ready":
-            work.ready.append(idx)
+            work.agenda.ready.append(idx)
         elif step.state == "in_doubt":
-            work.doubts.append(idx)
+            work.agenda.doubts.append(idx)
 
 
-def advance(work: Work) -> None:
+def advance(work: DecisionBuilder) -> None:
     """Take the task as far forward as it goes without asking anybody."""
-    for idx in work.free:  # the list grows meanwhile: deciding one control step frees others
+    for idx in work.agenda.free:  # the list grows meanwhile: deciding one control step frees others
         _begin(work, idx)
         if work.task.goal != "forward":
             return
-    work.free.clear()
+    work.agenda.free.clear()
     if work.left == 0 and work.task.state == "processing" and work.task.goal == "forward":
         finish(work)
 
 
-def _begin(work: Work, idx: int) -> None:
+def _begin(work: DecisionBuilder, idx: int) -> None:
     step = work.step(idx)
     if step.state != "waiting" or work.open(idx):
         return
@@ -48,7 +48,7 @@ def _begin(work: Work, idx: int) -> None:
     if (plan.guards or plan.of >= 0 or plan.item_of >= 0) and control.not_taken(work, plan):
         work.move(step, "skipped", "its branch is not taken")
     elif plan.kind == "action":
-        work.ready.append(idx)
+        work.agenda.ready.append(idx)
     else:
         step = work.move(step, "ready", "predecessors done or skipped")
         try:
@@ -59,7 +59,7 @@ def _begin(work: Work, idx: int) -> None:
             work.move(step, "done", "decided", result=result)
 
 
-def finish(work: Work) -> None:
+def finish(work: DecisionBuilder) -> None:
     """End a task whose every step is done or skipped."""
     task = work.task
     try:
@@ -77,10 +77,10 @@ def finish(work: Work) -> None:
 # -- dispatch ----------------------------------------------------------------------------------------------------------
 
 
-def dispatch(work: Work) -> None:
+def dispatch(work: DecisionBuilder) -> None:
     """Ask what is to be asked. Whatever turns the direction is found out before the first request is made."""
-    wanted: list[tuple[int, Doing]] = [(idx, "do") for idx in work.ready]
-    for idx in work.doubts:
+    wanted: list[tuple[int, Doing]] = [(idx, "do") for idx in work.agenda.ready]
+    for idx in work.agenda.doubts:
         _recover(work, work.step(idx), wanted)
     filled: list[tuple[Step, Doing, bytes]] = []
     for idx, doing in wanted:
@@ -98,7 +98,7 @@ def dispatch(work: Work) -> None:
             work.send(step, doing, args)
 
 
-def _recover(work: Work, step: Step, wanted: list[tuple[int, Doing]]) -> None:
+def _recover(work: DecisionBuilder, step: Step, wanted: list[tuple[int, Doing]]) -> None:
     """Follow up a step in doubt: probe, try again now or later, or the verdict."""
     if step.state != "in_doubt" or not rules.idle(step) or work.task.goal != "forward":
         return
@@ -110,13 +110,13 @@ def _recover(work: Work, step: Step, wanted: list[tuple[int, Doing]]) -> None:
     choice = rules.what_follows(step)
     if following is None or choice in ("undo", "hold"):
         _give_up(work, step)
-    elif idx in work.due or step.failures == 0:
+    elif idx in work.agenda.due or step.failures == 0:
         wanted.append((idx, following))
     else:
         work.timer(step, policy.wait if choice == "retry" else policy.extended)
 
 
-def _give_up(work: Work, step: Step) -> None:
+def _give_up(work: DecisionBuilder, step: Step) -> None:
     """The verdict on a step in doubt that may not be tried again."""
     cause = f"{step.name}: {step.error or 'in doubt'}"
     if step.failures > 1:
@@ -129,7 +129,7 @@ def _give_up(work: Work, step: Step) -> None:
     turn(work, cause, held=held)
 
 
-def _unfit(work: Work, step: Step, text: str) -> None:
+def _unfit(work: DecisionBuilder, step: Step, text: str) -> None:
     """A step that cannot even be asked fails, certain to have done nothing now; one in doubt stays so."""
     if work.task.goal != "forward":
         return
@@ -146,7 +146,7 @@ def _unfit(work: Work, step: Step, text: str) -> None:
 # -- the verdict -------------------------------------------------------------------------------------------------------
 
 
-def turn(work: Work, cause: str, *, held: bool = False) -> None:
+def turn(work: DecisionBuilder, cause: str, *, held: bool = False) -> None:
     """Turn the task from forward to undo or hold; the first verdict wins. ``held``: the step that failed says hold."""
     if work.task.goal != "forward":
         return

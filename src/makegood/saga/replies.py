@@ -13,7 +13,7 @@ from makegood.model.messages import Message
 from makegood.model.states import StepState
 from makegood.model.task import Step
 from makegood.saga import rules
-from makegood.saga.decision_builder import NULL, Work
+from makegood.saga.decision_builder import NULL, DecisionBuilder
 from makegood.saga.forward import turn
 from makegood.saga.undo import undo_failed
 
@@ -28,7 +28,7 @@ _SILENT = {
 }
 
 
-def reply(work: Work, message: Message) -> None:
+def reply(work: DecisionBuilder, message: Message) -> None:
     """Fold in an answer, a verdict on silence, or a request taken back."""
     kind = message.kind
     step = work.find(message.idx)
@@ -42,13 +42,13 @@ def reply(work: Work, message: Message) -> None:
         )
     if kind in REPLIES:
         work.use(message)
-    work.touched.append(message.idx)
+    work.agenda.touched.append(message.idx)
     answers[kind](work, replace(step, doing=None), message)
     if step.again and message.doing != "undo":
         work.put(replace(work.step(message.idx), again=False))
 
 
-def late(work: Work, message: Message) -> None:
+def late(work: DecisionBuilder, message: Message) -> None:
     """Keep a reply that changes nothing; its value is offered to the undo as ``call.late_result``."""
     if message.kind not in REPLIES and message.kind != "late":
         return
@@ -62,18 +62,18 @@ def late(work: Work, message: Message) -> None:
         work.put(replace(step, late=message.value))
 
 
-def retry(work: Work, message: Message) -> None:
+def retry(work: DecisionBuilder, message: Message) -> None:
     """A step's timer is due."""
     step = work.find(message.idx)
     if step is None or not step.waiting or message.idx in work.out.timers:
         return  # none is set, or only in this Decision: the message is about an earlier one
     step = work.drop_timer(step)
-    work.due.add(message.idx)
-    work.touched.append(message.idx)
+    work.agenda.due.add(message.idx)
+    work.agenda.touched.append(message.idx)
     if step.state == "ready":
-        work.ready.append(message.idx)
+        work.agenda.ready.append(message.idx)
     elif step.state == "in_doubt":
-        work.doubts.append(message.idx)
+        work.agenda.doubts.append(message.idx)
 
 
 def _text(message: Message) -> str:
@@ -84,7 +84,7 @@ def _text(message: Message) -> str:
     return _SILENT.get(message.kind, message.kind)
 
 
-def _failed(work: Work, step: Step, message: Message) -> Step:
+def _failed(work: DecisionBuilder, step: Step, message: Message) -> Step:
     """Count a failure, once: silence was counted by the Supervisor, who says the sum; giving up is counted here.
 
     What was sent before the task turned to undo (``again``) does not count for the undo. What is excused does not count at all.
@@ -108,15 +108,15 @@ def _failed(work: Work, step: Step, message: Message) -> Step:
 # -- the action --------------------------------------------------------------------------------------------------------
 
 
-def _done(work: Work, step: Step, message: Message) -> None:
+def _done(work: DecisionBuilder, step: Step, message: Message) -> None:
     work.move(step, "done", "reply", result=message.value or NULL, doubt=False, final=False, error=None)
 
 
-def _refused(work: Work, step: Step, message: Message) -> None:
+def _refused(work: DecisionBuilder, step: Step, message: Message) -> None:
     _certainly_not(work, step, message, "refused")
 
 
-def _permanent(work: Work, step: Step, message: Message) -> None:
+def _permanent(work: DecisionBuilder, step: Step, message: Message) -> None:
     if rules.certain(step, unclear=message.unclear):
         _certainly_not(work, step, message, "permanent")
     else:
@@ -128,16 +128,16 @@ def _permanent(work: Work, step: Step, message: Message) -> None:
             final=True,
             error=_text(message),
         )
-        work.doubts.append(step.plan.idx)
+        work.agenda.doubts.append(step.plan.idx)
 
 
-def _certainly_not(work: Work, step: Step, message: Message, why: str) -> None:
+def _certainly_not(work: DecisionBuilder, step: Step, message: Message, why: str) -> None:
     text = _text(message)
     work.move(step, "failed", why, doubt=False, final=False, error=text)
     turn(work, f"{step.name}: {text}")
 
 
-def _later(work: Work, step: Step, message: Message) -> None:
+def _later(work: DecisionBuilder, step: Step, message: Message) -> None:
     doubt = step.doubt or message.unclear
     state: StepState = "in_doubt" if doubt else "ready" if work.task.goal == "forward" else "waiting"
     step = work.move(step, state, "later", doubt=doubt, error=message.error)
@@ -145,75 +145,75 @@ def _later(work: Work, step: Step, message: Message) -> None:
         work.timer(step, message.wait)
 
 
-def _will_be_asked(work: Work, step: Step) -> bool:
+def _will_be_asked(work: DecisionBuilder, step: Step) -> bool:
     """Whether a step in doubt will be asked for a definite answer again: going forward, or before its undo."""
     if work.task.goal == "undo":
         return work.task.state == "undoing" and rules.must_settle(step)
     return work.task.goal == "forward"
 
 
-def _silent(work: Work, step: Step, message: Message) -> None:
+def _silent(work: DecisionBuilder, step: Step, message: Message) -> None:
     # The effect may stand, may come later, or never: in doubt, never failed.
     step = _failed(work, step, message)
     work.move(step, "in_doubt", message.kind, doubt=True, final=step.final or message.final)
-    work.doubts.append(step.plan.idx)
+    work.agenda.doubts.append(step.plan.idx)
 
 
-def _withdrawn(work: Work, step: Step, _message: Message) -> None:
+def _withdrawn(work: DecisionBuilder, step: Step, _message: Message) -> None:
     work.move(step, "in_doubt" if step.doubt else "waiting", "withdrawn")
     if work.task.goal == "forward":
-        work.doubts.append(step.plan.idx)
-        work.free.append(step.plan.idx)
+        work.agenda.doubts.append(step.plan.idx)
+        work.agenda.free.append(step.plan.idx)
 
 
 # -- its probe ---------------------------------------------------------------------------------------------------------
 
 
-def _happened(work: Work, step: Step, message: Message) -> None:
+def _happened(work: DecisionBuilder, step: Step, message: Message) -> None:
     work.move(step, "done", "probe", result=message.value or NULL, doubt=False, final=False, error=None)
 
 
-def _not_happened(work: Work, step: Step, _message: Message) -> None:
+def _not_happened(work: DecisionBuilder, step: Step, _message: Message) -> None:
     work.put(replace(step, doubt=step.doubt and not rules.not_happened_for_good(step)))
-    work.doubts.append(step.plan.idx)
+    work.agenda.doubts.append(step.plan.idx)
 
 
-def _probe_refused(work: Work, step: Step, message: Message) -> None:
+def _probe_refused(work: DecisionBuilder, step: Step, message: Message) -> None:
     # Nothing stands for this key, now or later: asking for it again under the same key is pointless.
     _certainly_not(work, step, message, "probe")
 
 
-def _probe_later(work: Work, step: Step, message: Message) -> None:
+def _probe_later(work: DecisionBuilder, step: Step, message: Message) -> None:
     step = work.put(replace(step, asked=step.attempt - 1))
     if work.task.goal != "hold":
         work.timer(step, message.wait)
 
 
-def _probe_silent(work: Work, step: Step, message: Message) -> None:
+def _probe_silent(work: DecisionBuilder, step: Step, message: Message) -> None:
     work.put(_failed(work, step, message))
-    work.doubts.append(step.plan.idx)
+    work.agenda.doubts.append(step.plan.idx)
 
 
-def _probe_withdrawn(work: Work, step: Step, _message: Message) -> None:
+def _probe_withdrawn(work: DecisionBuilder, step: Step, _message: Message) -> None:
     work.put(replace(step, asked=step.attempt - 1))
-    work.doubts.append(step.plan.idx)
+    work.agenda.doubts.append(step.plan.idx)
 
 
 # -- its undo ----------------------------------------------------------------------------------------------------------
 
 
-def _undone(work: Work, step: Step, _message: Message) -> None:
+def _undone(work: DecisionBuilder, step: Step, _message: Message) -> None:
     work.move(step, "undone", "reply", doubt=False, final=False, error=None)
 
 
-def _undo_later(work: Work, step: Step, message: Message) -> None:
+def _undo_later(work: DecisionBuilder, step: Step, message: Message) -> None:
     if step.stuck:
         undo_failed(work, step, _text(message))
     else:
         work.timer(work.put(replace(step, error=message.error)), message.wait)
 
 
-def _undo_silent(work: Work, step: Step, message: Message) -> None:
+def _undo_silent(work: DecisionBuilder, step: Step, message: Message) -> None:
     step, policy = work.put(_failed(work, step, message)), rules.policy(step)
     choice = rules.what_follows_undo(step)
     if choice in ("undo", "hold") or step.stuck or work.task.state != "undoing":
@@ -222,18 +222,18 @@ def _undo_silent(work: Work, step: Step, message: Message) -> None:
         work.timer(step, policy.undo_wait if choice == "retry" else policy.undo_extended)
 
 
-def _undo_permanent(work: Work, step: Step, message: Message) -> None:
+def _undo_permanent(work: DecisionBuilder, step: Step, message: Message) -> None:
     undo_failed(work, step, _text(message))
 
 
-def _undo_withdrawn(work: Work, step: Step, _message: Message) -> None:
+def _undo_withdrawn(work: DecisionBuilder, step: Step, _message: Message) -> None:
     if step.stuck:
         undo_failed(work, step, "taken back")
     else:
         work.put(step)
 
 
-_ANSWERS: dict[str, dict[str, Callable[[Work, Step, Message], None]]] = {
+_ANSWERS: dict[str, dict[str, Callable[[DecisionBuilder, Step, Message], None]]] = {
     "do": {
         "done": _done,
         "refused": _refused,

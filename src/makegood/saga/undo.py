@@ -13,14 +13,14 @@ from makegood.errors import MissingValueError
 from makegood.model.messages import Alert, AlertKind
 from makegood.model.task import STANDING, Doing, Step, standing
 from makegood.saga import rules
-from makegood.saga.decision_builder import Work
+from makegood.saga.decision_builder import DecisionBuilder
 from makegood.saga.held import predecessors
 
 _PUT_TO_ERROR = frozenset({"poison", "guilty"})
 """Alerts that say by themselves that the task is in error."""
 
 
-def clear(work: Work) -> None:
+def clear(work: DecisionBuilder) -> None:
     """Drop timers and withdraw requests that no agent has taken: nothing goes forward any more."""
     for found in work.steps():
         step = work.drop_timer(found) if found.waiting else found
@@ -30,11 +30,11 @@ def clear(work: Work) -> None:
             work.out.withdraw.append((step.plan.idx, step.attempt))
 
 
-def begin_undo(work: Work, cause: str, why: str) -> None:
+def begin_undo(work: DecisionBuilder, cause: str, why: str) -> None:
     """Set the task to undo. Counts start at 0, doubts may be probed again, and stuck undos are tried again."""
     work.task = replace(work.task, goal="undo", cause=cause)
     work.move_task("undoing", why)
-    work.everything = True
+    work.agenda.everything = True
     clear(work)
     for step in work.steps():
         changes: dict[str, Any] = {}
@@ -52,10 +52,10 @@ def begin_undo(work: Work, cause: str, why: str) -> None:
             work.put(replace(step, **changes))
 
 
-def backward(work: Work) -> None:
+def backward(work: DecisionBuilder) -> None:
     """Undo what can be undone now: look at everything when the undo begins, later at what was touched and may be freed."""
-    todo = list(range(work.size())) if work.everything else []
-    for idx in work.touched:
+    todo = list(range(work.size())) if work.agenda.everything else []
+    for idx in work.agenda.touched:
         if work.step(idx).state in rules.SETTLED:
             todo.extend(_before(work, idx))
         else:
@@ -71,7 +71,7 @@ def backward(work: Work) -> None:
             todo.extend(_before(work, idx))
 
 
-def _before(work: Work, idx: int) -> list[int]:
+def _before(work: DecisionBuilder, idx: int) -> list[int]:
     """Return what came before a step; what was skipped passes the question on."""
     found: list[int] = []
     seen, todo = {idx}, [idx]
@@ -87,7 +87,7 @@ def _before(work: Work, idx: int) -> list[int]:
     return found
 
 
-def _take_back(work: Work, step: Step) -> bool:
+def _take_back(work: DecisionBuilder, step: Step) -> bool:
     """Go on with the undo of one step; returns whether it is settled now."""
     if step.state == "undoing":
         _ask_undo(work, step, "asked again")
@@ -113,7 +113,7 @@ def _take_back(work: Work, step: Step) -> bool:
     return False
 
 
-def barred(work: Work, idx: int) -> bool:
+def barred(work: DecisionBuilder, idx: int) -> bool:
     """Whether anything that came after this step is not settled; what was skipped passes the question on."""
     seen, todo = set(), list(work.followers(idx))
     while todo:
@@ -127,19 +127,19 @@ def barred(work: Work, idx: int) -> bool:
     return False
 
 
-def _settle(work: Work, step: Step) -> None:
+def _settle(work: DecisionBuilder, step: Step) -> None:
     """Ask what must have a definite answer before the undo; when none is to be had, the undo is stuck."""
     idx, policy = step.plan.idx, rules.policy(step)
     following, choice = rules.asked_before_undo(step), rules.what_follows(step)
     if following is None or choice in ("undo", "hold"):
         _stuck(work, step, "nobody can tell whether it happened")
-    elif idx in work.due or step.failures == 0:
+    elif idx in work.agenda.due or step.failures == 0:
         _ask(work, step, following)
     else:
         work.timer(step, policy.wait if choice == "retry" else policy.extended)
 
 
-def _ask(work: Work, step: Step, doing: Doing) -> None:
+def _ask(work: DecisionBuilder, step: Step, doing: Doing) -> None:
     """Ask the action or its probe for a definite answer."""
     try:
         args = work.arguments(step.plan)
@@ -151,7 +151,7 @@ def _ask(work: Work, step: Step, doing: Doing) -> None:
     work.send(step, doing, args)
 
 
-def _ask_undo(work: Work, step: Step, why: str) -> None:
+def _ask_undo(work: DecisionBuilder, step: Step, why: str) -> None:
     try:
         args = work.arguments(step.plan)
     except MissingValueError as missing:
@@ -160,12 +160,12 @@ def _ask_undo(work: Work, step: Step, why: str) -> None:
     work.send(work.move(step, "undoing", why), "undo", args)
 
 
-def _stuck(work: Work, step: Step, text: str) -> None:
+def _stuck(work: DecisionBuilder, step: Step, text: str) -> None:
     work.put(replace(step, stuck=True))
     work.alert(Alert("undo_stuck", step=step.name, text=f"{step.name} cannot be undone: {text}"))
 
 
-def undo_failed(work: Work, step: Step, text: str) -> None:
+def undo_failed(work: DecisionBuilder, step: Step, text: str) -> None:
     """The undo of a step has failed past its threshold or for good: an operator must look."""
     work.move(step, "undo_failed", text, error=text)
     work.alert(Alert("undo_stuck", step=step.name, text=f"the undo of {step.name} failed: {text}"))
@@ -174,7 +174,7 @@ def undo_failed(work: Work, step: Step, text: str) -> None:
 # -- coming to rest ----------------------------------------------------------------------------------------------------
 
 
-def rest_when_drained(work: Work) -> None:
+def rest_when_drained(work: DecisionBuilder) -> None:
     """A held task is handed to an operator once nothing of it is in flight."""
     if work.any(lambda step: step.doing is not None):
         return
@@ -182,7 +182,7 @@ def rest_when_drained(work: Work) -> None:
     _tell(work, "held", f"held for an operator: {work.task.cause}")
 
 
-def rest_when_undone(work: Work) -> None:
+def rest_when_undone(work: DecisionBuilder) -> None:
     """An undo ends when nothing is left to undo, or when what is left is stuck."""
     if work.any(lambda step: not rules.idle(step)):
         return
@@ -194,7 +194,7 @@ def rest_when_undone(work: Work) -> None:
     _tell(work, "undo_incomplete", f"the undo could not be completed ({work.task.cause})")
 
 
-def _tell(work: Work, kind: AlertKind, what: str) -> None:
+def _tell(work: DecisionBuilder, kind: AlertKind, what: str) -> None:
     """Tell that the task is in error and what stands; once, when this very Decision has told why it is put there."""
     listed, told = _listed(work.steps()), work.out.alerts
     for n, alert in enumerate(told):

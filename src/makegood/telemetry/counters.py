@@ -28,7 +28,7 @@ class Spread:
             yield seen
 
 
-class Tally:
+class Counters:
     """What this process has counted since it began."""
 
     def __init__(self) -> None:

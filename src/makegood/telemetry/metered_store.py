@@ -10,13 +10,13 @@ from makegood.base.clock import Clock
 from makegood.declare.action import Action
 from makegood.election.protocol import Grant
 from makegood.errors import FencedOffError
-from makegood.model.attempt import Running
+from makegood.model.attempt import Attempt
 from makegood.model.messages import Message, Request
 from makegood.store.protocol import Store
 from makegood.store.records import NO_LIMIT, Batch, Committed, Draft, Inbox, Judged, Offer, Submitted, Taken
 from makegood.store.views import NodeInfo
 from makegood.telemetry import catalogue
-from makegood.telemetry.counters import Tally
+from makegood.telemetry.counters import Counters
 from makegood.telemetry.hooks import Answering
 
 _REMEMBERED: Final = 10_000
@@ -43,12 +43,12 @@ class Whose:
 class CountedAttempts:
     """Times attempts; see ``observing.Answering``."""
 
-    def __init__(self, inner: Answering, tally: Tally, clock: Clock) -> None:
+    def __init__(self, inner: Answering, tally: Counters, clock: Clock) -> None:
         self._inner = inner
         self._tally = tally
         self._clock = clock
 
-    async def answer(self, attempt: Running, action: Action[..., Any]) -> Message | None:
+    async def answer(self, attempt: Attempt, action: Action[..., Any]) -> Message | None:
         """Return the answer of one attempt, having timed it."""
         request, began = attempt.request, self._clock.monotonic()
         labels = request.app, request.agent, request.action
@@ -65,7 +65,7 @@ class _Timed:
 
     __slots__ = ("_began", "_clock", "_op", "_tally")
 
-    def __init__(self, tally: Tally, clock: Clock, op: str) -> None:
+    def __init__(self, tally: Counters, clock: Clock, op: str) -> None:
         self._tally = tally
         self._clock = clock
         self._op = op
@@ -82,7 +82,7 @@ class _Timed:
 class WatchedStore:
     """Passes everything on to a store. What writes much, or tells that the store is slow, is timed and counted."""
 
-    def __init__(self, inner: Store, tally: Tally, clock: Clock, whose: Whose) -> None:
+    def __init__(self, inner: Store, tally: Counters, clock: Clock, whose: Whose) -> None:
         self._inner = inner
         self._tally = tally
         self._clock = clock

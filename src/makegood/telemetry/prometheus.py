@@ -14,7 +14,7 @@ from makegood.errors import ConfigError, StoreUnavailableError
 from makegood.store.views import Figures
 from makegood.telemetry import catalogue
 from makegood.telemetry.catalogue import METRICS, Metric
-from makegood.telemetry.counters import Labels, Tally
+from makegood.telemetry.counters import Counters, Labels
 from makegood.telemetry.hooks import Process
 
 CIRCUITS: Final[Mapping[str, float]] = {"closed": 0.0, "half-open": 1.0, "release": 1.0, "open": 2.0}
@@ -102,7 +102,7 @@ def _parted(address: str) -> tuple[str, str]:
 class Collector:
     """A collector for a registry of prometheus-client: ``registry.register(collector)``."""
 
-    def __init__(self, tally: Tally, gauges: Gauges) -> None:
+    def __init__(self, tally: Counters, gauges: Gauges) -> None:
         self._tally = tally
         self._gauges = gauges
 

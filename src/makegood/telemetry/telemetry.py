@@ -13,7 +13,7 @@ from makegood.model.messages import Message
 from makegood.model.shape import Held
 from makegood.store.protocol import Store
 from makegood.store.records import Committed, Draft
-from makegood.telemetry.counters import Tally
+from makegood.telemetry.counters import Counters
 from makegood.telemetry.hooks import Answering, Process, Watch
 from makegood.telemetry.http_server import Page, Server
 from makegood.telemetry.metered_store import CountedAttempts, WatchedStore, Whose
@@ -51,7 +51,7 @@ class Telemetry:
     ) -> None:
         self._clock = clock or SystemClock()
         self._server = None if listen is None else Server(listen, self._page)
-        self._tally: Tally | None = None
+        self._tally: Counters | None = None
         self._missing = ""
         self._registry = registry
         self._shared = registry is not None
@@ -75,7 +75,7 @@ class Telemetry:
             return
         if self._registry is None:
             self._registry = library.CollectorRegistry()
-        self._tally = Tally()
+        self._tally = Counters()
         self._collector = Collector(self._tally, self._gauges)
 
     @property
@@ -101,11 +101,11 @@ class Telemetry:
             return store
         return cast("Store", WatchedStore(store, self._tally, self._clock, self._whose))
 
-    def answering(self, trying: Answering) -> Answering:
-        """Return what the agents are to use in place of ``trying``."""
+    def answering(self, runner: Answering) -> Answering:
+        """Return what the agents are to use in place of ``runner``."""
         if self._tally is not None:
-            trying = CountedAttempts(trying, self._tally, self._clock)
-        return trying if self._traces is None else TracedAttempts(trying, self._traces)
+            runner = CountedAttempts(runner, self._tally, self._clock)
+        return runner if self._traces is None else TracedAttempts(runner, self._traces)
 
     def submitted(self, draft: Draft) -> Draft:
         """Return a submission as it is to be written: with the trace that it belongs to."""

@@ -29,14 +29,15 @@ from makegood.base.clock import Clock
 from makegood.declare.action import Action
 from makegood.declare.call import current_call, enter
 from makegood.errors import ConfigError
-from makegood.model.attempt import Running
+from makegood.model.attempt import Attempt
 from makegood.model.decision import Decision
 from makegood.model.messages import Message, Request
 from makegood.model.shape import Held
+from makegood.model.states import AT_REST
 from makegood.model.task import Task
 from makegood.store.records import Committed, Draft
 from makegood.telemetry.hooks import Answering
-from makegood.telemetry.task_metrics import AT_REST, ended, outcome
+from makegood.telemetry.task_metrics import ended, outcome
 
 _REMEMBERED: Final = 10_000
 _VERSION: Final = "00"
@@ -44,7 +45,7 @@ _PARTS: Final = 4
 _WIDTHS: Final = (32, 16)
 
 
-class Place(NamedTuple):
+class SpanRef(NamedTuple):
     """A span as others name it: the ids of its trace and of itself, and whether it is recorded."""
 
     trace: int
@@ -61,7 +62,7 @@ class Place(NamedTuple):
         return f"{_VERSION}-{self.trace:032x}-{self.span:016x}-{self.flags:02x}"
 
 
-def place_of(traceparent: str | None) -> Place | None:
+def place_of(traceparent: str | None) -> SpanRef | None:
     """Return what a ``traceparent`` names, None for none and for one that cannot be read.
 
     >>> place_of(Place(1, 2).traceparent) == Place(1, 2), place_of("a-b-c")
@@ -71,7 +72,7 @@ def place_of(traceparent: str | None) -> Place | None:
     if len(parts) < _PARTS or (len(parts[1]), len(parts[2])) != _WIDTHS:
         return None
     try:
-        found = Place(*(int(part, 16) for part in parts[1:_PARTS]))
+        found = SpanRef(*(int(part, 16) for part in parts[1:_PARTS]))
     except ValueError:
         return None
     return found if found.trace and found.span else None
@@ -222,14 +223,14 @@ class Traces:
             span, end_on_exit=True, record_exception=False, set_status_on_exception=False
         )
 
-    def _before(self, request: Request, origin: Place) -> Any:
+    def _before(self, request: Request, origin: SpanRef) -> Any:
         """Return the span of the attempt before, None when there was none, or nobody knows it."""
         if request.attempt <= 1:
             return None
         if self._ids is None:
             return self._last.get((request.task, request.step))
         span = _span_of(request.task, request.step, request.attempt - 1)
-        return self._remote(Place(origin.trace, span, origin.flags))
+        return self._remote(SpanRef(origin.trace, span, origin.flags))
 
     # -- tasks ---------------------------------------------------------------------------------------------------------------
 
@@ -278,18 +279,18 @@ class Traces:
 
     # -- contexts --------------------------------------------------------------------------------------------------------------
 
-    def _origin(self, task: int, trace: str | None) -> Place:
+    def _origin(self, task: int, trace: str | None) -> SpanRef:
         """Return where a task's trace begins: its submission, or what all processes make of its id."""
         known = place_of(trace)
         if known is not None:
             return known
         store = self._store_id()
-        return Place(made_of(store, task, "trace", size=16), made_of(store, task, "task", size=8))
+        return SpanRef(made_of(store, task, "trace", size=16), made_of(store, task, "task", size=8))
 
-    def _context(self, origin: Place) -> Any:
+    def _context(self, origin: SpanRef) -> Any:
         return self._api.set_span_in_context(self._api.NonRecordingSpan(self._remote(origin)))
 
-    def _remote(self, place: Place) -> Any:
+    def _remote(self, place: SpanRef) -> Any:
         flags = self._api.TraceFlags(place.flags)
         return self._api.SpanContext(place.trace, place.span, is_remote=True, trace_flags=flags)
 
@@ -301,7 +302,7 @@ class TracedAttempts:
         self._inner = inner
         self._traces = traces
 
-    async def answer(self, attempt: Running, action: Action[..., Any]) -> Message | None:
+    async def answer(self, attempt: Attempt, action: Action[..., Any]) -> Message | None:
         """Return the answer of one attempt, with its span under way: for the action's own spans, and for ``call.headers``."""
         traces = self._traces
         span = traces.begun(attempt.request)
@@ -318,8 +319,8 @@ class TracedAttempts:
         return message
 
 
-def _place(context: Any) -> Place:
-    return Place(context.trace_id, context.span_id, int(context.trace_flags))
+def _place(context: Any) -> SpanRef:
+    return SpanRef(context.trace_id, context.span_id, int(context.trace_flags))
 
 
 def _span_of(task: int, step: str, attempt: int) -> int:

@@ -78,7 +78,7 @@ def on_tasks(command: Command) -> Command:
 @pass_cli
 def cancel(cli: Cli, /, **options: Any) -> None:
     """Stop tasks and undo what they did: those named by ID, or all that match a filter."""
-    _on(cli, Asked("cancel", "undone", **options), TaskHandle.cancel)
+    _on(cli, RequestedAct("cancel", "undone", **options), TaskHandle.cancel)
 
 
 @click.command()
@@ -88,7 +88,7 @@ def cancel(cli: Cli, /, **options: Any) -> None:
 @pass_cli
 def undo(cli: Cli, /, *, preview: bool, **options: Any) -> None:
     """Undo tasks in error, or processed ones; stuck undos are tried again."""
-    asked = Asked("undo", "undone", **options)
+    asked = RequestedAct("undo", "undone", **options)
     if preview:
         asyncio.run(_preview(cli, asked))
         return
@@ -116,7 +116,7 @@ def resubmit(cli: Cli, /, *, step: str | None, text: str | None, check: str | No
 
     With --input it is shown first which arguments change, and a terminal is asked.
     """
-    asked = Asked("resubmit", "processed", corrects=text is not None, **options)
+    asked = RequestedAct("resubmit", "processed", corrects=text is not None, **options)
     if text is None and step is not None:
         raise click.UsageError("--step says whose arguments --input replaces: give both")
     if text is None and check is not None:
@@ -219,7 +219,7 @@ def settle(
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RequestedAct:
     """What an act was asked to do, to which tasks. ``end``: the state that is success with ``wait``; ``corrects``: with other inputs."""
 
     kind: BulkKind
@@ -246,7 +246,7 @@ class Asked:
             raise click.UsageError(f"--dry-run and --limit go with a filter{also}")
 
 
-def _on(cli: Cli, asked: Asked, act: Callable[..., Awaitable[Answer]]) -> None:
+def _on(cli: Cli, asked: RequestedAct, act: Callable[..., Awaitable[Answer]]) -> None:
     """Do an act on the tasks that were asked for."""
     if asked.chosen is not None:
         _on_all(cli, asked, asked.chosen)
@@ -259,7 +259,7 @@ def _on(cli: Cli, asked: Asked, act: Callable[..., Awaitable[Answer]]) -> None:
     _carry_out(cli, asked.task_ids, one, wait=wait, wanted=asked.end, dry=asked.dry_run)
 
 
-def _on_all(cli: Cli, asked: Asked, chosen: Filter) -> None:
+def _on_all(cli: Cli, asked: RequestedAct, chosen: Filter) -> None:
     """Do an act on all tasks that match: count, show, ask, do."""
     many = bulk_acts.Bulk(
         kind=asked.kind, wanted=chosen, limit=asked.limit, why=asked.why, who=asked.who, timeout=asked.timeout,
@@ -352,7 +352,7 @@ async def _one(
     return code, shape, None if code == exits.DONE else found
 
 
-async def _preview(cli: Cli, asked: Asked) -> None:
+async def _preview(cli: Cli, asked: RequestedAct) -> None:
     """Show what an undo of each task would deal with, in order."""
     documents = []
     async with looking(cli) as client:

@@ -102,7 +102,7 @@ def check(cli: Cli, /, *, app: str, limit: int) -> None:
     """
     loaded = load_app(app)
     problems = list(problems_of(loaded))
-    seen = Seen()
+    seen = OpenTasks()
     looked: int | None = None
     if "store" in cli.settings.origins:
         seen = asyncio.run(_look(cli, loaded, limit))
@@ -209,7 +209,7 @@ def problems_of(app: App) -> Iterator[str]:
 
 
 @dataclass(slots=True)
-class Seen:
+class OpenTasks:
     """What a look at open tasks found: how many there are, what they need that the app has not, which do not read and why."""
 
     tasks: int = 0
@@ -217,7 +217,7 @@ class Seen:
     unreadable: list[tuple[str, str]] = field(default_factory=list)
 
 
-async def _look(cli: Cli, app: App, limit: int) -> Seen:
+async def _look(cli: Cli, app: App, limit: int) -> OpenTasks:
     """Look at the open tasks of an app."""
     known: dict[tuple[str, str], Action[Any, Any]] = {
         (agent.name, name): action
@@ -230,7 +230,7 @@ async def _look(cli: Cli, app: App, limit: int) -> Seen:
         return known.get((agent, name))
 
     found: dict[tuple[str, ...], Stranded] = {}
-    seen = Seen()
+    seen = OpenTasks()
     async with looking(cli) as client:
         async for task, detail in _open_tasks(client, app.name, limit):
             seen.tasks += 1

@@ -20,7 +20,7 @@ from typing import Literal
 
 from makegood.base.clock import Clock
 from makegood.base.durations import Duration
-from makegood.election.preference.member import Member
+from makegood.election.preference.member import ElectionMember
 from makegood.election.preference.rules import NEVER, Announced, Timing, timing
 from makegood.election.preference.transport import Letter, Message, Order, Transport, natural
 
@@ -82,7 +82,7 @@ class BullyRules(Announced):
         return self.to(self.others, Message("coordinator", self.me))
 
 
-class Bully(Member):
+class Bully(ElectionMember):
     """Prefers the highest name among the members that answer. The module says what that guarantees, and what not.
 
     ``interval``: seconds between two signs of life of the leader; ``patience``: silence after which it is taken for dead (three

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 from makegood.base.clock import Clock
 from makegood.base.durations import Duration
-from makegood.election.preference.member import Member
+from makegood.election.preference.member import ElectionMember
 from makegood.election.preference.rules import NEVER, Rules, Timing, timing
 from makegood.election.preference.transport import Letter, Message, Order, Transport, natural
 
@@ -69,7 +69,7 @@ class LowestRules(Rules):
             self.leader = lowest
 
 
-class LowestId(Member):
+class LowestId(ElectionMember):
     """Prefers the lowest name among the members that can be heard. The module says what that guarantees, and what not.
 
     ``interval``: seconds between two signs of life; ``patience``: silence after which a member is taken for dead (three intervals).

@@ -33,7 +33,7 @@ class MakesRules(Protocol):
         ...
 
 
-class Member:
+class ElectionMember:
     """Runs the rules of ``LowestId``, ``Bully`` or ``Ring``, which say what they guarantee."""
 
     def __init__(

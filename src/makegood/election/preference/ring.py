@@ -26,7 +26,7 @@ from dataclasses import dataclass
 
 from makegood.base.clock import Clock
 from makegood.base.durations import Duration
-from makegood.election.preference.member import Member
+from makegood.election.preference.member import ElectionMember
 from makegood.election.preference.rules import NEVER, Announced, Timing, timing
 from makegood.election.preference.transport import Letter, Message, Order, Transport, natural
 
@@ -159,7 +159,7 @@ class RingRules(Announced):
         return []
 
 
-class Ring(Member):
+class Ring(ElectionMember):
     """Prefers the highest name on the ring. The module says what that guarantees, and what not.
 
     The order of the ring is that of ``transport.members()``. ``interval``: seconds between two signs of life of the leader;

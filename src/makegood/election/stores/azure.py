@@ -38,7 +38,7 @@ from makegood.base.clock import Clock
 from makegood.base.durations import Duration, seconds
 from makegood.base.urls import masked
 from makegood.election.protocol import Grant, LeaseView, PastTerm
-from makegood.election.stores.calls import RemoteLeases, Sent
+from makegood.election.stores.calls import GrantDeadlines, RemoteLeases
 from makegood.election.stores.compare_and_set import KEPT, Record, closed
 from makegood.errors import ConfigError, MakegoodError
 
@@ -75,7 +75,7 @@ class AzureLeases(RemoteLeases):
             f"the leases in Azure at {masked(account_url).partition('://')[2]}/{container}", timeout=timeout
         )
         self._prefix = prefix
-        self._sent = Sent(clock)
+        self._sent = GrantDeadlines(clock)
         self._clock = clock
         self._credential: Any = None
         self._empty: set[str] = set()

@@ -162,7 +162,7 @@ class RemoteLeases(Closing, ABC):
             raise meant from fault
 
 
-class Sent:
+class GrantDeadlines:
     """Until when this process's own grants last, by its own clock, counted from before the request that was answered yes.
 
     For stores whose server would renew what has expired, or keeps no time at all: such a renewal is refused here, and so is

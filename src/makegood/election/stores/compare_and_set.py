@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 from makegood.base.clock import Clock
 from makegood.base.durations import Duration
 from makegood.election.protocol import Grant, LeaseView, PastTerm
-from makegood.election.stores.calls import RemoteLeases, Sent
+from makegood.election.stores.calls import GrantDeadlines, RemoteLeases
 
 KEPT = 32
 """Terms remembered in the record itself."""
@@ -67,7 +67,7 @@ class ObservedLeases(RemoteLeases):
     def __init__(self, where: str, *, clock: Clock, timeout: Duration = 5) -> None:
         super().__init__(where, timeout=timeout)
         self._clock = clock
-        self._sent = Sent(clock)
+        self._sent = GrantDeadlines(clock)
         self._mine: dict[str, tuple[Record, Version]] = {}
         self._seen: dict[str, tuple[Version, float]] = {}
 

@@ -13,9 +13,9 @@ from makegood.base.file_paths import file_of
 from makegood.base.private_files import secret_in
 from makegood.base.urls import parts_of, scheme_of
 from makegood.errors import ConfigError
-from makegood.messaging.outbox.protocol import Entry, Outbox, Taking
+from makegood.messaging.outbox.protocol import Entry, Outbox, TakenEntries
 
-__all__ = ["Entry", "Outbox", "Taking", "ddl", "open_outbox"]
+__all__ = ["Entry", "Outbox", "TakenEntries", "ddl", "open_outbox"]
 
 _SQLITE = """\
 create table if not exists makegood_outbox (

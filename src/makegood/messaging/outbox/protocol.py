@@ -24,7 +24,7 @@ MOST_BYTES: Final = 4 * MIB
 """Bytes of payloads that are relayed in one go, and one entry more."""
 
 
-class Taking(Protocol):
+class TakenEntries(Protocol):
     """Entries that are about to be relayed. ``more``: there may be others behind them."""
 
     entries: Sequence[Entry]
@@ -47,7 +47,7 @@ class Outbox(Protocol):
         """See that it can be read."""
         ...
 
-    def take(self, limit: int, without: Sequence[str]) -> AbstractAsyncContextManager[Taking]:
+    def take(self, limit: int, without: Sequence[str]) -> AbstractAsyncContextManager[TakenEntries]:
         """Give the oldest entries, but those for the queues ``without`` and those set aside: at most ``limit``, and no further one
         once their payloads have ``MOST_BYTES``.
 

@@ -1,12 +1,12 @@
 """The checker: takes a recorded history and says which invariants it breaks.
 
-``check`` looks at one history, ``Batch`` at many (a batch in which something never happened proves nothing), ``timeline``
+``check`` looks at one history, ``RunCounts`` at many (a batch in which something never happened proves nothing), ``timeline``
 shows a history to people, and ``linearizable`` looks at what concurrent callers of a store were told. All of it is pure.
 """
 
 from collections.abc import Sequence
 
-from makegood.testing.checker.batch import Batch
+from makegood.testing.checker.batch import RunCounts
 from makegood.testing.checker.circuits import OpenMeansShut
 from makegood.testing.checker.effects import CallsInTime, KeysAndTokens, OnceOrNotAtAll
 from makegood.testing.checker.ends import (
@@ -20,8 +20,8 @@ from makegood.testing.checker.ends import (
 from makegood.testing.checker.messages import OneTaskPerMessage
 from makegood.testing.checker.order import ForwardInOrder, UndoInOrder
 from makegood.testing.checker.owners import CountedOnce, OneOwner, OnlyTheTerm
-from makegood.testing.checker.reading import Final, World, in_order
-from makegood.testing.checker.register import Operation, linearizable
+from makegood.testing.checker.reading import Final, HistoryState, in_order
+from makegood.testing.checker.register import RecordedCall, linearizable
 from makegood.testing.checker.replies import InTime, OneCompletion, RefusedChangesNothing
 from makegood.testing.checker.report import INVARIANTS, PARTS, Report, Violation
 from makegood.testing.checker.retention import OnlyWhatIsOver
@@ -34,10 +34,10 @@ from makegood.testing.history import History
 __all__ = [
     "INVARIANTS",
     "RULES",
-    "Batch",
     "Final",
-    "Operation",
+    "RecordedCall",
     "Report",
+    "RunCounts",
     "Violation",
     "check",
     "linearizable",
@@ -59,7 +59,7 @@ def check(history: History, final: Final | None = None) -> Report:
     """
     kinds = {event.kind for event in history.events}
     report = Report(excused={name: why for name, (kind, why) in PARTS.items() if kind not in kinds})
-    world = World(final or Final())
+    world = HistoryState(final or Final())
     rules = [make(report) for make in RULES]
     wanting: dict[str, list[Rule]] = {}
     for rule in rules:

@@ -1,6 +1,6 @@
 """What a batch of runs must contain before it proves anything.
 
-A batch in which no reply was ever late says nothing about late replies. ``Batch`` counts what happened in each history
+A batch in which no reply was ever late says nothing about late replies. ``RunCounts`` counts what happened in each history
 that is added, and ``lacking`` names what never did: a batch that lacks something fails, however clean it is.
 """
 
@@ -36,7 +36,7 @@ _REPLIES = ("reply", "answer")
 
 
 @dataclass(slots=True)
-class Batch:
+class RunCounts:
     """Counts over many runs; batches of several processes can be merged. ``violations``: with the label of their run.
     ``enabled``: kinds of faults that some run had switched on, and that must therefore have happened.
     """
@@ -59,7 +59,7 @@ class Batch:
         self.enabled.update(enabled)
         self.violations += [(label, found) for found in report.violations]
 
-    def merge(self, other: "Batch") -> None:
+    def merge(self, other: "RunCounts") -> None:
         """Add what another batch has counted."""
         self.runs += other.runs
         self.happened += other.happened

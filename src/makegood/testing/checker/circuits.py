@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from makegood.testing.checker.reading import Asked, World
+from makegood.testing.checker.reading import Dispatch, HistoryState
 from makegood.testing.checker.report import Report
 from makegood.testing.checker.rule import EPSILON, Rule, when
 from makegood.testing.history import Event
@@ -49,7 +49,7 @@ class OpenMeansShut(Rule):
         self._accepted: dict[tuple[float, str, int, int], tuple[str, Event]] = {}
         self._failed: dict[tuple[int, int], Event] = {}
 
-    def before(self, event: Event, world: World) -> None:
+    def before(self, event: Event, world: HistoryState) -> None:
         """Follow the circuits, and look at each call that begins and each failure that counts."""
         if event.kind == "circuit":
             self._became(event)
@@ -76,7 +76,7 @@ class OpenMeansShut(Rule):
             found.opened = event
         found.canaries.clear()
 
-    def _called(self, event: Event, world: World) -> None:
+    def _called(self, event: Event, world: HistoryState) -> None:
         whose = world.keys.get(event["key"])
         asked = None if whose is None else world.task(whose[0]).step(whose[1]).asked.get(event["attempt"])
         plan = None if whose is None else world.task(whose[0]).plans.get(whose[1])
@@ -141,7 +141,7 @@ class OpenMeansShut(Rule):
         elif before is not None and attempt[2] > 1 and circuit.heard < before.at - SLACK:
             self._excused[attempt] = ("the service had answered nobody since the step failed last", before)
 
-    def end(self, world: World) -> None:
+    def end(self, world: HistoryState) -> None:
         """Look whether one of the failures that count was excused."""
         for counted in self._counted:
             excused = self._accepted.get((counted.at, counted.node, counted.task, counted["idx"]))
@@ -150,7 +150,7 @@ class OpenMeansShut(Rule):
                 self.wrong(f"a failure of {name} was counted {when(counted)}: {why}", event, counted)
 
 
-def _taken_since(asked: Asked, opened: Event) -> bool:
+def _taken_since(asked: Dispatch, opened: Event) -> bool:
     """Whether an attempt was taken when the circuit was so already; what a Scheduler hands over it may have promised before."""
     if asked.local:
         return asked.event.at > opened.at + HANDED

@@ -2,7 +2,7 @@
 
 from typing import ClassVar
 
-from makegood.testing.checker.reading import World
+from makegood.testing.checker.reading import HistoryState
 from makegood.testing.checker.report import Report
 from makegood.testing.checker.rule import Rule, when
 from makegood.testing.history import Event
@@ -18,7 +18,7 @@ class OnceOrNotAtAll(Rule):
         super().__init__(report)
         self._last: dict[tuple[str, str], Event] = {}
 
-    def before(self, event: Event, _world: World) -> None:
+    def before(self, event: Event, _world: HistoryState) -> None:
         """Look at what stands after an effect."""
         self.saw()
         key = (event["service"], event["key"])
@@ -47,7 +47,7 @@ class KeysAndTokens(Rule):
         self._whose: dict[str, tuple[int, int, int, str]] = {}
         self._tokens: dict[tuple[int, int], dict[int, Event]] = {}
 
-    def before(self, event: Event, world: World) -> None:
+    def before(self, event: Event, world: HistoryState) -> None:
         """Look at what is handed out, and at what is called."""
         self.saw()
         if event.kind == "sent":
@@ -55,7 +55,7 @@ class KeysAndTokens(Rule):
         else:
             self._call(event, world)
 
-    def _sent(self, event: Event, world: World) -> None:
+    def _sent(self, event: Event, world: HistoryState) -> None:
         task, idx = world.task(event.task), event["idx"]
         name, step = task.name(idx), task.step(idx)
         highest = max(step.asked, default=0)
@@ -95,7 +95,7 @@ class KeysAndTokens(Rule):
                 event,
             )
 
-    def _call(self, event: Event, world: World) -> None:
+    def _call(self, event: Event, world: HistoryState) -> None:
         attempt, token, whose = event["attempt"], tuple(event["token"]), world.keys.get(event["key"])
         if whose is None:
             self.wrong(f"a service was called {when(event)} under a key that no commit had handed out", event)
@@ -135,7 +135,7 @@ class CallsInTime(Rule):
     name: ClassVar[str] = "I11"
     kinds: ClassVar[frozenset[str]] = frozenset({"call"})
 
-    def before(self, event: Event, world: World) -> None:
+    def before(self, event: Event, world: HistoryState) -> None:
         """Look at the time that is left."""
         self.saw()
         if event["remaining"] <= 0:

@@ -2,7 +2,8 @@
 
 from typing import Any, ClassVar
 
-from makegood.testing.checker.reading import AT_REST, PASSED, TaskNow, World
+from makegood.model.states import AT_REST
+from makegood.testing.checker.reading import PASSED, HistoryState, TaskNow
 from makegood.testing.checker.report import Report, listed
 from makegood.testing.checker.rule import Rule, when
 from makegood.testing.history import Event
@@ -21,7 +22,7 @@ class NothingLost(Rule):
         super().__init__(report)
         self._by_key: dict[tuple[str, tuple[str, ...]], Event] = {}
 
-    def before(self, event: Event, _world: World) -> None:
+    def before(self, event: Event, _world: HistoryState) -> None:
         """Look whether a key that was told before gives the same task."""
         self.saw()
         if event["key"]:
@@ -30,7 +31,7 @@ class NothingLost(Rule):
             if first.task != event.task:
                 self.wrong(f"the key {event['key']} was given two tasks", first, event)
 
-    def end(self, world: World) -> None:
+    def end(self, world: HistoryState) -> None:
         """Look whether every submission is there."""
         rows = {detail.task.id for detail in world.final.tasks}
         told = [task for task in world.tasks.values() if task.submitted is not None]
@@ -56,7 +57,7 @@ class SilentLogs(Rule):
 
     name: ClassVar[str] = "I15"
 
-    def end(self, world: World) -> None:
+    def end(self, world: HistoryState) -> None:
         """Look through the log."""
         if not world.final.canaries:
             self.report.excused[self.name] = "no log lines and no canaries were handed in"
@@ -73,7 +74,7 @@ class EverythingEnds(Rule):
 
     name: ClassVar[str] = "L1"
 
-    def end(self, world: World) -> None:
+    def end(self, world: HistoryState) -> None:
         """Look at the state of every task."""
         if world.rest is None:
             return
@@ -100,11 +101,11 @@ class EffectsAsRecorded(Rule):
         super().__init__(report)
         self._alerted: set[int] = set()
 
-    def before(self, event: Event, _world: World) -> None:
+    def before(self, event: Event, _world: HistoryState) -> None:
         """Note who was told."""
         self._alerted.add(event.task)
 
-    def end(self, world: World) -> None:
+    def end(self, world: HistoryState) -> None:
         """Compare the record with the services' books."""
         if world.rest is None:
             return
@@ -117,7 +118,7 @@ class EffectsAsRecorded(Rule):
             if task.state == "error":
                 self._error(world, task)
 
-    def _step(self, world: World, task: TaskNow, idx: int) -> None:
+    def _step(self, world: HistoryState, task: TaskNow, idx: int) -> None:
         step, name = task.step(idx), task.name(idx)
         if task.state == "processed" and step.state not in PASSED:
             self.wrong(f"the task is processed, and {name} is {step.state}", task=task.id)
@@ -141,7 +142,7 @@ class EffectsAsRecorded(Rule):
                     task=task.id,
                 )
 
-    def _error(self, world: World, task: TaskNow) -> None:
+    def _error(self, world: HistoryState, task: TaskNow) -> None:
         seen = [task.ended] if task.ended is not None else []
         if task.id not in self._alerted:
             self.wrong("the task is in error, and no alert was raised", *seen, task=task.id)
@@ -162,7 +163,7 @@ class EffectsAsRecorded(Rule):
             )
 
 
-def _told(world: World, task: TaskNow) -> set[str] | None:
+def _told(world: HistoryState, task: TaskNow) -> set[str] | None:
     """Return the steps that the record lists as standing: by the rows in the end, else by what was said at the end."""
     for detail in world.final.tasks:
         if detail.task.id == task.id:
@@ -170,7 +171,7 @@ def _told(world: World, task: TaskNow) -> set[str] | None:
     return None if task.ended is None else set(task.ended["standing"])
 
 
-def _last(world: World, task: int, idx: int) -> list[Event]:
+def _last(world: HistoryState, task: int, idx: int) -> list[Event]:
     return [event for (_, of, step, _), event in world.nets.items() if (of, step) == (task, idx)][-1:]
 
 
@@ -179,7 +180,7 @@ class NothingLeftOver(Rule):
 
     name: ClassVar[str] = "L4"
 
-    def end(self, world: World) -> None:
+    def end(self, world: HistoryState) -> None:
         """Look at what the store holds, and the agents."""
         rest = world.rest
         if rest is None:
@@ -216,7 +217,7 @@ class FewCommits(Rule):
         self._asked: dict[int, int] = {}
         self._troubled: set[int] = set()
 
-    def before(self, event: Event, _world: World) -> None:
+    def before(self, event: Event, _world: HistoryState) -> None:
         """Note when each task lived, what was asked of it, and what disturbed it."""
         kind, task = event.kind, event.task
         if kind == "fault":
@@ -234,7 +235,7 @@ class FewCommits(Rule):
         ):
             self._troubled.add(task)
 
-    def end(self, world: World) -> None:
+    def end(self, world: HistoryState) -> None:
         """Count the commits of those that nothing disturbed."""
         for number, (first, last) in self._span.items():
             task = world.task(number)

@@ -2,7 +2,7 @@
 
 from typing import ClassVar
 
-from makegood.testing.checker.reading import World
+from makegood.testing.checker.reading import HistoryState
 from makegood.testing.checker.report import Report
 from makegood.testing.checker.rule import Rule
 from makegood.testing.history import Event
@@ -23,7 +23,7 @@ class OneTaskPerMessage(Rule):
         self._state: dict[tuple[str, str], Event] = {}
         self._alerted: set[str] = set()
 
-    def before(self, event: Event, _world: World) -> None:
+    def before(self, event: Event, _world: HistoryState) -> None:
         """Note what became of each message."""
         if event.kind == "posted":
             self._posted.setdefault((event["queue"], event["id"]), event)
@@ -37,7 +37,7 @@ class OneTaskPerMessage(Rule):
         elif event["alert"] == "dead_letter":
             self._alerted.add(event["step"])
 
-    def end(self, world: World) -> None:
+    def end(self, world: HistoryState) -> None:
         """Look at each message that was taken."""
         if world.rest is None:
             return

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import ClassVar
 
-from makegood.testing.checker.reading import AT_REST, PASSED, SETTLED, TaskNow, World
+from makegood.model.states import AT_REST
+from makegood.testing.checker.reading import PASSED, SETTLED, HistoryState, TaskNow
 from makegood.testing.checker.report import Report, listed
 from makegood.testing.checker.rule import Rule, when
 from makegood.testing.history import Event
@@ -26,7 +27,7 @@ class UndoInOrder(Rule):
         super().__init__(report)
         self._stuck: dict[int, set[str]] = {}
 
-    def before(self, event: Event, world: World) -> None:
+    def before(self, event: Event, world: HistoryState) -> None:
         """Look at what was in flight when an undo is asked, and note what is said to be stuck."""
         if event.kind == "alert":
             self._stuck.setdefault(event.task, set()).add(
@@ -39,7 +40,7 @@ class UndoInOrder(Rule):
         elif event.kind == "sent" and event["doing"] == "undo":
             self._asked(event, world)
 
-    def _asked(self, event: Event, world: World) -> None:
+    def _asked(self, event: Event, world: HistoryState) -> None:
         self.saw()
         task, idx = world.task(event.task), event["idx"]
         step, name = task.step(idx), task.name(idx)
@@ -80,7 +81,7 @@ class UndoInOrder(Rule):
                 todo += task.followers(other)
         return sorted(found)
 
-    def after(self, event: Event, world: World) -> None:
+    def after(self, event: Event, world: HistoryState) -> None:
         """Look whether an undone task has all of it undone."""
         if not event.task:
             return
@@ -122,7 +123,7 @@ class ForwardInOrder(Rule):
     name: ClassVar[str] = "I10"
     kinds: ClassVar[frozenset[str]] = frozenset({"sent", "taken"})
 
-    def before(self, event: Event, world: World) -> None:
+    def before(self, event: Event, world: HistoryState) -> None:
         """Look at what comes before a step that is asked; at a hold before one that is taken up."""
         if event.kind == "taken":
             self._taken(event, world)
@@ -143,7 +144,7 @@ class ForwardInOrder(Rule):
                 f"{task.name(idx)} was started {when(event)} although the task was {task.state}", event
             )
 
-    def _taken(self, event: Event, world: World) -> None:
+    def _taken(self, event: Event, world: HistoryState) -> None:
         """A step of a task that holds on failure has failed: what was not taken up by then was withdrawn in the same commit.
 
         Only while it goes forward: a task that is being undone, also one given back and not yet claimed anew, has its doubts probed.

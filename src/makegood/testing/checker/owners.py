@@ -2,8 +2,9 @@
 
 from typing import ClassVar
 
+from makegood.model.states import AT_REST
 from makegood.supervisor.supervisor import LEASE
-from makegood.testing.checker.reading import AT_REST, Asked, World
+from makegood.testing.checker.reading import Dispatch, HistoryState
 from makegood.testing.checker.report import Report
 from makegood.testing.checker.rule import EPSILON, Rule, when
 from makegood.testing.history import Event
@@ -21,7 +22,7 @@ class OneOwner(Rule):
         super().__init__(report)
         self._claims: dict[int, Event] = {}
 
-    def before(self, event: Event, world: World) -> None:
+    def before(self, event: Event, world: HistoryState) -> None:
         """Look at claims, decisions and takings."""
         self.saw()
         if event.kind == "claimed":
@@ -31,7 +32,7 @@ class OneOwner(Rule):
         else:
             self._taken(event, world)
 
-    def _claimed(self, event: Event, world: World) -> None:
+    def _claimed(self, event: Event, world: HistoryState) -> None:
         task, earlier = world.task(event.task), self._claims.get(event.task)
         before = [earlier] if earlier is not None else []
         if event["epoch"] <= task.epoch:
@@ -44,7 +45,7 @@ class OneOwner(Rule):
             self.wrong(f"the task was claimed {when(event)} while {task.owner} held it", *before, event)
         self._claims[event.task] = event
 
-    def _moved(self, event: Event, world: World) -> None:
+    def _moved(self, event: Event, world: HistoryState) -> None:
         task = world.task(event.task)
         unheard = task.owner is None and task.epoch == 0  # it may be held since its submission
         if not unheard and event.node != task.owner:
@@ -55,7 +56,7 @@ class OneOwner(Rule):
                 event,
             )
 
-    def _taken(self, event: Event, world: World) -> None:
+    def _taken(self, event: Event, world: HistoryState) -> None:
         task = world.task(event.task)
         asked = task.step(event["idx"]).asked.get(event["attempt"])
         name = task.name(event["idx"])
@@ -78,7 +79,7 @@ class OnlyTheTerm(Rule):
     name: ClassVar[str] = "I7"
     kinds: ClassVar[frozenset[str]] = frozenset({"judged", "released", "lease"})
 
-    def before(self, event: Event, world: World) -> None:
+    def before(self, event: Event, world: HistoryState) -> None:
         """Look at acts of a term, and at terms."""
         if event.kind == "lease":
             self._lease(event, world)
@@ -102,7 +103,7 @@ class OnlyTheTerm(Rule):
                 event,
             )
 
-    def _lease(self, event: Event, world: World) -> None:
+    def _lease(self, event: Event, world: HistoryState) -> None:
         lease = world.leases.get(event["name"])
         if event["verb"] not in ("acquired", "renewed"):
             return
@@ -134,7 +135,7 @@ class CountedOnce(Rule):
     name: ClassVar[str] = "I8"
     kinds: ClassVar[frozenset[str]] = frozenset({"judged", "released"})
 
-    def before(self, event: Event, world: World) -> None:
+    def before(self, event: Event, world: HistoryState) -> None:
         """Look at a verdict on silence."""
         self.saw()
         task = world.task(event.task)
@@ -174,7 +175,7 @@ class CountedOnce(Rule):
                 event,
             )
 
-    def _too_early(self, event: Event, asked: Asked, name: str) -> None:
+    def _too_early(self, event: Event, asked: Dispatch, name: str) -> None:
         """Whoever takes a request has its whole time, in true time; an extension only adds to it."""
         within = asked.taken.fields.get("within") if asked.taken is not None else None
         if asked.taken is None or within is None:

@@ -1,6 +1,6 @@
 """The world as a history tells it so far: tasks, steps, what was asked, leases, effects.
 
-``World.take`` folds one event in. The rules of this package look at an event twice: before it is folded in (what was so
+``HistoryState.take`` folds one event in. The rules of this package look at an event twice: before it is folded in (what was so
 until now?) and after. Nothing here judges; and nothing here uses the engine's rules, or a mistake in them would excuse
 itself.
 """
@@ -15,7 +15,6 @@ from makegood.model.states import StepState, TaskState
 from makegood.store.views import EventView, TaskDetail
 from makegood.testing.history import Event, History
 
-AT_REST = frozenset({"processed", "undone", "error"})
 PASSED = frozenset({"done", "skipped"})
 SETTLED = frozenset({"undone", "failed", "skipped", "waiting", "kept"})
 
@@ -46,7 +45,7 @@ class Final:
 
 
 @dataclass(slots=True)
-class Asked:
+class Dispatch:
     """One hand-out of a step. ``local``: it was born taken; ``by``: who took it (None: nobody), and the event
     ``taken``; ``answered``, ``judged``, ``withdrawn``: the events that ended it.
     """
@@ -78,12 +77,12 @@ class StepNow:
     idx: int
     state: StepState = "waiting"
     round: int = 1
-    asked: dict[int, Asked] = field(default_factory=dict)
+    asked: dict[int, Dispatch] = field(default_factory=dict)
     rounds: dict[int, str] = field(default_factory=dict)
     by_hand: bool = False
 
     @property
-    def last(self) -> Asked | None:
+    def last(self) -> Dispatch | None:
         """Return what was asked last."""
         return next(reversed(self.asked.values()), None)
 
@@ -152,7 +151,7 @@ class LeaseNow:
 
 
 @dataclass(slots=True)
-class World:
+class HistoryState:
     """Everything that the events so far tell. ``keys``: whose a key is: (task, step, round). ``nets``: what stands, by
     (service, task, step, round), as the last effect says it. ``called``: steps that called a service, by round.
     """
@@ -238,18 +237,18 @@ def _made_by(plan: StepPlan) -> int:
 # -- how each kind changes the world -----------------------------------------------------------------------------------
 
 
-def _submitted(world: World, event: Event) -> None:
+def _submitted(world: HistoryState, event: Event) -> None:
     task = world.task(event.task)
     task.submitted = task.submitted or event
     task.names = tuple(event.fields.get("steps", ())) or task.names
 
 
-def _claimed(world: World, event: Event) -> None:
+def _claimed(world: HistoryState, event: Event) -> None:
     task = world.task(event.task)
     task.owner, task.epoch = event.node, event["epoch"]
 
 
-def _accepted(world: World, event: Event) -> None:
+def _accepted(world: HistoryState, event: Event) -> None:
     task = world.task(event.task)
     found = task.step(event["idx"]).asked.get(event["attempt"])
     if found is not None:
@@ -257,12 +256,12 @@ def _accepted(world: World, event: Event) -> None:
         task.fresh[event["idx"]] = event["reply"]
 
 
-def _act(world: World, event: Event) -> None:
+def _act(world: HistoryState, event: Event) -> None:
     if event["verdict"] == "applied":
         world.task(event.task).acts.append(event["what"])
 
 
-def _moved(world: World, event: Event) -> None:
+def _moved(world: HistoryState, event: Event) -> None:
     task = world.task(event.task)
     task.commits += 1
     if task.owner is None and task.epoch == 0:
@@ -291,47 +290,47 @@ def _step_moved(task: TaskNow, move: Sequence[Any]) -> None:
         step.by_hand = True
 
 
-def _sent(world: World, event: Event) -> None:
+def _sent(world: HistoryState, event: Event) -> None:
     step = world.task(event.task).step(event["idx"])
-    asked = Asked(event, event["doing"], event["attempt"], event["round"], event["key"])
+    asked = Dispatch(event, event["doing"], event["attempt"], event["round"], event["key"])
     asked.local = bool(event.fields.get("local"))
     step.asked.pop(asked.attempt, None)
     step.asked[asked.attempt] = asked
     world.keys.setdefault(asked.key, (event.task, event["idx"], asked.round))
 
 
-def _taken(world: World, event: Event) -> None:
+def _taken(world: HistoryState, event: Event) -> None:
     found = world.task(event.task).step(event["idx"]).asked.get(event["attempt"])
     if found is not None:
         found.by, found.taken = event["by"], event
 
 
-def _given_back(world: World, event: Event) -> None:
+def _given_back(world: HistoryState, event: Event) -> None:
     found = world.task(event.task).step(event["idx"]).asked.get(event["attempt"])
     if found is not None:
         found.by, found.taken, found.local = None, None, False
 
 
-def _withdrawn(world: World, event: Event) -> None:
+def _withdrawn(world: HistoryState, event: Event) -> None:
     found = world.task(event.task).step(event["idx"]).asked.get(event["attempt"])
     if found is not None:
         found.withdrawn = found.withdrawn or event
 
 
-def _judged(world: World, event: Event) -> None:
+def _judged(world: HistoryState, event: Event) -> None:
     found = world.task(event.task).step(event["idx"]).asked.get(event["attempt"])
     if found is not None:
         found.judged = found.judged or event
 
 
-def _released(world: World, event: Event) -> None:
+def _released(world: HistoryState, event: Event) -> None:
     task = world.task(event.task)
     task.owner = None
     if task.state in ("processing", "undoing"):
         task.state = "pending"
 
 
-def _restored(world: World, _event: Event) -> None:
+def _restored(world: HistoryState, _event: Event) -> None:
     for task in world.tasks.values():
         task.owner = None
         if task.state in ("processing", "undoing"):
@@ -340,7 +339,7 @@ def _restored(world: World, _event: Event) -> None:
         lease.held = False
 
 
-def _lease(world: World, event: Event) -> None:
+def _lease(world: HistoryState, event: Event) -> None:
     name, lease = event["name"], world.leases.get(event["name"])
     if event["verb"] == "acquired":
         world.leases[name] = LeaseNow(event["epoch"], event["holder"], held=True, event=event)
@@ -348,31 +347,31 @@ def _lease(world: World, event: Event) -> None:
         lease.held = False
 
 
-def _call(world: World, event: Event) -> None:
+def _call(world: HistoryState, event: Event) -> None:
     whose = world.keys.get(event["key"])
     if event["doing"] == "do" and whose is not None:
         world.called.add(whose)
 
 
-def _effect(world: World, event: Event) -> None:
+def _effect(world: HistoryState, event: Event) -> None:
     whose = world.keys.get(event["key"])
     if whose is not None:
         world.nets[(event["service"], *whose)] = event
 
 
-def _ended(world: World, event: Event) -> None:
+def _ended(world: HistoryState, event: Event) -> None:
     world.task(event.task).ended = event
 
 
-def _removed(world: World, event: Event) -> None:
+def _removed(world: HistoryState, event: Event) -> None:
     world.removed.add(event.task)
 
 
-def _healed(world: World, event: Event) -> None:
+def _healed(world: HistoryState, event: Event) -> None:
     world.healed = event
 
 
-def _rest(world: World, event: Event) -> None:
+def _rest(world: HistoryState, event: Event) -> None:
     world.rest = event
     world.removed_by_rest = len(world.removed)
 

@@ -24,7 +24,7 @@ class Register(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Operation:
+class RecordedCall:
     """One call. ``began``, ``returned``: when (None: its answer was lost); ``who``; ``epoch``: the one under which it completes or
     requeues (0 for a requeue: whichever it is); ``answer``: of a claim the epoch it got, 0 for none; of the others whether
     they took effect.
@@ -43,7 +43,7 @@ class Operation:
         return math.inf if self.returned is None else self.returned
 
 
-def step(state: Register, operation: Operation) -> tuple[Register, int | bool]:
+def step(state: Register, operation: RecordedCall) -> tuple[Register, int | bool]:
     """Return the register after a call, and its answer.
 
     >>> step(Register(), Operation("claim", "a", 0, 1))
@@ -63,7 +63,7 @@ def step(state: Register, operation: Operation) -> tuple[Register, int | bool]:
     return Register(state.epoch, None, ended=True), True
 
 
-def linearizable(operations: Sequence[Operation], *, skipping: bool = False) -> list[Operation] | None:
+def linearizable(operations: Sequence[RecordedCall], *, skipping: bool = False) -> list[RecordedCall] | None:
     """Return an order that explains every answer, None when there is none.
 
     ``skipping``: the store passes over a row that somebody else is just writing (``SKIP LOCKED``), so a claim or requeue that
@@ -78,7 +78,7 @@ def linearizable(operations: Sequence[Operation], *, skipping: bool = False) -> 
     dead: set[tuple[int, Register]] = set()
     certain = sum(1 << n for n, one in enumerate(calls) if one.returned is not None)
 
-    def search(used: int, state: Register, order: list[Operation]) -> bool:
+    def search(used: int, state: Register, order: list[RecordedCall]) -> bool:
         if used & certain == certain:
             return True
         if (used, state) in dead:
@@ -97,11 +97,11 @@ def linearizable(operations: Sequence[Operation], *, skipping: bool = False) -> 
         dead.add((used, state))
         return False
 
-    found: list[Operation] = []
+    found: list[RecordedCall] = []
     return found if search(0, Register(), found) else None
 
 
-def _says_nothing(one: Operation, others: Sequence[Operation]) -> bool:
+def _says_nothing(one: RecordedCall, others: Sequence[RecordedCall]) -> bool:
     if one.call == "complete" or one.answer or one.returned is None:
         return False
     return any(other is not one and other.began <= one.until and one.began <= other.until for other in others)

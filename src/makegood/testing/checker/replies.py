@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import ClassVar
 
-from makegood.testing.checker.reading import Asked, StepNow, TaskNow, World
+from makegood.testing.checker.reading import Dispatch, HistoryState, StepNow, TaskNow
 from makegood.testing.checker.report import Report
 from makegood.testing.checker.rule import EPSILON, Rule, frozen, when
 from makegood.testing.history import Event
@@ -22,7 +22,7 @@ class OneCompletion(Rule):
         super().__init__(report)
         self._seen: dict[tuple[int, int, int, str], Event] = {}
 
-    def before(self, event: Event, world: World) -> None:
+    def before(self, event: Event, world: HistoryState) -> None:
         """Look whether such a reply was accepted before."""
         task, idx = world.task(event.task), event["idx"]
         asked = task.step(idx).asked.get(event["attempt"])
@@ -60,12 +60,12 @@ class InTime(Rule):
         super().__init__(report)
         self._timed: bool | None = None
 
-    def end(self, _world: World) -> None:
+    def end(self, _world: HistoryState) -> None:
         """Say so when nothing told the time at which replies came: half of the rule had nothing to look at then."""
         if self._timed is False:
             self.report.excused["I3, in time"] = "no event `accepted` says when its reply came"
 
-    def before(self, event: Event, world: World) -> None:
+    def before(self, event: Event, world: HistoryState) -> None:
         """Compare the reply with what was asked last."""
         task, idx, attempt = world.task(event.task), event["idx"], event["attempt"]
         self.saw()
@@ -126,7 +126,7 @@ class RefusedChangesNothing(Rule):
         super().__init__(report)
         self._turned_away: dict[tuple[int, int], Event] = {}
 
-    def before(self, event: Event, world: World) -> None:
+    def before(self, event: Event, world: HistoryState) -> None:
         """Note what is turned away, and look at every move that takes a reply."""
         if event.kind == "moved":
             task = world.task(event.task)
@@ -157,7 +157,7 @@ class RefusedChangesNothing(Rule):
 
 def _denied(step: StepNow) -> bool:
     """Whether a probe has said, since the action was asked last, that it did not happen."""
-    asked: Iterable[Asked] = reversed(step.asked.values())
+    asked: Iterable[Dispatch] = reversed(step.asked.values())
     for one in asked:
         if one.round != step.round or one.doing == "do":
             return False

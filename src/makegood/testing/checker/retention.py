@@ -2,7 +2,7 @@
 
 from typing import ClassVar
 
-from makegood.testing.checker.reading import World
+from makegood.testing.checker.reading import HistoryState
 from makegood.testing.checker.report import Report
 from makegood.testing.checker.rule import Rule
 from makegood.testing.history import Event
@@ -20,7 +20,7 @@ class OnlyWhatIsOver(Rule):
         super().__init__(report)
         self._untold: dict[int, dict[int, Event]] = {}
 
-    def before(self, event: Event, world: World) -> None:
+    def before(self, event: Event, world: HistoryState) -> None:
         """Look at a task that is removed, with what was still to be done about it."""
         if event.kind == "notice" and not event["queue"]:
             self._untold.setdefault(event.task, {})[event["sequence"]] = event
@@ -31,7 +31,7 @@ class OnlyWhatIsOver(Rule):
         elif event.kind == "removed":
             self._removed(event, world)
 
-    def _removed(self, event: Event, world: World) -> None:
+    def _removed(self, event: Event, world: HistoryState) -> None:
         self.saw()
         for state in (event["state"], world.task(event.task).state):
             if state not in ("processed", "undone"):

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import ClassVar
 
-from makegood.testing.checker.reading import World
+from makegood.testing.checker.reading import HistoryState
 from makegood.testing.checker.report import Report
 from makegood.testing.history import Event
 
@@ -21,13 +21,13 @@ class Rule:
     def __init__(self, report: Report) -> None:
         self.report = report
 
-    def before(self, event: Event, world: World) -> None:
+    def before(self, event: Event, world: HistoryState) -> None:
         """Look at an event while the world is still as it was."""
 
-    def after(self, event: Event, world: World) -> None:
+    def after(self, event: Event, world: HistoryState) -> None:
         """Look at an event when the world has taken it in."""
 
-    def end(self, world: World) -> None:
+    def end(self, world: HistoryState) -> None:
         """Look at the world when the history is over."""
 
     def saw(self, times: int = 1) -> None:

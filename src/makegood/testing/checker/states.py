@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from makegood.model.states import CONTROL_MOVES, STEP_MOVES, TASK_MOVES
-from makegood.testing.checker.reading import AT_REST, TaskNow, World
+from makegood.model.states import AT_REST, CONTROL_MOVES, STEP_MOVES, TASK_MOVES
+from makegood.testing.checker.reading import HistoryState, TaskNow
 from makegood.testing.checker.report import listed
 from makegood.testing.checker.rule import Rule, frozen, when
 from makegood.testing.history import Event
@@ -28,7 +28,7 @@ class FinalStates(Rule):
     name: ClassVar[str] = "I1"
     kinds: ClassVar[frozenset[str]] = frozenset({"moved", "ended", "released"})
 
-    def before(self, event: Event, world: World) -> None:
+    def before(self, event: Event, world: HistoryState) -> None:
         """Look whether what is at rest is left alone."""
         task = world.task(event.task)
         if event.kind == "released":
@@ -60,7 +60,7 @@ class FinalStates(Rule):
                     )
             state = move[2]
 
-    def after(self, event: Event, world: World) -> None:
+    def after(self, event: Event, world: HistoryState) -> None:
         """Look at the number of the submission that has ended."""
         if event.kind != "ended":
             return
@@ -86,7 +86,7 @@ class Folding(Rule):
     name: ClassVar[str] = "I16"
     kinds: ClassVar[frozenset[str]] = frozenset({"moved", "ended"})
 
-    def before(self, event: Event, world: World) -> None:
+    def before(self, event: Event, world: HistoryState) -> None:
         """Look at each move of a commit."""
         task = world.task(event.task)
         if event.kind == "ended":
@@ -110,7 +110,7 @@ class Folding(Rule):
                 self.wrong(f"{name} went from {old} to {new} {when(event)}: no lawful move", event)
             now[who] = new
 
-    def end(self, world: World) -> None:
+    def end(self, world: HistoryState) -> None:
         """Compare with the rows, and the rows with the store's own history of them."""
         for detail in world.final.tasks:
             task = world.task(detail.task.id)
@@ -135,7 +135,7 @@ class Folding(Rule):
             if task.id in world.final.histories:
                 self._own_history(world, task.id, {"task": detail.task.state, **_states(detail.steps)})
 
-    def _own_history(self, world: World, number: int, rows: Mapping[str, str]) -> None:
+    def _own_history(self, world: HistoryState, number: int, rows: Mapping[str, str]) -> None:
         self.saw()
         fold: dict[str, str] = {}
         for row in world.final.histories[number]:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from makegood.testing.checker.reading import World
+from makegood.testing.checker.reading import HistoryState
 from makegood.testing.checker.report import Report
 from makegood.testing.checker.rule import Rule
 from makegood.testing.history import Event
@@ -40,7 +40,7 @@ class EachEndIsTold(Rule):
     def _of(self, task: int) -> _Submitter:
         return self._submitters.setdefault(task, _Submitter())
 
-    def after(self, event: Event, _world: World) -> None:
+    def after(self, event: Event, _world: HistoryState) -> None:
         """Compare what is written with what happened, and what arrives with what was written."""
         who = self._of(event.task)
         if event.kind == "submitted":
@@ -87,7 +87,7 @@ class EachEndIsTold(Rule):
                 event,
             )
 
-    def end(self, world: World) -> None:
+    def end(self, world: HistoryState) -> None:
         """Look whether everybody was told everything, and the end last."""
         if world.rest is None:
             return

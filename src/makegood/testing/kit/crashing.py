@@ -27,7 +27,7 @@ _PROOF: Final = "__makegood_proof__"
 _REQUEST: Final = "request"
 
 
-class Settings(NamedTuple):
+class PluginOptions(NamedTuple):
     """What was asked for on pytest's command line. ``point`` and ``what``: the one world to be played again; ``told``: its words."""
 
     seed: int | None = None
@@ -93,7 +93,7 @@ def crash_everywhere(
         _counted(at_most, "crash_everywhere(at_most", ", or None for every point")
     _counted(attempts, "crash_everywhere(attempts")
 
-    def prove(proof: Proof, settings: Settings) -> None:
+    def prove(proof: Proof, settings: PluginOptions) -> None:
         started = seed if settings.seed is None else settings.seed
         proof.attempts, proof.fails = attempts, fails
         if settings.point is not None:
@@ -149,7 +149,7 @@ def simulate(
     _counted(seeds, "simulate(seeds")
     _counted(attempts, "simulate(attempts")
 
-    def prove(proof: Proof, settings: Settings) -> None:
+    def prove(proof: Proof, settings: PluginOptions) -> None:
         if settings.point is not None:
             raise ConfigError(
                 f"--makegood-seed={settings.told}: this names a fault in a test under @crash_everywhere; {proof.name} is under @simulate, "
@@ -175,7 +175,9 @@ def simulate(
     return decorate if test is None else decorate(test)
 
 
-def _say_what_struck(proof: Proof, settings: Settings, asked: Sequence[str], chosen: Sequence[str]) -> None:
+def _say_what_struck(
+    proof: Proof, settings: PluginOptions, asked: Sequence[str], chosen: Sequence[str]
+) -> None:
     """Say of a test that held what of --makegood-faults it was played under, where that is not what its decorator names.
 
     ``asked``: those faults of the option that the decorator knows; ``chosen``: its own.
@@ -224,7 +226,7 @@ def _unknown(told: str, words: Sequence[str], known: Collection[str]) -> ConfigE
 
 
 def _decorated(
-    test: Callable[..., Awaitable[object]], prove: Callable[[Proof, Settings], None], name: str
+    test: Callable[..., Awaitable[object]], prove: Callable[[Proof, PluginOptions], None], name: str
 ) -> Decorated:
     """Return a plain test function without the parameter ``world``, which asks pytest for ``request`` to learn its options."""
     known = getattr(test, _PROOF, None)
@@ -249,7 +251,7 @@ def _decorated(
         script = functools.partial(_script, test, signature, args, kwargs)
         if request is None:
             with held_back():
-                prove(Proof(script, test.__qualname__), Settings())
+                prove(Proof(script, test.__qualname__), PluginOptions())
             return
         progress = on_terminal(request.config, request.node.name)
         proof = Proof(script, request.node.nodeid, progress=progress)
@@ -296,7 +298,7 @@ def _script(
     return test(*given, **kwargs, world=world)
 
 
-def settings_of(config: Any) -> Settings:
+def settings_of(config: Any) -> PluginOptions:
     """Return what pytest's command line asks for; without the plugin nothing. Raises ``ConfigError`` for what cannot be meant."""
     told = config.getoption("makegood_seed", None)
     seeds = config.getoption("makegood_seeds", None)
@@ -308,7 +310,7 @@ def settings_of(config: Any) -> Settings:
     if unknown:
         raise _unknown(f"--makegood-faults={faults}", unknown, ("all", *FAULTS))
     if told is None:
-        return Settings(seeds=seeds, faults=named)
+        return PluginOptions(seeds=seeds, faults=named)
     if seeds is not None:
         raise ConfigError(
             f"--makegood-seed={told} plays one seed, --makegood-seeds={seeds} the first {seeds}: give one of them"
@@ -319,5 +321,5 @@ def settings_of(config: Any) -> Settings:
             f"--makegood-seed={told}: a seed, a whole number from 0 such as 7, or what a failure printed, such as 0/118/kill"
         )
     if not rest:
-        return Settings(int(seed), faults=named, told=told)
-    return Settings(int(seed), int(rest[0]), rest[1].replace("-", " "), faults=named, told=told)
+        return PluginOptions(int(seed), faults=named, told=told)
+    return PluginOptions(int(seed), int(rest[0]), rest[1].replace("-", " "), faults=named, told=told)

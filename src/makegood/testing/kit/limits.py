@@ -9,7 +9,7 @@ from typing import Final
 from makegood.base.ids import show
 from makegood.testing.kit.stage import Stage
 from makegood.testing.simulator.did_you_mean import meant
-from makegood.testing.simulator.quiescence import Asked, Failed
+from makegood.testing.simulator.quiescence import Failed, StepCalls
 
 MOST_STEPS: Final = 200_000_000
 """Steps of the loop in all worlds of a proof together, as its calm world foretells them: about an hour."""
@@ -25,7 +25,7 @@ _REMEDY: Final = (
 )
 
 
-def piled(stage: Stage, asked: Asked) -> str:
+def piled(stage: Stage, asked: StepCalls) -> str:
     """Return what is said of a world that was given up because the attempts of a step had piled up."""
     return (
         f"ENDLESS: step {asked.step} of task {show(asked.task)} was asked {asked.attempts:,} times within {stage.loop.now:,.0f} virtual seconds and "
@@ -106,5 +106,5 @@ def often(stage: Stage, took: float) -> str:
     return f"; in the calm one step {asked.step} was asked {asked.attempts:,} times{_last(asked)}"
 
 
-def _last(asked: Asked) -> str:
+def _last(asked: StepCalls) -> str:
     return f", and last said {asked.said!r}" if asked.said else ""

@@ -19,7 +19,7 @@ from makegood.testing.kit.limits import failed, never_called, often, too_long
 from makegood.testing.kit.progress import Progress
 from makegood.testing.kit.stage import ATTEMPTS, Script, Stage
 from makegood.testing.kit.storms import stormy
-from makegood.testing.simulator.faults import Point
+from makegood.testing.simulator.faults import FaultPoint
 from makegood.testing.simulator.swarm import Swarm
 from makegood.testing.simulator.world import Outcome
 from makegood.testing.simulator.world_files import Grounds
@@ -60,7 +60,7 @@ class UnprovedError(AssertionError):
 class Strike(NamedTuple):
     """One thing that strikes at one point."""
 
-    point: Point
+    point: FaultPoint
     what: str
 
     def __str__(self) -> str:
@@ -99,7 +99,7 @@ class Proof:
     clock: Clock = field(default_factory=SystemClock)
 
     def play(
-        self, seed: int, swarm: Swarm, plan: Callable[[Stage, Point], str | None] | None = None
+        self, seed: int, swarm: Swarm, plan: Callable[[Stage, FaultPoint], str | None] | None = None
     ) -> Played:
         """Play the test in one world."""
         stage = Stage(seed, self.script, swarm=swarm, grounds=self.grounds)
@@ -128,7 +128,7 @@ class Proof:
                 self.undone[known.address] = self.undone.get(known.address, False) or undone
 
     def calm(
-        self, seed: int, plan: Callable[[Stage, Point], str | None] | None = None
+        self, seed: int, plan: Callable[[Stage, FaultPoint], str | None] | None = None
     ) -> tuple[Played, Swarm]:
         """Play it in a calm world and return the options that suit its length: what takes hours is looked at more seldom."""
         slow = _swarm(_LAZIEST)
@@ -180,7 +180,7 @@ class Proof:
 
     def everywhere(self, seed: int, kinds: Sequence[str], at_most: int | None) -> int:
         """Play it once per fault point and thing that can strike; returns how many worlds that took. Raises ``UnprovedError``."""
-        points: list[Point] = []
+        points: list[FaultPoint] = []
         calm_one, swarm = self.calm(seed, _Listing(points))
         strikes = [Strike(point, what) for point in points for what in _things(kinds) if what in point.able]
         if not strikes:
@@ -201,7 +201,7 @@ class Proof:
 
     def again(self, seed: int, number: int, what: str) -> None:
         """Play the one world in which this strikes at the point of this number."""
-        points: list[Point] = []
+        points: list[FaultPoint] = []
         _, swarm = self.calm(seed, _Listing(points, every=True))
         able = sorted({each for point in points for each in point.able})
         if what not in able:
@@ -220,7 +220,7 @@ class Proof:
     def _strike(self, seed: int, swarm: Swarm, strike: Strike, where: str) -> None:
         point, lost = strike.point, []
 
-        def plan(_stage: Stage, reached: Point) -> str | None:
+        def plan(_stage: Stage, reached: FaultPoint) -> str | None:
             if reached.number != point.number:
                 return None
             if (reached.name, reached.process) != (point.name, point.process):
@@ -239,7 +239,7 @@ class Proof:
             raise self.failure(played, again, where + self._once_more(seed, swarm, plan))
 
     def _once_more(
-        self, seed: int, swarm: Swarm, plan: Callable[[Stage, Point], str | None] | None = None
+        self, seed: int, swarm: Swarm, plan: Callable[[Stage, FaultPoint], str | None] | None = None
     ) -> str:
         """Play a world that has failed again; returns what is said when it holds then: chance had a part in it that no seed decides."""
         if self.play(seed, swarm, plan).wrong:
@@ -270,13 +270,13 @@ class Proof:
 class _Listing:
     """Notes the points at which a fault could change something: not those that were reached before with nothing since."""
 
-    def __init__(self, points: list[Point], *, every: bool = False) -> None:
+    def __init__(self, points: list[FaultPoint], *, every: bool = False) -> None:
         self._points = points
         self._every = every
         self._seen: set[tuple[str, str, int]] = set()
         self._looked = self._happened = 0
 
-    def __call__(self, stage: Stage, point: Point) -> None:
+    def __call__(self, stage: Stage, point: FaultPoint) -> None:
         if not stage.exposed:
             return
         events = stage.history.events
@@ -288,7 +288,7 @@ class _Listing:
             self._points.append(point)
 
 
-def _never(_stage: Stage, _point: Point) -> None:
+def _never(_stage: Stage, _point: FaultPoint) -> None:
     return None
 
 

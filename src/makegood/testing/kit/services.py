@@ -16,7 +16,7 @@ from makegood.declare.call import Call, current_call
 from makegood.declare.outcomes import NOT_HAPPENED, Happened, NotHappened
 from makegood.errors import ConfigError, Later, Permanent, Refused
 from makegood.testing.simulator.loop import KilledError, current_process
-from makegood.testing.simulator.services import Entry, Service, ServiceError, StaleTokenError
+from makegood.testing.simulator.services import KeyState, Service, ServiceError, StaleTokenError
 
 _TROUBLES: Final = (
     "service slow",
@@ -62,7 +62,7 @@ class Heard:
 
 
 @dataclass(slots=True)
-class Asked:
+class ServiceRequest:
     """A request on the wire: what it says, whose it truly is, and who waits for the answer."""
 
     doing: str
@@ -80,9 +80,9 @@ class Asked:
     answered: "asyncio.Future[Any] | None" = None
     fences: bool = False
 
-    def again(self) -> "Asked":
+    def again(self) -> "ServiceRequest":
         """Return the same request as it arrives a second time: nobody waits for its answer."""
-        return Asked(
+        return ServiceRequest(
             self.doing, self.args, self.kwargs, self.key, self.undoes, self.token, self.scope, self.call, self.truth,
             self.task, self.step, fences=self.fences,
         )  # fmt: skip
@@ -164,18 +164,18 @@ class FakeService(Service):
         key: str | None,
         *,
         fences: bool = False,
-    ) -> Asked:
+    ) -> ServiceRequest:
         call = current_call()
         told = {name.lower(): value for name, value in (headers or {}).items()}
         named = told.get("idempotency-key") if key is None else key
         undoes = key if doing == "undo" and key is not None else told.get("makegood-undoes")
         token = told.get("makegood-token")
-        return Asked(
+        return ServiceRequest(
             doing, args, kwargs, named, undoes, None if token is None else tuple(int(n) for n in token.split(".")),
             told.get("makegood-scope", ""), call, call.undoes or call.key, parse(call.task_id), call.step, fences=fences,
         )  # fmt: skip
 
-    def _begin(self, asked: Asked) -> None:
+    def _begin(self, asked: ServiceRequest) -> None:
         """The request leaves its sender."""
         call, process = asked.call, current_process()
         call.check()
@@ -184,7 +184,7 @@ class FakeService(Service):
             attempt=call.attempt, key=call.key, token=list(call.token), remaining=call.left,
         )  # fmt: skip
 
-    async def _over_the_wire(self, asked: Asked) -> Any:
+    async def _over_the_wire(self, asked: ServiceRequest) -> Any:
         world: Any = self.world
         where = f"{asked.doing} at {self.name}"
         await world.point(f"{where} before the call", "kill", "stop")
@@ -210,7 +210,7 @@ class FakeService(Service):
             raise found
         return found
 
-    def _patience(self, asked: Asked, trouble: str | None) -> float | None:
+    def _patience(self, asked: ServiceRequest, trouble: str | None) -> float | None:
         """Return after how many seconds the caller gives up; None: not before its complete-by. What times out does so while there is time
         to try again, or a retry that must not be would never be seen.
         """
@@ -219,13 +219,13 @@ class FakeService(Service):
             return drawn * min(3.0, asked.call.remaining() / 2)
         return None if drawn < 0.3 or trouble == "service too late" else world.draw() * 3.0
 
-    def _on_its_way(self, asked: Asked, trouble: str | None) -> float:
+    def _on_its_way(self, asked: ServiceRequest, trouble: str | None) -> float:
         """Return how long a request travels: too late is after its complete-by, when its step may have been undone."""
         if trouble == "service too late":
             return asked.call.left + 10.0 + self.world.draw() * 20.0
         return self._delay(trouble)
 
-    def ask_now(self, asked: Asked) -> Any:
+    def ask_now(self, asked: ServiceRequest) -> Any:
         """Ask from a ``def`` action: everything at one moment of virtual time."""
         world: Any = self.world
         where = f"{asked.doing} at {self.name}"
@@ -247,11 +247,11 @@ class FakeService(Service):
             raise found
         return found
 
-    def _sent(self, asked: Asked, delay: float) -> None:
+    def _sent(self, asked: ServiceRequest, delay: float) -> None:
         self.under_way[asked.truth] = self.under_way.get(asked.truth, 0) + 1
         self.world.loop.call_later(delay, self._arrives, asked, context=Context())
 
-    def _arrives(self, asked: Asked) -> None:
+    def _arrives(self, asked: ServiceRequest) -> None:
         self.under_way[asked.truth] -= 1
         found = self.carried_out(asked)
         if asked.answered is not None:
@@ -260,7 +260,7 @@ class FakeService(Service):
 
     # -- the books -----------------------------------------------------------------------------------------------------
 
-    def carried_out(self, asked: Asked) -> Any:
+    def carried_out(self, asked: ServiceRequest) -> Any:
         """Do what arrived; returns the answer, or the exception that the caller gets."""
         if asked.trouble == "service fails" and self.world.draw() < 0.5:
             return ServiceError(f"{self.name}: 503")
@@ -280,7 +280,7 @@ class FakeService(Service):
             found = self._found(asked)
         return ServiceError(f"{self.name}: 500") if asked.trouble == "service fails" else found
 
-    def _done(self, asked: Asked) -> Any:
+    def _done(self, asked: ServiceRequest) -> Any:
         told = asked.key if self.keys else None
         if told is not None and told in self.said:
             found = self.said[told]
@@ -303,13 +303,13 @@ class FakeService(Service):
         if told is not None:
             self.said[told] = answer
         self.effects.append(Effect(asked.truth, told, answer, (asked.args, asked.kwargs)))
-        entry = self.books.setdefault(asked.truth, Entry())
+        entry = self.books.setdefault(asked.truth, KeyState())
         entry.net += 1
         entry.answer = answer
         self._noted(asked, asked.truth, "ok", changed=True)
         return answer
 
-    def _answer_of(self, asked: Asked) -> Any:
+    def _answer_of(self, asked: ServiceRequest) -> Any:
         if self.does is None:
             self.made += 1
             return f"{self.name}-{self.made}"
@@ -322,7 +322,7 @@ class FakeService(Service):
             )
         return answer
 
-    def _undone(self, asked: Asked) -> Any:
+    def _undone(self, asked: ServiceRequest) -> Any:
         if asked.trouble == "service refuses":
             self._noted(asked, asked.truth, "refused", changed=False)
             return Later(0.5)
@@ -355,7 +355,7 @@ class FakeService(Service):
                 return effect
         return None
 
-    def _found(self, asked: Asked) -> Effect | None:
+    def _found(self, asked: ServiceRequest) -> Effect | None:
         told = asked.undoes or asked.key if self.keys else None
         for effect in self.effects:
             if effect.stands and (
@@ -366,15 +366,15 @@ class FakeService(Service):
         self._hear(asked, asked.truth, "not happened", changed=False)
         return None
 
-    def _noted(self, asked: Asked, truth: str, outcome: str, *, changed: bool) -> None:
-        entry = self.books.setdefault(truth, Entry())
+    def _noted(self, asked: ServiceRequest, truth: str, outcome: str, *, changed: bool) -> None:
+        entry = self.books.setdefault(truth, KeyState())
         self._hear(asked, truth, outcome, changed=changed)
         self.world.history.note(
             "effect", "", asked.task, service=self.name, key=truth, doing=asked.doing, token=list(asked.token or ()),
             net=entry.net, changed=changed, outcome=outcome,
         )  # fmt: skip
 
-    def _hear(self, asked: Asked, truth: str, outcome: str, *, changed: bool) -> None:
+    def _hear(self, asked: ServiceRequest, truth: str, outcome: str, *, changed: bool) -> None:
         told = asked.undoes if asked.doing == "undo" else asked.key
         doing = "fencing probe" if asked.fences else asked.doing
         self.heard.append(

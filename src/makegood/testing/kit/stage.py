@@ -20,9 +20,9 @@ from makegood.testing.simulator import world as simulated
 from makegood.testing.simulator.customers import Customers
 from makegood.testing.simulator.did_you_mean import meant
 from makegood.testing.simulator.faults import Plan
-from makegood.testing.simulator.loop import Process
-from makegood.testing.simulator.members import Member
-from makegood.testing.simulator.quiescence import Asked, Eye, Failed, Found
+from makegood.testing.simulator.loop import SimulatedProcess
+from makegood.testing.simulator.members import FleetMember
+from makegood.testing.simulator.quiescence import Eye, Failed, StepCalls, TaskAtRest
 from makegood.testing.simulator.storm import Order
 from makegood.testing.simulator.swarm import Swarm
 from makegood.testing.simulator.world_files import Grounds
@@ -37,7 +37,7 @@ ATTEMPTS: Final = 10_000
 """Attempts of one step in one world, after which the world is given up: ``attempts=`` of the decorators."""
 _HOUR: Final = 3_600.0
 _MOMENT: Final = 0.05
-_UNKNOWN: Final = Found("unknown", "")
+_UNKNOWN: Final = TaskAtRest("unknown", "")
 _MAKEGOOD: Final = Path(__file__).resolve().parents[1]
 
 
@@ -72,22 +72,22 @@ class Shoppers(Customers):
                 raise self.failed[order.key]
         return self.told[order.key]
 
-    def _door(self) -> Member | None:
+    def _door(self) -> FleetMember | None:
         """Submit as a shop does, by a process of its own."""
         shop = self._stage.members["shop"]
         return shop if shop.up and shop.client is not None else None
 
-    async def _try(self, door: Member, client: Client, order: Order) -> None:
+    async def _try(self, door: FleetMember, client: Client, order: Order) -> None:
         try:
             await self._ask(door, client, order)
         except Exception as wrong:  # noqa: BLE001 - it belongs to the test, which waits elsewhere
             self.failed[order.key] = wrong
 
-    async def _wait(self, door: Member, handle: TaskHandle[Any]) -> None:
+    async def _wait(self, door: FleetMember, handle: TaskHandle[Any]) -> None:
         """The test itself waits, with ``settle``: a client that looks every second would make hours long."""
 
 
-class Stage(simulated.World):
+class Stage(simulated.SimulatedWorld):
     """A simulated world in which a script is played. ``raised``: what the script ended with; ``exposed``: whether faults may strike.
 
     ``began``: when the first task was submitted; ``over``: when the script had ended; ``asked``: the step that was asked most often;
@@ -116,8 +116,8 @@ class Stage(simulated.World):
         self.fakes: dict[str, FakeService] = {}
         self.longest = _HOUR
         self.attempts = ATTEMPTS
-        self.piled: Asked | None = None
-        self.asked: Asked | None = None
+        self.piled: StepCalls | None = None
+        self.asked: StepCalls | None = None
         self.failed: Failed | None = None
         self.undone: dict[tuple[str, str], bool] = {}
         self.ends = ""
@@ -152,7 +152,7 @@ class Stage(simulated.World):
             self.exposed, self.piled = False, self.asked
         self.history.note("rest", **eye.rest())
 
-    def strike(self, name: str, able: tuple[str, ...], process: Process | None = None) -> str | None:
+    def strike(self, name: str, able: tuple[str, ...], process: SimulatedProcess | None = None) -> str | None:
         """See ``World``; and give the world up when the attempts of a step have piled up."""
         events = self.history.events
         if len(events) > self._looked:
@@ -278,12 +278,12 @@ class Stage(simulated.World):
         ]
         return "; ".join(told) or "there is no task"
 
-    def found(self, task: int) -> Found:
+    def found(self, task: int) -> TaskAtRest:
         """Return a task as the store has it now."""
         assert self.eye is not None
         return self.eye.tasks().get(task, _UNKNOWN)
 
-    def of_role(self, role: str) -> list[Member]:
+    def of_role(self, role: str) -> list[FleetMember]:
         """Return the processes that have a role, or the one of this name. Raises ``ConfigError``."""
         found = [m for m in self.members.values() if role in m.roles or m.name == role]
         if not found:

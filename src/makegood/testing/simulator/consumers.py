@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from makegood.client.client import Client
 from makegood.errors import StoreUnavailableError
 from makegood.store import Store
-from makegood.testing.simulator.members import Member
+from makegood.testing.simulator.members import FleetMember
 from makegood.testing.simulator.peers import QUEUE
 from makegood.testing.simulator.webhook_receivers import note
 
@@ -21,7 +21,7 @@ _PATIENCE = 1000
 
 
 @dataclass(slots=True, eq=False)
-class Consumer(Member):
+class Consumer(FleetMember):
     """A submitter's process: it receives what its tasks' states are, notes it, and acknowledges."""
 
     async def _serve(self, store: Store, rng: random.Random) -> None:

@@ -10,8 +10,8 @@ from makegood.client.handle import TaskHandle
 from makegood.errors import MakegoodError, StoreUnavailableError, TaskNotFoundError
 from makegood.testing.history import History
 from makegood.testing.simulator.faults import Faults
-from makegood.testing.simulator.loop import Loop
-from makegood.testing.simulator.members import Member
+from makegood.testing.simulator.loop import WorldLoop
+from makegood.testing.simulator.members import FleetMember
 from makegood.testing.simulator.peers import ORDERS, QUEUE, RECEIVERS, SENDING, Around
 from makegood.testing.simulator.storm import Order
 from makegood.testing.simulator.swarm import Swarm
@@ -19,13 +19,13 @@ from makegood.testing.simulator.swarm import Swarm
 _PATIENCE = 3.0
 
 
-class Town(Protocol):
+class CustomerWorld(Protocol):
     """What of a world its customers need."""
 
     seed: int
-    loop: Loop
+    loop: WorldLoop
     history: History
-    members: dict[str, Member]
+    members: dict[str, FleetMember]
     faults: Faults
     swarm: Swarm
 
@@ -39,7 +39,7 @@ class Customers:
     orders whose message was taken.
     """
 
-    def __init__(self, world: Town, orders: Sequence[Order]) -> None:
+    def __init__(self, world: CustomerWorld, orders: Sequence[Order]) -> None:
         self._world = world
         self._orders = addressed(orders, world.swarm.around, random.Random(f"{world.seed} addresses"))
         self._rng = random.Random(f"{world.seed} customers")
@@ -68,13 +68,13 @@ class Customers:
                 await asyncio.sleep(_PATIENCE)
             await asyncio.sleep(self._rng.uniform(0.0, 0.5))
 
-    def _door(self) -> Member | None:
+    def _door(self) -> FleetMember | None:
         doors = [
             m for m in self._world.members.values() if m.client is not None and m.up and m.name != "operator"
         ]
         return self._rng.choice(doors) if doors else None
 
-    async def _ask(self, door: Member, client: Client, order: Order) -> None:
+    async def _ask(self, door: FleetMember, client: Client, order: Order) -> None:
         """Submit, and wait for the end: runs in a process of the world."""
         plan = order.workflow.plan(*order.inputs)
         try:
@@ -95,7 +95,7 @@ class Customers:
             self.findings.append(f"order {order.key} has two tasks: {known} and {handle.number}")
         await self._wait(door, handle)
 
-    async def _send(self, door: Member, client: Client, order: Order) -> None:
+    async def _send(self, door: FleetMember, client: Client, order: Order) -> None:
         """Send the order as a message, now and then once more: the queue knows it by its id."""
         body = {"workflow": order.workflow.name, "order": order.inputs[0]}
         try:
@@ -111,7 +111,7 @@ class Customers:
         except StoreUnavailableError:
             return
 
-    async def _wait(self, door: Member, handle: TaskHandle[Any]) -> None:
+    async def _wait(self, door: FleetMember, handle: TaskHandle[Any]) -> None:
         try:
             view = await handle.wait()
         except TaskNotFoundError as lost:

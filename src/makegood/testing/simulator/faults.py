@@ -15,7 +15,7 @@ OF_PROCESSES = frozenset({"kill", "stop"})
 _RARE = 6.0
 
 
-class Point(NamedTuple):
+class FaultPoint(NamedTuple):
     """A fault point as it is reached: its number in this run (1 first), its name, the process, and what can strike there."""
 
     number: int
@@ -24,11 +24,11 @@ class Point(NamedTuple):
     able: tuple[str, ...]
 
 
-Plan = Callable[[Point], str | None]
+Plan = Callable[[FaultPoint], str | None]
 """Says what strikes at a point; None: nothing."""
 
 
-class Blow(NamedTuple):
+class InjectedFault(NamedTuple):
     """Something that chance let happen in a world: the ``nth`` time (0 first) that ``who`` came to ``where``, ``what`` struck."""
 
     where: str
@@ -57,8 +57,8 @@ class Faults:
     number: int = 0
     met: dict[str, int] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
-    only: frozenset[Blow] | None = None
-    blows: list[Blow] = field(default_factory=list)
+    only: frozenset[InjectedFault] | None = None
+    blows: list[InjectedFault] = field(default_factory=list)
     _times: dict[tuple[str, str], int] = field(default_factory=dict)
 
     def strikes(self, name: str, process: str, able: tuple[str, ...]) -> str | None:
@@ -66,22 +66,22 @@ class Faults:
         self.number += 1
         met = self.met[name] = self.met.get(name, 0) + 1
         if self.plan is not None:
-            return self.plan(Point(self.number, name, process, able))
+            return self.plan(FaultPoint(self.number, name, process, able))
         if not self.on:
             return None
         nth = self._come(name, process)
         if self.only is not None:
-            return next((kind for kind in able if Blow(name, process, nth, kind) in self.only), None)
+            return next((kind for kind in able if InjectedFault(name, process, nth, kind) in self.only), None)
         if not self.strengths:
             return None
         struck = self._chance(able, met)
         if struck is not None:
-            self.blows.append(Blow(name, process, nth, struck))
+            self.blows.append(InjectedFault(name, process, nth, struck))
         return struck
 
     def happens(self, what: str, who: str = "") -> bool:
         """Return whether something happens that is due, an order or a driven fault: always, but for what ``only`` leaves out."""
-        blow = Blow("its time", who, self._come(what, who), what)
+        blow = InjectedFault("its time", who, self._come(what, who), what)
         if self.only is not None:
             return blow in self.only
         self.blows.append(blow)

@@ -44,7 +44,7 @@ class KilledError(BaseException):
     """Unwinds a plain function in whose middle its process was killed; what it would do next never happens."""
 
 
-class Process:
+class SimulatedProcess:
     """A simulated operating system process. ``tasks`` keeps all that runs in it, so that nothing is torn down by chance;
     ``signals``: what it wants to be called for a signal; ``told``: when it was first told to end.
     """
@@ -63,17 +63,21 @@ class Process:
         return f"<process {self.name}{' dead' if self.dead else ' stopped' if self.stopped else ''}>"
 
 
-PROCESS: ContextVar[Process | None] = ContextVar("makegood_process", default=None)
+PROCESS: ContextVar[SimulatedProcess | None] = ContextVar("makegood_process", default=None)
 """The simulated process that the running code belongs to; None: the world."""
 
 
-def current_process() -> Process | None:
+def current_process() -> SimulatedProcess | None:
     """Return the simulated process that the calling code belongs to, None in the world's own code."""
     return PROCESS.get()
 
 
 def _fill(
-    handle: Any, callback: Callable[..., object], args: tuple[Any, ...], loop: "Loop", context: Context | None
+    handle: Any,
+    callback: Callable[..., object],
+    args: tuple[Any, ...],
+    loop: "WorldLoop",
+    context: Context | None,
 ) -> None:
     handle._callback = callback
     handle._args = args
@@ -97,7 +101,7 @@ class _Timer(asyncio.TimerHandle):
     __init__ = _fill
 
 
-class Loop(LackingLoop):
+class WorldLoop(LackingLoop):
     """The event loop of a world. ``rng`` decides between processes; ``now`` is the world's true time, in seconds;
     ``broken``: what was raised in callbacks of the world's own, where nobody else would hear of it; ``resuming``: called before each
     step of a process, that is wherever it goes on after an await: it may stop the process there.
@@ -109,10 +113,10 @@ class Loop(LackingLoop):
         self.steps = self._moved = 0
         self._rng = rng
         self._parked: list[asyncio.Handle] = []
-        self._processes: dict[Process, None] = {}
-        self._own = Process("")
+        self._processes: dict[SimulatedProcess, None] = {}
+        self._own = SimulatedProcess("")
         self.broken: list[str] = []
-        self.resuming: Callable[[Process], object] | None = None
+        self.resuming: Callable[[SimulatedProcess], object] | None = None
         self.set_exception_handler(self._heard)
 
     def _heard(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
@@ -208,7 +212,7 @@ class Loop(LackingLoop):
         process = PROCESS.get()
         return process is not None and process.signals.pop(sig, None) is not None
 
-    def signal(self, process: Process, sig: int) -> bool:
+    def signal(self, process: SimulatedProcess, sig: int) -> bool:
         """Send a signal to a process; False when it does not listen to it."""
         told = process.signals.get(sig)
         if told is not None:
@@ -306,7 +310,7 @@ class Loop(LackingLoop):
 
     # -- processes -----------------------------------------------------------------------------------------------------
 
-    def resume(self, process: Process) -> None:
+    def resume(self, process: SimulatedProcess) -> None:
         """Let a stopped process go on: everything that was due meanwhile is ready now."""
         process.stopped = False
         parked, self._parked = self._parked, []
@@ -314,7 +318,7 @@ class Loop(LackingLoop):
             mine = handle._context.get(PROCESS) is process  # type: ignore[attr-defined]
             (self._ready if mine else self._parked).append(handle)  # type: ignore[attr-defined]
 
-    def postpone(self, process: Process, seconds: float) -> None:
+    def postpone(self, process: SimulatedProcess, seconds: float) -> None:
         """Let a process's timers stand still for so long, as those of a suspended machine do."""
         timers: list[Any] = self._scheduled  # type: ignore[attr-defined]
         for n, (when, timer) in enumerate(timers):

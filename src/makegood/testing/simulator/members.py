@@ -19,11 +19,11 @@ from makegood.store import Store
 from makegood.store.sqlite import SQLiteStore
 from makegood.testing.history import History
 from makegood.testing.simulator.clocks import SimulatedClock
-from makegood.testing.simulator.loop import Process
+from makegood.testing.simulator.loop import SimulatedProcess
 from makegood.testing.simulator.peers import SWEEP
 from makegood.testing.simulator.recorder import Recorder
 from makegood.testing.simulator.services import SERVICES
-from makegood.testing.simulator.stores import InlineLine, Surroundings, Wire, WorldBell
+from makegood.testing.simulator.stores import InlineLine, StoreWorld, Wire, WorldBell
 from makegood.testing.simulator.swarm import Swarm
 from makegood.testing.simulator.webhook_receivers import TIMEOUT, Post, hosts, patience
 from makegood.workflow.app import App
@@ -31,7 +31,7 @@ from makegood.workflow.app import App
 _PAUSE = 0.5
 
 
-class Home(Surroundings, Protocol):
+class Home(StoreWorld, Protocol):
     """What of a world its processes need."""
 
     seed: int
@@ -46,13 +46,13 @@ class Home(Surroundings, Protocol):
     bells: list[WorldBell]
     line: type[InlineLine]
 
-    def left(self, member: "Member") -> None:
+    def left(self, member: "FleetMember") -> None:
         """Hear that a process has ended by itself."""
         ...
 
 
 @dataclass(slots=True, eq=False)
-class Member:
+class FleetMember:
     """One process of the fleet, over all its incarnations. ``roles``: of its Node; none: it is a client alone.
 
     ``client`` is there while it can be used. ``connections``: to the store's file, closed by the world when it is killed.
@@ -63,7 +63,7 @@ class Member:
     roles: tuple[str, ...]
     clock: SimulatedClock
     incarnation: int = 0
-    process: Process = field(default_factory=lambda: Process(""))
+    process: SimulatedProcess = field(default_factory=lambda: SimulatedProcess(""))
     node: Node | None = None
     client: Client | None = None
     connections: list[sqlite3.Connection] = field(default_factory=list)
@@ -84,8 +84,8 @@ class Member:
         if not self.up or node is None or node.agents is None:
             return []
         agents, scheduler = node.agents, node.scheduler
-        setting_aside = scheduler is not None and scheduler._more_to_give_back()  # noqa: SLF001 - as below
-        if setting_aside or agents._taking:  # noqa: SLF001 - nobody else asks an agent that
+        setting_aside = scheduler is not None and not scheduler.idle()
+        if setting_aside or agents.intake.taking:
             return []
         return [
             f"{self.name}, {slots.address}: {slots.free} of {slots.size} free, {slots.running} called"
@@ -96,7 +96,7 @@ class Member:
     def start(self) -> None:
         """Start the process anew: it remembers nothing."""
         self.incarnation += 1
-        self.process = Process(self.name)
+        self.process = SimulatedProcess(self.name)
         self.process.context.run(SERVICES.set, self.world.services)
         self.node = self.client = None
         self.world.loop.create_task(self._live(), name=f"{self.name} lives", context=self.process.context)
@@ -177,7 +177,7 @@ class Member:
             if node.agents is not None:
                 node.agents.deliver = self._delivering(node.agents.deliver)
             if node.scheduler is not None:
-                node.scheduler.defect = met
+                node.scheduler.turns.listeners.defect = met
             self.node, self.client = node, node.client
             begun.append(node)
 
@@ -205,9 +205,13 @@ class Member:
                 self._watch(slots.address, slots.circuit)
         around = self.world.swarm.around
         if around is not None and node.notifier is not None:
-            node.notifier.hosts, node.notifier.poster = hosts(), Post(self.world)
-            node.notifier.patience = patience(around.keep)
-            node.client.only_to(node.notifier.hosts)
+            shares, delivery = node.notifier.shares, node.notifier.delivery
+            shares.hosts, delivery.poster, delivery.patience = (
+                hosts(),
+                Post(self.world),
+                patience(around.keep),
+            )
+            node.client.submitter.only_to(shares.hosts.check)
 
     def _watch(self, address: str, circuit: Circuit) -> None:
         become = circuit._become  # noqa: SLF001 - it tells nobody else

@@ -12,8 +12,8 @@ from makegood.errors import ActRefusedError, StoreUnavailableError, TaskNotFound
 from makegood.model.states import TaskState
 from makegood.store.views import Filter, StepView
 from makegood.testing.history import History
-from makegood.testing.simulator.loop import Loop
-from makegood.testing.simulator.members import Member
+from makegood.testing.simulator.loop import WorldLoop
+from makegood.testing.simulator.members import FleetMember
 from makegood.testing.simulator.services import Service
 
 _PATIENCE = 20.0
@@ -23,15 +23,15 @@ _MOST_SETTLED = 10
 class Office(Protocol):
     """What of a world its operator needs."""
 
-    loop: Loop
+    loop: WorldLoop
     history: History
-    members: dict[str, Member]
+    members: dict[str, FleetMember]
     services: dict[str, Service]
     store_id: str
     customers: Any
 
 
-class Operator:
+class RandomOperator:
     """Acts at random on tasks that were submitted. ``idle``: whether no act is under way."""
 
     def __init__(self, world: Office, rng: random.Random) -> None:

@@ -45,7 +45,7 @@ select distinct agent, action, state in ('undone', 'undoing', 'undo_failed') fro
 _NET = {"done": (1,), "undone": (0,), "waiting": (0,), "skipped": (0,), "failed": (0,)}
 
 
-class Town(Protocol):
+class RestingWorld(Protocol):
     """What of a world is looked at when it rests."""
 
     services: dict[str, Service]
@@ -55,7 +55,7 @@ class Town(Protocol):
 
 
 @dataclass(slots=True)
-class Found:
+class TaskAtRest:
     """A task as the store has it at rest: its state and cause, and (name, state, round, kind) of its steps."""
 
     state: str
@@ -63,7 +63,7 @@ class Found:
     steps: list[tuple[str, str, int, str]] = field(default_factory=list)
 
 
-class Asked(NamedTuple):
+class StepCalls(NamedTuple):
     """A step, and how often it was asked. ``said``: what its last attempt that was not done answered, "" for nothing."""
 
     task: int
@@ -113,10 +113,10 @@ class Eye:
         """Whether every task has ended and nothing is in flight, neither requests nor notices."""
         return not self.busy() and self.all_are_told()
 
-    def tasks(self) -> dict[int, Found]:
+    def tasks(self) -> dict[int, TaskAtRest]:
         """Return all tasks with their steps."""
         found = {
-            id_: Found(state, cause)
+            id_: TaskAtRest(state, cause)
             for id_, state, cause in self._rows("select id, state, cause from makegood_task")
         }
         for task, name, state, round_, kind in self._rows(
@@ -125,10 +125,10 @@ class Eye:
             found[task].steps.append((name, state, round_, kind))
         return found
 
-    def most_asked(self) -> Asked | None:
+    def most_asked(self) -> StepCalls | None:
         """Return the step that was asked most often, None before any was."""
         found = self._rows(_MOST_ASKED)
-        return Asked(*found[0]) if found else None
+        return StepCalls(*found[0]) if found else None
 
     def failed(self) -> Failed | None:
         """Return the first task that was undone, or is in error, because an action failed, None when there is none."""
@@ -178,7 +178,7 @@ class Eye:
 
     # -- what is wrong -------------------------------------------------------------------------------------------------
 
-    def findings(self, world: Town) -> list[str]:
+    def findings(self, world: RestingWorld) -> list[str]:
         """Return what is wrong with a world at rest: tasks without end, books that do not balance."""
         wrong: list[str] = list(world.customers.findings)
         tasks = self.tasks()
@@ -199,7 +199,7 @@ class Eye:
             wrong += self._books(world, task, found)
         return wrong
 
-    def _books(self, world: Town, task: int, found: Found) -> list[str]:
+    def _books(self, world: RestingWorld, task: int, found: TaskAtRest) -> list[str]:
         wrong: list[str] = []
         for name, state, round_, kind in found.steps:
             if kind != "action":
@@ -227,14 +227,14 @@ def _allowed(state: str, *, last: bool) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class WorldAtRest:
     """What the eye saw when the world had come to rest, before the janitor removes what is old."""
 
-    tasks: dict[int, Found]
+    tasks: dict[int, TaskAtRest]
     findings: list[str]
     final: Final
 
     @classmethod
-    def by(cls, eye: Eye, world: Town) -> Self:
+    def by(cls, eye: Eye, world: RestingWorld) -> Self:
         """Look now."""
         return cls(eye.tasks(), eye.findings(world), eye.final())

@@ -16,7 +16,7 @@ from makegood.declare.call import current_call
 from makegood.declare.outcomes import NOT_HAPPENED, Happened, NotHappened
 from makegood.errors import Later, Permanent, Refused
 from makegood.testing.history import History
-from makegood.testing.simulator.loop import Loop, current_process
+from makegood.testing.simulator.loop import WorldLoop, current_process
 from makegood.testing.simulator.swarm import Swarm
 
 Kind = Literal["fenced", "keyed", "bare"]
@@ -41,7 +41,7 @@ class StaleTokenError(Exception):
 
 
 @dataclass(slots=True)
-class Entry:
+class KeyState:
     """What a service knows of one key: effects that stand, what it answered, whether it was undone."""
 
     net: int = 0
@@ -51,10 +51,10 @@ class Entry:
     gone: bool = False
 
 
-class Surroundings(Protocol):
+class ServiceWorld(Protocol):
     """What of a world a service needs."""
 
-    loop: Loop
+    loop: WorldLoop
     history: History
     swarm: Swarm
 
@@ -87,10 +87,10 @@ class Service:
     ``under_way``: calls on the wire, by the key that they are about; ``calls``: how many callers made. ``spell``: what goes wrong with every call for a while.
     """
 
-    world: Surroundings
+    world: ServiceWorld
     name: str
     kind: Kind = "fenced"
-    books: dict[str, Entry] = field(default_factory=dict)
+    books: dict[str, KeyState] = field(default_factory=dict)
     highest: dict[str, Any] = field(default_factory=dict)
     under_way: dict[str, int] = field(default_factory=dict)
     undone_by: set[str] = field(default_factory=set)
@@ -191,7 +191,7 @@ class Service:
                 return StaleTokenError(f"{self.name}: {sent.scope} was asked with a later token")
             if sent.doing != "probe":
                 self.highest[sent.scope] = sent.token
-        entry = self.books.setdefault(sent.about, Entry())
+        entry = self.books.setdefault(sent.about, KeyState())
         if sent.doing == "do":
             found: Any = self._do(sent, entry)
         elif sent.doing == "undo":
@@ -200,7 +200,7 @@ class Service:
             found = entry.answer if entry.net else None
         return ServiceError(f"{self.name}: 500") if sent.trouble == "service fails" else found
 
-    def _do(self, sent: "_Sent", entry: Entry) -> Any:
+    def _do(self, sent: "_Sent", entry: KeyState) -> Any:
         remembers = self.kind != "bare"
         if remembers and (
             entry.refused or entry.refused_token == sent.token
@@ -226,7 +226,7 @@ class Service:
         self._note(sent, 1, "ok")
         return entry.answer
 
-    def _undo(self, sent: "_Sent", entry: Entry) -> Any:
+    def _undo(self, sent: "_Sent", entry: KeyState) -> Any:
         if sent.trouble == "service refuses":
             self._note(sent, 0, "refused")
             return Permanent(f"{self.name}: cannot be taken back") if self.world.draw() < 0.3 else Later(0.5)
@@ -250,7 +250,7 @@ class Service:
 
     def take_back(self, key: str, task: int = 0) -> None:
         """An operator takes an effect back by hand, for good."""
-        entry = self.books.setdefault(key, Entry())
+        entry = self.books.setdefault(key, KeyState())
         changed, entry.net, entry.gone = entry.net > 0, 0, True
         self.world.history.note(
             "effect",

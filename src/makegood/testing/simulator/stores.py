@@ -23,7 +23,7 @@ from makegood.store.sqlite.store_threads import Line, Operation
 from makegood.store.sqlite.transaction import Transaction
 from makegood.testing.history import History
 from makegood.testing.simulator.files import Files, WatchedConnection
-from makegood.testing.simulator.loop import KilledError, Loop, Process
+from makegood.testing.simulator.loop import KilledError, SimulatedProcess, WorldLoop
 from makegood.testing.simulator.recorder import Recorder
 from makegood.testing.simulator.swarm import Swarm
 
@@ -32,17 +32,17 @@ _AT_COMMIT = ("kill", "ambiguous committed", "ambiguous not committed", "slow co
 _LONGEST_COMMIT = 3.0
 
 
-class Surroundings(Protocol):
+class StoreWorld(Protocol):
     """What of a world its stores need."""
 
-    loop: Loop
+    loop: WorldLoop
     history: History
     recorder: Recorder
     files: Files
     once: frozenset[str]
     swarm: Swarm
 
-    def strike(self, name: str, able: tuple[str, ...], process: Process | None = None) -> str | None:
+    def strike(self, name: str, able: tuple[str, ...], process: SimulatedProcess | None = None) -> str | None:
         """Say that a fault point is reached; returns what struck there."""
         ...
 
@@ -66,7 +66,7 @@ class Surroundings(Protocol):
         """Return for how many seconds a reply that is slow is under way."""
         ...
 
-    def away(self, process: Process) -> bool:
+    def away(self, process: SimulatedProcess) -> bool:
         """Whether the store cannot be reached by this process now."""
         ...
 
@@ -78,7 +78,7 @@ class Surroundings(Protocol):
 class InlineLine(Line):
     """A store's line that performs its operations inline, each batch at one moment of virtual time."""
 
-    def __init__(self, *args: Any, world: Surroundings, process: Process, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, world: StoreWorld, process: SimulatedProcess, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.place = None  # nobody moves a world's file away
         self._world = world
@@ -207,7 +207,7 @@ def _unknown() -> sqlite3.OperationalError:
 class WorldBell(Bell):
     """The doorbell of a store object in a simulated process: no socket, the world carries the rings."""
 
-    def __init__(self, path: Path, heard: Heard, *, world: Surroundings, process: Process) -> None:
+    def __init__(self, path: Path, heard: Heard, *, world: StoreWorld, process: SimulatedProcess) -> None:
         super().__init__(path, heard)
         self._world = world
         self.process = process
@@ -292,7 +292,7 @@ _AROUND = frozenset(
 class Wire:
     """The store as one process sees it, and the way of its messages."""
 
-    def __init__(self, world: Surroundings, store: Any, process: Process) -> None:
+    def __init__(self, world: StoreWorld, store: Any, process: SimulatedProcess) -> None:
         self._world = world
         self._store = store
         self._process = process

@@ -41,7 +41,7 @@ def hosts() -> Hosts:
     return Hosts(RECEIVERS)
 
 
-class Surroundings(Protocol):
+class ReceiverWorld(Protocol):
     """What of a world receivers need."""
 
     history: History
@@ -63,7 +63,7 @@ class Surroundings(Protocol):
 class Post:
     """Carries notices to webhooks: what a Notifier posts by, in a world."""
 
-    world: Surroundings
+    world: ReceiverWorld
 
     async def post(self, url: str, message_id: str, body: bytes) -> None:  # noqa: ARG002 - receivers know notices by their task
         """Carry a notice to its receiver. Raises ``DeliveryError`` when the receiver does not say that it has it."""

@@ -23,10 +23,10 @@ from makegood.testing.simulator.clocks import SimulatedClock
 from makegood.testing.simulator.consumers import Consumer
 from makegood.testing.simulator.customers import Customers
 from makegood.testing.simulator.faults import Faults, Plan
-from makegood.testing.simulator.loop import DeadlockError, Loop, Process, current_process
-from makegood.testing.simulator.members import Member
-from makegood.testing.simulator.operator import Operator
-from makegood.testing.simulator.quiescence import Eye, Found, Seen
+from makegood.testing.simulator.loop import DeadlockError, SimulatedProcess, WorldLoop, current_process
+from makegood.testing.simulator.members import FleetMember
+from makegood.testing.simulator.operator import RandomOperator
+from makegood.testing.simulator.quiescence import Eye, TaskAtRest, WorldAtRest
 from makegood.testing.simulator.recorder import Recorder
 from makegood.testing.simulator.services import Kind, Service
 from makegood.testing.simulator.stores import InlineLine, WorldBell
@@ -55,7 +55,7 @@ class Outcome:
     points: int
     virtual: float
     steps: int
-    at_rest: dict[int, Found] = field(default_factory=dict)
+    at_rest: dict[int, TaskAtRest] = field(default_factory=dict)
     report: Report = field(default_factory=Report)
 
 
@@ -64,7 +64,7 @@ def drawn(seed: int) -> Swarm:
     return replace(draw(random.Random(f"{seed} swarm")), around=peers.draw(seed))
 
 
-class World:
+class SimulatedWorld:
     """One simulated world. ``seed`` decides everything; ``swarm``: its options, drawn from the seed when not given.
 
     ``app``: what the agents run; ``services``: name and kind of the remote services, which actions find with
@@ -94,7 +94,7 @@ class World:
         self.swarm = swarm or drawn(seed)
         self.rng = random.Random(f"{seed} chance")
         self.draw = self.rng.random
-        self.loop = Loop(random.Random(f"{seed} order"))
+        self.loop = WorldLoop(random.Random(f"{seed} order"))
         self.history = History(lambda: self.loop.now)
         self.store_id = f"{seed:016x}"
         self.recorder = Recorder(self.history, self.store_id)
@@ -107,14 +107,14 @@ class World:
         self.bells: list[WorldBell] = []
         self.crashes: list[str] = []
         self.storming = False
-        self._seen: Seen | None = None
-        self.members: dict[str, Member] = {}
+        self._seen: WorldAtRest | None = None
+        self.members: dict[str, FleetMember] = {}
         self._outages: dict[str, float] = {}
         self._grounds = grounds or Grounds()
         self._ground = self._grounds.lend()
         self.path, self.files = self._ground.path, self._ground.files
         self.customers = Customers(self, orders(app, random.Random(f"{seed} orders"), self.swarm.tasks))
-        self.operator = Operator(self, random.Random(f"{seed} operator"))
+        self.operator = RandomOperator(self, random.Random(f"{seed} operator"))
 
     # -- a whole life --------------------------------------------------------------------------------------------------
 
@@ -129,7 +129,7 @@ class World:
                 self.loop.run_until_complete(self._live(eye))
             except DeadlockError as stuck:
                 findings.append(f"deadlock: {stuck}")
-            seen = self._seen or Seen.by(eye, self)
+            seen = self._seen or WorldAtRest.by(eye, self)
             at_rest = seen.tasks
             findings += self.loop.broken + self.crashes + self.operator.findings + seen.findings
             self._seen = seen
@@ -172,9 +172,9 @@ class World:
                 self._add(f"in{n + 1}", ("inbox",))
 
     def _add(self, name: str, roles: tuple[str, ...]) -> None:
-        self._clocked(name, roles, Member)
+        self._clocked(name, roles, FleetMember)
 
-    def _clocked(self, name: str, roles: tuple[str, ...], kind: type[Member]) -> None:
+    def _clocked(self, name: str, roles: tuple[str, ...], kind: type[FleetMember]) -> None:
         draw, swarm = self.draw, self.swarm
         clock = SimulatedClock(
             lambda: self.loop.now, drift=(draw() * 2 - 1) * swarm.drift, skew=(draw() * 2 - 1) * swarm.skew
@@ -198,7 +198,7 @@ class World:
         lost = [slots for member in self.members.values() for slots in member.slots_lost()]
         self.history.note("rest", **eye.rest(), slots_lost=lost)
         if self.swarm.around is not None and self.swarm.around.keep is not None:
-            self._seen = Seen.by(eye, self)
+            self._seen = WorldAtRest.by(eye, self)
             if leader := eye.leader():  # the janitor is beside it
                 self._leave_to({leader})
             await asyncio.sleep(self.swarm.around.keep + 3 * peers.SWEEP)
@@ -258,7 +258,7 @@ class World:
         self._fault("kill", point, name)
         self._end(member)
 
-    def _end(self, member: Member) -> None:
+    def _end(self, member: FleetMember) -> None:
         member.process.dead = True
         member.client = None
         self.loop.call_soon(member.bury, context=Context())
@@ -267,12 +267,12 @@ class World:
                 0.1 + self.draw() * 6.0, self._restart, member, member.incarnation, context=Context()
             )
 
-    def _restart(self, member: Member, incarnation: int) -> None:
+    def _restart(self, member: FleetMember, incarnation: int) -> None:
         if not member.up and member.incarnation == incarnation:
             self._fault("restart", "", member.name)
             member.start()
 
-    def left(self, member: Member) -> None:
+    def left(self, member: FleetMember) -> None:
         """Hear that a process has ended by itself."""
         if member.up:
             self._end(member)
@@ -287,7 +287,7 @@ class World:
             member.process.stopped = True
             self.loop.call_later(seconds, self._resume, member.process, context=Context())
 
-    def _resume(self, process: Process) -> None:
+    def _resume(self, process: SimulatedProcess) -> None:
         if process.stopped and not process.dead:
             self._fault("resume", "", process.name)
             self.loop.resume(process)
@@ -306,7 +306,7 @@ class World:
             process.told = self.loop.now
             self._fault("orderly stop", "", name)
 
-    def away(self, process: Process) -> bool:
+    def away(self, process: SimulatedProcess) -> bool:
         """Whether the store cannot be reached by this process now."""
         return bool(self._outages) and self.loop.now < max(
             self._outages.get("", 0.0), self._outages.get(process.name, 0.0)
@@ -356,7 +356,7 @@ class World:
         self.faults.struck(what)
         self.history.note("fault", name, what=what, point=point)
 
-    def strike(self, name: str, able: tuple[str, ...], process: Process | None = None) -> str | None:
+    def strike(self, name: str, able: tuple[str, ...], process: SimulatedProcess | None = None) -> str | None:
         """Say that a fault point is reached; returns what struck there. The world's own code has none."""
         process = process or current_process()
         if process is None or process.name == "operator" or process.dead:
