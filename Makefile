@@ -10,6 +10,7 @@ ELECTION_SEEDS ?= 10000
 RECORDINGS ?= 12
 FROM ?= 0
 SECONDS ?= 60
+BUSY ?= 4
 # What is ordered and what falls when in a run of chaos; empty: chance, and the run says what it drew
 SEED ?=
 # Further arguments of what is run, pytest or the target's own program: make test ARGS="-k takeover"
@@ -21,6 +22,7 @@ export PYTHONDONTWRITEBYTECODE :=
 bin := .venv/bin
 python := $(bin)/python
 fast := tests/unit tests/house
+rings := $(python) -m pytest -n 4 --dist worksteal
 
 .PHONY: help
 help: ## list the targets
@@ -45,9 +47,24 @@ chaos: .venv ## the order example under every fault, with real processes (STORE,
 	@[[ '$(STORE)' != postgres ]] || scripts/postgres.sh
 	@$(python) -m examples.chaos --store '$(STORE)' --seconds '$(SECONDS)' $(if $(SEED),--seed '$(SEED)') $(ARGS)
 
+.PHONY: test
+# Many tests wait, for processes, servers, leases: four at a time keep two cores busy. It needs PostgreSQL and nothing else.
+test: .venv ## below 5 minutes: form, types, layers, then both stores, actors, doors, pages, a storm and a kill of each role
+	@$(MAKE) --no-print-directory --jobs=3 --output-sync lint postgres compiled
+ifeq ($(strip $(ARGS)),)
+	@$(rings) -m 'not proof'
+else
+	@$(python) -m pytest $(ARGS)
+endif
+
+.PHONY: proof
+proof: .venv ## below 20 minutes: processes under every fault, replicas, chaos, elections, plugin, power cuts, models, example
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync postgres programs
+	@$(rings) -m proof $(ARGS)
+
 .PHONY: nightly
 # Each part runs whatever became of the others; the whole fails when one has failed.
-nightly: .venv ## half an hour of chaos on both stores, then every storm, fault point, replica, model and crash image there is
+nightly: .venv ## hours: half an hour of chaos on both stores, then every storm, fault point, replica, model and crash image there is
 	@failed=; \
 	run() { echo "makegood: make $$*"; $(MAKE) --no-print-directory "$$@" || failed="$$failed, make $$*"; }; \
 	run chaos STORE=sqlite SECONDS=900; \
@@ -59,20 +76,17 @@ nightly: .venv ## half an hour of chaos on both stores, then every storm, fault 
 	if grep -q '^crash:' Makefile; then run crash; fi; \
 	if [[ -n $$failed ]]; then echo "makegood: failed$$failed" >&2; exit 1; fi
 
-.PHONY: test
-# Many tests wait, for processes, servers, leases: four at a time keep two cores busy: the whole takes a quarter of an hour.
-test: .venv ## everything: form, types, layers, then every test on every store; a table tells what was skipped
-	@$(MAKE) --no-print-directory --jobs=3 --output-sync lint programs compiled
-ifeq ($(strip $(ARGS)),)
-	@$(python) -m pytest -n 4 --dist worksteal
-else
-	@$(python) -m pytest $(ARGS)
-endif
+.PHONY: busy
+busy: .venv postgres ## what `make test` runs of the tests, beside four busy loops: none may need an idle machine (BUSY=4)
+	@scripts/busy.sh '$(BUSY)' $(if $(strip $(ARGS)),$(python) -m pytest $(ARGS),$(rings) -m 'not proof')
+
+.PHONY: postgres
+postgres: .venv
+	@scripts/postgres.sh
 
 .PHONY: programs
-# What the machine lacks of the servers and of spin is installed while the types are checked.
+# What the machine lacks of spin and of the servers that leases are kept on.
 programs: .venv
-	@scripts/postgres.sh
 	@scripts/models.sh --ready
 	@scripts/servers.sh
 
@@ -104,14 +118,14 @@ crash: .venv ## the power goes at every sync of the SQLite file: all that the di
 	@$(python) -m proofs.powercut --seeds $(RECORDINGS) --from $(FROM) --processes $$(nproc) $(ARGS)
 
 .PHONY: check
-check: .venv lint ## the quick round before a commit: form, types, layers, tidiness, the fast tests
-	@$(python) -m pytest -q $(wildcard $(fast)) $(ARGS)
+check: .venv lint ## below 2 minutes, before a commit: form, types, layers, tidiness, the fast tests
+	@$(python) -m pytest -q -n 2 $(wildcard $(fast)) $(ARGS)
 
 .PHONY: replicas
 replicas: .venv ## PostgreSQL with a real standby: killed, promoted, five rounds of it, and what is not promised
 	@scripts/postgres.sh
 	@for round in 1 2 3 4 5; do $(python) -m pytest -q tests/replicas $(ARGS) || exit 1; done
-	@$(python) -m pytest -q tests/replicas/longer.py $(ARGS)
+	@$(python) -m pytest -q tests/replicas/not_promised.py $(ARGS)
 
 .PHONY: models
 models: .venv ## search the protocol models with spin (ALL=1: the slow ones too)

@@ -17,7 +17,7 @@ from typing import Any
 import click
 from rich.console import Console
 
-from makegood.testing.checker import Batch, timeline
+from makegood.testing.checker import RunCounts, timeline
 from makegood.testing.simulator.storm import ONCE, SERVICES_OF_STORM, orders, storm_app
 from makegood.testing.simulator.swarm import Swarm
 from makegood.testing.simulator.world import Orders, Outcome, SimulatedWorld, drawn
@@ -62,7 +62,7 @@ class Storms:
 class SeedResults:
     """Counts over seeds."""
 
-    batch: Batch = field(default_factory=Batch)
+    batch: RunCounts = field(default_factory=RunCounts)
     ends: dict[str, int] = field(default_factory=dict)
     failed: dict[int, list[str]] = field(default_factory=dict)
     """What is wrong, by seed."""

@@ -2,7 +2,7 @@
 
     scripts/models.py                  the quick variants (`make models`)
     scripts/models.py --all            the slow ones too (`make models ALL=1`)
-    scripts/models.py --tested         those that `make test` runs
+    scripts/models.py --tested         those that `make proof` runs
     scripts/models.py NAME ...         these, the long ones among them
     scripts/models.py --trace NAME     this one; on a violation, what led to it
     scripts/models.py --record ...     write states and seconds into variants.txt, and the table into README.md
@@ -50,7 +50,7 @@ class Variant:
 
     @property
     def tested(self) -> bool:
-        """Whether ``make test`` runs it."""
+        """Whether ``make proof`` runs it."""
         return self.pace.endswith("*")
 
 
@@ -221,7 +221,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="search the protocol models with spin")
     parser.add_argument("names", nargs="*", metavar="NAME", help="variants; without any: the quick ones")
     parser.add_argument("--all", action="store_true", help="the slow ones too")
-    parser.add_argument("--tested", action="store_true", help="those that `make test` runs")
+    parser.add_argument("--tested", action="store_true", help="those that `make proof` runs")
     parser.add_argument("--trace", action="store_true", help="print what led to a violation")
     parser.add_argument("--record", action="store_true", help="write states and seconds, and README's table")
     parser.add_argument("--table", action="store_true", help="write README's table, search nothing")

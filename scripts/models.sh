@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Searches the protocol models of models/ with spin, after seeing to it that spin and gcc are there. Arguments: those of
 # scripts/models.py. It asks nothing; without spin and without a way to install it, it says so and fails.
-# With --ready it only sees to the programs, and does not fail without them: `make test` then skips the models, aloud.
+# With --ready it only sees to the programs, and does not fail without them: `make proof` then skips the models, aloud.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 

@@ -6,12 +6,14 @@ import inspect
 import os
 import signal
 from collections import Counter, defaultdict
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import settings
+
+from tests.rings import PROOF, RINGS, ring_of
 
 settings.register_profile("any machine", deadline=None)  # how fast an example runs is no finding
 settings.load_profile("any machine")
@@ -19,16 +21,49 @@ settings.load_profile("any machine")
 OUTCOMES = ("passed", "failed", "skipped", "error")
 
 
-def pytest_configure() -> None:
-    """Let Ctrl-C reach the processes that tests start: a run in the background begins with SIGINT ignored, and passes that on."""
+LEFT_OUT: Counter[str] = Counter()
+"""How many tests of each ring this run left out, by `-m`, `-k` or because `pytest` alone runs no proof."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Know the rings; `pytest` alone runs what `make test` does. And let Ctrl-C reach the processes that tests start: a run in the background begins with SIGINT ignored, and passes that on."""
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    for ring in RINGS:
+        config.addinivalue_line(
+            "markers", f"{ring}: the ring that a test belongs to by its place, see tests/rings.py"
+        )
+    if config.args_source is not pytest.Config.ArgsSource.ARGS and not config.option.markexpr:
+        config.option.markexpr = f"not {PROOF}"
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the tests that have a time limit of their own: they take minutes, and one alone at the end would keep all waiting."""
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None]:
+    """Mark each test with its ring before any is left out. And begin with the tests that have a time limit of their own: they take
+    minutes, and one alone at the end would keep all waiting.
+    """
+    for item in items:
+        item.add_marker(ring_of(item.nodeid))
+    yield
     items.sort(key=lambda item: item.get_closest_marker("timeout") is None)
+
+
+def pytest_deselected(items: Sequence[pytest.Item]) -> None:
+    """Count what is left out, by ring."""
+    LEFT_OUT.update(ring_of(item.nodeid) for item in items)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Under xdist the processes that run tests collect them too: they pass on what they left out, each of them the same."""
+    output = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        output["left_out"] = dict(LEFT_OUT)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Take that over."""
+    LEFT_OUT.update(getattr(node, "workeroutput", {}).get("left_out", {}) if not LEFT_OUT else {})
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -117,3 +152,5 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.line(f"skipped in {folder}, {times} x: {reason}")
     if not skips:
         terminalreporter.line("nothing was skipped")
+    for ring, number in sorted(LEFT_OUT.items()):
+        terminalreporter.line(f"left out of this run: {number} tests of `make {ring}`")

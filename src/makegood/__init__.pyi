@@ -6,9 +6,9 @@ from makegood.client.handle import TaskHandle
 from makegood.client.operators import Acted
 from makegood.client.queues import Queue
 from makegood.client.submit_many import Submissions, SyncSubmissions
-from makegood.client.sync import SyncClient, SyncTaskHandle
-from makegood.client.sync_operators import SyncQueue
-from makegood.declare.call import Call, current_call
+from makegood.client.sync import SyncClient, SyncQueue, SyncTaskHandle
+from makegood.declare.action import Action, Agent
+from makegood.declare.call import Call, Token, current_call
 from makegood.declare.inbox import Inbox
 from makegood.declare.outcomes import NOT_HAPPENED, NOTHING, Happened, NotHappened
 from makegood.errors import (
@@ -64,10 +64,12 @@ from makegood.store.views import (
     TaskDetail,
     TaskView,
 )
+from makegood.supervisor.supervisor import Pass
 from makegood.transactions import Transaction
 from makegood.workflow.app import App
 from makegood.workflow.promise import all_of, any_of, not_
 from makegood.workflow.verbs import branches, each, parallel, when
+from makegood.workflow.workflow import Workflow
 
 __all__ = [
     "NEVER",
@@ -76,6 +78,8 @@ __all__ = [
     "Act",
     "ActRefusedError",
     "Acted",
+    "Action",
+    "Agent",
     "AlertNotFoundError",
     "AlertView",
     "Answer",
@@ -105,6 +109,7 @@ __all__ = [
     "Node",
     "NotHappened",
     "Options",
+    "Pass",
     "PayloadError",
     "Permanent",
     "Plan",
@@ -136,11 +141,13 @@ __all__ = [
     "TaskOutcome",
     "TaskUndone",
     "TaskView",
+    "Token",
     "Transaction",
     "TransactionError",
     "UnknownActionError",
     "Verdict",
     "WaitExpiredError",
+    "Workflow",
     "all_of",
     "any_of",
     "branches",

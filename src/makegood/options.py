@@ -1,9 +1,8 @@
-"""The settings of a process that runs roles: one record, read by the API, the command line and tests
-alike.
-"""
+"""The settings of a process that runs roles: one record, read by the API, the command line and tests alike."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from types import MappingProxyType
 from typing import Final, get_args
 
 from makegood.base.durations import Duration, seconds
@@ -19,6 +18,11 @@ DEFAULT_URL = "sqlite:///makegood.db"
 _CAUSES: Final = get_args(Cause)
 
 
+# What a field holds: ``least`` (in seconds) of a length of time, ``kind`` of a number.
+_COUNT: Final = MappingProxyType({"kind": "count"})
+_SIZE: Final = MappingProxyType({"kind": "size"})
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """How a Node runs.
@@ -30,31 +34,31 @@ class Options:
     1.0
     """
 
-    slots: int | None = None
+    slots: int | None = field(default=None, metadata=_COUNT)
     """Slots of each agent, instead of its declared ``concurrency``."""
-    every: Duration = 5.0
+    every: Duration = field(default=5.0, metadata={"least": 0.01})
     """The Supervisor's interval."""
-    lease: Duration = 15.0
+    lease: Duration = field(default=15.0, metadata={"least": 0.1})
     """The length of the Supervisor's lease."""
-    grace: Duration = 2.0
+    grace: Duration = field(default=2.0, metadata={"least": 0.0})
     """How long after its deadline an attempt is judged silent."""
-    starve: Duration = 30.0
+    starve: Duration = field(default=30.0, metadata={"least": 0.0})
     """How long a request may wait for an agent, or a task where no Scheduler runs, before an alert."""
-    outage_after: Duration = "5m"
+    outage_after: Duration = field(default="5m", metadata={"least": 0.0})
     """How long an agent's circuit may be open before an alert names the tasks that wait for its service."""
-    heartbeat: Duration = 1.0
+    heartbeat: Duration = field(default=1.0, metadata={"least": 0.01})
     """Pause between heartbeats."""
-    life: Duration = 5.0
+    life: Duration = field(default=5.0, metadata={"least": 0.02})
     """A process without a heartbeat for this long counts as dead."""
-    tell: Duration | None = 2.0
+    tell: Duration | None = field(default=2.0, metadata={"least": 0.01})
     """Pause between polls for alerts to log and send; None: this process reports none."""
-    alert_webhook: str | None = field(default=None, repr=False)
+    alert_webhook: str | None = field(default=None, repr=False)  # its path may be a secret
     """Address that alerts are sent to. Its path may be a secret."""
     alert_secret: str | None = field(default=None, repr=False)
     """Signs alerts sent to ``alert_webhook``; may be several, separated by spaces, during a change of
     secrets.
     """
-    leaderless: Duration | None = 30.0
+    leaderless: Duration | None = field(default=30.0, metadata={"least": 0.1})
     """How long there may be no leader before an alert; None: this process does not watch."""
     webhook_hosts: str | None = None
     """Hosts that submitters may name in ``reply_to="https://…"``, separated by spaces.
@@ -72,68 +76,43 @@ class Options:
     """
     webhook_cause: Cause = "name"
     """How much of a task's failure receivers get: its "text", the "name" of its kind, or "none"."""
-    webhook_timeout: Duration = 10.0
+    webhook_timeout: Duration = field(default=10.0, metadata={"least": 0.01})
     """Time for one post."""
-    webhook_tries: int = 12
+    webhook_tries: int = field(default=12, metadata=_COUNT)
     """Posts before a notice is given up."""
-    queue_limit: int = 100_000
+    queue_limit: int = field(default=100_000, metadata=_COUNT)
     """Messages that may wait in a queue before ``send`` is refused and its oldest notices are dropped."""
-    queue_bytes: Size = "1GiB"
+    queue_bytes: Size = field(default="1GiB", metadata=_SIZE)
     """The same limit for the bytes of their values."""
-    poll: Duration | None = 1.0
+    poll: Duration | None = field(default=1.0, metadata={"least": 0.001})
     """Pause between polls of the store, in addition to wake-ups; None: never poll without one."""
-    drain: Duration = 30.0
+    drain: Duration = field(default=30.0, metadata={"least": 0.0})
     """How long an orderly shutdown may wait for what is running."""
-    hold: int = 10_000
+    hold: int = field(default=10_000, metadata=_COUNT)
     """Tasks in memory at most."""
-    max_task_memory: Size = "256MiB"
+    max_task_memory: Size = field(default="256MiB", metadata=_SIZE)
     """Bytes of the tasks in memory (inputs, results, steps) above which nothing more is claimed."""
-    claim: int = 500
+    claim: int = field(default=500, metadata=_COUNT)
     """Tasks claimed in one commit at most."""
-    keep: Duration | None = "30d"
+    keep: Duration | None = field(default="30d", metadata={"least": 0.0})
     """How long a processed or undone task is kept; None: forever."""
-    sweep: Duration = "10m"
+    sweep: Duration = field(default="10m", metadata={"least": 0.01})
     """Pause between the rounds of the janitor, which removes older tasks."""
     migrate: bool = True
     """Bring an empty or old store up to date when opening it."""
 
     def __post_init__(self) -> None:
-        """Check every setting and how they fit together."""
-        least = {
-            "every": 0.01,
-            "lease": 0.1,
-            "heartbeat": 0.01,
-            "life": 0.02,
-            "poll": 0.001,
-            "tell": 0.01,
-            "leaderless": 0.1,
-            "webhook_timeout": 0.01,
-            "sweep": 0.01,
-        }
-        for name in (
-            "every",
-            "lease",
-            "grace",
-            "starve",
-            "outage_after",
-            "heartbeat",
-            "life",
-            "drain",
-            "poll",
-            "tell",
-            "leaderless",
-            "webhook_timeout",
-            "keep",
-            "sweep",
-        ):
-            if getattr(self, name) is not None:
-                seconds(getattr(self, name), name=name, least=least.get(name, 0.0))
-        for name in ("slots", "hold", "claim", "webhook_tries", "queue_limit"):
-            value = getattr(self, name)
-            if value is not None and (not isinstance(value, int) or value < 1):
-                raise ConfigError(f"{name}={value!r}: a whole number of at least 1")
-        for name in ("queue_bytes", "max_task_memory"):
-            size(getattr(self, name), name=name)
+        """Check every setting and how they go together."""
+        for one in fields(self):
+            value = getattr(self, one.name)
+            if "least" in one.metadata and value is not None:
+                seconds(value, name=one.name, least=one.metadata["least"])
+            elif one.metadata.get("kind") == "size":
+                size(value, name=one.name)
+            elif one.metadata.get("kind") == "count" and not (
+                value is None or (isinstance(value, int) and value >= 1)
+            ):
+                raise ConfigError(f"{one.name}={value!r}: a whole number of at least 1")
         if self.number("life") < 2 * self.number("heartbeat"):
             raise ConfigError(
                 f"life={self.life!r} must be at least twice heartbeat={self.heartbeat!r}, or one late heartbeat is a death"

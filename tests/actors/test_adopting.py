@@ -11,8 +11,8 @@ from makegood.options import Options
 from makegood.store.protocol import Store
 from makegood.store.records import Draft, Submitted
 from makegood.store.views import Filter
-from tests.actors.benchapp import chain_app
 from tests.actors.conftest import QUIET
+from tests.actors.noop_apps import chain_app
 
 BOTH = ("scheduler", "agent")
 
@@ -93,7 +93,7 @@ async def test_it_ends_although_the_submission_of_another_fails(store: Store) ->
         assert not again.created
         assert await again.result(timeout="20s") == "warm"
         assert node.scheduler is not None
-        assert len(node.scheduler._births) == 0
+        assert node.scheduler.idle()
 
 
 async def test_of_several_submitted_at_once_only_the_one_that_is_refused_fails(
@@ -112,7 +112,7 @@ async def test_of_several_submitted_at_once_only_the_one_that_is_refused_fails(
             assert isinstance(task, mg.TaskHandle)
             assert await task.result(timeout="20s") == result
         assert node.scheduler is not None
-        assert len(node.scheduler._births) == 0
+        assert node.scheduler.idle()
 
 
 async def test_many_submitted_at_once_share_few_calls_of_the_store(store: Store) -> None:

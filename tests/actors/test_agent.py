@@ -10,8 +10,8 @@ import makegood as mg
 from makegood.node.node import Node
 from makegood.options import Options
 from makegood.store.protocol import Store
-from tests.actors.benchapp import Service
 from tests.actors.conftest import QUIET
+from tests.actors.noop_apps import Service
 from tests.conformance.worlds import eventually
 
 FAST = mg.Retry(tries=3, wait="1ms")

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 import makegood as mg
 from makegood.store.records import Offer, Taken
-from tests.actors.waiting import BANK, Waiting, request, running
+from tests.actors.lone_agent import BANK, Waiting, request, running
 from tests.clocks import AheadClock
 from tests.conformance.worlds import eventually
 
@@ -55,14 +55,14 @@ async def test_a_plain_function_that_runs_past_its_complete_by_is_named_once_whi
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Nothing can stop it. Whoever sees that all slots are taken must be able to find out by what."""
-    monkeypatch.setattr("makegood.agent.agents._PATIENCE", 0.01)
+    monkeypatch.setattr("makegood.model.attempt._PATIENCE", 0.01)
     channel, block = Waiting(), threading.Event()
     async with running(channel, lambda: block.wait(20)) as agents:
         channel.waiting = [replace(request(1), within=0.02), replace(request(2), within=20.0)]
         channel.ring()
         await eventually(lambda: agents.infos()[0].overdue, "the first one overdue")
         assert (agents.infos()[0].used, agents.infos()[0].overdue) == (2, 1)
-        agents._halt()
+        agents.attempts.halt()
         block.set()
         await eventually(lambda: not agents.infos()[0].used, "both to return")
         assert agents.infos()[0].overdue == 0
@@ -74,7 +74,7 @@ async def test_a_plain_function_that_runs_past_its_complete_by_is_named_once_whi
 async def test_a_function_that_does_not_heed_its_cancellation_is_named_a_while_later(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("makegood.agent.agents._PATIENCE", 0.01)
+    monkeypatch.setattr("makegood.model.attempt._PATIENCE", 0.01)
     channel, heard, leave = Waiting(), asyncio.Event(), asyncio.Event()
 
     async def stubborn() -> None:
@@ -99,19 +99,12 @@ async def test_a_function_that_returns_shortly_after_its_complete_by_is_not_name
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever it waited for has timed out, a moment late: that is no call that hangs."""
-    monkeypatch.setattr("makegood.agent.agents._PATIENCE", 3600.0)
-    channel, block, rung = Waiting(), threading.Event(), [0]
+    monkeypatch.setattr("makegood.model.attempt._PATIENCE", 3600.0)
+    channel, block = Waiting(), threading.Event()
     async with running(channel, lambda: block.wait(20)) as agents:
-        halt = agents._halt
-
-        def noted() -> None:
-            halt()
-            rung[0] += 1
-
-        agents._alarm._rung = noted
         channel.waiting = [replace(request(1), within=0.02)]
         channel.ring()
-        await eventually(lambda: rung[0] > 0, "its complete-by")
+        await eventually(lambda: [a.phase for a in agents.attempts.running] == ["halted"], "its complete-by")
         assert agents.infos()[0].overdue == 0
         block.set()
         await eventually(lambda: agents.infos()[0].calls == 1, "it to return")

@@ -1,6 +1,6 @@
 """When agents look into the store without a poll: whenever something that waits there may be for them now, and else not."""
 
-from tests.actors.waiting import BANK, Waiting, request, running
+from tests.actors.lone_agent import BANK, Waiting, request, running
 from tests.conformance.worlds import eventually
 
 
@@ -19,14 +19,14 @@ async def test_an_agent_that_was_declared_dead_looks_again_under_its_new_number(
 async def test_a_slot_that_a_commit_did_not_use_is_offered_to_what_was_rung_for_meanwhile() -> None:
     channel = Waiting()
     async with running(channel) as agents:
-        lent = agents.budget()
+        lent = agents.lend_all()
         assert lent == {BANK: 2}
         channel.waiting = [request(7)]
         channel.ring()
         await eventually(
-            lambda: not agents._wake.is_set(), "the ring to be heard"
+            lambda: not agents.intake.wake.is_set(), "the ring to be heard"
         )  # it has heard, and has nothing to offer
-        agents.restore(lent)
+        agents.give_back(lent)
         await eventually(lambda: channel.answered == [7], "the answer")
 
 

@@ -22,8 +22,8 @@ from makegood.node.node import Node
 from makegood.node.sync import SyncNode
 from makegood.store.protocol import Store
 from makegood.store.views import Filter, TaskDetail, TaskView
-from tests.actors.benchapp import chain_app
 from tests.actors.conftest import QUIET
+from tests.actors.noop_apps import chain_app
 from tests.conformance.worlds import World, eventually
 
 FORKING = pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
@@ -279,7 +279,7 @@ async def test_who_waits_while_the_client_is_closed_is_told(store: Store) -> Non
     await client.open()
     task = await client.submit(chain, "a")
     waiting = asyncio.create_task(task.result())
-    await eventually(lambda: client.waits_for(task.number), "somebody who waits", seconds=20)
+    await eventually(lambda: client.waiters.waits_for(task.number), "somebody who waits", seconds=20)
     await client.close()
     with pytest.raises(mg.ClosedError, match="it goes on"):
         await waiting
@@ -291,7 +291,7 @@ async def test_a_task_that_the_store_has_lost_is_no_longer_waited_for(store: Sto
     async with Client(store, poll="10ms") as client:
         lost, there = await client.submit(chain, "a"), await client.submit(chain, "b")
         waiting = [asyncio.create_task(task.result()) for task in (lost, lost, there)]
-        await eventually(lambda: client.waits_for(there.number), "somebody who waits", seconds=20)
+        await eventually(lambda: client.waiters.waits_for(there.number), "somebody who waits", seconds=20)
         await world.rows("delete from {task} where id = ?", lost.number)
         for one in waiting[:2]:
             with pytest.raises(mg.TaskNotFoundError, match=lost.id):
@@ -340,9 +340,7 @@ def public(kind: type) -> dict[str, list[str]]:
 
 
 def test_the_facade_has_the_names_and_parameters_of_what_it_fronts() -> None:
-    inner = {"ended", "rested", "waits_for", "act", "new_act", "beside", "ready", "ask", "act_on", "means"}
-    inner |= {"submit_plans", "handle", "only_to", "may_tell"}
-    assert set(public(SyncClient)) == set(public(Client)) - inner
+    assert set(public(SyncClient)) == set(public(Client)) - {"beside"}
     handles, blocking = public(TaskHandle), public(SyncTaskHandle)
     assert set(blocking) == set(handles) - {"look"}
     for name in set(blocking) - {"settle"}:

@@ -11,7 +11,8 @@ import pytest
 
 import makegood as mg
 from makegood.base.clock import SystemClock
-from makegood.messaging.inbox import Inboxes
+from makegood.base.daemon_threads import DaemonThreads
+from makegood.messaging.inbox import Acceptor, Inboxes
 from makegood.model.messages import Act
 from makegood.node.node import Node
 from makegood.options import Options
@@ -179,9 +180,10 @@ async def test_a_message_that_is_delivered_to_two_processes_makes_one_task(
 ) -> None:
     """The first one holds it for longer than its lease; whoever is second finds that it is not his any more."""
     await prepare(store)
-    inbox = make().app.inboxes["orders"]
+    inbox, threads = make().app.inboxes["orders"], DaemonThreads(2, "inbox")
+    inbox.prepare()
     one, two = (
-        Inboxes(s, [inbox], name=str(n), clock=SystemClock(), rng=random.Random(n))
+        Acceptor(s, threads, clock=SystemClock(), rng=random.Random(n), telemetry=None)
         for n, s in enumerate((store, other))
     )
     await send(store, ("o-1", 5))

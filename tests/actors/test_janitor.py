@@ -13,7 +13,7 @@ from makegood.options import Options
 from makegood.store.protocol import Store
 from makegood.store.records import Pruned
 from makegood.supervisor.janitor import WINDOW, Janitor
-from tests.actors.benchapp import chain_app
+from tests.actors.noop_apps import chain_app
 from tests.conformance.worlds import World
 from tests.waiting import until
 

@@ -68,9 +68,9 @@ async def settled(node: Node, reached: Callable[[], bool], what: str) -> None:
     """Wait until the Scheduler is where it should be, and see that it stays there when it is woken."""
     await eventually(reached, what)
     for _ in range(3):
-        of(node)._ring_pending()
-        of(node)._ring_inbox()
-        await eventually(lambda: not of(node)._wake.is_set(), "a turn")
+        of(node).wakeups.ring_pending()
+        of(node).wakeups.ring_inbox()
+        await eventually(lambda: not of(node).wakeups.event.is_set(), "a turn")
     assert reached()
 
 
@@ -156,7 +156,7 @@ async def test_a_submission_that_is_refused_counts_nothing(store: Store) -> None
     app, sell, _ = shop()
     async with Node(app, store, roles=("scheduler",), options=TIGHT) as node:
         await node.client.submit(sell, VALUE, 1)
-        await eventually(lambda: of(node).held() == 1 and not of(node)._look_pending, "it is claimed")
+        await eventually(lambda: of(node).held() == 1 and not of(node).wakeups.pending, "it is claimed")
         await node.client.submit(sell, VALUE, 1, key="a")
         before = of(node).weight()
         assert not (await node.client.submit(sell, VALUE, 1, key="a")).created

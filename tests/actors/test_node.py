@@ -14,8 +14,8 @@ from makegood.options import Options
 from makegood.store.protocol import Store
 from makegood.store.records import Offer
 from makegood.store.views import NodeInfo
-from tests.actors.benchapp import chain_app
 from tests.actors.conftest import QUIET
+from tests.actors.noop_apps import chain_app
 from tests.clocks import HandClock
 from tests.conformance.worlds import World, eventually
 
@@ -42,8 +42,8 @@ async def test_an_actor_that_dies_takes_the_node_with_it_and_its_error_is_raised
         async with node:
             assert node.scheduler is not None
             node.scheduler._turn = broken  # type: ignore[method-assign]
-            node.scheduler._wake.set()
-            await node._stop.wait()
+            node.scheduler.wakeups.ring()
+            await node._running.stop.wait()
 
     with pytest.raises(ZeroDivisionError):
         await use()
@@ -55,11 +55,11 @@ async def test_an_actor_that_is_cancelled_by_something_else_takes_the_node_with_
     node = Node(app, store, roles=("scheduler", "supervisor"), options=QUIET)
 
     def strike() -> None:
-        asyncio.get_running_loop().call_soon(node._tasks[-1].cancel)
+        asyncio.get_running_loop().call_soon(node._running._tasks[-1].cancel)
 
     with pytest.raises(RuntimeError, match="was cancelled, and not by its node"):
         await node.run(strike)
-    assert node._first is not None
+    assert node._running._first is not None
 
 
 async def test_a_store_that_cannot_be_opened_stops_the_node_before_anything_runs(tmp_path: Path) -> None:

@@ -23,8 +23,8 @@ from makegood.model.messages import Act
 from makegood.node.node import Node
 from makegood.options import Options
 from makegood.store.protocol import Store
-from tests.actors.benchapp import chain_app
-from tests.actors.receiver import listening
+from tests.actors.noop_apps import chain_app
+from tests.actors.webhook_receiver import listening
 from tests.conformance.builders import draft, scheduler
 from tests.conformance.worlds import World, eventually
 from tests.waiting import until
@@ -73,7 +73,7 @@ def notifier(store: Store, node: int, poster: Any, **more: Any) -> Notifier:
         rng=random.Random(more.pop("seed", 1)),
         **{"poll": None, **more},
     )
-    made.node = node
+    made.renamed(node)
     return made
 
 
@@ -221,10 +221,10 @@ def test_of_a_million_hosts_only_some_are_remembered(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("makegood.messaging.notifier.MOST_KNOWN", 10)
     sends = Notifier(None, Receivers(), HOSTS, clock=SystemClock(), rng=random.Random(1))  # type: ignore[arg-type]  # no store is needed
     for n in range(100):
-        sends._answered(f"h{n}.example", taken=True)
-        assert not sends._on_probation(f"h{n}.example")
-    assert len(sends._fails) == 10
-    assert sends._on_probation("h0.example"), "it counts as new"
+        sends.shares.answered(f"h{n}.example", taken=True)
+        assert not sends.shares._on_probation(f"h{n}.example")
+    assert len(sends.shares._fails) == 10
+    assert sends.shares._on_probation("h0.example"), "it counts as new"
 
 
 async def test_who_wants_nothing_more_is_given_up_at_once(store: Store) -> None:
@@ -278,7 +278,7 @@ async def test_a_process_that_was_stopped_between_taking_and_posting_does_not_po
     sent = notifier(store, await scheduler(store), shop)
     await submit(store, [1])
     found = await store.notices_due()
-    (due,) = await store.take_notices(sent.node, [(h.host, 1) for h in found], 30)
+    (due,) = await store.take_notices(sent._node, [(h.host, 1) for h in found], 30)
     await sent._one(due, sent._clock.monotonic() - 21)
     assert (shop.got, sent._settled) == ([], [])
 
@@ -324,7 +324,7 @@ async def test_a_task_tells_its_states_while_it_runs(store: Store) -> None:
     )
     async with Node(app, store, roles=("scheduler", "agent"), options=options) as node:
         assert node.notifier is not None
-        node.notifier.poster = shop
+        node.notifier.delivery.poster = shop
         task = await node.client.submit(chain, "a", reply_to="https://shop.example/", correlation_id="c-1")
         await task.result(timeout="20s")
         await told(store)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import makegood as mg
-from makegood.messaging.outbox import Outbox, Taking, ddl, open_outbox
+from makegood.messaging.outbox import Outbox, TakenEntries, ddl, open_outbox
 from makegood.messaging.relay import Relay
 from makegood.node.node import Node
 from makegood.store.protocol import Store
@@ -156,14 +156,14 @@ class Dying:
         await self.inner.close()
 
     @asynccontextmanager
-    async def take(self, limit: int, without: Sequence[str]) -> AsyncIterator[Taking]:
+    async def take(self, limit: int, without: Sequence[str]) -> AsyncIterator[TakenEntries]:
         """Give entries whose settling fails."""
         async with self.inner.take(limit, without) as taking:
             yield _Deadly(taking)
 
 
 class _Deadly:
-    def __init__(self, taking: Taking) -> None:
+    def __init__(self, taking: TakenEntries) -> None:
         self.entries = taking.entries
         self.more = taking.more
 

@@ -10,12 +10,12 @@ import makegood as mg
 from makegood import saga
 from makegood.client.client import Client
 from makegood.node.node import Node
-from makegood.scheduler import turn as turns
-from makegood.scheduler.scheduler import Scheduler
+from makegood.scheduler import task_table
+from makegood.scheduler.wakeups import Wakeups
 from makegood.store.protocol import Store
 from makegood.store.records import NO_LIMIT, Batch, Committed, Inbox, Loaded
-from tests.actors.benchapp import chain_app
 from tests.actors.conftest import QUIET
+from tests.actors.noop_apps import chain_app
 from tests.conformance.worlds import Counts, World
 
 
@@ -142,13 +142,13 @@ async def test_the_inbox_is_read_once_turns_have_ended_that_left_no_room_for_it(
         """Have nothing to do."""
 
     rested, read = asyncio.Event(), asyncio.Event()
-    rest = Scheduler._rest
+    rest = Wakeups.rest
 
-    async def resting(scheduler: Scheduler) -> None:
+    async def resting(wakeups: Wakeups, due: float | None) -> None:
         rested.set()
-        await rest(scheduler)
+        await rest(wakeups, due)
 
-    monkeypatch.setattr(Scheduler, "_rest", resting)
+    monkeypatch.setattr(Wakeups, "rest", resting)
     async with Node(None, store, roles=("scheduler",), options=QUIET) as node:
         scheduler = node.scheduler
         assert scheduler is not None
@@ -158,8 +158,8 @@ async def test_the_inbox_is_read_once_turns_have_ended_that_left_no_room_for_it(
         for _ in range(4):
             ended = asyncio.create_task(turn())
             await ended
-            scheduler._under_way[ended] = {}
-        scheduler._ring_inbox()
+            scheduler.turns.under_way[ended] = {}
+        scheduler.wakeups.ring_inbox()
         async with asyncio.timeout(20):
             await read.wait()
 
@@ -284,7 +284,7 @@ async def test_what_was_claimed_under_an_old_number_is_not_held_under_the_new_on
         await node.start()
         await client.submit(chain, "x")
         await writing.wait()
-        await node._register()
+        await node._heartbeat.register()
         await client.submit(chain, "y")
         go.set()
         async with asyncio.timeout(20):
@@ -298,7 +298,7 @@ async def test_a_scheduler_lets_go_of_what_was_freed_while_it_heard_nothing(
     """Taken for deaf, it is told by nobody: of a task that waits to be claimed no message comes and no commit is made. Once it
     held ``hold`` of them it never claimed again.
     """
-    monkeypatch.setattr(turns, "_REVIEW_EVERY", 0.2)
+    monkeypatch.setattr(task_table, "_REVIEW_EVERY", 0.2)
     app = mg.App("shop")
     desk = app.agent("desk")
     calls = 0

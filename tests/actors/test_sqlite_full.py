@@ -19,7 +19,7 @@ from makegood.store.sqlite import SQLiteStore
 from makegood.store.sqlite.connection import connect
 from makegood.store.views import Filter
 from makegood.workflow.workflow import Workflow
-from tests.replicas.disks import enlarge, small_disk, stuff
+from tests.replicas.small_disks import enlarge, small_disk, stuff
 
 BRISK = Options(poll=0.1, tell=None, leaderless=None)
 BULK = "x" * 20_000

@@ -104,11 +104,9 @@ async def test_a_dead_schedulers_tasks_are_freed_and_taken_over(
         await dead.start()
         task = await agents.client.submit(plan)
         await begun.wait()
-        for actor in dead._tasks:
-            actor.cancel()  # it says nothing more: to the store it is as good as killed
-        await asyncio.gather(*dead._tasks, return_exceptions=True)
+        await dead._running.cancel()  # it says nothing more: to the store it is as good as killed
         await world.elapse(3 * 3600 + 1)
-        await agents._register()  # its own heartbeat would have gone on
+        await agents._heartbeat.register()  # its own heartbeat would have gone on
         found = await supervisor(store).once(await term_of(store))
         assert (found.released, found.judged) == (1, 1)
         async with Node(None, store, roles=("scheduler",), options=QUIET):

@@ -24,8 +24,8 @@ from makegood.store.queue_records import Outgoing, Returned
 from makegood.store.views import AgentInfo, AlertView
 from makegood.supervisor.supervisor import LEASE, Supervisor
 from tests.actors.conftest import QUIET
-from tests.actors.receiver import listening
 from tests.actors.test_supervisor import CALM, supervisor, term_of
+from tests.actors.webhook_receiver import listening
 from tests.clocks import HandClock
 from tests.conformance.builders import PAYMENTS, draft, hand, info, running, term, to_state
 from tests.conformance.worlds import World, eventually
@@ -134,7 +134,7 @@ async def unreadable(store: Store, world: World) -> None:
     async with world.raw() as raw:
         await raw.run("update {step} set spec = ? where idx = 1", b"not JSON")
     async with Node(None, store, roles=("scheduler",), options=QUIET) as node:
-        rested = await node.client.rested(1, 30.0)
+        rested = await node.client.waiters.rested(1, 30.0)
         assert rested is not None
         assert rested.view.state == "error"
 

@@ -201,7 +201,7 @@ class Hand:
                 memory = Memory(each.task, {s.idx: s for s in each.steps}, each.messages)
                 decision = make(memory)
                 if local:
-                    batch.local.update((r.task, r.idx, r.attempt) for r in decision.requests)
+                    decision.handed = decision.requests
                 pairs.append((cast("Held", memory), decision))
             return pairs
 
@@ -210,7 +210,9 @@ class Hand:
 
     async def commit(self, *decisions: Decision, local: Sequence[tuple[int, int, int]] = ()) -> Committed:
         """Commit Decisions; those that were not lost are remembered."""
-        await self._commit(Batch(self.node, decisions, local=set(local)))
+        for decision in decisions:
+            decision.handed = [r for r in decision.requests if (r.task, r.idx, r.attempt) in local]
+        await self._commit(Batch(self.node, decisions))
         return self.committed
 
     async def _commit(self, batch: Batch) -> list[int]:

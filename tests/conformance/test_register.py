@@ -8,7 +8,7 @@ from makegood.election.protocol import Grant
 from makegood.errors import FencedOffError
 from makegood.store.protocol import Store
 from makegood.store.views import Filter
-from makegood.testing.checker import Operation, linearizable
+from makegood.testing.checker import RecordedCall, linearizable
 from tests.conformance.builders import Hand, draft, hand, term, to_state
 from tests.conformance.worlds import World
 
@@ -18,7 +18,7 @@ ROUNDS, MOST_ROUNDS = 20, 500
 class Caller:
     """Somebody who calls the store and notes when each call began and returned, and what it was told."""
 
-    def __init__(self, name: str, task: int, told: list[Operation], supervised: asyncio.Event) -> None:
+    def __init__(self, name: str, task: int, told: list[RecordedCall], supervised: asyncio.Event) -> None:
         self.name = name
         self.task = task
         self.told = told
@@ -33,14 +33,14 @@ class Caller:
             if call == "claim":
                 won = await scheduler.claim(1)
                 epoch = scheduler[self.task].task.epoch if self.task in won else 0
-                self.told.append(Operation("claim", self.name, began, self.clock(), epoch))
+                self.told.append(RecordedCall("claim", self.name, began, self.clock(), epoch))
             elif call == "wait":
                 await self.supervised.wait()
             elif epoch:
                 decision = to_state(scheduler[self.task], "processed")
                 committed = await scheduler.commit(decision)
                 took = self.task not in committed.lost
-                self.told.append(Operation("complete", self.name, began, self.clock(), took, epoch))
+                self.told.append(RecordedCall("complete", self.name, began, self.clock(), took, epoch))
                 if took:
                     return
 
@@ -49,15 +49,15 @@ class Caller:
         for _ in range(times):
             began = self.clock()
             freed = await store.release_dead(grant, 10)
-            self.told.append(Operation("requeue", self.name, began, self.clock(), self.task in freed))
+            self.told.append(RecordedCall("requeue", self.name, began, self.clock(), self.task in freed))
             if freed:
                 self.supervised.set()
         self.supervised.set()
 
 
-async def race(store: Store, other: Store, task: int, rng: random.Random) -> list[Operation]:
+async def race(store: Store, other: Store, task: int, rng: random.Random) -> list[RecordedCall]:
     """Let two Schedulers and a Supervisor at one task, all at once; returns what they were told."""
-    told: list[Operation] = []
+    told: list[RecordedCall] = []
     await store.submit([draft(task)])
     schedulers = [await hand(store, ttl=0.0), await hand(other, ttl=0.0)]
     grant = await store.acquire("supervisor", "v", "nonce", 60.0)
@@ -118,10 +118,10 @@ async def test_one_false_answer_is_enough_to_be_refused(store: Store, other: Sto
     refused = await old.commit(to_state(old[1], "processed"))
     assert refused.lost == {1}
     told = [
-        Operation("claim", "old", 0, 1, 1),
-        Operation("requeue", "v", 2, 3, answer=True),
-        Operation("claim", "new", 4, 5, new[1].task.epoch),
-        Operation("complete", "old", 6, 7, answer=False, epoch=1),
+        RecordedCall("claim", "old", 0, 1, 1),
+        RecordedCall("requeue", "v", 2, 3, answer=True),
+        RecordedCall("claim", "new", 4, 5, new[1].task.epoch),
+        RecordedCall("complete", "old", 6, 7, answer=False, epoch=1),
     ]
     assert linearizable(told) is not None
-    assert linearizable([*told[:3], Operation("complete", "old", 6, 7, answer=True, epoch=1)]) is None
+    assert linearizable([*told[:3], RecordedCall("complete", "old", 6, 7, answer=True, epoch=1)]) is None

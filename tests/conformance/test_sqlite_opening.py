@@ -15,9 +15,9 @@ from makegood.store.sqlite import SQLiteStore
 from makegood.store.sqlite import store as facade
 from makegood.store.sqlite.connection import connect, examine, filesystem
 from makegood.store.views import Filter
-from tests.barred import barred
 from tests.conformance.builders import draft, running
 from tests.conformance.worlds import SQLiteWorld
+from tests.forbidden_folder import barred
 
 MOUNTS = """\
 22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw

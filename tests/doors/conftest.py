@@ -17,6 +17,21 @@ import pytest
 
 from makegood.cli import main
 from makegood.errors import MakegoodError
+from tests.conformance.conftest import databases, pytest_pyfunc_call, runner, store, world
+
+__all__ = [
+    "BARE",
+    "HERE",
+    "Shop",
+    "databases",
+    "open_shop",
+    "pytest_pyfunc_call",
+    "runner",
+    "shop",
+    "shop_on_postgres",
+    "store",
+    "world",
+]
 
 HERE = Path(__file__).parent
 BARE = {
@@ -27,12 +42,12 @@ BARE = {
 
 
 class Shop:
-    """A folder with the module ``kiosk`` and a store in it; ``call`` runs a command on it."""
+    """A folder with ``cli_app`` as the module ``kiosk`` and a store in it; ``call`` runs a command on it."""
 
     def __init__(self, folder: Path, url: str | None = None) -> None:
         self.folder = folder
         self.url = url or f"sqlite:///{folder / 'kiosk.db'}"
-        shutil.copy(HERE / "kiosk.py", folder / "kiosk.py")
+        shutil.copy(HERE / "cli_app.py", folder / "kiosk.py")
         self._started: list[subprocess.Popen[str]] = []
 
     def call(self, *words: str, stdin: str | None = None, **environ: str) -> click.testing.Result:

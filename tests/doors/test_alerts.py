@@ -5,7 +5,7 @@ import re
 import socket
 from contextlib import closing
 
-from tests.actors.receiver import listening
+from tests.actors.webhook_receiver import listening
 from tests.doors.conftest import Shop
 from tests.doors.test_acts import submit
 

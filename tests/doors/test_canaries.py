@@ -168,7 +168,7 @@ def through(door: str, words: Sequence[str], url: str, folder: Path) -> tuple[li
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with the shop's module, and nothing of makegood's in the environment."""
-    (tmp_path / "kiosk.py").write_text((HERE / "kiosk.py").read_text(encoding="utf-8"), encoding="utf-8")
+    (tmp_path / "kiosk.py").write_text((HERE / "cli_app.py").read_text(encoding="utf-8"), encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     for name in [*os.environ]:
         if name.startswith(("MAKEGOOD_", "PG", "KUBERNETES_", "AZURE_")):

@@ -20,8 +20,8 @@ from makegood.messaging.outbox import ddl
 from makegood.model.messages import Act, Message
 from makegood.store import rows
 from makegood.store.grants import ROLES, script, wanted
+from tests.doors.cli_app import Order, buy
 from tests.doors.conftest import Shop
-from tests.doors.kiosk import Order, buy
 from tests.waiting import moment
 
 asyncpg = pytest.importorskip("asyncpg", reason="postgres: asyncpg is not installed")

@@ -7,7 +7,7 @@ import signal
 import sqlite3
 import subprocess
 
-from tests.actors.receiver import listening
+from tests.actors.webhook_receiver import listening
 from tests.doors.conftest import Shop
 
 

@@ -27,11 +27,9 @@ def many(count: int) -> None:
 
 
 @pytest.mark.parametrize("where", ["shop", "shop_on_postgres"])
-def test_two_processes_call_two_hundred_times_in_ten_seconds(
-    where: str, request: pytest.FixtureRequest
-) -> None:
-    """As declared, 20/s: at most five in a hundred more, whatever ten seconds one counts. How few they may be is tested on virtual time
-    (``test_many_processes_keep_it_within_five_percent_over_ten_seconds``): a machine that stands still loses calls, and none is made up for.
+def test_two_processes_share_twenty_calls_a_second(where: str, request: pytest.FixtureRequest) -> None:
+    """As declared, 20/s, for three real seconds. That it is so whatever ten seconds one counts, within five in a hundred, is tested on virtual
+    time (``test_many_processes_keep_it_within_five_percent_over_ten_seconds``).
     """
     shop: Shop = request.getfixturevalue(where)
     (shop.folder / "brisk.py").write_text(BRISK, encoding="utf-8")
@@ -40,12 +38,9 @@ def test_two_processes_call_two_hundred_times_in_ten_seconds(
     for _ in range(2):
         shop.serve("agent", "brisk:brisk", "desk", BOOK=str(book))
     shop.serve("scheduler")
-    task = shop.run("task", "submit", "brisk:many", "240").stdout.strip()
+    task = shop.run("task", "submit", "brisk:many", "60").stdout.strip()
     shop.done("task", "watch", task, "--timeout", "90s")
     lines = [line.split() for line in book.read_text(encoding="utf-8").splitlines()]
     times = sorted(float(at) for at, _ in lines)
-    assert (len(times), len({process for _, process in lines})) == (240, 2)
-    for began in times:
-        called = sum(began <= at < began + 10 for at in times)
-        assert called <= 210
-    assert times[-1] - times[0] >= 11
+    assert (len(times), len({process for _, process in lines})) == (60, 2)
+    assert times[-1] - times[0] >= 59 / 20 * 0.95

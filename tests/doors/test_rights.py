@@ -25,7 +25,7 @@ from makegood.messaging.outbox import open_outbox
 from makegood.store import store_url
 from makegood.store.sqlite.doorbell import Bell, folder_of
 from tests.doors.conftest import HERE, Shop
-from tests.users import OWNER, VISITOR, common_folder, run_as
+from tests.other_users import OWNER, VISITOR, common_folder, run_as
 from tests.waiting import until
 
 
@@ -33,7 +33,7 @@ from tests.waiting import until
 def folder() -> Iterator[Path]:
     """A folder of everybody's, with the shop's module."""
     with common_folder() as made:
-        shutil.copy(HERE / "kiosk.py", made / "kiosk.py")
+        shutil.copy(HERE / "cli_app.py", made / "kiosk.py")
         yield made
 
 

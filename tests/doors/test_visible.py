@@ -8,8 +8,8 @@ import unicodedata
 import pytest
 
 from makegood.cli.render.output import Output
+from tests.doors.cli_app import RUDE
 from tests.doors.conftest import BARE, Shop
-from tests.doors.kiosk import RUDE
 from tests.doors.test_output import on_terminal
 
 KEY = "k\x1b]0;pwned\x07\nid  x"

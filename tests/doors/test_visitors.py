@@ -19,7 +19,7 @@ from makegood.errors import StoreUnavailableError
 from makegood.store.sqlite import SQLiteStore
 from makegood.store.views import Filter
 from tests.doors.conftest import HERE
-from tests.users import OWNER, VISITOR, common_folder, run_as
+from tests.other_users import OWNER, VISITOR, common_folder, run_as
 
 FILES = ("makegood.db-wal", "makegood.db-shm", "makegood.db.bell")
 
@@ -28,7 +28,7 @@ FILES = ("makegood.db-wal", "makegood.db-shm", "makegood.db.bell")
 def folder() -> Iterator[Path]:
     """A folder of everybody's with a store that is OWNER's, in which one task waits; no process runs."""
     with common_folder() as made:
-        shutil.copy(HERE / "kiosk.py", made / "kiosk.py")
+        shutil.copy(HERE / "cli_app.py", made / "kiosk.py")
         done(OWNER, made, "store", "migrate")
         done(OWNER, made, "task", "submit", "kiosk:buy", '{"id": "o-1"}')
         (made / "makegood.db").chmod(0o644)

@@ -27,8 +27,8 @@ from makegood.election.preference import (
 from makegood.election.preference.member import ElectionMember
 from makegood.election.preference.tcp import LIMIT, FrameError, address, decode, encode
 from makegood.errors import ConfigError
+from tests.connection_flood import flooding
 from tests.election.virtual import Leases, clock, election, forever, virtual, wait
-from tests.flooding import flooding
 
 KINDS: dict[str, type[LowestId | Bully | Ring]] = {"lowest": LowestId, "bully": Bully, "ring": Ring}
 every = pytest.mark.parametrize("kind", KINDS)

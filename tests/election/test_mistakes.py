@@ -18,8 +18,8 @@ from makegood.election import Election, open_leases
 from makegood.election.preference import Bully, TcpTransport
 from makegood.election.stores.memory import MemoryLeases
 from makegood.errors import ConfigError, StoreUnavailableError
-from tests.barred import barred
 from tests.election.virtual import Leases, election, virtual, wait
+from tests.forbidden_folder import barred
 
 GROUP = {"h1": "127.0.0.1:18501", "h2": "127.0.0.1:18502"}
 

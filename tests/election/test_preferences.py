@@ -11,7 +11,7 @@ from makegood.election.preference.ring import RingRules
 from makegood.election.preference.rules import timing
 from makegood.election.preference.transport import natural
 from makegood.errors import ConfigError
-from tests.election.exchanges import ALGORITHMS, QUIET, TIMING, Exchange
+from tests.election.virtual_network import ALGORITHMS, QUIET, TIMING, Exchange
 
 MEMBERS = ["1", "2", "3", "4", "5"]
 BOUND = 4 * TIMING.patience + 2 * len(MEMBERS) * TIMING.timeout

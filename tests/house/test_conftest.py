@@ -49,6 +49,7 @@ def run_sample(folder: Path, *, ci: bool) -> str:
     )
     (folder / "test_sample.py").write_text(SAMPLE, encoding="utf-8")
     environment = {key: value for key, value in os.environ.items() if key not in {"CI", "PYTEST_ADDOPTS"}}
+    environment["PYTHONPATH"] = str(ROOT)
     if ci:
         environment["CI"] = "true"
     run = subprocess.run(

@@ -7,13 +7,17 @@ import pytest
 
 from tests.house import tidy
 
-Rule = Callable[[ast.Module], Iterable[tidy.Finding]]
+Rule = Callable[[ast.Module], Iterable[object]]
 
 BAD: list[tuple[Rule, str]] = [
     (tidy.too_long_function, "def f():\n" + "    x = 1\n" * 80),
     (tidy.too_long_function, "class A:\n    async def f(self):\n" + "        x = 1\n" * 80),
     (tidy.too_many_positional, "def f(a, b, c, d, e, g): ..."),
     (tidy.too_many_positional, "class A:\n    def f(self, a, b, c, /, d, e, g): ..."),
+    (
+        tidy.too_many_attributes,
+        "class A:\n    def f(self):\n" + "".join(f"        self.a{n} = 1\n" for n in range(13)),
+    ),
     (tidy.no_module_docstring, "x = 1"),
     (tidy.no_public_docstring, "def f(): ..."),
     (tidy.no_public_docstring, "class A:\n    '''.'''\n    def f(self): ..."),
@@ -52,6 +56,7 @@ BAD: list[tuple[Rule, str]] = [
 ]
 
 GOOD: list[tuple[Rule, str]] = [
+    (tidy.too_many_attributes, "class A:\n    def f(self):\n" + "        self.a = self.b\n" * 13),
     (tidy.too_long_function, "def f():\n" + "    x = 1\n" * 59),
     (tidy.too_many_positional, "class A:\n    def f(self, a, b, c, d, e, *, g, h): ..."),
     (tidy.too_many_positional, "@overload\ndef f(a, b, c, d, e, g): ..."),
@@ -218,3 +223,11 @@ def test_main_module_is_tested_by_running_the_package() -> None:
 def test_untested_module_is_found(test: dict[str, str]) -> None:
     """A module that nothing names is found."""
     assert list(tidy.untested_modules({"makegood.ids": "src/makegood/ids.py"}, test))
+
+
+def test_repeated_class_names() -> None:
+    """Two stores' twins and private classes may share a name; others may not, wherever they stand."""
+    both = ast.parse("class A: ...\nclass _B: ...")
+    trees = {"src/store/sqlite/a.py": both, "src/store/postgres/b.py": both}
+    assert not list(tidy.repeated_class_names(trees))
+    assert [name for name, _ in tidy.repeated_class_names({**trees, "src/c.py": both})] == ["A"]

@@ -6,7 +6,7 @@ of them a bad sample: a rule that cannot fail proves nothing.
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 
 Finding = tuple[int, str]
@@ -16,6 +16,7 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 MOST_LINES = 800
 MOST_FUNCTION_LINES = 80
 MOST_POSITIONAL = 5
+MOST_ATTRIBUTES = 12
 BANNED_WORDS = frozenset({"job", "worker", "handler", "backend", "broker", "peer", "activity"})
 FOREIGN_NAMES = frozenset({"add_signal_handler", "remove_signal_handler"})
 """Names that asyncio gave to what our loop must have."""
@@ -65,6 +66,42 @@ def too_many_positional(tree: ast.Module) -> Iterator[Finding]:
         count = len(names) - (bool(names) and names[0] in {"self", "cls"})
         if count > MOST_POSITIONAL:
             yield node.lineno, f"{node.name} takes {count} positional parameters, at most {MOST_POSITIONAL}"
+
+
+def too_many_attributes(tree: ast.Module) -> Iterator[tuple[str, Finding]]:
+    """A class holds at most twelve attributes: above that it is two classes. Yields the class beside each finding.
+
+    What counts is what its own methods set on ``self``; records, whose fields stand in the class, set none.
+    """
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef):
+            names = {
+                found.attr
+                for method in node.body
+                if isinstance(method, FUNCTIONS)
+                for found in ast.walk(method)
+                if isinstance(found, ast.Attribute) and isinstance(found.ctx, ast.Store)
+                if dotted(found.value) == "self"
+            }
+            if len(names) > MOST_ATTRIBUTES:
+                what = f"{node.name} has {len(names)} attributes, at most {MOST_ATTRIBUTES}"
+                yield node.name, (node.lineno, what)
+
+
+def repeated_class_names(trees: Mapping[str, ast.Module]) -> Iterator[tuple[str, tuple[str, Finding]]]:
+    """One class name, one place. Twins of the two stores are one place, names with an underscore are spared.
+
+    Yields the name and (path, finding) for each place after the first.
+    """
+    first: dict[str, str] = {}
+    for path, tree in trees.items():
+        place = "the stores" if "/store/sqlite/" in path or "/store/postgres/" in path else path
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.ClassDef) or node.name.startswith("_"):
+                continue
+            elsewhere = first.setdefault(node.name, place)
+            if elsewhere != place:
+                yield node.name, (path, (node.lineno, f"{node.name} is a class in {elsewhere}, too"))
 
 
 def no_module_docstring(tree: ast.Module) -> Iterator[Finding]:

@@ -32,7 +32,7 @@ def test_each_rule_that_a_model_misses_has_its_mutant_in_the_simulator() -> None
 
 
 def test_every_model_is_searched_and_something_of_each_in_every_run() -> None:
-    """No model stands there unused, and ``make test`` searches a variant of each model; names are unique, and all were measured."""
+    """No model stands there unused, and ``make proof`` searches a variant of each model; names are unique, and all were measured."""
     there = {path.name for path in models.MODELS.glob("*.pml")}
     assert {variant.spec.split()[0] for variant in VARIANTS} == there
     assert {variant.spec.split()[0] for variant in VARIANTS if variant.tested} == there

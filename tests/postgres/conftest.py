@@ -13,7 +13,8 @@ from makegood.errors import ConfigError
 from makegood.store.postgres import PostgresStore
 from makegood.testing.servers.postgres import PrivateServer
 from tests.conformance.conftest import pytest_pyfunc_call, runner
-from tests.postgres.proxy import Proxy
+from tests.conformance.postgres import PostgresWorld
+from tests.postgres.faulty_proxy import Proxy
 
 __all__ = ["pytest_pyfunc_call", "runner"]
 
@@ -37,19 +38,37 @@ def server_of_the_run() -> Iterator[PrivateServer]:
 @pytest.fixture
 def server(server_of_the_run: PrivateServer) -> Iterator[PrivateServer]:
     """The server, running; a test may stop it or change its settings."""
+    assert server_of_the_run.folder is not None
+    changed = server_of_the_run.folder / "data/postgresql.auto.conf"
+    before = changed.read_bytes()
     yield server_of_the_run
     server_of_the_run.start()
-    server_of_the_run.run("alter system reset all", database="postgres")
-    server_of_the_run.run("select pg_reload_conf()", database="postgres")
+    if changed.read_bytes() != before:
+        server_of_the_run.run("alter system reset all", database="postgres")
+        server_of_the_run.run("select pg_reload_conf()", database="postgres")
+
+
+@pytest.fixture(scope="session")
+def shared_url(server_of_the_run: PrivateServer) -> str:
+    """A database with the schema, which tests have one after another."""
+    return server_of_the_run.create_database("shared", TEMPLATE)
 
 
 @pytest.fixture
-def url(server: PrivateServer) -> Iterator[str]:
-    """A fresh database with the schema."""
-    name = f"test_{next(NUMBERS)}"
-    yield server.create_database(name, TEMPLATE)
+def url(request: pytest.FixtureRequest, server: PrivateServer) -> Iterator[str]:
+    """An empty database with the schema; a new one for a test with the marker ``new_database``, to which more is done than rows."""
+    if request.node.get_closest_marker("new_database"):
+        name = f"test_{next(NUMBERS)}"
+        yield server.create_database(name, TEMPLATE)
+        server.start()
+        server.drop_database(name)
+        return
+    shared: str = request.getfixturevalue("shared_url")
+    yield shared
     server.start()
-    server.drop_database(name)
+    others = "select pg_terminate_backend(pid) from pg_stat_activity where datname = 'shared'"
+    server.run(others, database="postgres")
+    asyncio.run(PostgresWorld(shared).clean())
 
 
 @pytest.fixture

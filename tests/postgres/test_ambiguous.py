@@ -30,7 +30,7 @@ from tests.conformance.builders import (
     term,
     to_state,
 )
-from tests.postgres.proxy import Loss, Proxy
+from tests.postgres.faulty_proxy import Loss, Proxy
 
 LOSSES: list[Loss] = ["answer", "request", "until later"]
 MARK = b"lose me here"
@@ -237,6 +237,7 @@ async def test_closing_a_store_in_doubt_ends_and_does_not_lie(behind: PostgresSt
     assert not isinstance(caught.value, StoreUnavailableError)
 
 
+@pytest.mark.new_database
 @pytest.mark.parametrize("what", ["submit", "commit", "alert"])
 async def test_a_caller_that_is_cancelled_does_not_cancel_the_write(
     store: PostgresStore, db: Any, what: str

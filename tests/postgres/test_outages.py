@@ -15,7 +15,7 @@ from makegood.store.postgres import PostgresStore
 from makegood.store.views import Filter
 from makegood.testing.servers.postgres import PrivateServer
 from tests.conformance.builders import agent, begin, draft, hand, info, offer, running, term
-from tests.postgres.proxy import Proxy
+from tests.postgres.faulty_proxy import Proxy
 from tests.waiting import moment, until
 
 OTHERS = "select count(pg_terminate_backend(pid)) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()"

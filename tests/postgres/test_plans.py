@@ -36,6 +36,8 @@ from tests.conformance.builders import (
 )
 from tests.postgres.conftest import SETTINGS
 
+pytestmark = pytest.mark.new_database
+
 
 def nodes(plan: dict[str, Any]) -> list[dict[str, Any]]:
     """Return all nodes of a plan."""

@@ -18,8 +18,10 @@ from makegood.options import Options
 from makegood.store.postgres import PostgresStore
 from makegood.store.views import TaskView
 from makegood.testing.servers.postgres import PrivateServer
-from tests.postgres.traps import FIRST, USUAL, lay
+from tests.postgres.shadowing_objects import FIRST, USUAL, lay
 from tests.waiting import moment
+
+pytestmark = pytest.mark.new_database
 
 SECRET = "whsec_" + base64.b64encode(bytes(32)).decode()
 SOON = Options(every="200ms", tell="100ms", drain="5s", webhook_hosts="hooks.invalid", webhook_secret=SECRET)

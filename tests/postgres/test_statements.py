@@ -172,6 +172,7 @@ async def test_only_a_lock_that_a_take_over_waits_for_is_a_fence(
     await watcher.close()
 
 
+@pytest.mark.new_database
 @pytest.mark.parametrize("claiming", [False, True], ids=["one statement", "with a claim"])
 async def test_a_take_over_waits_for_our_commit_and_loads_what_it_wrote(
     store: PostgresStore, url: str, db: Any, *, claiming: bool

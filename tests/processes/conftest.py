@@ -89,10 +89,10 @@ def pytest_runtest_makereport(
 
 
 @pytest.fixture(scope="session", autouse=True)
-def one_nursery() -> Iterator[None]:
+def one_fork_server() -> Iterator[None]:
     """What makes the worlds' processes ends with the run."""
     yield
-    World.nursery.close()
+    World.fork_server.close()
 
 
 @pytest.fixture(autouse=True)

@@ -3,7 +3,7 @@
 from typing import Any
 
 from makegood import TaskHandle
-from tests.processes import floor
+from tests.processes import fault_app
 from tests.processes.world import Child, World
 
 ALL_STAND = {"hold": 1, "charge": 1, "send": 1}
@@ -26,7 +26,7 @@ async def test_agent_killed_before_the_effect(world: World) -> None:
     async with world:
         first = world.start("till-1", "agent", agents=["till"])
         await company(world)
-        task = await world.submit(floor.fill, "a", {"charge": ["kill before"]})
+        task = await world.submit(fault_app.fill, "a", {"charge": ["kill before"]})
         await world.dies(first)
         assert world.service.calls("charge") == []
         world.start("till-2", "agent", agents=["till"])
@@ -39,7 +39,7 @@ async def test_agent_killed_after_the_effect(world: World) -> None:
     async with world:
         first = world.start("till-1", "agent", agents=["till"])
         await company(world)
-        task = await world.submit(floor.fill, "a", {"charge": ["kill after"]})
+        task = await world.submit(fault_app.fill, "a", {"charge": ["kill after"]})
         await world.dies(first)
         assert world.service.calls("charge") == ["done"]
         assert (await world.steps(task))["charge"][:2] == ("running", 1)
@@ -67,7 +67,7 @@ async def test_agent_killed_after_the_effect_of_a_step_that_can_be_asked(world: 
     async with world:
         first = world.start("till-1", "agent", agents=["till"])
         await company(world)
-        task = await world.submit(floor.reserve, "a", {"book": ["kill after"]})
+        task = await world.submit(fault_app.reserve, "a", {"book": ["kill after"]})
         await world.dies(first)
         world.start("till-2", "agent", agents=["till"])
         view = await world.ended(task, "processed")
@@ -84,7 +84,7 @@ async def test_agent_killed_in_an_undo(world: World) -> None:
     async with world:
         first = world.start("till-1", "agent", agents=["till"])
         await company(world)
-        task = await world.submit(floor.wager, "a", {"send": ["permanent"], "bet undo": ["kill after"]})
+        task = await world.submit(fault_app.wager, "a", {"send": ["permanent"], "bet undo": ["kill after"]})
         await world.dies(first)
         assert world.service.calls("bet", "undo") == ["undone"]
         world.start("till-2", "agent", agents=["till"])
@@ -101,7 +101,7 @@ async def test_reply_after_complete_by(world: World) -> None:
     async with world:
         slow = world.start("till-1", "agent", agents=["till"], fault="answering:wait")
         await company(world)
-        task = await world.submit(floor.fill, "a")
+        task = await world.submit(fault_app.fill, "a")
         await world.until(lambda: slow.struck() == "answering wait", "the reply is on its way", slow)
         world.start("till-2", "agent", agents=["till"])
         await world.ended(task, "processed")
@@ -125,7 +125,7 @@ async def test_duplicate_request(world: World) -> None:
         first = world.start("till-1", "agent", agents=["till"], fault="taken:copy")
         second = world.start("till-2", "agent", agents=["till"], fault="taken:replay")
         await company(world)
-        task = await world.submit(floor.fill, "a")
+        task = await world.submit(fault_app.fill, "a")
         await world.ended(task, "processed")
         assert [e["requests"] for e in first.trace("take")] == [[[task.number, 1, 1, "do", False]]]
         said = await world.until(lambda: second.trace("answer"), "the second process answers too", second)
@@ -146,7 +146,7 @@ async def test_duplicate_reply(world: World) -> None:
         agent = world.start("till-1", "agent", agents=["till"], fault="answering:twice")
         await company(world)
         scheduler = world.children["scheduler"]
-        task = await world.submit(floor.fill, "a", {"charge": ["hang after"]})
+        task = await world.submit(fault_app.fill, "a", {"charge": ["hang after"]})
         await world.until((world.folder / "hangs").exists, "the action runs", agent)
         scheduler.stop()
         (world.folder / "free").touch()
@@ -174,7 +174,7 @@ async def test_agent_stopped_past_complete_by_and_resumed(world: World) -> None:
     async with world:
         sleeper = world.start("till-1", "agent", agents=["till"])
         await company(world)
-        task = await world.submit(floor.fill, "a", {"charge": ["stop before"]})
+        task = await world.submit(fault_app.fill, "a", {"charge": ["stop before"]})
         await world.stops(sleeper)
         world.start("till-2", "agent", agents=["till"])
         await charged_again(world, task)
@@ -183,7 +183,7 @@ async def test_agent_stopped_past_complete_by_and_resumed(world: World) -> None:
         assert await world.steps(task) == CHARGED_AGAIN
         assert "too late for the do of step 1, attempt 1" in await world.notes(task)
         world.audit({"a": ALL_STAND})
-        other = await world.submit(floor.fill, "b")
+        other = await world.submit(fault_app.fill, "b")
         await world.ended(other, "processed")
 
 
@@ -192,7 +192,7 @@ async def test_agent_stopped_until_its_step_was_undone(world: World) -> None:
     async with world:
         sleeper = world.start("till-1", "agent", agents=["till"])
         await company(world)
-        task = await world.submit(floor.gamble, "a", {"bet": ["stop before", "kill before"]})
+        task = await world.submit(fault_app.gamble, "a", {"bet": ["stop before", "kill before"]})
         await world.stops(sleeper)
         second = world.start("till-2", "agent", agents=["till"])
         await world.dies(second)

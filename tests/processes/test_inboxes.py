@@ -24,7 +24,7 @@ async def prepare(world: World) -> None:
     """Make the shop's own table; nothing keeps an order from standing in it twice."""
 
     async def work(caller: Caller) -> None:
-        await caller.execute("create table floor_order (id text, pid integer)")
+        await caller.execute("create table fault_order (id text, pid integer)")
 
     await world.client.store.transact(work, waits=False)
 
@@ -33,7 +33,7 @@ async def orders(world: World) -> list[str]:
     """Return the shop's own orders."""
 
     async def work(caller: Caller) -> list[str]:
-        return [row[0] for row in await caller.execute("select id from floor_order order by id")]
+        return [row[0] for row in await caller.execute("select id from fault_order order by id")]
 
     return await world.client.store.transact(work, waits=False)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes import floor
+from tests.processes import fault_app
 from tests.processes.world import Child, World
 
 MIB = 1 << 20
@@ -26,13 +26,14 @@ def peak(child: Child) -> int:
     return int(found) * 1024
 
 
+@pytest.mark.timeout(400)  # above the sum of the limits below
 async def test_forty_large_tasks_do_not_fill_a_scheduler_nor_its_successor(world: World) -> None:
     """40 MiB of inputs wait. A Scheduler with 8 MiB holds eight or nine of them; killed, it leaves them to another, which holds as many; and
     all are processed. Without a limit each MiB of inputs took nearly four.
     """
     async with world:
         for n in range(TASKS):
-            await world.submit(floor.fill, f"order-{n}", LARGE)
+            await world.submit(fault_app.fill, f"order-{n}", LARGE)
 
         async def held(child: Child) -> bool:
             nodes = await world.client.store.nodes()

@@ -7,7 +7,7 @@ from typing import Any
 from makegood import TaskHandle
 from makegood.node.signals import SAME
 from makegood.store.views import TaskView
-from tests.processes import floor
+from tests.processes import fault_app
 from tests.processes.test_agents import ALL_DONE_AT_ONCE, ALL_STAND
 from tests.processes.world import World
 
@@ -20,7 +20,7 @@ async def test_sigterm_gives_tasks_back_at_once(world: World) -> None:
         first = world.start("scheduler-1", "scheduler", drain=60.0)
         agent = world.start("others", "agent", agents=["shelf", "van"])
         await world.started(first, agent)
-        task = await world.submit(floor.fill, "a")
+        task = await world.submit(fault_app.fill, "a")
         await world.until(
             lambda: step_is(world, task, "charge", "running"), "a step waits for its agent", first
         )
@@ -40,9 +40,9 @@ async def test_sigterm_lets_a_running_action_finish(world: World) -> None:
     async with world:
         first = world.start("all-1", "scheduler", "agent", "supervisor", drain=60.0)
         await world.started(first)
-        task = await world.submit(floor.deliver, "a", {"grind": ["hang after"]})
+        task = await world.submit(fault_app.deliver, "a", {"grind": ["hang after"]})
         await world.until((world.folder / "hangs").exists, "the action runs", first)
-        other = await world.submit(floor.deliver, "b")
+        other = await world.submit(fault_app.deliver, "b")
         await world.until(
             lambda: step_is(world, other, "grind", "running"), "a request waits for the slot", first
         )
@@ -68,7 +68,7 @@ async def test_sigterm_under_load_loses_nothing(world: World) -> None:
     async with world:
         crew = [world.start(f"{role}-1", role) for role in ("scheduler", "agent", "supervisor")]
         await world.started(*crew)
-        tasks = [await world.submit(floor.carry, f"o{n}") for n in range(40)]
+        tasks = [await world.submit(fault_app.carry, f"o{n}") for n in range(40)]
         await world.until(lambda: world.service.calls("hold"), "work is under way", *crew)
         for old in crew:
             fresh = world.start(old.name.replace("-1", "-2"), old.name.removesuffix("-1"))
@@ -93,7 +93,7 @@ async def test_sigterm_ends_although_an_action_hangs(world: World) -> None:
         await world.started(
             world.start("scheduler", "scheduler"), world.start("supervisor", "supervisor"), agent
         )
-        task = await world.submit(floor.process, "a", {"grind": ["hang after"]})
+        task = await world.submit(fault_app.process, "a", {"grind": ["hang after"]})
         await world.until((world.folder / "hangs").exists, "the action runs", agent)
         agent.terminate()
         assert await world.ends(agent, limit=8) == 0
@@ -113,7 +113,7 @@ async def test_a_second_sigterm_at_once_is_the_same_and_a_later_one_ends_without
     async with world:
         first = world.start("all-1", "scheduler", "agent", "supervisor", drain=60.0)
         await world.started(first)
-        task = await world.submit(floor.deliver, "a", {"grind": ["hang after"]})
+        task = await world.submit(fault_app.deliver, "a", {"grind": ["hang after"]})
         await world.until((world.folder / "hangs").exists, "the action runs", first)
         first.terminate()
         await asyncio.sleep(0.05)
@@ -140,7 +140,7 @@ async def test_several_processes_woken_without_polling(world: World) -> None:
         schedulers = [world.start(f"scheduler-{n}", "scheduler", poll=None, claim=1) for n in (1, 2)]
         agents = [world.start(f"agent-{n}", "agent", poll=None, slots=1) for n in (1, 2)]
         await world.started(*schedulers, *agents)
-        tasks = [await world.submit(floor.carry, f"o{n}") for n in range(20)]
+        tasks = [await world.submit(fault_app.carry, f"o{n}") for n in range(20)]
         for task in tasks:
             view = await world.ended(task, "processed")
             assert (view.epoch, view.failure_count) == (1, 0)

@@ -14,8 +14,8 @@ import pytest
 
 from makegood import TaskHandle
 from makegood.testing.servers.postgres import PrivateServer
-from tests.processes import floor
-from tests.processes.child import UNUSABLE
+from tests.processes import fault_app
+from tests.processes.node_process import UNUSABLE
 from tests.processes.world import World
 
 CARRIED = {"hold": ("done", 1, 1, 0), "haul": ("done", 1, 1, 0)}
@@ -39,9 +39,9 @@ async def test_store_away_for_ten_seconds_with_tasks_in_flight(
             for role in ("scheduler", "agent", "supervisor")
         ]
         await world.started(*crew)
-        slow = await world.submit(floor.carry, "slow", {"haul": ["hang after"]})
+        slow = await world.submit(fault_app.carry, "slow", {"haul": ["hang after"]})
         await world.until((folder / "hangs").exists, "an action runs", *crew)
-        tasks = [await world.submit(floor.carry, f"o{n}") for n in range(20)]
+        tasks = [await world.submit(fault_app.carry, f"o{n}") for n in range(20)]
         await world.until(lambda: world.service.calls("hold"), "tasks are in flight", *crew)
         async with away(world, server):
             (folder / "free").touch()  # the action ends, and its reply finds no store
@@ -75,16 +75,16 @@ async def away(world: World, server: PrivateServer | None) -> AsyncIterator[None
         assert time.monotonic() - began >= 10
         await asyncio.to_thread(server.start)
         return
-    locker = world.launch("locker", ["tests.processes.locker", world.url.removeprefix("sqlite:///")])
-    await world.until(lambda: "locked" in locker.log(), "the file is locked", locker)
+    holder = world.launch("holder", ["tests.processes.lock_holder", world.url.removeprefix("sqlite:///")])
+    await world.until(lambda: "locked" in holder.log(), "the file is locked", holder)
     began = time.monotonic()
     yield
     agent = world.children["agent"]
     await world.until(
-        lambda: TOLD.search(agent.log()), "the lock is waited for no longer", agent, locker, limit=30
+        lambda: TOLD.search(agent.log()), "the lock is waited for no longer", agent, holder, limit=30
     )
     assert time.monotonic() - began >= 10
-    locker.kill()
+    holder.kill()
 
 
 async def test_store_read_only_sqlite(folder: Path) -> None:
@@ -92,7 +92,7 @@ async def test_store_read_only_sqlite(folder: Path) -> None:
     url = f"sqlite:///{folder}/store/store.db"
     (folder / "store").mkdir(mode=0o755)
     async with World(folder, url) as world:
-        task = await world.submit(floor.carry, "a")
+        task = await world.submit(fault_app.carry, "a")
     file = folder / "store" / "store.db"
     before = digest(file)
     file.chmod(0o444)
@@ -123,7 +123,7 @@ async def test_store_read_only_postgres(folder: Path, server: PrivateServer) -> 
     async with World(folder, url) as world:
         crew = [world.start(role, role, every=2.0) for role in ("scheduler", "agent", "supervisor")]
         await world.started(*crew)
-        task = await world.submit(floor.carry, "a", {"haul": ["hang after"]})
+        task = await world.submit(fault_app.carry, "a", {"haul": ["hang after"]})
         await world.until((folder / "hangs").exists, "an action runs", *crew)
         server.run("alter system set default_transaction_read_only = on")
         server.run("select pg_reload_conf()")
@@ -148,7 +148,7 @@ async def test_wrong_password_postgres(folder: Path, server: PrivateServer) -> N
     assert password
     wrong = url.replace(password, WRONG)
     async with World(folder, url) as world:
-        task = await world.submit(floor.carry, "a")
+        task = await world.submit(fault_app.carry, "a")
         barred = world.start("barred", "scheduler", "agent", url=wrong)
         assert await world.ends(barred, limit=8) == UNUSABLE
         told = world.launch("told", ["makegood", "scheduler", "--store", wrong])
@@ -169,7 +169,7 @@ async def test_no_access_sqlite(folder: Path) -> None:
     """[sqlite] The twin of the wrong password: a file that this user may not even read."""
     url = f"sqlite:///{folder}/store.db"
     async with World(folder, url) as world:
-        task = await world.submit(floor.carry, "a")
+        task = await world.submit(fault_app.carry, "a")
     (folder / "store.db").chmod(0)
     world = World(folder, url)
     try:

@@ -3,7 +3,7 @@
 from typing import Any
 
 from makegood import TaskHandle
-from tests.processes import floor
+from tests.processes import fault_app
 from tests.processes.world import Child, World
 
 ALL_STAND = {"hold": 1, "charge": 1, "send": 1}
@@ -24,7 +24,7 @@ async def test_two_schedulers_and_one_task(world: World) -> None:
         await world.until(
             lambda: all(r.struck() == "claiming wait" for r in rivals), "both are about to claim", *rivals
         )
-        task = await world.submit(floor.fill, "a")
+        task = await world.submit(fault_app.fill, "a")
         for rival in rivals:
             rival.go_on()
         view = await world.ended(task, "processed")
@@ -49,7 +49,7 @@ async def test_scheduler_killed_after_the_claim(world: World) -> None:
     async with world:
         first = world.start("scheduler-1", "scheduler", fault="claimed:kill")
         await world.started(first)
-        task = await world.submit(floor.fill, "a")
+        task = await world.submit(fault_app.fill, "a")
         await world.dies(first, "claimed")
         view = await world.view(task)
         assert (view.state, view.locked_by, view.epoch) == ("processing", first.number(), 1)
@@ -66,7 +66,7 @@ async def test_scheduler_killed_after_dispatch(world: World) -> None:
         agent = world.start("agent", "agent")
         first = world.start("scheduler-1", "scheduler", fault="dispatched:kill")
         await world.started(first, agent)
-        task = await world.submit(floor.fill, "a")
+        task = await world.submit(fault_app.fill, "a")
         await world.dies(first, "dispatched")
         assert (await world.steps(task))["charge"][:2] == ("running", 1)
         await world.until(
@@ -84,7 +84,7 @@ async def test_scheduler_killed_after_the_reply(world: World) -> None:
         agent = world.start("agent", "agent")
         first = world.start("scheduler-1", "scheduler", fault="heard:kill")
         await world.started(first, agent)
-        task = await world.submit(floor.fill, "a")
+        task = await world.submit(fault_app.fill, "a")
         await world.dies(first, "heard")
         assert first.trace("inbox")[-1]["kinds"] == ["done"]
         assert (await world.steps(task))["hold"][:2] == ("running", 1)
@@ -114,12 +114,12 @@ async def test_scheduler_killed_with_a_request_in_memory(world: World) -> None:
     async with world:
         first = world.start("both", "scheduler", "agent", fault="handing:kill")
         await world.started(first)
-        task, refs = await world.submit(floor.buy, "a"), ["a"]
+        task, refs = await world.submit(fault_app.buy, "a"), ["a"]
         while not await ended_or_dead(
             world, task, first
         ):  # its slots may be lent to a look into the store just then
             refs.append(f"a{len(refs)}")
-            task = await world.submit(floor.buy, refs[-1])
+            task = await world.submit(fault_app.buy, refs[-1])
         await world.dies(first, "handing")
         (request,) = await world.rows("request")
         assert (request["task"], request["attempt"]) == (task.number, 1)
@@ -161,7 +161,7 @@ async def test_scheduler_stopped_past_its_life_and_resumed(world: World) -> None
         sleeper = world.start("sleeper", "scheduler", fault="deciding:stop")
         supervisor = world.start("supervisor", "supervisor")
         await world.started(sleeper, agent, supervisor)
-        task = await world.submit(floor.fill, "a")
+        task = await world.submit(fault_app.fill, "a")
         await world.stops(sleeper, "deciding")
         old = sleeper.number()
         second = world.start("second", "scheduler")
@@ -179,7 +179,7 @@ async def test_scheduler_stopped_past_its_life_and_resumed(world: World) -> None
         )
         assert (await world.view(task), await world.steps(task), len(await world.history(task))) == before
         second.kill()
-        other = await world.submit(floor.fill, "b")
+        other = await world.submit(fault_app.fill, "b")
         await world.ended(other, "processed")
         assert [e["node"] for e in sleeper.trace("commit") if other.number in e["claimed"]] != [old]
         assert await world.left_over() == []
@@ -195,7 +195,7 @@ async def test_scheduler_stopped_with_a_retry_in_its_hands(world: World) -> None
         sleeper = world.start("sleeper", "scheduler", fault="retrying:stop")
         supervisor = world.start("supervisor", "supervisor")
         await world.started(sleeper, agent, others, supervisor)
-        task = await world.submit(floor.fill, "a", {"charge": ["kill before"]})
+        task = await world.submit(fault_app.fill, "a", {"charge": ["kill before"]})
         await world.dies(agent)
         await world.stops(sleeper, "retrying")
         assert (await world.steps(task))["charge"] == ("in_doubt", 1, 1, 1)

@@ -14,43 +14,45 @@ async def test_a_process_that_stops_itself_inside_a_transaction_leaves_it_and_st
     folder: Path,
 ) -> None:
     async with World(folder, f"sqlite:///{folder}/store.db") as world:
-        dozer = world.launch("dozer", ["tests.processes.dozer", str(folder / "store.db"), "itself"])
-        assert await world.stops(dozer) > 0, "it was not found inside its transaction"
+        writer = world.launch(
+            "writer", ["tests.processes.stopped_writer", str(folder / "store.db"), "itself"]
+        )
+        assert await world.stops(writer) > 0, "it was not found inside its transaction"
         assert not locked(folder / "store.db")
-        assert dozer.halted()
-        assert dozer.log().split() == ["inside", "ended"]
-        dozer.resume()
-        assert await world.ends(dozer) == 0
-        assert dozer.log().split() == ["inside", "ended", "on"]
+        assert writer.halted()
+        assert writer.log().split() == ["inside", "ended"]
+        writer.resume()
+        assert await world.ends(writer) == 0
+        assert writer.log().split() == ["inside", "ended", "on"]
 
 
 async def test_a_process_that_is_stopped_inside_a_transaction_leaves_it(folder: Path) -> None:
     async with World(folder, f"sqlite:///{folder}/store.db") as world:
-        dozer = world.launch("dozer", ["tests.processes.dozer", str(folder / "store.db")])
-        await world.until(lambda: "inside" in dozer.log(), "it is inside", dozer)
-        assert dozer.stop() > 0, "it was not found inside its transaction"
+        writer = world.launch("writer", ["tests.processes.stopped_writer", str(folder / "store.db")])
+        await world.until(lambda: "inside" in writer.log(), "it is inside", writer)
+        assert writer.stop() > 0, "it was not found inside its transaction"
         assert not locked(folder / "store.db")
-        assert dozer.halted()
-        dozer.resume()
-        assert await world.ends(dozer) == 0
+        assert writer.halted()
+        writer.resume()
+        assert await world.ends(writer) == 0
 
 
 async def test_a_process_outside_of_a_transaction_is_stopped_once(folder: Path) -> None:
     """The lock of another file is no matter."""
     async with World(folder, f"sqlite:///{folder}/store.db") as world:
-        locker = world.launch("locker", ["tests.processes.locker", str(folder / "other.db")])
-        await world.until(lambda: "locked" in locker.log(), "it holds the lock", locker)
-        assert locker.stop() == 0
-        assert locker.halted()
+        holder = world.launch("holder", ["tests.processes.lock_holder", str(folder / "other.db")])
+        await world.until(lambda: "locked" in holder.log(), "it holds the lock", holder)
+        assert holder.stop() == 0
+        assert holder.halted()
 
 
 async def test_a_lock_that_nobody_gives_up_is_told(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("proofs.halting._PATIENCE", 0.3)
     world = World(folder, f"sqlite:///{folder}/store.db")
-    locker = world.launch("locker", ["tests.processes.locker", str(folder / "store.db")])
-    await world.until(lambda: "locked" in locker.log(), "it holds the lock", locker)
+    holder = world.launch("holder", ["tests.processes.lock_holder", str(folder / "store.db")])
+    await world.until(lambda: "locked" in holder.log(), "it holds the lock", holder)
     with pytest.raises(TimeoutError, match=r"does not leave its transaction on .*store\.db"):
-        halt(locker.pid, world.url)
+        halt(holder.pid, world.url)
     world.end()
 
 

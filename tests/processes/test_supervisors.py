@@ -1,6 +1,6 @@
 """Supervisors that die in mid-pass, freeze past their lease, and what they find: poison, starved steps, slots that hang."""
 
-from tests.processes import floor
+from tests.processes import fault_app
 from tests.processes.test_agents import ALL_STAND, CHARGED_AGAIN
 from tests.processes.world import Child, World
 
@@ -12,7 +12,7 @@ async def test_supervisor_killed_in_mid_pass(world: World) -> None:
         agent = world.start("till-1", "agent", agents=["till"])
         others = world.start("others", "agent", agents=["shelf", "van"])
         await world.started(scheduler, agent, others)
-        task = await world.submit(floor.fill, "a", {"charge": ["kill before"]})
+        task = await world.submit(fault_app.fill, "a", {"charge": ["kill before"]})
         await world.dies(scheduler, "dispatched")
         await world.dies(agent)
         await overdue(world)
@@ -48,7 +48,7 @@ async def test_two_supervisors_one_stopped_past_its_lease_and_resumed(world: Wor
         await world.until(lambda: sleeper.trace("pass"), "the first supervisor leads and judges", sleeper)
         second = world.start("second", "supervisor", every=2.5)
         await world.started(second)
-        task = await world.submit(floor.fill, "a", {"charge": ["kill before"]})
+        task = await world.submit(fault_app.fill, "a", {"charge": ["kill before"]})
         await world.dies(agent)
         sleeper.arm()
         await world.stops(sleeper, "judging")
@@ -101,8 +101,8 @@ async def test_poison_that_kills_the_agents_process_each_time(world: World) -> N
             world.start("supervisor", "supervisor"),
             world.start("others", "agent", agents=["shelf", "van", "till"]),
         )
-        task = await world.submit(floor.poison, "a", {"brew": ["kill before"] * 9})
-        innocent = await world.submit(floor.fill, "b")
+        task = await world.submit(fault_app.poison, "a", {"brew": ["kill before"] * 9})
+        innocent = await world.submit(fault_app.fill, "b")
         for n in (1, 2, 3):
             victim = world.start(f"still-{n}", "agent", agents=["still"])
             await world.dies(victim)
@@ -130,10 +130,10 @@ async def test_poison_in_a_process_that_runs_everything(world: World) -> None:
     """
     async with world:
         await world.started(world.start("supervisor", "supervisor"))
-        task = await world.submit(floor.poison, "a", {"brew": ["kill before"] * 9})
+        task = await world.submit(fault_app.poison, "a", {"brew": ["kill before"] * 9})
         victims = [world.start("all-1", "scheduler", "agent")]
         await world.dies(victims[0])
-        innocent = await world.submit(floor.fill, "b")
+        innocent = await world.submit(fault_app.fill, "b")
         for n in (2, 3):
             victims.append(world.start(f"all-{n}", "scheduler", "agent"))
             await world.dies(victims[-1])
@@ -162,7 +162,7 @@ async def test_action_deployed_nowhere(world: World) -> None:
             supervisor,
             world.start("others", "agent", agents=["shelf", "mill"]),
         )
-        task = await world.submit(floor.explore, "a")
+        task = await world.submit(fault_app.explore, "a")
 
         async def alerted() -> bool:
             return bool(await world.alerts())
@@ -193,7 +193,7 @@ async def test_def_action_that_ignores_its_deadline(world: World) -> None:
         supervisor = world.start("supervisor", "supervisor")
         others = world.start("others", "agent", agents=["shelf"])
         await world.started(world.start("scheduler", "scheduler"), supervisor, agent, others)
-        task = await world.submit(floor.process, "a", {"grind": ["hang after"]})
+        task = await world.submit(fault_app.process, "a", {"grind": ["hang after"]})
         await world.until(lambda: supervisor.trace("judged"), "its silence is judged", supervisor, agent)
 
         async def asked_again() -> bool:
@@ -207,7 +207,7 @@ async def test_def_action_that_ignores_its_deadline(world: World) -> None:
         (request,) = await world.rows("request")
         assert (request["attempt"], request["taken_by"]) == (2, None)
         (node,) = [n for n in await world.client.store.nodes() if n.info.name == "mill"]
-        assert [(a.agent, a.slots, a.used) for a in node.info.agents] == [("floor/mill", 1, 1)]
+        assert [(a.agent, a.slots, a.used) for a in node.info.agents] == [("faults/mill", 1, 1)]
         assert not node.dead
         (world.folder / "free").touch()
         view = await world.ended(task, "processed")

@@ -21,8 +21,8 @@ from makegood import Client, TaskHandle
 from makegood.base import ids
 from makegood.store.views import EventView, TaskView
 from proofs import halting
-from tests.processes import books, floor, tables
-from tests.processes.nursery import Forked, Nursery
+from tests.processes import effect_log, fault_app, store_rows
+from tests.processes.fork_server import Forked, ForkServer
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE = 15.0
@@ -46,7 +46,7 @@ class NotReachedError(AssertionError):
 
 @dataclass(slots=True)
 class Child:
-    """A process of the test. ``store``: the URL of its state store. ``trace``, ``struck``: what ``points`` wrote."""
+    """A process of the test. ``store``: the URL of its state store. ``trace``, ``struck``: what ``fault_points`` wrote."""
 
     name: str
     folder: Path
@@ -140,16 +140,16 @@ class World:
     of_test: ClassVar[list["World"]] = []
     """The worlds of the running test, for its report."""
 
-    nursery: ClassVar[Nursery] = Nursery()
+    fork_server: ClassVar[ForkServer] = ForkServer()
     """Where its processes come from."""
 
     def __post_init__(self) -> None:
         World.of_test.append(self)
 
     @property
-    def service(self) -> books.Books:
+    def service(self) -> effect_log.Books:
         """The remote service's books."""
-        return books.Books(self.folder / "books.db")
+        return effect_log.Books(self.folder / "books.db")
 
     @property
     def client(self) -> Client:
@@ -189,7 +189,7 @@ class World:
         plain_user: bool = False,
         settings: Mapping[str, str] | None = None,
     ) -> Child:
-        """Start a process on the leash: ``python -m`` with ``command``."""
+        """Start a process that dies with this one: ``python -m`` with ``command``."""
         assert name not in self.children, f"there has been a {name} already"
         environment = {k: v for k, v in os.environ.items() if not k.startswith(("MAKEGOOD_", "COLUMNS"))}
         environment |= {
@@ -203,7 +203,7 @@ class World:
         if plain_user:
             process = self._as_plain_user(command, log, environment)
         else:
-            process = World.nursery.launch(
+            process = World.fork_server.launch(
                 list(command), folder=self.folder, log=log, environment=environment
             )
         child = self.children[name] = Child(name, self.folder, process, self.url)
@@ -213,7 +213,7 @@ class World:
         """Start a program anew: root's powers can only be left behind then."""
         with log.open("wb") as out:
             return subprocess.Popen(
-                [sys.executable, "-m", "tests.processes.leash", "--plain-user", *command],
+                [sys.executable, "-m", "tests.processes.die_with_parent", "--plain-user", *command],
                 cwd=self.folder,
                 stdin=subprocess.DEVNULL,
                 stdout=out,
@@ -234,7 +234,14 @@ class World:
         **options: object,
     ) -> Child:
         """Start a Node of the given roles; ``options`` beside ``QUICK``."""
-        command = ["tests.processes.child", ",".join(roles), "--store", url or self.url, "--name", name]
+        command = [
+            "tests.processes.node_process",
+            ",".join(roles),
+            "--store",
+            url or self.url,
+            "--name",
+            name,
+        ]
         command += ["--folder", str(self.folder), "--options", json.dumps({**QUICK, **options})]
         if fault:
             command += ["--fault", fault]
@@ -311,7 +318,7 @@ class World:
         self, workflow: Any, ref: str, faults: Mapping[str, list[str]] | None = None
     ) -> TaskHandle[Any]:
         """Submit an order."""
-        return await self.client.submit(workflow, floor.Order(ref, dict(faults or {})))
+        return await self.client.submit(workflow, fault_app.Order(ref, dict(faults or {})))
 
     async def view(self, task: TaskHandle[Any]) -> TaskView:
         """Return the task as it stands."""
@@ -351,7 +358,7 @@ class World:
 
     async def rows(self, table: str) -> list[dict[str, Any]]:
         """Return the rows of one of makegood's tables, read past the engine."""
-        return await tables.rows(self.url, table)
+        return await store_rows.rows(self.url, table)
 
     async def left_over(self) -> list[str]:
         """Return what should not be left when all tasks are at rest: requests, messages, locks."""
@@ -362,14 +369,14 @@ class World:
 
     def audit(self, expected: Mapping[str, Mapping[str, int]]) -> None:
         """See that the service's books are right: order -> step -> effects that stand."""
-        wrong = books.audit(self.service, expected)
+        wrong = effect_log.audit(self.service, expected)
         assert not wrong, "\n".join(wrong)
 
     # -- the report ------------------------------------------------------------------------------------------------------
 
     async def report(self) -> str:
         """Return everything that is known, for a failed test."""
-        parts = [f"store {self.url}", "books:\n" + books.show(self.service)]
+        parts = [f"store {self.url}", "books:\n" + effect_log.show(self.service)]
         for table in ("task", "step", "request", "inbox", "event", "alert", "node", "lease"):
             try:
                 rows = await self.rows(table)

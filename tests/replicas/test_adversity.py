@@ -12,9 +12,9 @@ import pytest
 import makegood as mg
 from makegood.errors import ConfigError, StoreUnavailableError
 from makegood.testing.servers.postgres import PrivateServer
-from tests.replicas.disks import enlarge, small_disk
-from tests.replicas.fleet import BRISK, Load, balanced, ended, gather, tasks
-from tests.replicas.service import Order, Service, shop
+from tests.replicas.load_and_audit import BRISK, Load, balanced, ended, gather, tasks
+from tests.replicas.remote_service import Order, Service, shop
+from tests.replicas.small_disks import enlarge, small_disk
 from tests.waiting import until
 
 DEADLOCKS = "select deadlocks from pg_stat_database where datname = current_database()"

@@ -10,8 +10,8 @@ import makegood as mg
 from makegood.store.postgres import PostgresStore
 from proofs.replicas import ReplicaPair
 from tests.conformance.builders import draft
-from tests.replicas.fleet import BRISK, Load, balanced, ended, gather
-from tests.replicas.service import Service, shop
+from tests.replicas.load_and_audit import BRISK, Load, balanced, ended, gather
+from tests.replicas.remote_service import Service, shop
 from tests.waiting import until
 
 WAITING = "select pid from pg_stat_activity where wait_event = 'SyncRep' and datname = current_database()"

@@ -12,9 +12,9 @@ import pytest
 import makegood as mg
 from makegood.errors import ConfigError, StoreUnavailableError
 from makegood.testing.servers.postgres import PrivateServer
-from tests.replicas.disks import small_disk, stuff
-from tests.replicas.fleet import BRISK, Load, balanced, ended, gather
-from tests.replicas.service import Order, Service, shop
+from tests.replicas.load_and_audit import BRISK, Load, balanced, ended, gather
+from tests.replicas.remote_service import Order, Service, shop
+from tests.replicas.small_disks import small_disk, stuff
 from tests.waiting import until
 
 

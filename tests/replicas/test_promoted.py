@@ -10,8 +10,8 @@ import makegood as mg
 from makegood.errors import StoreUnavailableError
 from makegood.store.postgres import PostgresStore
 from proofs.replicas import ReplicaPair
-from tests.replicas.fleet import BRISK, Load, balanced, ended, gather
-from tests.replicas.service import Order, Service, shop
+from tests.replicas.load_and_audit import BRISK, Load, balanced, ended, gather
+from tests.replicas.remote_service import Order, Service, shop
 from tests.waiting import until
 
 WAITING = "select count(*) from pg_stat_activity where wait_event = 'SyncRep'"

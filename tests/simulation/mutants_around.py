@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace as changed
 
-from makegood.agent.agents import Agents
+from makegood.agent.circuit_watch import CircuitWatch
 from makegood.agent.slots import Slots
 from makegood.declare.inbox import Inbox
-from makegood.messaging.inbox import Inboxes
+from makegood.messaging.inbox import Acceptor
 from makegood.model.breaker import Circuit
 from makegood.model.notices import ENDS, Notice
 from makegood.model.queue_message import QueueMessage
@@ -23,10 +23,10 @@ from makegood.store.sqlite.transaction import Transaction as Writing
 from makegood.testing.simulator.peers import RECEIVING, Around
 from makegood.transactions import Caller, Transaction
 from tests.simulation.mutants_making import mutant
-from tests.simulation.mutants_weather import APART, WEATHER
+from tests.simulation.mutants_worlds import APART, FAULTS_OF_ALL_KINDS
 
 TOLD = replace(
-    WEATHER,
+    FAULTS_OF_ALL_KINDS,
     tasks=6,
     around=Around(told=1.0, hooks=0.4, consumers=2, faults=dict.fromkeys(RECEIVING, 0.2)),
     points={"kill": 0.004, "stop": 0.002},
@@ -85,7 +85,7 @@ SENT = replace(
 def acknowledged_without_the_task(m: pytest.MonkeyPatch) -> None:
     """An inbox acknowledges a message in a transaction of its own, before the task that it becomes."""
 
-    async def hasty(self: Inboxes, inbox: Inbox[Any], message: QueueMessage) -> Any:
+    async def hasty(self: Acceptor, inbox: Inbox[Any], message: QueueMessage) -> Any:
         payload = inbox.read(message.body)
         await self._store.acknowledge_messages([(message.seq, message.tries)])
 
@@ -96,7 +96,7 @@ def acknowledged_without_the_task(m: pytest.MonkeyPatch) -> None:
 
         return await self._store.transact(work, waits=inbox.waits)
 
-    m.setattr(Inboxes, "accept", hasty)
+    m.setattr(Acceptor, "accept", hasty)
 
 
 @mutant(SENT, "place_order")
@@ -126,7 +126,7 @@ def removed_before_it_was_told(m: pytest.MonkeyPatch) -> None:
 
 
 GUARDED = replace(
-    WEATHER,
+    FAULTS_OF_ALL_KINDS,
     layout=APART,
     tasks=12,
     storm=20.0,
@@ -177,4 +177,4 @@ def counted_without_an_answer(m: pytest.MonkeyPatch) -> None:
 def taken_while_open(m: pytest.MonkeyPatch) -> None:
     """An agent takes requests although its circuit is open."""
     m.setattr(Circuit, "room", lambda _self, _now, free: free)
-    m.setattr(Agents, "_shut", lambda _self, _address: False)
+    m.setattr(CircuitWatch, "shut", lambda _self, _slots: False)

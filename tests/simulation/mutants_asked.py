@@ -5,37 +5,37 @@ from typing import Any
 
 import pytest
 
-from makegood.agent.attempt import Trying
-from makegood.model.attempt import Running
+from makegood.agent.attempt_runner import AttemptRunner
+from makegood.model.attempt import Attempt
 from makegood.model.messages import Message
 from makegood.model.task import Step
 from makegood.saga import forward, rules
-from makegood.scheduler.scheduler import Scheduler
+from makegood.scheduler.task_table import TaskTable
 from makegood.testing.simulator.services import Service
 from tests.simulation.mutants_making import mutant
 from tests.simulation.mutants_rules import also_lawful
-from tests.simulation.mutants_weather import APART, QUICK, WEATHER, resubmitting, wavering
+from tests.simulation.mutants_worlds import APART, FAULTS_OF_ALL_KINDS, QUICK, resubmitting, wavering
 
 # -- services without keys ---------------------------------------------------------------------------------------------
 
 
-@mutant(replace(WEATHER, tasks=6), "never")
+@mutant(replace(FAULTS_OF_ALL_KINDS, tasks=6), "never")
 def never_tried_twice(m: pytest.MonkeyPatch) -> None:
     """An agent tries an action at a service without keys a second time within an attempt."""
-    true = Trying.answer
+    true = AttemptRunner.answer
 
-    async def twice(trying: Trying, attempt: Running, action: Any) -> Message | None:
-        said = await true(trying, attempt, action)
+    async def twice(runner: AttemptRunner, attempt: Attempt, action: Any) -> Message | None:
+        said = await true(runner, attempt, action)
         if not action.retry.never or attempt.request.doing != "do" or said is None or said.kind != "gave_up":
             return said
-        attempt.unclear = True
-        return await true(trying, attempt, action)
+        attempt.retries, attempt.phase = 1, "waiting"
+        return await true(runner, attempt, action)
 
-    m.setattr(Trying, "answer", twice)
+    m.setattr(AttemptRunner, "answer", twice)
 
 
 @mutant(
-    replace(WEATHER, storm=40.0, services={"service late": 0.4}, driven={"operator": 2.0}),
+    replace(FAULTS_OF_ALL_KINDS, storm=40.0, services={"service late": 0.4}, driven={"operator": 2.0}),
     "never",
     twist=resubmitting,
 )
@@ -56,7 +56,7 @@ def never_resubmitted_in_doubt(m: pytest.MonkeyPatch) -> None:
 
 @mutant(
     replace(
-        WEATHER,
+        FAULTS_OF_ALL_KINDS,
         tasks=10,
         layout=APART,
         services={"service refuses": 0.3},
@@ -74,7 +74,7 @@ def hold_no_withdraw(m: pytest.MonkeyPatch) -> None:
 
 
 @mutant(
-    replace(WEATHER, tasks=8, points={}, services={}, driven={"operator": 0.2}, storm=60.0),
+    replace(FAULTS_OF_ALL_KINDS, tasks=8, points={}, services={}, driven={"operator": 0.2}, storm=60.0),
     "settle",
     twist=wavering,
 )
@@ -104,13 +104,13 @@ class _Apart(dict[int, list[Message]]):
 
 
 @mutant(
-    replace(WEATHER, tasks=8, points={"slow commit": 0.5}, driven={"operator": 1.0}, services={}),
+    replace(FAULTS_OF_ALL_KINDS, tasks=8, points={"slow commit": 0.5}, driven={"operator": 1.0}, services={}),
     "place_order",
 )
 def two_decisions(m: pytest.MonkeyPatch) -> None:
     """Two messages for one task are decided apart, from the same state, and committed together."""
 
-    def given(scheduler: Any, messages: dict[int, list[Message]]) -> None:
-        vars(scheduler)["_apart"] = _Apart(messages)
+    def given(tasks: Any, messages: dict[int, list[Message]]) -> None:
+        vars(tasks)["_apart"] = _Apart(messages)
 
-    m.setattr(Scheduler, "_messages", property(lambda s: vars(s)["_apart"], given), raising=False)
+    m.setattr(TaskTable, "messages", property(lambda t: vars(t)["_apart"], given), raising=False)

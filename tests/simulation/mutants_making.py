@@ -9,7 +9,7 @@ import pytest
 from makegood.testing.simulator.services import Kind
 from makegood.testing.simulator.swarm import Swarm
 from makegood.testing.simulator.world import Outcome
-from tests.simulation.mutants_weather import Twist
+from tests.simulation.mutants_worlds import Twist
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 

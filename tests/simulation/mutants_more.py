@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from makegood.agent import attempt
+from makegood.agent import attempt_runner
 from makegood.model.messages import Alert, Message
 from makegood.model.task import Step
 from makegood.saga import acts, decisions, replies, rules, undo
@@ -15,13 +15,13 @@ from makegood.testing.simulator.members import FleetMember
 from makegood.testing.simulator.operator import RandomOperator
 from makegood.testing.simulator.services import Service
 from tests.simulation.mutants_making import mutant
-from tests.simulation.mutants_weather import (
+from tests.simulation.mutants_worlds import (
     APART,
     DOUBTFUL,
+    FAULTS_OF_ALL_KINDS,
     SLOW,
     SUPERVISORS,
     UNDOING,
-    WEATHER,
     aimed,
     distant,
     distant_carrier,
@@ -97,7 +97,7 @@ def cancelled_after_the_end(m: pytest.MonkeyPatch) -> None:
     m.setattr(acts, "_ENDED", ())
 
 
-@mutant(replace(WEATHER, services={}, driven={"kill": 0.2}), "never", twist=distant)
+@mutant(replace(FAULTS_OF_ALL_KINDS, services={}, driven={"kill": 0.2}), "never", twist=distant)
 def never_undone_blindly(m: pytest.MonkeyPatch) -> None:
     """A step in doubt at a service without keys is undone although nobody can tell whether it happened."""
     m.setattr(rules, "must_settle", lambda step: rules.policy(step).settle)
@@ -114,7 +114,8 @@ def reset_token(m: pytest.MonkeyPatch) -> None:
 
 
 @mutant(
-    replace(WEATHER, tasks=8, layout=APART, messages={"delay": 0.7}, services={}, engine=SLOW), "place_order"
+    replace(FAULTS_OF_ALL_KINDS, tasks=8, layout=APART, messages={"delay": 0.7}, services={}, engine=SLOW),
+    "place_order",
 )
 def late_reply(m: pytest.MonkeyPatch) -> None:
     """The store does not look whether a reply came by its complete-by."""
@@ -124,7 +125,14 @@ def late_reply(m: pytest.MonkeyPatch) -> None:
 
 
 @mutant(
-    replace(WEATHER, layout=SUPERVISORS, points={}, messages={"drop": 0.4}, driven={"kill": 0.3}, storm=30.0),
+    replace(
+        FAULTS_OF_ALL_KINDS,
+        layout=SUPERVISORS,
+        points={},
+        messages={"drop": 0.4},
+        driven={"kill": 0.3},
+        storm=30.0,
+    ),
     twist=aimed("stop", "judge asked", 0.3),
 )
 def supervisor_fences(m: pytest.MonkeyPatch) -> None:
@@ -142,16 +150,18 @@ def supervisor_fences(m: pytest.MonkeyPatch) -> None:
 
 
 @mutant(
-    replace(WEATHER, tasks=8, services={"service does it and times out": 0.6}), "place_order", twist=gated
+    replace(FAULTS_OF_ALL_KINDS, tasks=8, services={"service does it and times out": 0.6}),
+    "place_order",
+    twist=gated,
 )
 def agent_hides_its_tries(m: pytest.MonkeyPatch) -> None:
     """An agent does not say that an earlier try of the same attempt is unanswered."""
-    true = attempt._message
+    true = attempt_runner._message
 
     def certain(request: Any, kind: str, **said: Any) -> Message:
         return true(request, kind, **{**said, "unclear": False})
 
-    m.setattr(attempt, "_message", certain)
+    m.setattr(attempt_runner, "_message", certain)
 
 
 @mutant(
@@ -168,14 +178,16 @@ def forgets_refusal(m: pytest.MonkeyPatch) -> None:
     m.setattr(Service, "_do", forgetful)
 
 
-@mutant(replace(WEATHER, services={}, tasks=8), "place_order", twist=distant_carrier)
+@mutant(replace(FAULTS_OF_ALL_KINDS, services={}, tasks=8), "place_order", twist=distant_carrier)
 def service_probe_does_not_fence(m: pytest.MonkeyPatch) -> None:
     """A probe that is declared as fencing does not fence."""
     true = Service.probe
     m.setattr(Service, "probe", lambda service, **_: true(service))
 
 
-@mutant(replace(WEATHER, storm=30.0, services={}, driven={"operator": 2.0}), "never", twist=distant)
+@mutant(
+    replace(FAULTS_OF_ALL_KINDS, storm=30.0, services={}, driven={"operator": 2.0}), "never", twist=distant
+)
 def hasty_operator(m: pytest.MonkeyPatch) -> None:
     """An operator says *failed* while something can still arrive."""
     m.setattr(RandomOperator, "_quiet", lambda *_: True)
@@ -200,7 +212,7 @@ class _Wall:
         return str(self._clock.boot_id())
 
 
-@mutant(replace(WEATHER, driven={"clock jump": 1.0}, skew=30.0, layout=APART), "place_order")
+@mutant(replace(FAULTS_OF_ALL_KINDS, driven={"clock jump": 1.0}, skew=30.0, layout=APART), "place_order")
 def store_clock_of_each(m: pytest.MonkeyPatch) -> None:
     """The store's clock is the wall clock of whoever looks."""
     true = FleetMember._store

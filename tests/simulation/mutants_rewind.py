@@ -8,11 +8,11 @@ import pytest
 from makegood.declare.call import Call, Token
 from makegood.testing.simulator.services import Service
 from tests.simulation.mutants_making import mutant
-from tests.simulation.mutants_weather import WEATHER
-from tests.simulation.rewinding import goes_back
+from tests.simulation.mutants_worlds import FAULTS_OF_ALL_KINDS
+from tests.simulation.restored_store import goes_back
 
 BACK = replace(
-    WEATHER,
+    FAULTS_OF_ALL_KINDS,
     tasks=16,
     points={},
     messages={},

@@ -12,13 +12,13 @@ from makegood.model import states
 from makegood.saga import decision_builder, replies, rules, undo
 from makegood.saga.decision_builder import DecisionBuilder
 from tests.simulation.mutants_making import mutant
-from tests.simulation.mutants_weather import (
+from tests.simulation.mutants_worlds import (
     BAD_SERVICES,
     BARE,
     DOUBTFUL,
+    FAULTS_OF_ALL_KINDS,
     KEYS_ALONE,
     UNDOING,
-    WEATHER,
     distant,
     gated,
     resubmitting,
@@ -36,12 +36,12 @@ def also_lawful(m: pytest.MonkeyPatch, before: str, after: str) -> None:
 # -- keys and tokens ---------------------------------------------------------------------------------------------------
 
 
-@mutant(replace(WEATHER, tasks=2), "place_order", services=BARE)
+@mutant(replace(FAULTS_OF_ALL_KINDS, tasks=2), "place_order", services=BARE)
 def service_key(_: pytest.MonkeyPatch) -> None:
     """No service looks at the idempotency key."""
 
 
-@mutant(replace(WEATHER, tasks=2), "place_order")
+@mutant(replace(FAULTS_OF_ALL_KINDS, tasks=2), "place_order")
 def key_per_attempt(m: pytest.MonkeyPatch) -> None:
     """The agent sends a new idempotency key with every attempt."""
 
@@ -53,7 +53,7 @@ def key_per_attempt(m: pytest.MonkeyPatch) -> None:
     m.setattr(Call, "_key", per_attempt)
 
 
-@mutant(replace(WEATHER, tasks=3), "place_order")
+@mutant(replace(FAULTS_OF_ALL_KINDS, tasks=3), "place_order")
 def token_never_rises(m: pytest.MonkeyPatch) -> None:
     """The agent sends the same token with every attempt."""
     m.setattr(Call, "token", property(lambda call: Token(call._generation, 1)))
@@ -73,7 +73,7 @@ def same_round(m: pytest.MonkeyPatch) -> None:
 
 @mutant(
     replace(
-        WEATHER,
+        FAULTS_OF_ALL_KINDS,
         tasks=8,
         storm=60.0,
         driven={"operator": 1.5},
@@ -99,13 +99,13 @@ def undo_known_only(m: pytest.MonkeyPatch) -> None:
     m.setattr(rules, "SETTLED", rules.SETTLED | {"in_doubt"})
 
 
-@mutant(WEATHER, "place_order", twist=gated)
+@mutant(FAULTS_OF_ALL_KINDS, "place_order", twist=gated)
 def failed_on_doubt(m: pytest.MonkeyPatch) -> None:
     """``Permanent`` is taken for certain although an earlier try or attempt is unanswered."""
     m.setattr(rules, "certain", lambda _step, **_: True)
 
 
-@mutant(WEATHER, "place_order")
+@mutant(FAULTS_OF_ALL_KINDS, "place_order")
 def transient_is_failed(m: pytest.MonkeyPatch) -> None:
     """Silence and giving up are taken for a certain refusal."""
     answers = replies._ANSWERS["do"]
@@ -113,7 +113,7 @@ def transient_is_failed(m: pytest.MonkeyPatch) -> None:
     m.setitem(answers, "expired", answers["refused"])
 
 
-@mutant(replace(WEATHER, pace=1.0), "hasty")
+@mutant(replace(FAULTS_OF_ALL_KINDS, pace=1.0), "hasty")
 def undo_running(m: pytest.MonkeyPatch) -> None:
     """The undo does not await what is in flight: it is taken for in doubt at once."""
     clear = undo.clear
@@ -135,7 +135,7 @@ def no_settle(m: pytest.MonkeyPatch) -> None:
 
 @mutant(
     replace(
-        WEATHER,
+        FAULTS_OF_ALL_KINDS,
         tasks=6,
         services={**BAD_SERVICES, "service refuses": 0.4},
         driven={"operator": 1.0},
@@ -152,7 +152,7 @@ def resubmitted_over_a_failed_undo(m: pytest.MonkeyPatch) -> None:
     m.setattr(rules, "begins_anew", lambda step: true(step) or step.state == "undo_failed")
 
 
-@mutant(WEATHER, "never")
+@mutant(FAULTS_OF_ALL_KINDS, "never")
 def never_retried(m: pytest.MonkeyPatch) -> None:
     """A step at a service without keys is asked again when in doubt."""
     m.setattr(rules, "next_try", lambda _step: "do")
@@ -164,7 +164,7 @@ def undo_in_forward_order(m: pytest.MonkeyPatch) -> None:
     m.setattr(rules, "stands_before", lambda _step: False)
 
 
-@mutant(replace(WEATHER, services={}, tasks=8), "sequence", twist=distant)
+@mutant(replace(FAULTS_OF_ALL_KINDS, services={}, tasks=8), "sequence", twist=distant)
 def probe_no(m: pytest.MonkeyPatch) -> None:
     """A probe's "not happened" is believed although the service does not fence."""
     m.setattr(rules, "not_happened_for_good", lambda _step: True)

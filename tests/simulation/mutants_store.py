@@ -7,19 +7,19 @@ from typing import Any
 
 import pytest
 
-from makegood.client import client
+from makegood.actor import slot_pool
 from makegood.saga import first_decision, rules
-from makegood.scheduler import eager_submission, scheduler
+from makegood.scheduler import eager_submission
 from makegood.store import rows
 from makegood.store.sqlite import SQLiteStore, commit, decision_rows, requests, store_threads, supervision
 from makegood.testing.simulator.clocks import SimulatedClock
 from tests.simulation.mutants_making import mutant
-from tests.simulation.mutants_weather import (
+from tests.simulation.mutants_worlds import (
     APART,
     EAGER,
+    FAULTS_OF_ALL_KINDS,
     SCHEDULERS,
     SUPERVISORS,
-    WEATHER,
     aimed,
     called_after_complete_by,
     impatient,
@@ -29,7 +29,9 @@ from tests.simulation.mutants_weather import (
 
 
 @mutant(
-    replace(WEATHER, tasks=8, layout=APART, messages={"delay": 0.5, "duplicate": 0.5}, engine=EAGER),
+    replace(
+        FAULTS_OF_ALL_KINDS, tasks=8, layout=APART, messages={"delay": 0.5, "duplicate": 0.5}, engine=EAGER
+    ),
     "place_order",
     within=16,
 )
@@ -48,7 +50,7 @@ def store_fence(m: pytest.MonkeyPatch) -> None:
 
 @mutant(
     replace(
-        WEATHER,
+        FAULTS_OF_ALL_KINDS,
         layout=SCHEDULERS,
         points={},
         driven={"operator": 2.0},
@@ -66,7 +68,14 @@ def task_epoch(m: pytest.MonkeyPatch) -> None:
 
 
 @mutant(
-    replace(WEATHER, layout=SUPERVISORS, points={}, messages={"drop": 0.4}, driven={"kill": 0.3}, storm=30.0),
+    replace(
+        FAULTS_OF_ALL_KINDS,
+        layout=SUPERVISORS,
+        points={},
+        messages={"drop": 0.4},
+        driven={"kill": 0.3},
+        storm=30.0,
+    ),
     twist=aimed("stop", "release_dead asked", 0.5),
 )
 def supervisor_epoch(m: pytest.MonkeyPatch) -> None:
@@ -74,7 +83,7 @@ def supervisor_epoch(m: pytest.MonkeyPatch) -> None:
     m.setattr(supervision, "fence", lambda _tx, _term: None)
 
 
-@mutant(replace(WEATHER, layout=SUPERVISORS, engine=EAGER), "place_order", within=20)
+@mutant(replace(FAULTS_OF_ALL_KINDS, layout=SUPERVISORS, engine=EAGER), "place_order", within=20)
 def supervisor_cas(m: pytest.MonkeyPatch) -> None:
     """The Supervisor reads which requests are overdue, and writes its verdict later, whatever has become of them."""
     seen: dict[str, list[Any]] = {}
@@ -110,7 +119,7 @@ class _Remembering:
 # -- commits ---------------------------------------------------------------------------------------------------------------
 
 
-@mutant(replace(WEATHER, layout=APART, points={"kill": 0.03}), "place_order")
+@mutant(replace(FAULTS_OF_ALL_KINDS, layout=APART, points={"kill": 0.03}), "place_order")
 def half_a_batch(m: pytest.MonkeyPatch) -> None:
     """A batch is two transactions: the states of the steps first, their requests and the history after them."""
     true = decision_rows.Writing.write
@@ -151,7 +160,7 @@ def half_a_batch(m: pytest.MonkeyPatch) -> None:
     m.setattr(decision_rows.Writing, "write", halved)
 
 
-@mutant(replace(WEATHER, layout=APART, points={"kill": 0.03}), "place_order")
+@mutant(replace(FAULTS_OF_ALL_KINDS, layout=APART, points={"kill": 0.03}), "place_order")
 def acknowledged_before_the_commit(m: pytest.MonkeyPatch) -> None:
     """A message is taken out of the inbox when it is read, before what follows from it is committed."""
     true = SQLiteStore.inbox
@@ -169,7 +178,7 @@ def _throw_away(tx: Any, *, read: Sequence[tuple[int, int]]) -> None:
     tx.many(commit._CONSUMED, read)
 
 
-@mutant(replace(WEATHER, points={"ambiguous committed": 0.05}))
+@mutant(replace(FAULTS_OF_ALL_KINDS, points={"ambiguous committed": 0.05}))
 def retried_without_looking(m: pytest.MonkeyPatch) -> None:
     """A commit whose answer was lost is taken for undone, and not looked up."""
     m.setattr(store_threads.Line, "_stands", lambda _line, _failure: False)
@@ -179,7 +188,7 @@ def retried_without_looking(m: pytest.MonkeyPatch) -> None:
 
 
 @mutant(
-    replace(WEATHER, driven={"clock jump": 4.0}, skew=30.0, messages={}, tasks=6),
+    replace(FAULTS_OF_ALL_KINDS, driven={"clock jump": 4.0}, skew=30.0, messages={}, tasks=6),
     "held",
     twist=aimed("stop", "do before call", 0.3),
     look=called_after_complete_by,
@@ -192,23 +201,28 @@ def wall_clock(m: pytest.MonkeyPatch) -> None:
 # -- born held ---------------------------------------------------------------------------------------------------------------
 
 
-@mutant(replace(WEATHER, tasks=12), "place_order", twist=impatient, within=36)
+@mutant(replace(FAULTS_OF_ALL_KINDS, tasks=12), "place_order", twist=impatient, within=36)
 def born_held_not_adopted(m: pytest.MonkeyPatch) -> None:
     """A task that was submitted beside a Scheduler is not taken over when its caller was cancelled meanwhile."""
-    true = client.Client._answered
+    true = eager_submission.EagerSubmissions._hold
 
-    def forgets(self: Any, near: Any, draft: Any, answered: Any, answer: Any) -> None:
-        if answered.done():
-            near._births.lose(draft)
-            return
-        true(self, near, draft, answered, answer)
+    def forgets(eager: Any, prepared: Any) -> None:
+        if prepared.answered.done():
+            eager._tasks.weights.drop(prepared.draft.id)
+        else:
+            true(eager, prepared)
 
-    m.setattr(client.Client, "_answered", forgets)
+    m.setattr(eager_submission.EagerSubmissions, "_hold", forgets)
     m.setattr(first_decision, "begun", lambda _held: None)  # what has begun is found again by its first reply
 
 
-@mutant(replace(WEATHER, tasks=12, points={}, driven={"outage": 1.0}, pace=1.0), "place_order")
+@mutant(replace(FAULTS_OF_ALL_KINDS, tasks=12, points={}, driven={"outage": 1.0}, pace=1.0), "place_order")
 def slots_of_lost_decisions(m: pytest.MonkeyPatch) -> None:
     """A slot that was set aside for a request is not given back when the Decision is not written."""
-    m.setattr(scheduler, "give_back", lambda _agents, _unused: None)
-    m.setattr(eager_submission, "give_back", lambda _agents, _unused: None)
+    true = slot_pool.Reservation.__exit__
+
+    def keeps(slots: Any, *error: Any) -> None:
+        slots._lent = dict(slots._spare)
+        true(slots, *error)
+
+    m.setattr(slot_pool.Reservation, "__exit__", keeps)

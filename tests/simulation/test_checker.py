@@ -11,7 +11,7 @@ from makegood.supervisor.supervisor import LEASE
 from makegood.testing.checker import INVARIANTS, RULES, Final, check
 from makegood.testing.checker.report import PARTS
 from makegood.testing.history import Event, History
-from tests.simulation.stories import (
+from tests.simulation.handmade_histories import (
     PLANS,
     STEPS,
     Story,

@@ -7,10 +7,10 @@ import pytest
 from rich.console import Console
 
 from makegood.supervisor.supervisor import LEASE
-from makegood.testing.checker import Batch, check, timeline
+from makegood.testing.checker import RunCounts, check, timeline
 from makegood.testing.checker.batch import WANTED, occurrences
 from makegood.testing.history import Event, History
-from tests.simulation.stories import Story, changed, dropped, final, good, moving, picks, repeated
+from tests.simulation.handmade_histories import Story, changed, dropped, final, good, moving, picks, repeated
 
 ENABLED = ("kill", "duplicate", "delay")
 
@@ -76,18 +76,18 @@ LACKING: list[tuple[str, History]] = [
 ]
 
 
-def batch_of(history: History, *more: History) -> Batch:
+def batch_of(history: History, *more: History) -> RunCounts:
     """Return a batch of these histories."""
-    batch = Batch()
+    batch = RunCounts()
     for one in (history, *more):
         rows = final(history)
         batch.add(one, check(one, rows), enabled=ENABLED, label="seed 1")
     return batch
 
 
-def full() -> Batch:
+def full() -> RunCounts:
     """Return a batch that lacks nothing: an eventful history, and a good one that comes to rest."""
-    batch = Batch()
+    batch = RunCounts()
     for history in (eventful(), good()):
         batch.add(history, check(history, final(history)), enabled=ENABLED)
     return batch
@@ -121,7 +121,7 @@ def test_a_fault_that_was_switched_on_must_happen() -> None:
 
 def test_an_invariant_that_had_nothing_to_look_at_is_lacking() -> None:
     """All runs together must give each invariant something to look at."""
-    batch = Batch()
+    batch = RunCounts()
     history = eventful()
     batch.add(history, check(history, final(history)))
     assert [text for text in batch.lacking() if "L1" in text] == [
@@ -150,7 +150,7 @@ def test_a_late_copy_of_an_accepted_reply_is_a_duplicate_not_a_late_reply() -> N
 def test_batches_of_several_processes_are_merged() -> None:
     """Ten thousand seeds may run in several processes."""
     one, other = batch_of(eventful()), batch_of(dropped(good(), picks("alert")))
-    both = Batch()
+    both = RunCounts()
     both.merge(one)
     both.merge(other)
     assert both.runs == 2

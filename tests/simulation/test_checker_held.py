@@ -6,7 +6,7 @@ import pytest
 
 from makegood.testing.checker import Final, check
 from makegood.testing.checker.report import Violation
-from tests.simulation.stories import Story, changed, picks
+from tests.simulation.handmade_histories import Story, changed, picks
 
 Leave = Callable[[Story, str], None]
 

@@ -7,13 +7,15 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from makegood.testing.checker import Operation, linearizable
+from makegood.testing.checker import RecordedCall, linearizable
 from makegood.testing.checker.register import Register, step
 
 
-def op(call: str, who: str, began: float, returned: float | None, *answered: int | bool | None) -> Operation:
+def op(
+    call: str, who: str, began: float, returned: float | None, *answered: int | bool | None
+) -> RecordedCall:
     """Return a call; ``answered``: its answer and, but for a claim, its epoch."""
-    return Operation(call, who, began, returned, *answered)  # type: ignore[arg-type] # a literal, from the test
+    return RecordedCall(call, who, began, returned, *answered)  # type: ignore[arg-type] # a literal, from the test
 
 
 def test_a_claim_and_its_completion() -> None:
@@ -86,9 +88,9 @@ def test_even_then_what_took_effect_must_be_explained() -> None:
 
 
 @st.composite
-def histories(draw: st.DrawFn) -> list[Operation]:
+def histories(draw: st.DrawFn) -> list[RecordedCall]:
     """Up to six overlapping calls, answered as *some* order of them gives it."""
-    calls: list[Operation] = []
+    calls: list[RecordedCall] = []
     for n in range(draw(st.integers(1, 6))):  # six factorial orders are quickly tried
         call = draw(st.sampled_from(["claim", "complete", "requeue"]))
         began = float(n) + draw(st.floats(-2, 0))
@@ -101,7 +103,7 @@ def histories(draw: st.DrawFn) -> list[Operation]:
     return answered
 
 
-def every_order(calls: Sequence[Operation]) -> bool:
+def every_order(calls: Sequence[RecordedCall]) -> bool:
     """Try every order of every choice of calls whose answers were lost: slow, and plainly right."""
     known = [one for one in calls if one.returned is not None]
     lost = [one for one in calls if one.returned is None]
@@ -113,7 +115,7 @@ def every_order(calls: Sequence[Operation]) -> bool:
     return False
 
 
-def _explains(order: Sequence[Operation]) -> bool:
+def _explains(order: Sequence[RecordedCall]) -> bool:
     state = Register()
     for n, one in enumerate(order):
         if any(later.until < one.began for later in order[n + 1 :]):
@@ -125,12 +127,14 @@ def _explains(order: Sequence[Operation]) -> bool:
 
 
 @given(histories())
-def test_what_some_order_explains_is_linearizable(calls: list[Operation]) -> None:
+def test_what_some_order_explains_is_linearizable(calls: list[RecordedCall]) -> None:
     assert linearizable(calls) is not None
 
 
 @given(histories(), st.integers(0, 5), st.integers(0, 3))
-def test_the_search_agrees_with_trying_every_order(calls: list[Operation], place: int, answer: int) -> None:
+def test_the_search_agrees_with_trying_every_order(
+    calls: list[RecordedCall], place: int, answer: int
+) -> None:
     """Also where one answer is falsified: then it is refused exactly when no order explains it."""
     at = place % len(calls)
     one = calls[at]

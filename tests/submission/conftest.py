@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.conformance.conftest import databases
-from tests.submission.doors import DOORS, Door, PostgresWorld, SQLiteWorld, World, migrated
+from tests.submission.connections import DOORS, Door, PostgresWorld, SQLiteWorld, World, migrated
 
 __all__ = ["databases"]
 

@@ -15,9 +15,9 @@ from makegood.store.sqlite import SQLiteStore
 from makegood.store.sqlite.joined_watch import Lookout, Wanted
 from makegood.store.sqlite.transaction import Action
 from makegood.testing.simulator.loop import WorldLoop
-from tests.actors.benchapp import chain_app
 from tests.actors.conftest import QUIET
-from tests.submission.doors import SQLiteWorld, World
+from tests.actors.noop_apps import chain_app
+from tests.submission.connections import SQLiteWorld, World
 
 APP, CHAIN = chain_app(3)
 

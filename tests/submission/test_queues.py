@@ -14,7 +14,7 @@ import makegood as mg
 from makegood.model.queue_message import QueueMessage
 from makegood.store.postgres import PostgresStore
 from makegood.store.sqlite import SQLiteStore
-from tests.submission.doors import ORDER, Door, Player, PostgresWorld, SQLiteWorld, World
+from tests.submission.connections import ORDER, Door, Player, PostgresWorld, SQLiteWorld, World
 
 
 class BackError(Exception):

@@ -18,10 +18,10 @@ from makegood.transactions import Transaction, recognise
 from makegood.transactions.caller import at_once, spelled
 from makegood.transactions.drivers import commits_at_once
 from makegood.transactions.libraries import DIALECTS
-from tests.actors.benchapp import chain_app
+from tests.actors.noop_apps import chain_app
 from tests.conformance.worlds import still_waits
-from tests.submission.doors import ORDER, PostgresWorld, SQLiteWorld, World
-from tests.submission.servers import serving
+from tests.submission.application_servers import serving
+from tests.submission.connections import ORDER, PostgresWorld, SQLiteWorld, World
 
 _, CHAIN = chain_app(3)
 
@@ -110,7 +110,7 @@ def test_what_a_session_holds_back_is_written_before_the_task(sqlite: SQLiteWorl
 KILLED = """
 import sys
 import makegood as mg
-from tests.actors.benchapp import chain_app
+from tests.actors.noop_apps import chain_app
 
 url = sys.argv[1]
 if url.startswith("sqlite"):

@@ -17,8 +17,8 @@ from sqlalchemy.ext.asyncio import create_async_engine
 import makegood as mg
 from makegood.store import open_store
 from makegood.store.migrations import needed
-from tests.actors.benchapp import chain_app
-from tests.submission.doors import ORDER, ORDERS, PostgresWorld, SQLiteWorld, World, migrated
+from tests.actors.noop_apps import chain_app
+from tests.submission.connections import ORDER, ORDERS, PostgresWorld, SQLiteWorld, World, migrated
 
 _, CHAIN = chain_app(3)
 

@@ -12,8 +12,8 @@ import makegood as mg
 from makegood.client.submission import insert
 from makegood.store.records import Draft, Submitted
 from makegood.store.views import Filter
-from tests.actors.benchapp import chain_app
-from tests.submission.doors import World
+from tests.actors.noop_apps import chain_app
+from tests.submission.connections import World
 
 _, CHAIN = chain_app(2)
 

@@ -5,8 +5,8 @@ import contextlib
 import pytest
 
 import makegood as mg
-from tests.actors.benchapp import chain_app
-from tests.submission.doors import ORDER, Door, Player
+from tests.actors.noop_apps import chain_app
+from tests.submission.connections import ORDER, Door, Player
 
 _, CHAIN = chain_app(3)
 

@@ -23,8 +23,9 @@ from makegood.telemetry.catalogue import METRICS
 from makegood.telemetry.http_server import MOST_AT_ONCE, MOST_HEAD, Answer, Page, Server
 from makegood.telemetry.prometheus import Gauges, prometheus
 from tests.conformance.worlds import eventually
-from tests.flooding import flooding, opened
+from tests.connection_flood import flooding, opened
 from tests.telemetry.conftest import QUICK, Numbers, asked, watched
+from tests.waiting import moment
 from tests.waiting import until as until_so
 
 BEATING = Options(heartbeat="10ms", life="1h", poll=None, leaderless=None, tell=None, drain="20s")
@@ -42,6 +43,7 @@ async def until(telemetry: Telemetry, name: str, status: int) -> str:
             got, _, text = await asked(telemetry.address, f"/{name}")
             if got == status:
                 return text
+            await moment()
 
 
 async def test_a_node_is_alive_before_it_is_ready_and_ready_once_it_has_started(
@@ -140,7 +142,7 @@ async def test_livez_says_no_when_a_role_has_died(store: Store) -> None:
     await node.start()
     assert node.scheduler is not None
     node.scheduler._turn = broken  # type: ignore[method-assign]
-    node.scheduler._wake.set()
+    node.scheduler.wakeups.ring()
     assert "scheduler has ended" in await until(telemetry, "livez", 503)
     assert "scheduler has ended" in await until(telemetry, "readyz", 503)
     await node.stop()

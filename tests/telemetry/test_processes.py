@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from makegood.telemetry.http_server import MOST_AT_ONCE
+from tests.connection_flood import flooding
 from tests.doors.conftest import Shop
-from tests.flooding import flooding
 from tests.telemetry.conftest import Numbers
 
 SECRET = "4111-1111-1111-1111"

@@ -1,9 +1,8 @@
 """What is kept in memory or written together is bounded in bytes wherever it is bounded in number."""
 
-from makegood.agent import agents
+from makegood.agent import reply_sender
 from makegood.base.sizes import KIB, MIB
-from makegood.client import client
-from makegood.client.handle import Rested
+from makegood.client.waiters import Rested
 from makegood.model.messages import Message
 from makegood.model.plan import StepPlan, Template
 from makegood.store import rows
@@ -20,11 +19,11 @@ def replies(*sizes: int, node: int = 1) -> list[tuple[int, int, Message]]:
 
 
 def test_replies_are_sent_together_up_to_4_mib_and_one_at_least() -> None:
-    assert len(agents._batch(replies(*[10] * 2000))) == 1000
-    assert [task for _, task, _ in agents._batch(replies(3 * MIB, MIB, 10))] == [0, 1]
-    assert [task for _, task, _ in agents._batch(replies(9 * MIB, 10))] == [0]
+    assert len(reply_sender._batch(replies(*[10] * 2000))) == 1000
+    assert [task for _, task, _ in reply_sender._batch(replies(3 * MIB, MIB, 10))] == [0, 1]
+    assert [task for _, task, _ in reply_sender._batch(replies(9 * MIB, 10))] == [0]
     mixed = [*replies(10), *replies(10, node=2), *replies(10)]
-    assert [node for node, _, _ in agents._batch(mixed)] == [1, 1]
+    assert [node for node, _, _ in reply_sender._batch(mixed)] == [1, 1]
 
 
 def test_large_submissions_and_replies_weigh_as_many_small_ones() -> None:
@@ -88,5 +87,5 @@ def test_the_end_of_a_task_is_remembered_for_its_submitter_only_while_it_is_smal
         b"x" * KIB,
     )
     step = StepView(0, "action", "s", "a", "b", "done", 1, 1, 0, False, True, b"y" * 2 * KIB)
-    assert client._octets(Rested(view, [step])) == 3 * KIB
-    assert client._octets(Rested(view)) == KIB
+    assert Rested(view, [step]).octets == 3 * KIB
+    assert Rested(view).octets == KIB

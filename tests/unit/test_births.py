@@ -1,52 +1,75 @@
-"""A Scheduler's births: what is written with a task, whose slots are lent for it, and what becomes of them."""
+"""Eager submission: what is written with a task, whose slots are set aside for it, and what becomes of them."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import asyncio
+import random
+from collections.abc import Callable, Sequence
 
+import pytest
+
+from makegood.actor.slot_pool import NoAgents, SlotPool
 from makegood.base.clock import SystemClock
-from makegood.model.messages import Request
+from makegood.errors import PayloadError, StoreUnavailableError
+from makegood.model.messages import Message
 from makegood.model.plan import StepPlan, Template
-from makegood.scheduler.eager_submission import Births
-from makegood.store.records import Draft
+from makegood.scheduler.claims import Claims
+from makegood.scheduler.eager_submission import EagerSubmissions
+from makegood.scheduler.task_table import TaskTable
+from makegood.scheduler.wakeups import Wakeups
+from makegood.store.records import Draft, Submitted
 from tests.unit.saga_case import action
+from tests.unit.slot_pools import Pool
+
+MINE = 7
+BANK = "shop/bank"
 
 
-@dataclass
-class Slots:
-    """Agents of the same process: free slots by address. Those without a number run elsewhere."""
+class Store:
+    """Writes what it is given once it may, and answers as it is told."""
 
-    free: dict[str, int] = field(default_factory=dict)
-    handed: list[Request] = field(default_factory=list)
-    queued: list[str] = field(default_factory=list)
+    def __init__(self) -> None:
+        self.written: list[list[Draft]] = []
+        self.go = asyncio.Event()
+        self.go.set()
+        self.answer: Callable[[Draft], Submitted] = lambda draft: Submitted(draft.id, created=True)
 
-    def knows(self, address: str, action: str) -> bool:
-        """Return whether it runs here."""
-        return address in self.free
+    async def submit(self, drafts: Sequence[Draft]) -> list[Submitted]:
+        """Write submissions."""
+        self.written.append([*drafts])
+        await self.go.wait()
+        return [self.answer(draft) for draft in drafts]
 
-    def lend(self, address: str) -> bool:
-        """Set a slot aside."""
-        if self.free[address] == 0:
-            return False
-        self.free[address] -= 1
-        return True
-
-    def restore(self, unused: Mapping[str, int]) -> None:
-        """Take slots back."""
-        for address, n in unused.items():
-            self.free[address] += n
-
-    def hand(self, request: Request, began: float) -> None:
-        """Begin a request."""
-        self.handed.append(request)
-
-    def backlogged(self, address: str) -> None:
-        """Note that the store has one."""
-        self.queued.append(address)
+    def subscribe(self, _topic: str, _ring: Callable[[], None]) -> Callable[[], None]:
+        """Ring for nothing."""
+        return lambda: None
 
 
-def draft(*plans: StepPlan) -> Draft:
+class Shop:
+    """A Scheduler's memory, and its door for those who submit beside it."""
+
+    def __init__(self, agents: SlotPool, *, hold: int = 10) -> None:
+        clock = SystemClock()
+        self.store = Store()
+        self.wakeups = Wakeups(self.store, clock, random.Random(1), None)
+        self.wakeups.pending = False
+        self.tasks = TaskTable(clock, 2**20, self.wakeups)
+        self.tasks.node = MINE
+        self.claims = Claims(self.tasks, hold=hold, most=5)
+        self.eager = EagerSubmissions(self.store, agents, self.claims)
+        self.eager.open()
+
+    async def submit(self, *plans: StepPlan, number: int = 1) -> Draft:
+        """Submit a task of these steps; returns what was written."""
+        await self.eager.submit(draft(*plans, number=number))
+        return next(d for drafts in self.store.written for d in drafts if d.id == number)
+
+    def nothing_left(self) -> bool:
+        """Return whether nothing is under way, nor counted."""
+        return len(self.eager) == 0 and self.tasks.weights.total == 0 and not self.tasks.held
+
+
+def draft(*plans: StepPlan, number: int = 1) -> Draft:
     """Return a submission of these steps."""
-    return Draft(1, "shop", "order", plans, (b"1",), Template(("null",)), b"print")
+    return Draft(number, "shop", "order", plans, (b"1",), Template(("null",)), b"print")
 
 
 def address(plan: StepPlan) -> str:
@@ -54,57 +77,126 @@ def address(plan: StepPlan) -> str:
     return f"shop/{plan.agent}"
 
 
-def test_first_steps_go_with_the_task_and_into_the_slots_lent() -> None:
+async def test_first_steps_go_with_the_task_and_into_the_slots_set_aside() -> None:
     plans = (action(0), action(1), action(2, 0, 1))
-    slots = Slots({address(plans[0]): 2})
-    births = Births(slots, SystemClock())
-    expected = births.expect(draft(*plans), 7)
-    assert expected.holder == 7
-    assert expected.handed
-    assert expected.first is not None
-    assert [r.idx for r in expected.first.requests] == [0, 1]
-    assert slots.free == {address(plans[0]): 0}
-    held = births.born(expected, created=True)
-    assert held is not None
-    assert [s.state for s in held.steps] == ["running", "running", "waiting"]
-    births.dispatch(expected)
-    assert [r.idx for r in slots.handed] == [0, 1]
-    assert len(births) == 0
+    pool = Pool({address(plans[0]): 3})
+    shop = Shop(pool)
+    written = await shop.submit(*plans)
+    assert written.holder == MINE
+    assert written.first is not None
+    assert [r.idx for r in written.first.handed] == [0, 1]
+    assert [s.state for s in shop.tasks.held[1].steps] == ["running", "running", "waiting"]
+    assert [r.idx for r in pool.handed] == [0, 1]
+    assert pool.free == {address(plans[0]): 1}
+    assert (len(shop.eager), shop.tasks.messages) == (0, {})
 
 
-def test_a_task_that_was_not_written_gives_its_slots_back() -> None:
-    slots = Slots({address(action(0)): 1})
-    births = Births(slots, SystemClock())
-    expected = births.expect(draft(action(0)), 7)
-    assert births.born(expected, created=False) is None
-    assert slots.free == {address(action(0)): 1}
-    assert (slots.handed, len(births)) == ([], 0)
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Submitted(5, created=False),
+        Submitted(5, created=False, conflict=True),
+        Submitted(1, created=False, collided=True),
+        PayloadError("no Unicode"),
+        StoreUnavailableError("away"),
+    ],
+    ids=["there already", "another's key", "another's id", "refused", "away"],
+)
+async def test_a_task_that_was_not_created_leaves_nothing_behind(answer: Submitted | Exception) -> None:
+    pool = Pool({address(action(0)): 1})
+    shop = Shop(pool)
+
+    def answered(_draft: Draft) -> Submitted:
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    shop.store.answer = answered
+    if isinstance(answer, Exception):
+        with pytest.raises(type(answer)):
+            await shop.submit(action(0))
+    else:
+        assert await shop.eager.submit(draft(action(0))) == answer
+    assert pool.free == {address(action(0)): 1}
+    assert pool.handed == []
+    assert shop.nothing_left()
 
 
-def test_without_a_slot_for_every_first_step_none_is_sent() -> None:
+async def test_a_caller_that_is_cancelled_leaves_its_task_to_the_scheduler() -> None:
+    """Before it is written, and while it is."""
+    for waits in (0, 2):
+        pool = Pool({address(action(0)): 1})
+        shop = Shop(pool)
+        shop.store.go.clear()
+        call = asyncio.create_task(shop.submit(action(0)))
+        await asyncio.sleep(0)
+        for _ in range(waits):
+            await asyncio.sleep(0)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        shop.store.go.set()
+        await shop.eager.close()
+        assert [*shop.tasks.held] == [1]
+        assert [r.task for r in pool.handed] == [1]
+
+
+async def test_of_those_that_are_written_together_only_the_one_that_is_refused_fails() -> None:
+    shop = Shop(NoAgents())
+
+    def answered(one: Draft) -> Submitted:
+        if one.id == 2:
+            raise PayloadError("no Unicode")
+        return Submitted(one.id, created=True)
+
+    shop.store.answer = answered
+    calls = [shop.eager.submit(draft(action(0), number=n)) for n in (1, 2, 3)]
+    first, refused, last = await asyncio.gather(*calls, return_exceptions=True)
+    assert (first, last) == (Submitted(1, created=True), Submitted(3, created=True))
+    assert isinstance(refused, PayloadError)
+    assert [*shop.tasks.held] == [1, 3]
+    assert [len(drafts) for drafts in shop.store.written] == [3, 1, 1, 1]
+
+
+async def test_without_a_slot_for_every_first_step_none_is_sent() -> None:
     """They wait their turn: behind what waits already, in order of priority."""
-    slots = Slots({address(action(0)): 1})
-    births = Births(slots, SystemClock())
-    expected = births.expect(draft(action(0), action(1)), 7)
-    assert (expected.holder, expected.first, expected.handed) == (7, None, False)
-    assert slots.free == {address(action(0)): 1}
+    pool = Pool({address(action(0)): 1})
+    shop = Shop(pool)
+    written = await shop.submit(action(0), action(1))
+    assert (written.holder, written.first) == (MINE, None)
+    assert pool.free == {address(action(0)): 1}
+    assert shop.tasks.messages == {1: [Message("claim")]}
+    assert shop.wakeups.event.is_set()
 
 
-def test_agents_elsewhere_find_the_first_requests_in_the_store() -> None:
-    slots = Slots()
-    births = Births(slots, SystemClock())
-    expected = births.expect(draft(action(0)), 7)
-    assert expected.first is not None
-    assert not expected.handed
-    assert births.born(expected, created=True) is not None
-    births.dispatch(expected)
-    assert (slots.handed, slots.queued) == ([], [address(action(0))])
+@pytest.mark.parametrize("pool", [Pool(), NoAgents()], ids=["other agents", "none"])
+async def test_agents_elsewhere_find_the_first_requests_in_the_store(pool: SlotPool) -> None:
+    written = await Shop(pool).submit(action(0))
+    assert written.first is not None
+    assert not written.first.handed
+    if isinstance(pool, Pool):
+        assert (pool.handed, pool.queued) == ([], [address(action(0))])
 
 
-def test_a_process_without_agents_sends_too() -> None:
-    births = Births(None, SystemClock())
-    expected = births.expect(draft(action(0)), 7)
-    assert expected.first is not None
-    births.born(expected, created=True)
-    births.dispatch(expected)
-    assert len(births) == 0
+async def test_what_was_written_under_a_number_that_is_declared_dead_is_not_held() -> None:
+    """It is freed with all that the old node held."""
+    pool = Pool({address(action(0)): 1})
+    shop = Shop(pool)
+    shop.store.go.clear()
+    call = asyncio.create_task(shop.submit(action(0)))
+    await asyncio.sleep(0)
+    shop.tasks.renamed(MINE + 1)
+    shop.store.go.set()
+    assert (await call).holder == MINE
+    assert (pool.free, pool.handed) == ({address(action(0)): 1}, [])
+    assert shop.nothing_left()
+
+
+@pytest.mark.parametrize("why", ["full", "stops", "others wait"])
+async def test_where_it_cannot_be_held_anybody_may_claim_it(why: str) -> None:
+    shop = Shop(NoAgents(), hold=0 if why == "full" else 10)
+    shop.claims.open = why != "stops"
+    shop.wakeups.pending = why == "others wait"
+    written = await shop.submit(action(0))
+    assert (written.holder, written.first) == (None, None)
+    assert shop.nothing_left()

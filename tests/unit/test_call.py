@@ -31,7 +31,7 @@ class Attempt:
     def __init__(self, doing: Any = "do", *, grants: bool = True, **more: Any) -> None:
         self.clock = HandClock(100.0)
         self.deadline = 130.0
-        self.again = 0
+        self.retries = 0
         self.grants = grants
         self.asked: list[float] = []
         request = Request(
@@ -118,11 +118,11 @@ def test_remaining_seconds_are_never_negative_and_check_raises_then() -> None:
 def test_what_remains_is_shared_among_the_tries_that_are_left() -> None:
     attempt = Attempt()
     assert attempt.call.remaining(tries=3) == pytest.approx(29.0 / 3)
-    attempt.clock.seconds, attempt.again = 110.0, 1
+    attempt.clock.seconds, attempt.retries = 110.0, 1
     assert attempt.call.remaining(tries=3) == pytest.approx(19.0 / 2)
-    attempt.clock.seconds, attempt.again = 120.0, 2
+    attempt.clock.seconds, attempt.retries = 120.0, 2
     assert attempt.call.remaining(tries=3) == attempt.call.remaining() == pytest.approx(9.0)
-    attempt.again = 7  # more than was said
+    attempt.retries = 7  # more than was said
     assert attempt.call.remaining(tries=3) == pytest.approx(9.0)
 
 

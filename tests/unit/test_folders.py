@@ -9,7 +9,7 @@ from makegood.election.open import open_leases
 from makegood.errors import ConfigError
 from makegood.messaging.outbox import open_outbox
 from makegood.store import open_store
-from tests.barred import barred
+from tests.forbidden_folder import barred
 
 
 def test_what_is_missing_or_no_folder_is_the_affair_of_whoever_opens_it(tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """The small parts of the PostgreSQL store that need no server."""
 
 import asyncio
-import random
 
 import asyncpg
 import pytest
@@ -16,7 +15,7 @@ from makegood.store.postgres.commit_statement import PARTS, joined, numbers, par
 from makegood.store.postgres.connection import Address
 from makegood.store.postgres.errors import cause, is_data, is_lost, translated
 from makegood.store.postgres.scan_floors import Floors
-from makegood.store.postgres.writers import Pauses, Tasks
+from makegood.store.postgres.writers import Tasks
 from tests.clocks import HandClock
 
 SERVER = "PostgreSQL at db:5432, database x, user me"
@@ -188,16 +187,6 @@ def test_sweeps_that_have_become_dear_are_rested_from() -> None:
     )
     clock.seconds += 60.1
     assert sweep(0.05, empty=True)
-
-
-def test_pauses_grow_with_jitter_to_a_limit() -> None:
-    pauses = Pauses(random.Random(1))
-    drawn = [pauses.draw() for _ in range(12)]
-    assert 0.01 <= drawn[0] <= 0.03
-    assert max(drawn) <= 1.5
-    assert drawn[-1] >= 0.5
-    pauses.reset()
-    assert pauses.draw() <= 0.03
 
 
 async def test_calls_that_come_during_a_flush_share_the_next_and_limits_hold() -> None:

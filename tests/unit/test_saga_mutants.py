@@ -140,7 +140,7 @@ def starts_too_early(m: pytest.MonkeyPatch) -> None:
 
     def early(w: DecisionBuilder, idx: int) -> None:
         true(w, idx)
-        w.free.extend(w.followers(idx))
+        w.agenda.free.extend(w.followers(idx))
 
     m.setattr(DecisionBuilder, "_pass", early)
     m.setattr(DecisionBuilder, "open", lambda _work, _idx: 0)

@@ -5,15 +5,15 @@ from typing import cast
 import pytest
 
 from makegood.agent.slots import Slots
-from makegood.model.attempt import Running
+from makegood.model.attempt import Attempt
 from makegood.model.messages import Message, MessageKind
 
 
-class Attempt:
+class Ended:
     """A call, as far as its end is counted."""
 
     began = 0.0
-    again = 0
+    retries = 0
     overdue = False
 
 
@@ -21,7 +21,7 @@ def seen(*answers: MessageKind | None) -> Slots:
     """Return an agent's slots after calls with these answers; None: silence."""
     slots = Slots("shop/bank", {}, size=5)
     for kind in answers:
-        slots.ended(cast("Running", Attempt()), None if kind is None else Message(kind), 1.0)
+        slots.ended(cast("Attempt", Ended()), None if kind is None else Message(kind), 1.0)
     return slots
 
 

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 import makegood as mg
-from makegood.agent.attempt import Trying
+from makegood.agent.attempt_runner import AttemptRunner
 from makegood.base.clock import SystemClock
 from makegood.base.daemon_threads import DaemonThreads
 from makegood.declare.action import Action
-from makegood.model.attempt import Running
+from makegood.model.attempt import Attempt
 from makegood.model.messages import Message, Request
 
 desk = mg.App("shop").agent("desk")
@@ -35,21 +35,26 @@ def first(cents: int) -> int:
     return next(iter(range(cents)))
 
 
+class NoMore:
+    """Gives nobody more time."""
+
+    async def extend(self, attempt: Attempt, more: float) -> bool:
+        """Refuse."""
+        return False
+
+
 async def answer(
     args: bytes, doing: Any = "do", *, deadline: float = 60.0, of: Action[..., Any] | None = None
 ) -> Message | None:
     """Run one attempt and return its answer."""
     clock, threads = SystemClock(), DaemonThreads(1, "test")
 
-    async def extended(_attempt: Running, _more: float) -> bool:
-        return False
-
     request = Request(1, 2, doing, 3, "shop", "desk", "charge", "charge", 1, 60.0, args)
     now = clock.monotonic()
-    attempt = Running(request, 1, now + deadline, now + 600.0, now, extended)
+    attempt = Attempt(request, 1, now + deadline, now + 600.0, now, NoMore())
     tries.clear()
     try:
-        return await Trying(clock, random.Random(1), threads, lambda _deadline: None).answer(
+        return await AttemptRunner(clock, random.Random(1), threads, lambda _deadline: None).answer(
             attempt, of or charge
         )
     finally:

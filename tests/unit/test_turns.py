@@ -1,50 +1,108 @@
-"""What a Scheduler makes of the tasks that it reads from the store."""
+"""Which turn of a Scheduler may begin beside others, and what it takes."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 
 from makegood.model.messages import Message
-from makegood.model.task import Step, Task
-from makegood.scheduler.review import Review
-from makegood.scheduler.turn import LOST_MOST, guilty, restored
-from makegood.store.records import Loaded
-from tests.unit.saga_case import Case, action
+from tests.unit.saga_case import action
+from tests.unit.scheduler_parts import Parts
 
 
-@pytest.mark.parametrize("lost", [0, LOST_MOST - 1, LOST_MOST])
-def test_a_pending_task_is_claimed_and_one_that_kills_its_schedulers_is_called_poison(lost: int) -> None:
-    """The claim is the first message; what the store has for the task comes after it."""
-    told = Message("cancel", seq=9)
-    loaded = Loaded(Task(7, "shop", "order", lost=lost), [Step(action(0))], [told])
-    held, messages = restored(loaded)
-    assert held.task.id == 7
-    assert [m.kind for m in messages] == ["claim", *(["poison"] if lost == LOST_MOST else []), "cancel"]
+def waiting(parts: Parts, *tasks: int) -> None:
+    """Let a message wait for each of these tasks."""
+    for task in tasks:
+        if task not in parts.tasks.held:
+            parts.hold(task, action(0))
+        parts.tasks.hear(task, Message("claim"))
 
 
-def test_a_timer_that_is_past_fires_at_once_and_another_waits() -> None:
-    """Only of steps that wait for one."""
-    steps = [Step(action(n), state="ready", waiting=n < 2) for n in range(3)]
-    loaded = Loaded(Task(7, "shop", "order", state="processing"), steps, [], {0: 0.0, 1: 5.0, 2: 0.0})
-    _, messages = restored(loaded)
-    assert [(m.kind, m.idx) for m in messages] == [("retry", 0)]
+def quiet(parts: Parts) -> Parts:
+    """Return parts for which nobody rings."""
+    parts.wakeups.pending = parts.wakeups.inbox = False
+    return parts
 
 
-def test_a_task_that_cannot_be_decided_goes_to_error_with_an_alert() -> None:
-    """What was wrong is in the alert, cut to what a row takes."""
-    case = Case(action(0), claim=False)
-    decision = guilty(case.held, [], ValueError("x" * 5000))
-    assert (decision.task.state, decision.release) == ("error", True)
-    (alert,) = decision.alerts
-    assert alert.kind == "guilty"
-    assert alert.text.startswith("the rules could not decide: ValueError: xxx")
-    assert len(alert.text) < 1100
+@asynccontextmanager
+async def under_way(parts: Parts, *turns: tuple[int, ...]) -> AsyncIterator[asyncio.Event]:
+    """Let turns of these tasks run until the event is set."""
+    go = asyncio.Event()
+
+    async def turn() -> None:
+        await go.wait()
+
+    for tasks in turns:
+        parts.turns.begin(turn(), {task: [Message("claim", seq=task)] for task in tasks})
+    yield go
+    await parts.turns.stop()
 
 
-def test_what_is_held_is_reviewed_in_turn_and_not_too_often() -> None:
-    """A thousand every half minute, but for those that are busy anyway; then from the beginning again."""
-    review, held = Review(100.0), dict.fromkeys(range(1, 1502))
-    assert review.some(held, (), 129.9) == []
-    assert review.some(held, (3,), 130.0) == [1, 2, *range(4, 1002)]
-    assert review.some(held, (), 159.0) == []
-    assert review.some(held, (), 161.0) == [*range(1002, 1502)]
-    assert review.some(held, (), 200.0)[:3] == [1, 2, 3]
-    assert Review(0.0).some({}, (), 99.0) == []
+async def test_another_turn_begins_when_enough_tasks_wait_that_are_in_no_other() -> None:
+    parts = quiet(Parts())
+    assert (parts.turns.state, parts.turns.may_begin()) == ("quiet", True)
+    async with under_way(parts, (1, 2)):
+        waiting(parts, 1, 2, 3)
+        assert (parts.turns.state, parts.turns.may_begin()) == ("abreast", False)
+        waiting(parts, 4)
+        assert parts.turns.may_begin()
+        following = parts.turns.next()
+        assert following is not None
+        assert ([*following.taken], following.abreast) == ([3, 4], True)
+        assert [*parts.tasks.messages] == [1, 2], "their turn is not committed yet"
+        assert parts.turns.inbox_rows() == {1, 2}
+
+
+async def test_four_turns_leave_no_room_until_one_has_ended() -> None:
+    parts = quiet(Parts())
+    async with under_way(parts, (1,), (2,), (3,), (4,)) as go:
+        waiting(parts, 5, 6, 7)
+        assert (parts.turns.state, parts.turns.may_begin()) == ("full", False)
+        go.set()
+        for _ in range(3):
+            await asyncio.sleep(0)
+        parts.turns.reap()
+        assert parts.turns.state == "quiet"
+
+
+@pytest.mark.parametrize("why", ["timer", "read again", "operator", "claim", "doubts"])
+async def test_what_reads_tasks_from_the_store_waits_until_all_is_quiet(why: str) -> None:
+    parts = quiet(Parts())
+    waiting(parts, 5, 6)
+    async with under_way(parts, (1, 2)):
+        assert parts.turns.may_begin()
+        match why:
+            case "timer":
+                parts.tasks.arm(7, {0: 0.0})
+            case "read again":
+                parts.tasks.mistrust([7])
+            case "operator":
+                parts.claims.at_rest = [7]
+            case "claim":
+                parts.wakeups.ring_pending()
+            case _:
+                parts.turns.doubts.met([5], ValueError(), apart=False)
+        assert not parts.turns.may_begin()
+    assert parts.turns.may_begin()
+
+
+def test_of_very_many_tasks_a_turn_takes_a_part_and_leaves_the_rest_to_another() -> None:
+    parts = quiet(Parts())
+    waiting(parts, *range(1, 8))
+    parts.wakeups.event.clear()
+    following = parts.turns.next()
+    assert following is not None
+    assert [*following.taken] == [1, 2, 3, 4]
+    assert [*parts.tasks.messages] == [5, 6, 7]
+    assert parts.wakeups.event.is_set()
+
+
+def test_a_turn_that_claims_takes_all_messages_and_is_waited_for() -> None:
+    parts = Parts()
+    waiting(parts, *range(1, 8))
+    following = parts.turns.next()
+    assert following is not None
+    assert following.claim is not None
+    assert (len(following.taken), following.claim.limit, following.abreast) == (7, 3, False)
+    assert parts.turns.next() is None, "all is taken, and nobody has rung since"

@@ -10,6 +10,7 @@ import logging
 import random
 from typing import Final, Protocol
 
+from makegood.base.pacing import Pauses
 from makegood.base.text import words
 from makegood.errors import (
     ClosedError,
@@ -52,7 +53,7 @@ class Setbacks:
         self._most = most
         self._role = role
         self._store = store
-        self._rng = rng
+        self._pauses = Pauses(rng, first=FIRST_PAUSE, longest=LONGEST_PAUSE)
         self._last = ""
         self._alerted = False
 
@@ -64,7 +65,7 @@ class Setbacks:
         self.count += 1
         if isinstance(defect, ENDING) or self.count == self._most:
             raise defect
-        pause = min(FIRST_PAUSE * 2.0 ** min(self.count - 1, 20), LONGEST_PAUSE) * self._rng.uniform(0.5, 1.5)
+        pause = self._pauses.draw()
         said = words(defect, named=True)
         log.error(
             "%s: this is a defect, please report it; the role goes on in %.1f s: %s", self._role, pause, said,
@@ -89,6 +90,7 @@ class Setbacks:
                 log.warning("%s: its alert could not be ended: %s", self._role, words(fault, named=True))
             self._alerted = False
         self.count, self._last = 0, ""
+        self._pauses.reset()
 
     async def _tell(self, said: str) -> bool:
         if self._store is None:

@@ -1,11 +1,13 @@
-"""Alerts about open circuits: one for an agent, until every process that runs it knows that its service answers again.
+"""Alerts about open circuits: one for each agent, until all its processes know that the service answers.
 
-It is raised and ended by the processes themselves, each first publishing what its own circuit is: so the last one to hear an
-answer sees that it is the last. The alert of a process that died with an open circuit is ended by the Supervisor.
+It is raised and ended by the processes themselves, each first publishing what its own circuit is: so the last
+one to hear an answer sees that it is the last. The alert of a process that died with an open circuit is ended
+by the Supervisor.
 
-A circuit that is half-open waits for a call, its canary, and there may be none for days. So as long as it does, its process looks now and
-then whether the service has answered another process since, and takes that for its canary's answer. And when nothing waits for the
-service, the alert ends after a while: nobody knows whether it answers, and nobody needs it. A failed canary raises it again.
+A circuit that is half-open waits for a call, its canary, and there may be none for days. So as long as it
+does, its process looks now and then whether the service has answered another process since, and takes that
+for its canary's answer. And when nothing waits for the service, the alert ends after a while: nobody knows
+whether it answers, and nobody needs it. A failed canary raises it again.
 """
 
 import asyncio
@@ -15,9 +17,11 @@ import random
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
+from makegood.actor.actor import Actor
 from makegood.actor.setbacks import Setbacks
 from makegood.agent.slots import Slots
 from makegood.base.clock import Clock
+from makegood.base.pacing import Pauses, rung
 from makegood.errors import StoreUnavailableError
 from makegood.model.breaker import SHUT
 from makegood.model.messages import Alert
@@ -29,8 +33,8 @@ _LOOK, _SELDOM = 1.0, 15.0
 """Seconds between two looks at other processes while a circuit is half-open, at first and at most."""
 
 _UNASKED = 60.0
-"""Seconds after which the alert of a half-open circuit ends if nothing waits for its service, beyond the longest that a step of it may
-rest between two attempts.
+"""Seconds after which the alert of a half-open circuit ends if nothing waits for its service, beyond the
+longest that a step of it may rest between two attempts.
 """
 
 
@@ -42,8 +46,11 @@ class _Store(Protocol):
     async def ease(self, causes: Sequence[Alert], why: str) -> None: ...
 
 
-class Circuits:
-    """Watches the circuits of one process. ``slots``: its agents; ``publish``: writes a heartbeat; ``me``: the process's number."""
+class Circuits(Actor):
+    """Watches the circuits of one process.
+
+    ``slots``: its agents. ``publish``: writes a heartbeat. ``me``: returns the process's number.
+    """
 
     def __init__(
         self,
@@ -72,7 +79,7 @@ class Circuits:
 
     async def run(self) -> None:
         """Tell of what has changed, until cancelled."""
-        pause, look, setbacks = 0.05, _LOOK, Setbacks("circuits", self._store, self._rng)
+        pauses, look, setbacks = Pauses(self._rng), _LOOK, Setbacks("circuits", self._store, self._rng)
         while True:
             rung = await self._rung(look)
             look = _LOOK if rung else min(_SELDOM, look * 1.5)
@@ -80,11 +87,10 @@ class Circuits:
                 if not rung:
                     await self._look()
                 await self._tell()
-                pause = 0.05
+                pauses.reset()
             except StoreUnavailableError as away:
                 log.warning("an open circuit cannot be told now: %s", away)
-                pause = min(pause * 2, 2.0)
-                await asyncio.sleep(pause * self._rng.uniform(0.5, 1.5))
+                await asyncio.sleep(pauses.draw())
                 self._ring.set()
             except Exception as defect:  # noqa: BLE001 - agents go on without it
                 await asyncio.sleep(await setbacks.met(defect))
@@ -93,13 +99,12 @@ class Circuits:
                 await setbacks.over()
 
     async def _rung(self, look: float) -> bool:
-        """Wait until something has changed, or it is time to look at other processes; returns whether something has."""
+        """Wait for a change, or until it is time to look at other processes. Return whether something
+        changed.
+        """
         now = self._clock.monotonic()
         shut = [circuit.remaining(now) for circuit in self._circuits.values() if circuit.state in SHUT]
-        try:
-            async with asyncio.timeout(min(shut) + look * self._rng.uniform(0.8, 1.2) if shut else None):
-                await self._ring.wait()
-        except TimeoutError:
+        if not await rung(self._ring, min(shut) + look * self._rng.uniform(0.8, 1.2) if shut else None):
             return False
         self._ring.clear()
         return True
@@ -129,10 +134,10 @@ class Circuits:
         if agents:
             await self._store.ease([Alert("circuit_open", step=address) for address in agents], why)
 
-    # -- what waits for a canary -------------------------------------------------------------------------------------------
+    # -- what waits for a canary -----------------------------------------------------------------------------
 
     async def _look(self) -> None:
-        """See whether a service has answered other processes since its circuit opened here, and whether anything waits for it."""
+        """See which services have answered other processes since, and for which nothing waits."""
         awaiting = {name: circuit for name, circuit in self._circuits.items() if circuit.state == "half-open"}
         if not awaiting:
             return
@@ -156,7 +161,7 @@ class Circuits:
         return [view for view in views if not (view.stopped or view.dead) and view.remaining > 0]
 
     def _answered(self, views: Sequence[NodeView], address: str, opened: float) -> bool:
-        """Return whether a service has answered another process that lives later than ``opened`` seconds ago."""
+        """Return whether a service has answered another living process later than ``opened`` seconds ago."""
         return any(
             info.agent == address
             and info.circuit not in SHUT
@@ -187,6 +192,6 @@ class Circuits:
 
 
 def _rests(slots: Slots) -> float:
-    """Return the longest that a step of an agent rests between two attempts, as far as its actions declare it."""
+    """Return the longest rest between two attempts that an agent's actions declare."""
     policies = [action.policy for action in slots.actions.values()]
     return max((max(p.wait, p.extended, p.undo_wait, p.undo_extended) for p in policies), default=0.0)

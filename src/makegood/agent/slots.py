@@ -1,15 +1,14 @@
-"""The slots of one agent in one process: how many calls may run, what keeps more from beginning, and what was seen of them."""
+"""The slots of one agent in one process: how many calls may run, what keeps more from beginning, and what was
+seen of them.
+"""
 
-import random
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from makegood.base.clock import Clock
-from makegood.base.ids import address
 from makegood.declare.action import Action
-from makegood.model.attempt import Running
-from makegood.model.breaker import UNCOUNTED, Circuit, Outcome
+from makegood.model.attempt import Attempt
+from makegood.model.breaker import Circuit
 from makegood.model.messages import Message, Request
 from makegood.store.records import Offer
 from makegood.store.views import AgentInfo
@@ -17,42 +16,50 @@ from makegood.store.views import AgentInfo
 _RECENT = 0.05
 """The weight of the latest call in the published share of calls that were answered: about the last twenty."""
 
-_SAYS: Mapping[str, Outcome] = {
-    "done": "answered", "happened": "answered", "not_happened": "answered", "permanent": "answered", "refused": "answered",
-    "later": "later", "gave_up": "failed",
-}  # fmt: skip
-
 
 @dataclass(slots=True)
 class Slots:
-    """One agent of this process: its actions by every name they go or went by, its slots, and what it has seen.
-
-    ``circuit``: its breaker's state, if it has one. ``rate``: calls a second over all processes, None = as they come.
-    ``free``: slots neither taken nor set aside; ``running``: calls under way, ``overdue`` of them known to be past their complete-by. ``backlog``: requests wait in the store. ``rung``: some may. ``spent``: tries beside those that the store counted for the rate.
-    ``rests``: until when the rate lets nothing begin.
+    """One agent of this process: its actions by every name they go or went by, its slots, and what it has
+    seen.
     """
 
     address: str
+    """Its app and name: "APP/AGENT"."""
     actions: Mapping[str, Action[..., Any]]
+    """Its actions by name, former names included."""
     size: int
+    """How many calls may run at once."""
     circuit: Circuit | None = None
+    """The state of its circuit breaker, if it has one."""
     rate: float | None = None
+    """Calls a second over all processes; None: as they come."""
     free: int = 0
+    """Slots that are neither taken nor set aside."""
     running: int = 0
+    """Calls under way."""
     overdue: int = 0
+    """Calls under way that were logged as running long after their complete-by."""
     calls: int = 0
+    """Calls that have ended."""
     failed: int = 0
+    """Calls that ended without an answer."""
     seconds: float = 0.0
+    """How long the calls lasted, summed."""
     success: float = 1.0
+    """The share of calls that were answered; the latest weigh most."""
     backlog: bool = False
+    """Requests are waiting in the store."""
     rung: bool = False
+    """Requests may be waiting in the store; look."""
     spent: int = 0
+    """Retries made here that still have to be charged to the rate limit."""
     rests: float = 0.0
+    """Until when the rate lets nothing begin."""
 
     @property
     def lendable(self) -> int:
-        """The slots that a Scheduler of this process may fill by itself: none while requests wait in the store, the circuit is
-        not closed, or a rate is to be kept over all processes.
+        """The slots that a Scheduler of this process may fill by itself: none while requests wait in the
+        store, the circuit is not closed, or a rate is to be kept over all processes.
         """
         if self.backlog or self.rung or self.rate is not None:
             return 0
@@ -80,7 +87,7 @@ class Slots:
         if again is not None:
             self.rests = now + again
 
-    def ended(self, attempt: Running, message: Message | None, now: float) -> None:
+    def ended(self, attempt: Attempt, message: Message | None, now: float) -> None:
         """Count a call that has ended; ``message``: its answer."""
         self.free += 1
         self.running -= 1
@@ -92,7 +99,7 @@ class Slots:
         # Of the first calls each weighs the same: what has been seen is all there is to go by.
         self.success += max(_RECENT, 1 / self.calls) * (answered - self.success)
         if self.rate is not None:
-            self.spent += attempt.again
+            self.spent += attempt.retries
 
     def info(self, now: float) -> AgentInfo:
         """Return what the process publishes of this agent."""
@@ -107,7 +114,8 @@ class Slots:
         )  # fmt: skip
 
     def failed_before(self, request: Request, now: float) -> float | None:
-        """Return a moment after the last failure of a request's step, None for its first attempt. ``now``: the request was just taken.
+        """Return a moment after the last failure of a request's step, None for its first attempt. ``now``:
+        the request was just taken.
 
         Between a failure and the next request lies the declared wait, but not before a probe.
         """
@@ -116,31 +124,3 @@ class Slots:
         policy = self.actions[request.action].policy
         wait = {"do": policy.wait, "undo": policy.undo_wait}.get(request.doing, 0.0)
         return now - request.waited - wait
-
-
-def judge(slots: Slots, attempt: Running, message: Message | None, clock: Clock, rng: random.Random) -> bool:
-    """Tell the circuit how a call ended, once; returns whether a failure counts for the step as well: see ``breaker``."""
-    circuit, ticket = slots.circuit, attempt.ticket
-    if circuit is None or ticket is None:
-        return True
-    attempt.ticket = None
-    now = clock.monotonic()
-    outcome: Outcome = "neither"
-    if message is None or now > attempt.deadline:
-        outcome = "failed" if attempt.reached and now >= attempt.deadline else "neither"
-    elif attempt.reached and not message.final:
-        outcome = _SAYS[message.kind]
-    return circuit.ended(ticket, outcome, now, rng.random(), since=attempt.since) or outcome != "failed"
-
-
-def excused(slots: Slots, running: Mapping[Running, None]) -> list[Running]:
-    """Return the calls of an agent that were under way when its circuit opened: what becomes of them does not count."""
-    found: list[Running] = []
-    for attempt in running:
-        if (
-            attempt.ticket is not None
-            and address(attempt.request.app, attempt.request.agent) == slots.address
-        ):
-            attempt.ticket = UNCOUNTED
-            found.append(attempt)
-    return found

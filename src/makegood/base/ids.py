@@ -11,6 +11,7 @@ with the store's own random id: ``store-task/step/round/direction``.
 
 import random
 import re
+import uuid
 from functools import lru_cache
 
 from makegood.base.clock import Clock
@@ -51,6 +52,15 @@ class TaskIdSource:
         drawn = (now | self._rng.getrandbits(_RANDOM_BITS)) & (2**63 - 1)
         self._last = drawn if drawn > self._last else self._last + 1
         return self._last
+
+
+def random_uuid(rng: random.Random) -> str:
+    """Draw a random UUID, as text.
+
+    >>> random_uuid(random.Random(1))
+    'd4713d60-c8a7-4639-ab11-67b51d95ba14'
+    """
+    return str(uuid.UUID(int=rng.getrandbits(128), version=4))
 
 
 def show(task_id: int) -> str:

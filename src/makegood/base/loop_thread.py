@@ -99,9 +99,13 @@ class Loop:
         parent.
         """
         with self._lock:
-            if self._loop is not None and not self.forked:
-                asyncio.run_coroutine_threadsafe(_end(), self._loop)
-            self._loop, self._pid = None, 0
+            loop = None if self.forked else self._loop
+            self._loop, self._pid = (
+                None,
+                0,
+            )  # first: a call that is cancelled asks whether its loop is still this one
+            if loop is not None:
+                asyncio.run_coroutine_threadsafe(_end(), loop)
 
 
 async def _end() -> None:

@@ -21,7 +21,7 @@ def connect(cli: Cli) -> Client:
         telemetry=traces_of(cli),
     )
     if options.webhook_hosts:
-        client.only_to(Hosts(options.webhook_hosts.split()))
+        client.submitter.only_to(Hosts(options.webhook_hosts.split()).check)
     return client
 
 

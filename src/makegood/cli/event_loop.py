@@ -2,7 +2,7 @@
 
 It is a matter of the process, so only the command line chooses; a Node in a user's program runs on the loop that is there. So is
 how long a busy event loop keeps the interpreter from other threads, 5 ms by itself: a store in a SQLite file, written by a thread,
-would have to wait for that again and again.
+would have to wait for that again and again; and how often the garbage collector looks (``collecting``).
 
 And so is its end. A loop waits at its end for all that was begun on it, and would wait for ever for a function that does not heed its
 cancellation, or for a thread of its executor that hangs. The node has ended by then, and what it was told is in the store: so this
@@ -20,6 +20,7 @@ from typing import Any, Final, TypeVar
 
 from makegood.base.text import words
 from makegood.cli import exits
+from makegood.cli.gc_tuning import collect_rarely
 from makegood.errors import MakegoodError
 
 T = TypeVar("T")
@@ -35,6 +36,7 @@ _SWITCH = 0.0002  # seconds; SQLite's writing thread wants the interpreter some 
 def run(main: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine to its end, as ``asyncio.run`` does; what outlives that by more than ``GRACE`` ends with the process."""
     sys.setswitchinterval(min(_SWITCH, sys.getswitchinterval()))
+    collect_rarely()
     chosen: Callable[[Coroutine[Any, Any, T]], T] = asyncio.run
     with contextlib.suppress(ImportError):  # not asked for, or a platform that has none
         import uvloop  # noqa: PLC0415 - an extra, and only for roles

@@ -13,9 +13,9 @@ from makegood.base import ids
 from makegood.cli.context import Cli
 from makegood.cli.render.output import counted, masked
 from makegood.cli.undo_preview import needs_settling
-from makegood.client.handle import AT_REST
 from makegood.client.replanning import held
 from makegood.model.messages import Message
+from makegood.model.states import AT_REST
 from makegood.store.views import StepView, TaskDetail
 
 MOST = 5

@@ -5,7 +5,8 @@ from typing import Any
 from makegood.cli.context import Cli
 from makegood.cli.render.output import date_time, moment
 from makegood.client.client import Client
-from makegood.client.handle import AT_REST, TaskHandle
+from makegood.client.handle import TaskHandle
+from makegood.model.states import AT_REST
 from makegood.store.views import Asked, NodeView, TaskDetail
 
 _START = "`makegood run APP` (or `makegood scheduler`) starts one, `makegood agents` shows what runs"

@@ -1,90 +1,56 @@
-"""The client: submits tasks, waits for them, and carries operators' acts.
+"""The client: submits tasks, waits for them, carries operators' acts, and sends and receives messages.
 
 A client needs no role to run beside it: all it does is leave rows in the store and look for others.
 """
 
-import asyncio
-import contextlib
-import getpass
-import logging
 import random
-import uuid
-from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar, TypeVarTuple, Unpack, overload
 
+from msgspec import UNSET
+
 from makegood.base import ids
 from makegood.base.clock import Clock, SystemClock
-from makegood.base.deadline_timer import Alarm
-from makegood.base.durations import Duration, seconds, shown
-from makegood.base.sizes import MIB, Size, size
-from makegood.base.text import hostname, kept, refuse_unstorable
-from makegood.client.handle import AT_REST, Rested, TaskHandle, missing
-from makegood.client.operators import Operators
-from makegood.client.queues import LIMIT, MOST_BYTES, Correspondent
+from makegood.base.durations import Duration, seconds
+from makegood.base.sizes import Size, size
+from makegood.base.text import refuse_unstorable
+from makegood.client.handle import TaskAccess, TaskHandle
+from makegood.client.opened_store import OpenedStore
+from makegood.client.operators import Acted, Acts, Progress
+from makegood.client.queues import LEASE, LIMIT, MOST_BYTES, TRIES, Queue, outgoing, refuse_unknowable
 from makegood.client.submission import conflict, draft_of, plan_of, with_options
-from makegood.client.submit_many import Submitter
-from makegood.errors import (
-    ActRefusedError,
-    ClosedError,
-    ConfigError,
-    PayloadError,
-    StoreUnavailableError,
-    WaitExpiredError,
-)
-from makegood.model.messages import Act, Answer, Message
+from makegood.client.submit_many import BATCH, Many, Submissions, Submitter
+from makegood.client.waiters import Waiters
+from makegood.errors import ActRefusedError, AlertNotFoundError, ConfigError
 from makegood.model.plan import Plan
-from makegood.store import Store, open_store, store_given
+from makegood.payload.codec import encode
+from makegood.store import Store
+from makegood.store.notice_records import ListenerView
+from makegood.store.queue_records import MOST_DROPPED, MessageView, QueueView, Sent
 from makegood.store.records import Draft, Submitted
-from makegood.store.views import Filter, StepView, TaskView
+from makegood.store.views import AlertView, AuditView, Filter, TaskView
 from makegood.telemetry.hooks import Observer
 from makegood.transactions import recognise
 
-log = logging.getLogger("makegood.client")
-
 R = TypeVar("R")
+T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
-_Asked = tuple[Draft, "asyncio.Future[Submitted]"]
-"""A draft that a Scheduler of the same process expects, and who waits for what becomes of it."""
 
-_TOGETHER, _TOGETHER_BYTES = (
-    250,
-    4 * MIB,
-)  # of tasks submitted in one turn of the loop that share one call of the store
-_RECENT = 10_000
-"""Tasks submitted here whose end a Scheduler of the same process may tell before anybody waits for it."""
-
-
-_RECENT_BYTES = 4096
-"""Bytes of the results of such a task up to which its end is kept for that."""
-
-
-def _octets(rested: Rested) -> int:
-    """Return the bytes of the results of a task and its steps."""
-    found = len(rested.view.result or b"")
-    return found + sum([len(step.result) for step in rested.steps or () if step.result is not None])
-
-
-class Beside(Protocol):
+class LocalScheduler(Protocol):
     """What a client needs of a Scheduler in the same process."""
 
     def holds(self, task: int) -> bool:
         """Return whether it holds a task, and so tells of its end."""
         ...
 
-    def expect(self, draft: Draft) -> Draft | None:
-        """Return a draft as it may be submitted for it to hold from the beginning; None: it must be claimed."""
-        ...
-
-    def adopt(self, draft: Draft, *, created: bool) -> None:
-        """Take such a task, once its submission was answered."""
+    def submit(self, draft: Draft) -> Awaitable[Submitted]:
+        """Submit a task as the store does, for the Scheduler to hold from the beginning if it can."""
         ...
 
 
-class Client(Submitter, Operators, Correspondent):
+class Client:
     """A connection to a store, for submitting and operating tasks, and for sending and receiving messages.
 
     ``store`` is a URL (default: MAKEGOOD_STORE, else ``sqlite:///makegood.db``) or an open store, which is then left open.
@@ -111,79 +77,51 @@ class Client(Submitter, Operators, Correspondent):
         rng: random.Random | None = None,
         telemetry: Observer | None = None,
     ) -> None:
-        self._clock = clock or SystemClock()
-        self._rng = rng or random.Random()
-        self._owned = store is None or isinstance(store, str)
-        self.store: Store = (
-            open_store(store, clock=self._clock)
-            if store is None or isinstance(store, str)
-            else store_given(store)
-        )
-        self._telemetry = telemetry
+        clock, rng = clock or SystemClock(), rng or random.Random()
+        self._opened = OpenedStore(store, migrate=migrate, clock=clock)
         self._poll = seconds(poll, name="poll", least=0.001)
-        self._open = False
-        self._loop: asyncio.AbstractEventLoop
-        self._migrate = migrate
         self._queue_limit = queue_limit
         self._queue_bytes = size(queue_bytes, name="queue_bytes")
-        self._ids = ids.TaskIdSource(self._clock, self._rng)
-        self._waiting: dict[int, list[asyncio.Future[Rested | None]]] = {}
-        self._limits: dict[asyncio.Future[Rested | None], float] = {}
-        self._alarm = Alarm(self._clock, self._give_up)
-        self._near: Beside | None = None
-        self._inserting: set[asyncio.Task[list[Submitted | Exception]]] = set()
-        self._gathered: list[_Asked] = []
-        self._gathered_bytes = 0
-        self._recent: OrderedDict[int, Rested | None] = OrderedDict()
-        self._look = asyncio.Event()
-        self._watcher: asyncio.Task[None] | None = None
-        self._stops: list[Callable[[], None]] = []
-        self._rings: dict[asyncio.Event, None] = {}  # in the order in which they were hung up
+        self._rng = rng
+        self._telemetry = telemetry
+        self._ids = ids.TaskIdSource(clock, rng)
+        self.waiters = Waiters(self._opened, poll=self._poll, clock=clock, rng=rng)
+        self.acts = Acts(self._opened, self.waiters.recent, poll=self._poll, rng=rng)
+        self._access = TaskAccess(self._opened, self.waiters, self.acts)
+        self.submitter = Submitter(
+            self._access, self._ids.draw, None if telemetry is None else telemetry.submitted
+        )
+        self._near: LocalScheduler | None = None
+
+    @property
+    def store(self) -> Store:
+        """The store."""
+        return self._opened.store
 
     async def open(self, *, looking: bool = False) -> None:
         """Open the store. Raises ``StoreUnavailableError``, ``SchemaMismatchError`` or ``ConfigError``.
 
-        ``looking``: without writing and waiting for a lock, which the caller may hold himself.
+        ``looking``: without writing and waiting for a lock, which the caller may hold.
         """
-        if self._owned:
-            await self.store.open(migrate=self._migrate, looking=looking)
-        self._stops = [self.store.subscribe(topic, self._ring) for topic in ("ended", "answers")]
-        self._loop = asyncio.get_running_loop()  # to ask for it costs a call of the system each time
-        self._open = True
-
-    @property
-    def means(self) -> tuple[Clock, random.Random]:
-        """The clock and the source of chance that this client was given."""
-        return self._clock, self._rng
-
-    def ready(self) -> None:
-        """Raise ``ClosedError`` unless the client is open."""
-        if not self._open:
-            raise ClosedError(
-                "this client is not open: use it inside `async with mg.Client(...) as client:`, or `await client.open()` first"
-            )
+        await self._opened.open(looking=looking)
+        for topic in ("ended", "answers"):
+            self._opened.subscribe(topic, self._ring)
+        self.waiters.open()
 
     async def close(self) -> None:
         """Stop waiting and close the store if this client opened it. Who still waits gets a ``ClosedError``."""
-        self._open = False
-        for stop in self._stops:
-            stop()
-        if self._watcher is not None:
-            self._watcher.cancel()
-            await asyncio.gather(self._watcher, return_exceptions=True)
-            self._watcher = None
-        self._alarm.stop()
-        for waiters in self._waiting.values():
-            for waiter in waiters:
-                if not waiter.done():
-                    waiter.set_exception(
-                        ClosedError("the client was closed while this task was waited for; it goes on")
-                    )
-        self._waiting.clear()
-        if self._inserting:  # their callers have gone; what they write is still taken
-            await asyncio.gather(*self._inserting, return_exceptions=True)
-        if self._owned:
-            await self.store.close()
+        self._opened.shut()
+        await self.waiters.close()
+        await self._opened.close()
+
+    def _ring(self) -> None:
+        self.waiters.ring()
+        self.acts.ring()
+
+    def beside(self, scheduler: LocalScheduler) -> None:
+        """Say that a Scheduler of the same process takes tasks submitted here, and tells of the end of those that it holds."""
+        self._near = scheduler
+        self.waiters.beside(scheduler.holds)
 
     async def __aenter__(self) -> Self:
         """Open the client."""
@@ -248,271 +186,341 @@ class Client(Submitter, Operators, Correspondent):
         ``TransactionError`` for a connection that cannot carry it, and whatever its driver raises.
         """
         __tracebackhide__ = True  # pytest shows the line that submitted
-        self.ready()
+        self._opened.ready()
         plan = with_options(plan_of(workflow, inputs), key, priority, correlation_id, reply_to)
-        self.may_tell([plan])
         if connection is not None:
-            (answer,) = await self.submit_plans([plan], recognise(connection))
-            return self.handle(plan, answer, known=False)
+            (answer,) = await self.submitter.submit([plan], recognise(connection))
+            return self.submitter.handle(plan, answer, known=False)
+        self.submitter.check([plan])
         while True:
-            answer = await self._insert(plan)
+            draft = draft_of(plan, self._ids.draw())
+            if self._telemetry is not None:
+                draft = self._telemetry.submitted(draft)
+            if self._near is not None:
+                answer = await self._near.submit(draft)
+            else:
+                (answer,) = await self.store.submit([draft])
             if answer.conflict:
                 raise conflict(plan, answer)
             if not answer.collided:
                 if self._near is not None and answer.created:
-                    self._recent[answer.id] = None
-                    if len(self._recent) > _RECENT:
-                        self._recent.popitem(last=False)
-                return TaskHandle(self, answer.id, plan.returns_type, created=answer.created, known=True)
+                    self.waiters.recent.add(answer.id)
+                return self.submitter.handle(plan, answer, known=True)
 
-    async def _insert(self, plan: Plan[Any]) -> Submitted:
-        near = self._near
-        draft = draft_of(plan, self._ids.draw())
-        if self._telemetry is not None:
-            draft = self._telemetry.submitted(draft)
-        expected = None if near is None else near.expect(draft)
-        if near is None or expected is None:
-            (answer,) = await self.store.submit([draft])
-            return answer
-        # Whatever becomes of the caller, the Scheduler must hear of a task that it holds: hence an asyncio task of its own, one for
-        # all that comes before it begins.
-        answered: asyncio.Future[Submitted] = self._loop.create_future()
-        if not (0 < len(self._gathered) < _TOGETHER and self._gathered_bytes < _TOGETHER_BYTES):
-            batch = self._gathered = []
-            self._gathered_bytes = 0
-            work = self._loop.create_task(self._write(batch))
-            self._inserting.add(work)
-            work.add_done_callback(partial(self._inserted, near, batch))
-        self._gathered.append((expected, answered))
-        self._gathered_bytes += expected.octets
-        return await answered
-
-    async def _write(self, batch: list[_Asked]) -> list[Submitted | Exception]:
-        """Submit what was gathered; returns what became of each."""
-        if batch is self._gathered:
-            self._gathered = []
-        return await self._submitted([draft for draft, _ in batch])
-
-    async def _submitted(self, drafts: Sequence[Draft]) -> list[Submitted | Exception]:
-        try:
-            return [*await self.store.submit(drafts)]
-        except PayloadError as guilty:
-            if len(drafts) == 1:
-                return [guilty]
-        except Exception as fault:  # noqa: BLE001 - it is theirs who called
-            return [fault] * len(drafts)
-        return [
-            answer for draft in drafts for answer in await self._submitted([draft])
-        ]  # only the guilty fails
-
-    def _inserted(
-        self, near: "Beside", batch: list[_Asked], work: asyncio.Task[list[Submitted | Exception]]
-    ) -> None:
-        self._inserting.discard(work)
-        answers = [None] * len(batch) if work.cancelled() else work.result()
-        for (draft, answered), answer in zip(batch, answers, strict=True):
-            self._answered(near, draft, answered, answer)
-
-    def _answered(
+    @overload
+    def submit_many(
         self,
-        near: "Beside",
-        draft: Draft,
-        answered: asyncio.Future[Submitted],
-        answer: Submitted | Exception | None,
-    ) -> None:
-        """Tell the Scheduler and the caller what became of a submission; None: it was cancelled."""
-        near.adopt(draft, created=isinstance(answer, Submitted) and answer.created)
-        if answered.done():
-            return
-        if isinstance(answer, Submitted):
-            answered.set_result(answer)
-        elif answer is None:
-            answered.cancel()
-        else:
-            answered.set_exception(answer)
+        workflow: Callable[[T], R],
+        inputs: Iterable[T] | AsyncIterable[T],
+        /,
+        *,
+        key: Callable[[T], str | None] | None = None,
+        priority: int | None = None,
+        correlation_id: Callable[[T], str | None] | None = None,
+        reply_to: str | None = None,
+        batch: int = BATCH,
+        connection: Any = None,
+    ) -> Submissions[R]: ...
+
+    @overload
+    def submit_many(
+        self,
+        plans: Iterable[Plan[R]] | AsyncIterable[Plan[R]],
+        /,
+        *,
+        key: Callable[[Plan[R]], str | None] | None = None,
+        priority: int | None = None,
+        correlation_id: Callable[[Plan[R]], str | None] | None = None,
+        reply_to: str | None = None,
+        batch: int = BATCH,
+        connection: Any = None,
+    ) -> Submissions[R]: ...
+
+    def submit_many(
+        self,
+        workflow: Any,
+        inputs: Any = None,
+        /,
+        *,
+        key: Any = None,
+        priority: int | None = None,
+        correlation_id: Any = None,
+        reply_to: str | None = None,
+        batch: int = BATCH,
+        connection: Any = None,
+    ) -> Submissions[Any]:
+        """Submit a task for each input, or each Plan, ``batch`` of them in one commit, in bounded memory: of an iterable that is not
+        asynchronous two batches, as the next one is planned while one is written.
+
+        ``async for task in client.submit_many(...)`` yields the handles in order, ``await client.submit_many(...)`` returns them
+        all; nothing is submitted before. ``inputs`` may be any iterable, or an asynchronous one. ``key`` and
+        ``correlation_id`` are functions of the input; ``reply_to`` is one for all. Otherwise as ``submit``; with keys a call that failed half way may
+        simply be repeated.
+
+        >>> async def import_orders(client, orders):
+        ...     async for task in client.submit_many(place_order, orders, key=lambda order: order.id):
+        ...         print(task.id, task.created)
+        """
+        self._opened.ready()
+        many = Many(
+            workflow,
+            key=key,
+            priority=priority,
+            correlation_id=correlation_id,
+            reply_to=reply_to,
+            batch=batch,
+        )
+        caller = None if connection is None else recognise(connection)
+        return self.submitter.submit_many(many, workflow if inputs is None else inputs, caller)
 
     # -- finding --------------------------------------------------------------------------------------------------------
 
     def task(self, task_id: str | int, returns: Any = None) -> "TaskHandle[Any]":
         """Return a handle to an existing task; nothing is looked up yet. ``returns``: type to decode the result to."""
-        return TaskHandle(
-            self, task_id if isinstance(task_id, int) else ids.parse(task_id), returns, created=False
-        )
+        number = task_id if isinstance(task_id, int) else ids.parse(task_id)
+        return TaskHandle(self._access, number, returns, created=False)
 
     async def find(self, wanted: Filter | None = None) -> list[TaskView]:
         """Return tasks that match, newest first."""
-        self.ready()
-        return await self.store.find(wanted or Filter())
+        return await self._opened.ready().find(wanted or Filter())
 
-    # -- waiting --------------------------------------------------------------------------------------------------------
+    async def count(self, wanted: Filter) -> int:
+        """Return how many tasks match, whatever the filter's ``limit``: before doing something to all of them."""
+        return await self._opened.ready().count(wanted)
 
-    def ended(self, view: TaskView, steps: Sequence[StepView] | None = None) -> None:
-        """Tell the waiters of a task that it came to rest: called by a Scheduler of the same process, which knows its steps."""
-        rested, waiting = Rested(view, steps), self._waiting.pop(view.id, None)
-        if waiting is None and view.id in self._recent:
-            if _octets(rested) <= _RECENT_BYTES:
-                self._recent[view.id] = rested
-            else:
-                del self._recent[view.id]  # the store has it
-        for waiter in waiting or ():
-            if not waiter.done():
-                waiter.set_result(rested)
+    # -- operating ------------------------------------------------------------------------------------------------------
 
-    def _lost(self, task: int) -> None:
-        """Tell the waiters of a task that the store has it no more: nobody will ever end it."""
-        for waiter in self._waiting.pop(task, ()):
-            if not waiter.done():
-                waiter.set_exception(missing(task))
+    async def alerts(
+        self, task: str | int | None = None, *, ended: bool = False, limit: int = 100
+    ) -> list[AlertView]:
+        """Return alerts: open ones first, then those that somebody has acknowledged, each newest first.
 
-    def waits_for(self, task: int) -> bool:
-        """Return whether somebody waits for this task here, or may do so yet because it was submitted here."""
-        return task in self._waiting or task in self._recent
+        ``task``: only alerts of this task. ``ended``: then those too whose cause has gone. ``limit``: at most so many in all.
 
-    def beside(self, scheduler: Beside) -> None:
-        """Say that a Scheduler of the same process takes tasks submitted here, and tells of the end of those that it holds."""
-        self._near = scheduler
-
-    async def rested(self, task: int, limit: float | None = None) -> Rested | None:
-        """Return the task once it is at rest (processed, undone, error), None when it is not within ``limit`` seconds."""
-        self.ready()
-        submitted_here = task in self._recent
-        if (ended := self._recent.pop(task, None)) is not None:
-            return ended
-        waiter: asyncio.Future[Rested | None] = self._loop.create_future()
-        self._waiting.setdefault(task, []).append(waiter)
-        if self._watcher is None or self._watcher.done():
-            self._watcher = self._loop.create_task(self._watch(), name="client watch")
-        if not submitted_here:  # it may have ended before anybody here waited for it
-            self._look.set()
-        if limit is not None:
-            moment = self._limits[waiter] = self._clock.monotonic() + limit
-            self._alarm.set(moment)
-        try:
-            return await waiter
-        finally:
-            if limit is not None:
-                del self._limits[waiter]
-            if (left := self._waiting.get(task)) is not None:
-                if waiter in left:
-                    left.remove(waiter)
-                if not left:
-                    del self._waiting[task]
-
-    def _give_up(self) -> None:
-        """Tell those whose time has passed that their task has not come to rest."""
-        now = self._clock.monotonic()
-        for waiter, moment in self._limits.items():
-            if moment <= now and not waiter.done():
-                waiter.set_result(None)
-        later = [moment for moment in self._limits.values() if moment > now]
-        if later:
-            self._alarm.set(min(later))
-
-    def _ring(self) -> None:
-        if self._waiting:
-            self._look.set()
-        for ring in self._rings:
-            ring.set()
-
-    async def _watch(self) -> None:
-        """Look for the end of all tasks that are waited for, with one query, after each ring and slowly without.
-
-        Not of those that a Scheduler of this process holds (``beside``): it tells their end itself.
+        >>> async def look(client):
+        ...     return [alert.text for alert in await client.alerts() if alert.open]
         """
-        pause = 0.05
-        rest = 0.005 if self._near is None else 0.05
-        while self._waiting:
-            self._look.clear()
-            wanted = [task for task in self._waiting if self._near is None or not self._near.holds(task)]
-            try:
-                for start in range(0, len(wanted), 500):
-                    some = tuple(wanted[start : start + 500])
-                    found = await self.store.find(Filter(ids=some, limit=len(some)))
-                    for view in found:
-                        if view.state in AT_REST:
-                            self.ended(view)
-                    for task in set(some) - {view.id for view in found}:
-                        self._lost(task)
-                pause = 0.05
-            except StoreUnavailableError as away:
-                log.warning("waiting for %d tasks, the store is away: %s", len(self._waiting), away)
-                pause = min(pause * 2, 2.0)
-                await asyncio.sleep(pause)
-            try:
-                async with asyncio.timeout(self._poll * self._rng.uniform(0.8, 1.2)):
-                    await asyncio.sleep(rest)  # what ends together is looked for together
-                    await self._look.wait()
-            except TimeoutError:
-                continue
+        self._opened.ready()
+        of = _number(task)
+        found = await self.store.alerts(limit, of, ended=False)
+        rest = limit - len(found) if ended else 0
+        return found + (await self.store.alerts(rest, of, ended=True) if rest > 0 else [])
 
-    # -- acts -----------------------------------------------------------------------------------------------------------
+    async def acknowledge(self, alert: int, *, who: str | None = None, why: str = "") -> AlertView:
+        """Say that somebody takes care of an alert: it is no longer open, for nobody. Returns it as it is now.
 
-    async def act(self, task: int, message: Message, *, timeout: Duration | None) -> Answer:
-        """Leave an operator's act in the task's inbox and return what a Scheduler's rules made of it.
-
-        Raises ``ActRefusedError`` when it is refused, ``WaitExpiredError`` when no Scheduler answered in time: the act
-        stands in the inbox and will be decided.
+        Raises ``AlertNotFoundError``, and ``ActRefusedError`` when somebody else was first or its cause has gone.
         """
-        answer = (await self.ask({task: message}, timeout)).get(task)
-        name = ids.show(task)
-        if answer is None:
-            raise WaitExpiredError(
-                f"no scheduler answered {message.kind!r} of task {name} within {seconds(timeout or 0.0):g} s; it will be decided when one runs "
-                f"(`makegood agents` shows what runs)",
-                task_id=name,
-            )
-        if answer.verdict == "refused":
-            outcome = answer.outcome + await self._won(task, answer.act.id)
+        self._opened.ready()
+        act = self.acts.new(who, why)
+        found = (await self.store.acknowledge([alert], act)).get(alert)
+        if found is None:
+            raise AlertNotFoundError(f"there is no alert {alert} in this store: see `makegood alerts --all`")
+        if found.acked is None:
             raise ActRefusedError(
-                f"{message.kind} of task {name} is refused: {outcome}", act=message.kind, state=answer.state
+                f"alert {alert} has ended by itself: {found.ended_why}", act="acknowledge", state="ended"
             )
-        return answer
+        if (found.acked_by, found.acked_why) != (act.who, act.why):
+            why = f" ({found.acked_why})" if found.acked_why else ""
+            raise ActRefusedError(
+                f"alert {alert} was acknowledged by {found.acked_by}{why} before",
+                act="acknowledge",
+                state="acknowledged",
+            )
+        return found
 
-    async def ask(self, messages: Mapping[int, Message], timeout: Duration | None) -> dict[int, Answer]:
-        """Leave acts, by task, and return the answers that came in time. Raises ``TaskNotFoundError``."""
-        self.ready()
-        limit = seconds(timeout, name="timeout") if timeout is not None else None
-        waiting = {message.act.id: task for task, message in messages.items() if message.act is not None}
-        answers: dict[int, Answer] = {}
-        ring = asyncio.Event()
-        self._rings[ring] = None
-        try:
-            for task in messages:
-                self._recent.pop(task, None)  # its end, if it had come, is no longer its end
-            await asyncio.gather(*(self.store.post(task, message) for task, message in messages.items()))
-            async with asyncio.timeout(limit):
-                while waiting:
-                    ring.clear()
-                    for act, answer in (await self.store.answers(list(waiting))).items():
-                        answers[waiting.pop(act)] = answer
-                    if waiting:
-                        with contextlib.suppress(TimeoutError):
-                            async with asyncio.timeout(min(self._poll, 0.25)):
-                                await ring.wait()
-        except TimeoutError:
-            return answers
-        finally:
-            self._rings.pop(ring, None)
-        return answers
+    async def audit(self, task: str | int | None = None, *, limit: int = 100) -> list[AuditView]:
+        """Return what operators did, newest first: who, when, why, and what became of it. ``task``: only acts on this one."""
+        return await self._opened.ready().audit(limit, _number(task))
 
-    async def _won(self, task: int, act: str) -> str:
-        """Say which act on the task was the last one before this, if there was one."""
-        for other in await self.store.audit(10, task):
-            if other.verdict == "applied" and other.act != act:
-                why = f" ({other.why})" if other.why else ""
-                ago = max(0.0, await self.store.now() - other.at)
-                return f"; the last act on it: {other.kind} by {other.who}{why}, {shown(ago)} ago"
-        return ""
+    async def cancel_all(
+        self,
+        wanted: Filter,
+        *,
+        why: str = "",
+        who: str | None = None,
+        limit: int | None = None,
+        timeout: Duration | None = "30s",
+        progress: Progress | None = None,
+    ) -> list[Acted]:
+        """Cancel all tasks that match (the filter's own ``limit`` does not matter; ``limit``: so many at most, newest first).
 
-    def new_act(self, who: str | None, why: str) -> Act:
-        """Return an act's identity; ``who`` defaults to the user and host of this process."""
-        refuse_unstorable(ConfigError, who=who, why=why)
-        return Act(str(uuid.UUID(int=self._rng.getrandbits(128), version=4)), who or _who(), why or "")
+        ``timeout``: for the answers to one batch of a hundred. ``progress`` is called with each answer. What is not lawful for
+        a task is refused for it alone.
+
+        >>> async def stop(client):
+        ...     return await client.cancel_all(Filter(states=("pending",), workflow="place_order"), why="wrong price")
+        """
+        act = self.acts.new(who, why)
+        return await self.acts.leave_all(
+            "cancel", wanted, act, limit=limit, timeout=timeout, progress=progress
+        )
+
+    async def undo_all(
+        self,
+        wanted: Filter,
+        *,
+        why: str = "",
+        who: str | None = None,
+        limit: int | None = None,
+        timeout: Duration | None = "30s",
+        progress: Progress | None = None,
+    ) -> list[Acted]:
+        """Undo all tasks that match, those in error or processed: see ``cancel_all``."""
+        act = self.acts.new(who, why)
+        return await self.acts.leave_all("undo", wanted, act, limit=limit, timeout=timeout, progress=progress)
+
+    async def resubmit_all(
+        self,
+        wanted: Filter,
+        *,
+        why: str = "",
+        who: str | None = None,
+        limit: int | None = None,
+        timeout: Duration | None = "30s",
+        progress: Progress | None = None,
+    ) -> list[Acted]:
+        """Start all tasks that match again, those in error or undone: see ``cancel_all``."""
+        act = self.acts.new(who, why)
+        return await self.acts.leave_all(
+            "resubmit", wanted, act, limit=limit, timeout=timeout, progress=progress
+        )
+
+    # -- messages -------------------------------------------------------------------------------------------------------
+
+    async def send(
+        self,
+        queue: str,
+        value: Any,
+        *,
+        id: str | None = None,  # noqa: A002 - what it is
+        reply_to: str | None = None,
+        correlation_id: str | None = None,
+        kind: str = "",
+        headers: Mapping[str, str] | None = None,
+        delay: Duration = 0.0,
+        expires: Duration | None = None,
+        remember: Duration = "7d",
+        connection: Any = None,
+    ) -> Sent:
+        """Put a message into a queue: ``value`` as JSON. Returns its id once it is durable, and whether it was ``created``,
+        or is in ``conflict``: one of its id waits with another value, and stays.
+
+        ``id``: a queue takes a message of the same id only once, and not again for ``remember`` after it was acknowledged; None
+        draws one. ``reply_to``: where the sender wants to hear what becomes of it, "queue:NAME" or "https://…"; an inbox passes it
+        and ``correlation_id`` on to the task. ``delay``: it cannot be received before; ``expires``: it is dropped unread after that.
+        Raises ``QueueFullError`` (too many messages wait, or too many bytes), ``PayloadError``, ``ConfigError`` or
+        ``StoreUnavailableError``: then nothing was sent.
+
+        ``connection``: send it in the transaction that is open on this connection to the store's own database, of the kinds that
+        ``submit`` takes: it can be received once that is committed, and never was when it is rolled back. Raises also
+        ``TransactionError``, ``SchemaMismatchError``, and whatever the connection's driver raises.
+
+        >>> async def order(client, order):
+        ...     await client.send("orders", order, id=order.id, reply_to="queue:web-7")
+        """
+        self._opened.ready()
+        if self._telemetry is not None:
+            headers = self._telemetry.sent(headers)
+        drawn = ids.random_uuid(self._rng)
+        message = outgoing(
+            queue, drawn if id is None else id, encode(value, what=f"the message to queue {queue}"), reply_to=reply_to,
+            correlation_id=correlation_id, kind=kind, headers=headers, delay=delay, expires=expires,
+            remember=None if id is None else remember,  # nobody can say one again that was drawn
+        )  # fmt: skip
+        if connection is None:
+            (sent,) = await self.store.send_messages([message], self._queue_limit, self._queue_bytes)
+            return sent
+        sent = await recognise(connection).perform(
+            lambda tx: self.store.put(tx, message, self._queue_limit, self._queue_bytes)
+        )
+        if sent.created:
+            self.store.joined((message.queue, message.id))
+        return sent
+
+    def queue(self, name: str, *, lease: Duration = LEASE, tries: int = TRIES) -> Queue:
+        """Return a queue for receiving from it. ``lease``: for how long a message that was received is nobody else's; ``tries``:
+        one that was given out so often and never acknowledged is put to the dead letters, with an alert.
+        """
+        return Queue(self._opened, name, lease=lease, tries=tries, poll=self._poll)
+
+    async def queues(self) -> list[QueueView]:
+        """Return the queues in which messages wait or are dead, by name."""
+        return await self._opened.ready().queues()
+
+    async def messages(
+        self, queue: str | None = None, *, dead: bool = False, limit: int = 100
+    ) -> list[MessageView]:
+        """Return messages that wait, or with ``dead`` dead letters, of one queue or of all; nobody takes them by that."""
+        self._opened.ready()
+        refuse_unstorable(ConfigError, queue=queue)
+        return await self.store.messages(queue, limit, dead=dead)
+
+    async def replay_messages(
+        self,
+        queue: str,
+        ids: Sequence[str] | None = None,
+        *,
+        value: Any = UNSET,
+        who: str | None = None,
+        why: str = "",
+    ) -> list[str]:
+        """Let dead letters of a queue be received again, all of them or those of these ids, and end their alerts; returns the ids of
+        those that there were. ``value``: what replaces the value of the one message that is named. The audit keeps ``who`` (default:
+        user@host), ``why``, and both values. Raises ``ConfigError`` for a value for more than one message, ``PayloadError`` for one
+        that cannot be kept.
+        """
+        self._opened.ready()
+        refuse_unknowable(queue, ids)
+        body = None
+        if value is not UNSET:
+            if ids is None or len(ids) != 1:
+                raise ConfigError("value= replaces that of one message: name it, ids=[...]")
+            body = encode(value, what=f"the message to queue {queue}")
+        return await self.store.replay_messages(queue, self.acts.new(who, why), ids, body=body)
+
+    async def drop_messages(
+        self,
+        queue: str,
+        ids: Sequence[str] | None = None,
+        *,
+        waiting: bool = False,
+        who: str | None = None,
+        why: str = "",
+    ) -> list[str]:
+        """Remove dead letters of a queue for good, or with ``waiting`` messages that wait in it and that no receiver has: see
+        ``replay_messages``. All that wait are removed in several commits.
+        """
+        self._opened.ready()
+        refuse_unknowable(queue, ids)
+        act = self.acts.new(who, why)
+        dropped: list[str] = []
+        while True:
+            some = await self.store.drop_messages(queue, act, ids, waiting=waiting)
+            dropped += some
+            if not waiting or ids is not None or len(some) < MOST_DROPPED:
+                return dropped
+
+    async def notices(self, *, dead: bool = False, limit: int = 100) -> list[ListenerView]:
+        """Return the webhooks that are still to be told something, those given up first; ``dead``: only those."""
+        return await self._opened.ready().listeners(limit, dead=dead)
+
+    async def retry_notices(
+        self, task: str | int | None = None, *, who: str | None = None, why: str = ""
+    ) -> list[str]:
+        """Send again what was given up, of one task or of all, and end its alerts; returns the tasks' ids. ``who`` (default:
+        user@host) and ``why`` stand in the audit.
+        """
+        found = await self._opened.ready().retry_notices(self.acts.new(who, why), _number(task))
+        return [ids.show(one) for one in found]
+
+    async def drop_notices(
+        self, task: str | int | None = None, *, who: str | None = None, why: str = ""
+    ) -> list[str]:
+        """Drop what was given up of all tasks, or of one task whatever is unsent: its submitter will not be told. See ``retry_notices``."""
+        found = await self._opened.ready().drop_notices(self.acts.new(who, why), _number(task))
+        return [ids.show(one) for one in found]
 
 
-def _who() -> str:
-    try:
-        user = getpass.getuser()
-    except (KeyError, OSError):
-        user = "unknown"
-    return f"{kept(user)}@{hostname()}"
+def _number(task: str | int | None) -> int | None:
+    return ids.parse(task) if isinstance(task, str) else task

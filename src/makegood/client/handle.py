@@ -2,13 +2,17 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
 from makegood.base import ids
 from makegood.base.durations import Duration, seconds
+from makegood.client.opened_store import OpenedStore
+from makegood.client.operators import Acts
 from makegood.client.replanning import replanned, tried
+from makegood.client.waiters import AT_REST, Rested, Waiters, missing
 from makegood.errors import (
     ActRefusedError,
     ConfigError,
@@ -17,67 +21,34 @@ from makegood.errors import (
     TaskUndone,
     WaitExpiredError,
 )
-from makegood.model.messages import Act, Answer, Message, MessageKind
+from makegood.model.messages import Answer, Message, MessageKind
 from makegood.model.plan import Plan
 from makegood.payload.codec import decode, decoder, encode
-from makegood.store import Store
-from makegood.store.views import EventView, StepView, TaskDetail, TaskView
+from makegood.store.views import EventView, TaskDetail, TaskView
 from makegood.workflow.workflow import Workflow
 
 R_co = TypeVar("R_co", covariant=True)
 
-AT_REST = frozenset({"processed", "undone", "error"})
 
+@dataclass(frozen=True, slots=True)
+class TaskAccess:
+    """What the handles of one client's tasks have in common."""
 
-class Rested(NamedTuple):
-    """A task at rest. ``steps``: as they are then, None when nobody has looked."""
-
-    view: TaskView
-    steps: Sequence[StepView] | None = None
-
-
-class Waiting(Protocol):
-    """What a handle needs of the client that it came from."""
-
-    store: Store
-
-    def ready(self) -> None:
-        """Raise ``ClosedError`` unless the client is open."""
-        ...
-
-    async def rested(self, task: int, limit: float | None = None) -> "Rested | None":
-        """Return the task once it is at rest, None when it is not within ``limit`` seconds."""
-        ...
-
-    async def act(self, task: int, message: Message, *, timeout: Duration | None) -> Answer:
-        """Leave an operator's act in the task's inbox and return what became of it."""
-        ...
-
-    def new_act(self, who: str | None, why: str) -> Act:
-        """Return an act's identity."""
-        ...
-
-
-def missing(task: int) -> TaskNotFoundError:
-    """Return the error for a task that the store does not have."""
-    shown = ids.show(task)
-    return TaskNotFoundError(
-        f"there is no task {shown} in this store: see `makegood task list`. (What was submitted with connection= is there once "
-        "its transaction is committed; a store that was put back in time has lost what came last.)",
-        task_id=shown,
-    )
+    opened: OpenedStore
+    waiters: Waiters
+    acts: Acts
 
 
 class TaskHandle(Generic[R_co]):
     """One task. ``id`` is what people see, ``number`` what the store keeps; ``created`` is False when the key had it already."""
 
     def __init__(
-        self, client: Waiting, number: int, returns: Any, *, created: bool, known: bool = False
+        self, access: TaskAccess, number: int, returns: Any, *, created: bool, known: bool = False
     ) -> None:
         self._known = known
         self.number = number
         self.created = created
-        self._client = client
+        self._access = access
         self.returns = returns
 
     @property
@@ -90,8 +61,7 @@ class TaskHandle(Generic[R_co]):
 
     async def status(self) -> TaskDetail:
         """Return the task with its steps as they are now. Raises ``TaskNotFoundError``, ``ClosedError``."""
-        self._client.ready()
-        found = await self._client.store.detail(self.number)
+        found = await self._access.opened.ready().detail(self.number)
         if found is None:
             raise missing(self.number)
         return found
@@ -155,7 +125,7 @@ class TaskHandle(Generic[R_co]):
             self._known = True
             if found.task.state in AT_REST:
                 return Rested(found.task, found.steps)
-        rested = await self._client.rested(self.number, limit)
+        rested = await self._access.waiters.rested(self.number, limit)
         if rested is None:
             raise WaitExpiredError(
                 f"task {self.id} did not end within {limit:g} s; it goes on, ask again later", task_id=self.id
@@ -177,7 +147,7 @@ class TaskHandle(Generic[R_co]):
     async def look(self, after: int = 0) -> tuple[list[EventView], bool]:
         """Return the events with a sequence above ``after``, and whether these are all until somebody acts on the task."""
         view = (await self.status()).task
-        return await self._client.store.history(self.number, after=after), view.state in AT_REST
+        return await self._access.opened.store.history(self.number, after=after), view.state in AT_REST
 
     async def cancel(
         self, *, why: str = "", who: str | None = None, timeout: Duration | None = "30s"
@@ -296,7 +266,7 @@ class TaskHandle(Generic[R_co]):
                 act=kind,
                 state=found.task.state,
             )
-        message = msgspec.structs.replace(Message(kind, act=self._client.new_act(who, why)), **fields)
+        message = msgspec.structs.replace(Message(kind, act=self._access.acts.new(who, why)), **fields)
         if dry_run:
             answer = tried(found, message)
             if answer.verdict == "refused":
@@ -306,4 +276,4 @@ class TaskHandle(Generic[R_co]):
                     state=answer.state,
                 )
             return answer
-        return await self._client.act(self.number, message, timeout=timeout)
+        return await self._access.acts.leave(self.number, message, timeout=timeout)

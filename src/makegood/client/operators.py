@@ -1,10 +1,12 @@
-"""What operators do about more than one task: alerts, the audit, and acts on all tasks that match.
+"""What operators do to tasks: acts, on one task or on all that match.
 
-An act on many tasks is many acts: each is a message in its task's inbox, decided by the rules and audited for itself. They are
-left in batches; whoever asked may stop in between, and what was left is still decided.
+An act is left in its task's inbox, decided by the rules of a Scheduler and audited. An act on many tasks is
+many acts, left in batches: whoever asked may stop in between, and what was left is still decided.
 """
 
-from abc import ABC, abstractmethod
+import asyncio
+import getpass
+import random
 from collections.abc import Callable, Mapping
 from typing import Literal
 
@@ -12,11 +14,14 @@ import msgspec
 from msgspec.structs import replace
 
 from makegood.base import ids
-from makegood.base.durations import Duration
-from makegood.errors import ActRefusedError, AlertNotFoundError
+from makegood.base.durations import Duration, seconds, shown
+from makegood.base.pacing import rung
+from makegood.base.text import hostname, kept, refuse_unstorable
+from makegood.client.opened_store import OpenedStore
+from makegood.client.waiters import RecentTasks
+from makegood.errors import ActRefusedError, ConfigError, WaitExpiredError
 from makegood.model.messages import Act, Answer, Message
-from makegood.store import Store
-from makegood.store.views import AlertView, AuditView, Filter, TaskView
+from makegood.store.views import Filter, TaskView
 
 BulkKind = Literal["cancel", "undo", "resubmit"]
 
@@ -25,139 +30,62 @@ AT_ONCE = 100
 
 
 class Acted(msgspec.Struct, frozen=True):
-    """What became of an act on one of many tasks. ``verdict``: "applied", "noop", "refused", or "waiting": no Scheduler has
-    answered yet; the act will be decided. ``outcome``: what came of it, in words; ``state``: the task's state after it.
-    """
+    """What became of an act on one of many tasks."""
 
     task: str
     verdict: str
+    """"applied", "noop", "refused", or "waiting": no Scheduler has answered yet; the act will be decided."""
     outcome: str
+    """What came of it, in words."""
     state: str
+    """The task's state after it."""
 
 
 Progress = Callable[[Acted], None]
 
 
-class Operators(ABC):
-    """The part of a client that operators use."""
+class Acts:
+    """Leaves acts and waits for their answers. ``recent``: tasks that an act may take out of their rest."""
 
-    store: Store
+    def __init__(self, opened: OpenedStore, recent: RecentTasks, *, poll: float, rng: random.Random) -> None:
+        self._opened = opened
+        self._recent = recent
+        self._poll = poll
+        self._rng = rng
+        self._rings: dict[asyncio.Event, None] = {}  # in the order in which they were hung up
 
-    @abstractmethod
-    def ready(self) -> None:
-        """Raise ``ClosedError`` unless the client is open."""
+    def ring(self) -> None:
+        """Look for answers: the store has rung."""
+        for ring in self._rings:
+            ring.set()
 
-    @abstractmethod
-    def new_act(self, who: str | None, why: str) -> Act:
-        """Return an act's identity."""
+    def new(self, who: str | None, why: str) -> Act:
+        """Return an act's identity; ``who`` defaults to the user and host of this process."""
+        refuse_unstorable(ConfigError, who=who, why=why)
+        return Act(ids.random_uuid(self._rng), who or _user(), why or "")
 
-    @abstractmethod
-    async def ask(self, messages: Mapping[int, Message], timeout: Duration | None) -> dict[int, Answer]:
-        """Leave acts, by task, and return the answers that came in time."""
+    async def leave(self, task: int, message: Message, *, timeout: Duration | None) -> Answer:
+        """Leave an act in the task's inbox and return what a Scheduler's rules made of it.
 
-    # -- alerts --------------------------------------------------------------------------------------------------------
-
-    async def alerts(
-        self, task: str | int | None = None, *, ended: bool = False, limit: int = 100
-    ) -> list[AlertView]:
-        """Return alerts: open ones first, then those that somebody has acknowledged, each newest first.
-
-        ``task``: only alerts of this task. ``ended``: then those too whose cause has gone. ``limit``: at most so many in all.
-
-        >>> async def look(client):
-        ...     return [alert.text for alert in await client.alerts() if alert.open]
+        Raises ``ActRefusedError`` when it is refused, ``WaitExpiredError`` when no Scheduler answered in
+        time: the act stands in the inbox and will be decided.
         """
-        self.ready()
-        of = ids.parse(task) if isinstance(task, str) else task
-        found = await self.store.alerts(limit, of, ended=False)
-        rest = limit - len(found) if ended else 0
-        return found + (await self.store.alerts(rest, of, ended=True) if rest > 0 else [])
-
-    async def acknowledge(self, alert: int, *, who: str | None = None, why: str = "") -> AlertView:
-        """Say that somebody takes care of an alert: it is no longer open, for nobody. Returns it as it is now.
-
-        Raises ``AlertNotFoundError``, and ``ActRefusedError`` when somebody else was first or its cause has gone.
-        """
-        self.ready()
-        act = self.new_act(who, why)
-        found = (await self.store.acknowledge([alert], act)).get(alert)
-        if found is None:
-            raise AlertNotFoundError(f"there is no alert {alert} in this store: see `makegood alerts --all`")
-        if found.acked is None:
-            raise ActRefusedError(
-                f"alert {alert} has ended by itself: {found.ended_why}", act="acknowledge", state="ended"
+        answer = (await self._ask({task: message}, timeout)).get(task)
+        name = ids.show(task)
+        if answer is None:
+            raise WaitExpiredError(
+                f"no scheduler answered {message.kind!r} of task {name} within {seconds(timeout or 0.0):g} s; it will be decided when one runs "
+                f"(`makegood agents` shows what runs)",
+                task_id=name,
             )
-        if (found.acked_by, found.acked_why) != (act.who, act.why):
-            why = f" ({found.acked_why})" if found.acked_why else ""
+        if answer.verdict == "refused":
+            outcome = answer.outcome + await self._won(task, answer.act.id)
             raise ActRefusedError(
-                f"alert {alert} was acknowledged by {found.acked_by}{why} before",
-                act="acknowledge",
-                state="acknowledged",
+                f"{message.kind} of task {name} is refused: {outcome}", act=message.kind, state=answer.state
             )
-        return found
+        return answer
 
-    async def audit(self, task: str | int | None = None, *, limit: int = 100) -> list[AuditView]:
-        """Return what operators did, newest first: who, when, why, and what became of it. ``task``: only acts on this one."""
-        self.ready()
-        return await self.store.audit(limit, ids.parse(task) if isinstance(task, str) else task)
-
-    # -- acts on many tasks --------------------------------------------------------------------------------------------
-
-    async def count(self, wanted: Filter) -> int:
-        """Return how many tasks match, whatever the filter's ``limit``: before doing something to all of them."""
-        self.ready()
-        return await self.store.count(wanted)
-
-    async def cancel_all(
-        self,
-        wanted: Filter,
-        *,
-        why: str = "",
-        who: str | None = None,
-        limit: int | None = None,
-        timeout: Duration | None = "30s",
-        progress: Progress | None = None,
-    ) -> list[Acted]:
-        """Cancel all tasks that match (the filter's own ``limit`` does not matter; ``limit``: so many at most, newest first).
-
-        ``timeout``: for the answers to one batch of a hundred. ``progress`` is called with each answer. What is not lawful for
-        a task is refused for it alone.
-
-        >>> async def stop(client):
-        ...     return await client.cancel_all(Filter(states=("pending",), workflow="place_order"), why="wrong price")
-        """
-        act = self.new_act(who, why)
-        return await self._all("cancel", wanted, act, limit=limit, timeout=timeout, progress=progress)
-
-    async def undo_all(
-        self,
-        wanted: Filter,
-        *,
-        why: str = "",
-        who: str | None = None,
-        limit: int | None = None,
-        timeout: Duration | None = "30s",
-        progress: Progress | None = None,
-    ) -> list[Acted]:
-        """Undo all tasks that match, those in error or processed: see ``cancel_all``."""
-        act = self.new_act(who, why)
-        return await self._all("undo", wanted, act, limit=limit, timeout=timeout, progress=progress)
-
-    async def resubmit_all(
-        self,
-        wanted: Filter,
-        *,
-        why: str = "",
-        who: str | None = None,
-        limit: int | None = None,
-        timeout: Duration | None = "30s",
-        progress: Progress | None = None,
-    ) -> list[Acted]:
-        """Start all tasks that match again, those in error or undone: see ``cancel_all``."""
-        act = self.new_act(who, why)
-        return await self._all("resubmit", wanted, act, limit=limit, timeout=timeout, progress=progress)
-
-    async def _all(
+    async def leave_all(
         self,
         kind: BulkKind,
         wanted: Filter,
@@ -167,12 +95,19 @@ class Operators(ABC):
         timeout: Duration | None,
         progress: Progress | None,
     ) -> list[Acted]:
-        self.ready()
+        """Leave an act of its own for each task that matches: see ``Client.cancel_all``."""
+        store = self._opened.ready()
         done: list[Acted] = []
         while limit is None or len(done) < limit:
             most = AT_ONCE if limit is None else min(AT_ONCE, limit - len(done))
-            page = await self.store.find(replace(wanted, limit=most))
-            for acted in await self.act_on(kind, page, act, timeout):
+            page = await store.find(replace(wanted, limit=most))
+            messages = {
+                view.id: Message(kind, act=Act(f"{act.id}/{ids.show(view.id)}", act.who, act.why))
+                for view in page
+            }
+            answers = await self._ask(messages, timeout)
+            for view in page:
+                acted = _acted(view, answers.get(view.id))
                 done.append(acted)
                 if progress is not None:
                     progress(acted)
@@ -181,16 +116,39 @@ class Operators(ABC):
             wanted = replace(wanted, before=page[-1].id)  # what is submitted meanwhile was not meant
         return done
 
-    async def act_on(
-        self, kind: BulkKind, tasks: list[TaskView], act: Act, timeout: Duration | None
-    ) -> list[Acted]:
-        """Leave an act of its own for each task and return what became of them, in order."""
-        messages = {
-            view.id: Message(kind, act=Act(f"{act.id}/{ids.show(view.id)}", act.who, act.why))
-            for view in tasks
-        }
-        answers = await self.ask(messages, timeout)
-        return [_acted(view, answers.get(view.id)) for view in tasks]
+    async def _ask(self, messages: Mapping[int, Message], timeout: Duration | None) -> dict[int, Answer]:
+        """Leave acts, by task, and return the answers that came in time. Raises ``TaskNotFoundError``."""
+        store = self._opened.ready()
+        limit = seconds(timeout, name="timeout") if timeout is not None else None
+        waiting = {message.act.id: task for task, message in messages.items() if message.act is not None}
+        answers: dict[int, Answer] = {}
+        ring = asyncio.Event()
+        self._rings[ring] = None
+        try:
+            for task in messages:
+                self._recent.pop(task)  # its end, if it had come, is no longer its end
+            await asyncio.gather(*(store.post(task, message) for task, message in messages.items()))
+            async with asyncio.timeout(limit):
+                while waiting:
+                    ring.clear()
+                    for act, answer in (await store.answers(list(waiting))).items():
+                        answers[waiting.pop(act)] = answer
+                    if waiting:
+                        await rung(ring, min(self._poll, 0.25))
+        except TimeoutError:
+            return answers
+        finally:
+            self._rings.pop(ring, None)
+        return answers
+
+    async def _won(self, task: int, act: str) -> str:
+        """Say which act on the task was the last one before this, if there was one."""
+        for other in await self._opened.store.audit(10, task):
+            if other.verdict == "applied" and other.act != act:
+                why = f" ({other.why})" if other.why else ""
+                ago = max(0.0, await self._opened.store.now() - other.at)
+                return f"; the last act on it: {other.kind} by {other.who}{why}, {shown(ago)} ago"
+        return ""
 
 
 def _acted(view: TaskView, answer: Answer | None) -> Acted:
@@ -198,3 +156,12 @@ def _acted(view: TaskView, answer: Answer | None) -> Acted:
         why = "no scheduler has answered yet; it will be decided when one runs (`makegood agents` shows what runs)"
         return Acted(ids.show(view.id), "waiting", why, view.state)
     return Acted(ids.show(view.id), answer.verdict, answer.outcome, answer.state)
+
+
+def _user() -> str:
+    """Return the user and host of this process."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = "unknown"
+    return f"{kept(user)}@{hostname()}"

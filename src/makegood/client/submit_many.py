@@ -3,7 +3,6 @@
 import asyncio
 import warnings
 from collections.abc import (
-    AsyncIterable,
     AsyncIterator,
     Callable,
     Generator,
@@ -12,20 +11,16 @@ from collections.abc import (
     Sequence,
 )
 from functools import partial
-from typing import Any, Generic, TypeVar, overload
+from typing import Any, Generic, TypeVar
 
-from makegood.base import ids
-from makegood.client.handle import TaskHandle, Waiting
+from makegood.client.handle import TaskAccess, TaskHandle
 from makegood.client.submission import conflict, insert, plan_of, with_options
 from makegood.errors import ConfigError
-from makegood.messaging.hosts import Hosts
 from makegood.model.plan import Plan
-from makegood.store.records import Submitted
-from makegood.telemetry.hooks import Observer
-from makegood.transactions import Caller, recognise
+from makegood.store.records import Draft, Submitted
+from makegood.transactions import Caller
 
 R_co = TypeVar("R_co", covariant=True)
-R = TypeVar("R")
 T = TypeVar("T")
 
 BATCH = 500
@@ -152,89 +147,54 @@ class SyncSubmissions(_Begun, Generic[T]):
         return self._handles
 
 
-class Submitter(Waiting):
-    """The part of a ``Client`` that submits several tasks at a time."""
+class Submitter:
+    """Writes what a client submits, in a transaction of its own or of the caller's, and makes the tasks' handles.
 
-    _ids: ids.TaskIdSource
-    _hosts: Hosts | None = None
-    _telemetry: Observer | None = None
+    ``watched`` puts the trace into a draft to which it belongs.
+    """
 
-    def only_to(self, hosts: Hosts) -> None:
-        """Refuse a ``reply_to`` of a host to which, as far as this process knows, none would send."""
-        self._hosts = hosts
+    def __init__(
+        self, access: TaskAccess, draw: Callable[[], int], watched: Callable[[Draft], Draft] | None
+    ) -> None:
+        self._access = access
+        self._draw = draw
+        self._watched = watched
+        self._refuse: Callable[[str], None] | None = None
 
-    def may_tell(self, plans: Sequence[Plan[Any]]) -> None:
-        """Raise ``ConfigError`` for a plan that would tell a host which this process does not send to."""
-        if self._hosts is not None:
+    def only_to(self, refuse: Callable[[str], None]) -> None:
+        """Let ``refuse`` raise ``ConfigError`` for a ``reply_to`` that, as far as this process knows, nobody would serve."""
+        self._refuse = refuse
+
+    def check(self, plans: Sequence[Plan[Any]]) -> None:
+        """Raise ``ConfigError`` for a plan whose ``reply_to`` is refused here."""
+        if self._refuse is not None:
             for plan in plans:
                 if plan.reply_to is not None:
-                    self._hosts.check(plan.reply_to)
+                    self._refuse(plan.reply_to)
 
-    @overload
-    def submit_many(
-        self,
-        workflow: Callable[[T], R],
-        inputs: Iterable[T] | AsyncIterable[T],
-        /,
-        *,
-        key: Callable[[T], str | None] | None = None,
-        priority: int | None = None,
-        correlation_id: Callable[[T], str | None] | None = None,
-        reply_to: str | None = None,
-        batch: int = BATCH,
-        connection: Any = None,
-    ) -> Submissions[R]: ...
+    def handle(self, plan: Plan[Any], answer: Submitted, *, known: bool) -> TaskHandle[Any]:
+        """Return the handle of what became of a plan. Raises ``KeyConflict``."""
+        if answer.conflict:
+            raise conflict(plan, answer)
+        return TaskHandle(self._access, answer.id, plan.returns_type, created=answer.created, known=known)
 
-    @overload
-    def submit_many(
-        self,
-        plans: Iterable[Plan[R]] | AsyncIterable[Plan[R]],
-        /,
-        *,
-        key: Callable[[Plan[R]], str | None] | None = None,
-        priority: int | None = None,
-        correlation_id: Callable[[Plan[R]], str | None] | None = None,
-        reply_to: str | None = None,
-        batch: int = BATCH,
-        connection: Any = None,
-    ) -> Submissions[R]: ...
+    async def submit(self, plans: Sequence[Plan[Any]], caller: Caller | None = None) -> list[Submitted]:
+        """Record plans in one transaction, in the caller's if there is one; one answer per plan, in order.
 
-    def submit_many(
-        self,
-        workflow: Any,
-        inputs: Any = None,
-        /,
-        *,
-        key: Any = None,
-        priority: int | None = None,
-        correlation_id: Any = None,
-        reply_to: str | None = None,
-        batch: int = BATCH,
-        connection: Any = None,
-    ) -> Submissions[Any]:
-        """Submit a task for each input, or each Plan, ``batch`` of them in one commit, in bounded memory: of an iterable that is not
-        asynchronous two batches, as the next one is planned while one is written.
-
-        ``async for task in client.submit_many(...)`` yields the handles in order, ``await client.submit_many(...)`` returns them
-        all; nothing is submitted before. ``inputs`` may be any iterable, or an asynchronous one. ``key`` and
-        ``correlation_id`` are functions of the input; ``reply_to`` is one for all. Otherwise as ``submit``; with keys a call that failed half way may
-        simply be repeated.
-
-        >>> async def import_orders(client, orders):
-        ...     async for task in client.submit_many(place_order, orders, key=lambda order: order.id):
-        ...         print(task.id, task.created)
+        With a caller that blocks it may be called in any thread, and waits for nothing else.
         """
-        self.ready()
-        many = Many(
-            workflow,
-            key=key,
-            priority=priority,
-            correlation_id=correlation_id,
-            reply_to=reply_to,
-            batch=batch,
+        self.check(plans)
+        store = self._access.opened.store
+        if caller is None:
+            return await insert(plans, self._draw, store.submit, self._watched)
+        answers = await caller.perform(
+            lambda tx: insert(plans, self._draw, partial(store.join, tx), self._watched)
         )
-        caller = None if connection is None else recognise(connection)
-        items = workflow if inputs is None else inputs
+        store.joined(*[answer.id for answer in answers if answer.created][-1:])
+        return answers
+
+    def submit_many(self, many: Many, items: Any, caller: Caller | None) -> Submissions[Any]:
+        """Submit batch after batch, in the caller's transaction if there is one: see ``Client.submit_many``."""
         batches = many.batches_async(items)
         if caller is None and not hasattr(items, "__aiter__"):
             return Submissions(self._ahead(batches))
@@ -245,17 +205,15 @@ class Submitter(Waiting):
     ) -> AsyncIterator[TaskHandle[Any]]:
         """Submit each batch as soon as it has come: nobody knows how long the next one takes, or if it needs the caller's connection."""
         async for plans in batches:
-            self.may_tell(plans)
-            for plan, answer in zip(plans, await self.submit_plans(plans, caller), strict=True):
+            for plan, answer in zip(plans, await self.submit(plans, caller), strict=True):
                 yield self.handle(plan, answer, known=caller is None)
 
     async def _ahead(self, batches: AsyncIterator[list[Plan[Any]]]) -> AsyncIterator[TaskHandle[Any]]:
         """Plan a batch while the one before is written. What is wrong with it is raised in its turn, after the handles of that one."""
         plans: list[Plan[Any]] = await anext(batches, [])
         while plans:
-            self.may_tell(plans)
             answers, following = await asyncio.gather(
-                self.submit_plans(plans), anext(batches, []), return_exceptions=True
+                self.submit(plans), anext(batches, []), return_exceptions=True
             )
             if isinstance(answers, BaseException):
                 raise answers
@@ -264,23 +222,3 @@ class Submitter(Waiting):
             if isinstance(following, BaseException):
                 raise following
             plans = following
-
-    def handle(self, plan: Plan[Any], answer: Submitted, *, known: bool) -> TaskHandle[Any]:
-        """Return the handle of what became of a plan. Raises ``KeyConflict``."""
-        if answer.conflict:
-            raise conflict(plan, answer)
-        return TaskHandle(self, answer.id, plan.returns_type, created=answer.created, known=known)
-
-    async def submit_plans(self, plans: Sequence[Plan[Any]], caller: Caller | None = None) -> list[Submitted]:
-        """Record plans in one transaction, in the caller's if there is one; one answer per plan, in order.
-
-        With a caller that blocks it may be called in any thread, and waits for nothing else.
-        """
-        watched = None if self._telemetry is None else self._telemetry.submitted
-        if caller is None:
-            return await insert(plans, self._ids.draw, self.store.submit, watched)
-        answers = await caller.perform(
-            lambda tx: insert(plans, self._ids.draw, partial(self.store.join, tx), watched)
-        )
-        self.store.joined(*[answer.id for answer in answers if answer.created][-1:])
-        return answers

@@ -55,7 +55,7 @@ class Bounds(Protocol):
         ...
 
     @property
-    def again(self) -> int:
+    def retries(self) -> int:
         """Tries of this attempt after the first."""
         ...
 
@@ -194,7 +194,7 @@ class Call(msgspec.Struct, eq=False):
         if not isinstance(tries, int) or isinstance(tries, bool) or tries < 1:
             raise ConfigError(f"remaining(tries={tries!r}): a whole number from 1, as in mg.Retry(tries=...)")
         left = max(0.0, self.left - margin(self._request.within))
-        return left if tries == 1 else left / max(1, tries - self._bounds.again)
+        return left if tries == 1 else left / max(1, tries - self._bounds.retries)
 
     def check(self) -> None:
         """Raise ``CompleteByPassed`` once the deadline has passed: for long loops, which nobody can stop from

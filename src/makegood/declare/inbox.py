@@ -1,5 +1,6 @@
 """An app's declaration of an inbox: its queue, the function for its messages, what follows failures."""
 
+import functools
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Generic, TypeAlias, TypeVar
@@ -52,8 +53,6 @@ class Inbox(Generic[T]):
         self.waits = inspect.iscoroutinefunction(fn)
         """The function is an ``async def``."""
         self._names = names
-        self._annotation: Any = None
-        self._known = False
         parameters = list(signature(fn, self.where).parameters.values())
         by_place = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
         if len(by_place) < 2 or any(p.default is p.empty for p in parameters if p not in by_place[:2]):
@@ -74,15 +73,16 @@ class Inbox(Generic[T]):
         """Call the function itself, as a test does."""
         return self.fn(payload, tx)
 
-    def prepare(self) -> None:
-        """Evaluate the payload's annotation, once. Raises ``DefinitionError`` if that is impossible."""
-        if not self._known:
-            self._annotation = hints(self.fn, self._names, self.where).get(self._payload, Any)
-            self._known = True
+    @functools.cached_property
+    def _annotation(self) -> Any:
+        return hints(self.fn, self._names, self.where).get(self._payload, Any)
+
+    def prepare(self) -> Any:
+        """Return the payload's annotation. Raises ``DefinitionError`` when it cannot be evaluated."""
+        return self._annotation
 
     def read(self, body: bytes) -> T:
-        """Return a message's body as the function's payload. Raises ``PayloadError``, ``DefinitionError``."""
-        self.prepare()
+        """Return a message's body as the payload that the function takes. Raises ``PayloadError``, ``DefinitionError``."""
         what = f"the message to {self.where}"
         payload: T = decode(shallow(body, what), self._annotation, what)
         return payload

@@ -14,6 +14,7 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
+from makegood.actor.actor import Actor
 from makegood.actor.setbacks import Setbacks
 from makegood.base import ids
 from makegood.base.webhook_signature import TIMEOUT
@@ -52,7 +53,7 @@ class _Store(Alerts, Protocol):
     def identity(self) -> Identity: ...
 
 
-class Teller:
+class Teller(Actor):
     """Logs alerts and sends them to ``webhook``, if there is one. ``pause``: seconds between looks at the store.
 
     The log never waits for the sending. An alert that this process has taken and cannot send is sent by another one a while later.

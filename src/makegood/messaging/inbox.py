@@ -19,11 +19,13 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any, Protocol
 
+from makegood.actor.actor import Actor
 from makegood.actor.setbacks import Setbacks
 from makegood.base import ids
 from makegood.base.clock import Clock
 from makegood.base.daemon_threads import DaemonThreads
 from makegood.base.durations import retry_after
+from makegood.base.pacing import Pauses, rung
 from makegood.base.text import words
 from makegood.client.submission import conflict, insert, with_options
 from makegood.declare.inbox import Inbox, is_final
@@ -38,7 +40,6 @@ from makegood.transactions import Caller, Transaction
 
 log = logging.getLogger("makegood.inbox")
 
-_AWAY = (0.05, 2.0)
 _LAST = 2.0
 """Seconds in which functions that were cancelled at the end of a drain may come to their ends, and messages be given back."""
 _SHARE = 0.8
@@ -53,161 +54,25 @@ class _LostError(MakegoodError):
     """The message belongs to another meanwhile: nothing was written."""
 
 
-class Inboxes:
-    """Runs inboxes. ``name``: of the process, as ``queue list`` shows it. ``poll``: seconds between looks at the store behind the
-    wake-ups, None = never. ``telemetry``: who watches.
+class Acceptor:
+    """Makes a task of one message: what the inbox's function writes, the task and the acknowledgement are one transaction.
+
+    ``threads``: for functions that block, where the store's transactions do not.
     """
 
     def __init__(
         self,
         store: _Store,
-        inboxes: Iterable[Inbox[Any]],
+        threads: DaemonThreads,
         *,
-        name: str,
         clock: Clock,
         rng: random.Random,
-        poll: float | None = 1.0,
-        telemetry: Observer | None = None,
+        telemetry: Observer | None,
     ) -> None:
-        self._telemetry = telemetry
         self._store = store
-        self._name = name
-        self._clock = clock
-        self._rng = rng
-        self._poll = poll
-        self._ids = ids.TaskIdSource(clock, rng)
-        self._inboxes = tuple(inboxes)
-        for inbox in self._inboxes:
-            inbox.prepare()
-        self._threads = DaemonThreads(max(1, sum(inbox.concurrency for inbox in self._inboxes)), "inbox")
-        self._met: set[tuple[str, type[BaseException]]] = set()
-        self._running: dict[asyncio.Task[None], Inbox[Any]] = {}  # in the order in which they began
-        self._wakes = {inbox.queue: asyncio.Event() for inbox in self._inboxes}
-        self._turns = {
-            inbox.queue: asyncio.Lock() for inbox in self._inboxes
-        }  # held while messages are handed over
-        self._draining = False
-
-    async def run(self) -> None:
-        """Take messages, until cancelled."""
-        async with asyncio.TaskGroup() as serving:
-            for inbox in self._inboxes:
-                serving.create_task(self._serve(inbox))
-
-    async def drain(self, limit: float) -> None:
-        """Take no more messages and wait up to ``limit`` seconds for those under way; the others are given back."""
-        self._draining = True
-        for wake in self._wakes.values():
-            wake.set()
-        now = asyncio.get_running_loop().time
-        end = now() + limit
-        with contextlib.suppress(TimeoutError):
-            for turn in self._turns.values():  # what was asked for before is under way then, or does not come
-                async with asyncio.timeout_at(end), turn:
-                    pass
-        if self._running:
-            await asyncio.wait(self._running, timeout=max(0.0, end - now()))
-        for task in self._running:
-            task.cancel()
-        if self._running:
-            await asyncio.wait(self._running, timeout=_LAST)
-        for inbox in self._running.values():
-            log.warning(
-                "%s: a message's function does not heed its cancellation; the message comes again after its lease",
-                inbox.where,
-            )
-        self._threads.shutdown()
-
-    # -- taking ----------------------------------------------------------------------------------------------------------
-
-    async def _serve(self, inbox: Inbox[Any]) -> None:
-        wake = self._wakes[inbox.queue]
-        stop = self._store.subscribe(f"queue:{inbox.queue}", wake.set)
-        pause, setbacks = _AWAY[0], Setbacks(f"inbox {inbox.queue}", self._store, self._rng)
-        try:
-            while True:
-                wake.clear()
-                try:
-                    rest = await self._take(inbox)
-                    pause = _AWAY[0]
-                    if setbacks.count:
-                        await setbacks.over()
-                except StoreUnavailableError as away:
-                    log.warning("%s takes no messages now: %s", inbox.where, away)
-                    rest = pause = min(pause * 2, _AWAY[1])
-                except Exception as defect:  # noqa: BLE001 - a message must not end the others
-                    await asyncio.sleep(await setbacks.met(defect))
-                    rest = 0.0
-                await self._sleep(wake, rest)
-        finally:
-            stop()
-
-    async def _take(self, inbox: Inbox[Any]) -> float | None:
-        """Take as many messages as there is room for; returns how long to rest at most, None until somebody rings."""
-        while not self._draining:
-            free = inbox.concurrency - sum(busy is inbox for busy in self._running.values())
-            if free <= 0:
-                return None  # whoever ends rings
-            async with self._turns[inbox.queue]:
-                handed = await self._store.receive_messages(
-                    inbox.queue, self._name, free, inbox.lease, inbox.retry.tries
-                )
-                for message in handed.messages:
-                    self._begin(inbox, message)
-            if handed.dead:
-                log.error("%s: %d messages put to the dead letters", inbox.where, handed.dead)
-            if handed.rest is None or handed.rest > 0:
-                poll = self._poll
-                rests = [
-                    r for r in (handed.rest, poll and poll * self._rng.uniform(0.8, 1.2)) if r is not None
-                ]
-                return min(rests, default=None)
-        return None
-
-    async def _sleep(self, wake: asyncio.Event, rest: float | None) -> None:
-        try:
-            async with asyncio.timeout(rest):
-                await wake.wait()
-        except TimeoutError:
-            return
-
-    def _begin(self, inbox: Inbox[Any], message: QueueMessage) -> None:
-        task = asyncio.get_running_loop().create_task(self._one(inbox, message), name=f"inbox {inbox.queue}")
-        self._running[task] = inbox
-        task.add_done_callback(partial(self._ended, inbox))
-
-    def _ended(self, inbox: Inbox[Any], task: "asyncio.Task[None]") -> None:
-        del self._running[task]
-        self._wakes[inbox.queue].set()
-        if not task.cancelled() and (defect := task.exception()) is not None:
-            log.error("%s: a message could not be given back; it comes again", inbox.where, exc_info=defect)
-
-    # -- one message -----------------------------------------------------------------------------------------------------
-
-    async def _one(self, inbox: Inbox[Any], message: QueueMessage) -> None:
-        """Make a task of a message, or give it back."""
-        try:
-            answer = await self.accept(inbox, message)
-        except asyncio.CancelledError as cancelled:
-            task = asyncio.current_task()
-            if task is None or task.cancelling():  # the process is to end
-                await asyncio.shield(self._give_back(inbox, message, 0.0, "", counted=False))
-                raise
-            await self._failed(inbox, message, cancelled)  # nobody stopped it: the user's code raised it
-        except _LostError:
-            log.warning("message %s of %s belongs to another process by now", message.id, inbox.where)
-        except StoreUnavailableError as away:
-            log.warning("message %s of %s comes again after its lease: %s", message.id, inbox.where, away)
-        except Later as later:
-            wait = retry_after(later.wait, self._clock.wall())
-            await self._give_back(inbox, message, wait, words(later), counted=False)
-        except (KeyboardInterrupt, GeneratorExit):  # somebody ends this very process, or this coroutine
-            raise
-        except BaseException as fault:  # noqa: BLE001 - whatever the user's function raises
-            await self._failed(inbox, message, fault)
-        else:
-            made = "no task" if answer is None else f"task {ids.show(answer.id)}"
-            log.debug("message %s of %s made %s", message.id, inbox.where, made)
+        self._threads = threads
+        self._draw = ids.TaskIdSource(clock, rng).draw
+        self._telemetry = telemetry
 
     async def accept(self, inbox: Inbox[Any], message: QueueMessage) -> Submitted | None:
         """Run the inbox's function, submit its plan and acknowledge the message, in one transaction."""
@@ -245,15 +110,136 @@ class Inboxes:
         )
         plan = with_options(told, None, None, None)
         watched = None if self._telemetry is None else self._telemetry.submitted
-        (answer,) = await insert([plan], self._ids.draw, partial(self._store.join, caller), watched)
+        (answer,) = await insert([plan], self._draw, partial(self._store.join, caller), watched)
         if answer.conflict:
             raise conflict(plan, answer)
         return answer
 
-    async def _failed(self, inbox: Inbox[Any], message: QueueMessage, fault: BaseException) -> None:
+
+class _Reader:
+    """Reads one inbox's queue. ``name``: of the process, as ``queue list`` shows it."""
+
+    def __init__(
+        self,
+        inbox: Inbox[Any],
+        store: _Store,
+        acceptor: Acceptor,
+        *,
+        name: str,
+        clock: Clock,
+        rng: random.Random,
+        poll: float | None,
+    ) -> None:
+        self.inbox = inbox
+        self.running: dict[asyncio.Task[None], None] = {}
+        """Messages under way, in the order in which they began."""
+        self.handing_over = asyncio.Lock()
+        """Held while messages are handed over."""
+        self._store = store
+        self._acceptor = acceptor
+        self._name = name
+        self._clock = clock
+        self._rng = rng
+        self._poll = poll
+        self._wake = asyncio.Event()
+        self._draining = False
+        self._met: set[type[BaseException]] = set()
+
+    def end(self) -> None:
+        """Take nothing more."""
+        self._draining = True
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Take messages, until cancelled."""
+        inbox, wake = self.inbox, self._wake
+        stop = self._store.subscribe(f"queue:{inbox.queue}", wake.set)
+        pauses, setbacks = Pauses(), Setbacks(f"inbox {inbox.queue}", self._store, self._rng)
+        try:
+            while True:
+                wake.clear()
+                try:
+                    rest = await self._take()
+                    pauses.reset()
+                    if setbacks.count:
+                        await setbacks.over()
+                except StoreUnavailableError as away:
+                    log.warning("%s takes no messages now: %s", inbox.where, away)
+                    rest = pauses.draw()
+                except Exception as defect:  # noqa: BLE001 - a message must not end the others
+                    await asyncio.sleep(await setbacks.met(defect))
+                    rest = 0.0
+                await rung(wake, rest)
+        finally:
+            stop()
+
+    async def _take(self) -> float | None:
+        """Take as many messages as there is room for; returns how long to rest at most, None until somebody rings."""
+        inbox = self.inbox
+        while not self._draining:
+            free = inbox.concurrency - len(self.running)
+            if free <= 0:
+                return None  # whoever ends rings
+            async with self.handing_over:
+                handed = await self._store.receive_messages(
+                    inbox.queue, self._name, free, inbox.lease, inbox.retry.tries
+                )
+                for message in handed.messages:
+                    self._begin(message)
+            if handed.dead:
+                log.error("%s: %d messages put to the dead letters", inbox.where, handed.dead)
+            if handed.rest is None or handed.rest > 0:
+                poll = self._poll
+                rests = [
+                    r for r in (handed.rest, poll and poll * self._rng.uniform(0.8, 1.2)) if r is not None
+                ]
+                return min(rests, default=None)
+        return None
+
+    def _begin(self, message: QueueMessage) -> None:
+        task = asyncio.get_running_loop().create_task(self._one(message), name=f"inbox {self.inbox.queue}")
+        self.running[task] = None
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: "asyncio.Task[None]") -> None:
+        del self.running[task]
+        self._wake.set()
+        if not task.cancelled() and (defect := task.exception()) is not None:
+            log.error(
+                "%s: a message could not be given back; it comes again", self.inbox.where, exc_info=defect
+            )
+
+    async def _one(self, message: QueueMessage) -> None:
+        """Make a task of a message, or give it back."""
+        try:
+            answer = await self._acceptor.accept(self.inbox, message)
+        except asyncio.CancelledError as cancelled:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():  # the process is to end
+                await asyncio.shield(self._give_back(message, 0.0, "", counted=False))
+                raise
+            await self._failed(message, cancelled)  # nobody stopped it: the user's code raised it
+        except _LostError:
+            log.warning("message %s of %s belongs to another process by now", message.id, self.inbox.where)
+        except StoreUnavailableError as away:
+            log.warning(
+                "message %s of %s comes again after its lease: %s", message.id, self.inbox.where, away
+            )
+        except Later as later:
+            wait = retry_after(later.wait, self._clock.wall())
+            await self._give_back(message, wait, words(later), counted=False)
+        except (KeyboardInterrupt, GeneratorExit):  # somebody ends this very process, or this coroutine
+            raise
+        except BaseException as fault:  # noqa: BLE001 - whatever the user's function raises
+            await self._failed(message, fault)
+        else:
+            made = "no task" if answer is None else f"task {ids.show(answer.id)}"
+            log.debug("message %s of %s made %s", message.id, self.inbox.where, made)
+
+    async def _failed(self, message: QueueMessage, fault: BaseException) -> None:
         error = words(fault, named=True)
         dead = (
-            message.tries >= inbox.retry.tries
+            message.tries >= self.inbox.retry.tries
             or is_final(fault)
             or isinstance(fault, Permanent | KeyConflict)
         )
@@ -263,25 +249,23 @@ class Inboxes:
             level,
             "message %s of %s, delivery %d, %s: %s",
             message.id,
-            inbox.where,
+            self.inbox.where,
             message.tries,
             what,
             error,
-            exc_info=fault if self._is_new(inbox, fault) else None,
+            exc_info=fault if self._is_new(fault) else None,
         )
-        wait = inbox.pause(message.tries) * self._rng.uniform(0.5, 1.5)
-        await self._give_back(inbox, message, wait, error, dead=dead)
+        wait = self.inbox.pause(message.tries) * self._rng.uniform(0.5, 1.5)
+        await self._give_back(message, wait, error, dead=dead)
 
-    def _is_new(self, inbox: Inbox[Any], fault: BaseException) -> bool:
+    def _is_new(self, fault: BaseException) -> bool:
         """Whether this kind of fault was not met before: its traceback is logged once, later ones are a line each."""
-        kind = (inbox.queue, type(fault))
-        new = kind not in self._met
-        self._met.add(kind)
+        new = type(fault) not in self._met
+        self._met.add(type(fault))
         return new
 
     async def _give_back(
         self,
-        inbox: Inbox[Any],
         message: QueueMessage,
         wait: float,
         error: str,
@@ -293,7 +277,68 @@ class Inboxes:
         try:
             (ours,) = await self._store.return_messages([returned])
         except StoreUnavailableError as away:
-            log.warning("message %s of %s comes again after its lease: %s", message.id, inbox.where, away)
+            log.warning(
+                "message %s of %s comes again after its lease: %s", message.id, self.inbox.where, away
+            )
             return
         if not ours:
-            log.warning("message %s of %s belongs to another process by now", message.id, inbox.where)
+            log.warning("message %s of %s belongs to another process by now", message.id, self.inbox.where)
+
+
+class Inboxes(Actor):
+    """Runs inboxes. ``name``: of the process, as ``queue list`` shows it. ``poll``: seconds between looks at the store behind the
+    wake-ups, None = never. ``telemetry``: who watches.
+    """
+
+    def __init__(
+        self,
+        store: _Store,
+        inboxes: Iterable[Inbox[Any]],
+        *,
+        name: str,
+        clock: Clock,
+        rng: random.Random,
+        poll: float | None = 1.0,
+        telemetry: Observer | None = None,
+    ) -> None:
+        declared = tuple(inboxes)
+        for inbox in declared:
+            inbox.prepare()
+        self._threads = DaemonThreads(max(1, sum(inbox.concurrency for inbox in declared)), "inbox")
+        acceptor = Acceptor(store, self._threads, clock=clock, rng=rng, telemetry=telemetry)
+        self._readers = [
+            _Reader(inbox, store, acceptor, name=name, clock=clock, rng=rng, poll=poll) for inbox in declared
+        ]
+
+    async def run(self) -> None:
+        """Take messages, until cancelled."""
+        async with asyncio.TaskGroup() as serving:
+            for reader in self._readers:
+                serving.create_task(reader.run())
+
+    async def drain(self, limit: float) -> None:
+        """Take no more messages and wait up to ``limit`` seconds for those under way; the others are given back."""
+        for reader in self._readers:
+            reader.end()
+        now = asyncio.get_running_loop().time
+        end = now() + limit
+        with contextlib.suppress(TimeoutError):
+            for reader in self._readers:  # what was asked for before is under way then, or does not come
+                async with asyncio.timeout_at(end), reader.handing_over:
+                    pass
+        if running := self._running():
+            await asyncio.wait(running, timeout=max(0.0, end - now()))
+        if running := self._running():
+            for task in running:
+                task.cancel()
+            await asyncio.wait(running, timeout=_LAST)
+        for reader in self._readers:
+            for _ in reader.running:
+                log.warning(
+                    "%s: a message's function does not heed its cancellation; the message comes again after its lease",
+                    reader.inbox.where,
+                )
+        self._threads.shutdown()
+
+    def _running(self) -> list[asyncio.Task[None]]:
+        return [task for reader in self._readers for task in reader.running]

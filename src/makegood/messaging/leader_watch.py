@@ -5,6 +5,7 @@ import logging
 import random
 from typing import Protocol
 
+from makegood.actor.actor import Actor
 from makegood.actor.setbacks import Setbacks
 from makegood.base.clock import Clock
 from makegood.errors import StoreUnavailableError
@@ -18,7 +19,7 @@ class _Leased(Leases, Alerts, Protocol):
     """What the watch needs."""
 
 
-class LeaderWatch:
+class LeaderWatch(Actor):
     """Raises an alert when nobody has led for ``after`` seconds, as far as this process has seen; the next leader ends it.
 
     ``lease``: the name of the Supervisors' lease.

@@ -11,7 +11,6 @@ lists ("*.example.com" may list a million) get a share together, and all of them
 """
 
 import asyncio
-import contextlib
 import logging
 import random
 from collections import Counter
@@ -19,10 +18,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol, Self
 
+from makegood.actor.actor import Actor
 from makegood.actor.setbacks import Setbacks
 from makegood.base.clock import Clock
 from makegood.base.durations import retry_after
 from makegood.base.ids import show
+from makegood.base.pacing import Pauses, rung
 from makegood.base.text import words
 from makegood.errors import DeliveryError, StoreUnavailableError
 from makegood.messaging.hosts import Hosts, RefusedTargetError
@@ -53,6 +54,9 @@ FAILING: Final = 3
 MOST_KNOWN: Final = 10_000
 """Hosts of which is remembered how they answer; one that is forgotten counts as new."""
 
+_LEASES: Final = 3
+"""For so many times the limit of one post a notice is this process's."""
+
 ABANDONED: Final = 300.0
 """Seconds after which a notice is given up that no process may send: another one may have the host on its list."""
 
@@ -76,8 +80,116 @@ class Patience:
         return min(max(wait * rng.uniform(0.75, 1.25), asked or 0.0), self.longest)
 
 
-class Notifier:
-    """Sends notices. ``node``: the process's number, as registered; set it before ``run``.
+class Shares:
+    """How the places for notices on their way are shared out among the hosts. ``hosts``: whom this process may send to."""
+
+    def __init__(self, hosts: Hosts, rng: random.Random) -> None:
+        self.hosts = hosts
+        self._rng = rng
+        self._fails: dict[str, int] = {}
+        """Failures in a row of each host that is remembered."""
+        self._foreign: set[str] = set()
+        """Hosts that this process was last seen to leave to others."""
+
+    def warn(self, foreign: set[str]) -> None:
+        """Say once of each host that this process must leave to others why nothing is sent."""
+        for host in sorted(foreign - self._foreign):
+            log.warning(
+                "a notice for %s waits: it is not among webhook_hosts here; unless another process sends it, it is given up after %.0f s",
+                host, ABANDONED,
+            )  # fmt: skip
+        self._foreign = foreign
+
+    def room(self, due: Sequence[HostDue], busy: Counter[str]) -> list[tuple[str, int]]:
+        """Return how many notices of each host may be sent now: one for each in turn, then more for those that do not fail.
+        ``busy``: how many are on their way to each.
+        """
+        hosts = [h.host for h in due if h.seconds + self.left(h.host) <= 0]
+        self._rng.shuffle(hosts)  # which host comes first must not be the alphabet's choice
+        tried = Counter({host: count for host, count in busy.items() if self._on_probation(host)})
+        entries: Counter[str] = Counter()
+        for host, count in tried.items():
+            entries[self.hosts.share(host)] += count
+        left, probation = AT_ONCE - busy.total(), ON_PROBATION - tried.total()
+        room: Counter[str] = Counter()
+        for more in (1, PER_HOST):
+            for host in hosts:
+                most = 1 if self._fails.get(host, 0) >= FAILING else PER_HOST
+                free = min(left, more, most - busy[host] - room[host])
+                if self._on_probation(host) and (free := min(free, probation)) > 0:
+                    share = self.hosts.share(host)
+                    free = min(free, PER_ENTRY - entries[share])
+                    if free > 0:
+                        probation -= free
+                        entries[share] += free
+                if free > 0:
+                    room[host] += free
+                    left -= free
+        return list(room.items())
+
+    def left(self, host: str) -> float:
+        """Return for how many seconds what is due for a host is left to other processes; 0: this one takes it, if only to give it up."""
+        return 0.0 if not host or self.hosts.allow(host) else ABANDONED
+
+    def answered(self, host: str, *, taken: bool) -> None:
+        """Remember how a host has answered."""
+        before = self._fails.pop(host, FAILING)
+        self._fails[host] = 0 if taken else before + 1
+        if len(self._fails) > MOST_KNOWN:
+            del self._fails[next(iter(self._fails))]
+
+    def _on_probation(self, host: str) -> bool:
+        """Whether a host has taken nothing yet, as far as is remembered, or fails."""
+        return self._fails.get(host, FAILING) >= FAILING
+
+
+class Delivery:
+    """Posts notices, each once. ``poster``: by what; ``patience``: how often one is tried before it is given up."""
+
+    def __init__(
+        self, poster: Poster, shares: Shares, patience: Patience, *, clock: Clock, rng: random.Random
+    ) -> None:
+        self.poster = poster
+        self.patience = patience
+        self._shares = shares
+        self._clock = clock
+        self._rng = rng
+
+    async def post(self, notice: Due) -> Sending:
+        """Post a notice and return what became of it."""
+        try:
+            self._allowed(notice.host)
+            await self.poster.post(notice.url, _name(notice), notice.body)
+        except DeliveryError as fault:
+            return self._failed(notice, fault)
+        except Exception as defect:
+            log.exception("notice %d of task %s", notice.sequence, show(notice.task))
+            return self._failed(notice, DeliveryError(words(defect, named=True)))
+        self._shares.answered(notice.host, taken=True)
+        return Sending(notice.task, notice.sequence, "sent")
+
+    def _allowed(self, host: str) -> None:
+        """Raise ``RefusedTargetError`` for a host that no process sends to."""
+        if not self._shares.hosts.allow(host):
+            why = f"{host} is not among webhook_hosts of any process that sends"
+            raise RefusedTargetError(why if host else "its address is no URL that anything is sent to")
+
+    def _failed(self, notice: Due, fault: DeliveryError) -> Sending:
+        tries = notice.tries + 1
+        refused = isinstance(fault, RefusedTargetError)
+        if not refused:
+            self._shares.answered(notice.host, taken=False)
+        if refused or tries >= self.patience.tries:
+            return Sending(notice.task, notice.sequence, "dead", error=words(fault))
+        wait = self.patience.after(tries, _asked(fault, self._clock.wall()), self._rng)
+        task = show(notice.task)
+        text = "notice %d of task %s, once more in %.0f s: %s"
+        log.info(text, notice.sequence, task, wait, fault, extra={"task": task})
+        return Sending(notice.task, notice.sequence, "failed", wait, words(fault))
+
+
+class Notifier(Actor):
+    """Sends notices, once it is ``renamed``.
 
     ``hosts``, ``poster``: whom to, and by what; ``patience``: how often. ``timeout``: of one post, in seconds. ``poll``: seconds
     between looks at the store behind the wake-ups, None = never.
@@ -95,23 +207,21 @@ class Notifier:
         timeout: float = 10.0,
         poll: float | None = 5.0,
     ) -> None:
-        self.node = 0
+        self.shares = Shares(hosts, rng)
+        self.delivery = Delivery(poster, self.shares, patience or Patience(), clock=clock, rng=rng)
+        self._node = 0
         self._store = store
-        self.poster = poster
-        self.hosts = hosts
         self._clock = clock
         self._rng = rng
-        self.patience = patience or Patience()
         self._timeout = timeout
-        self._lease = 3 * timeout
         self._poll = poll
         self._wake = asyncio.Event()
         self._posts: dict[asyncio.Task[None], str] = {}
+        """What is on its way, to which host."""
         self._settled: list[Sending] = []
-        self._fails: dict[str, int] = {}
-        self._foreign: set[str] = set()
-        self._taking = True
-        self._idle = asyncio.Event()
+        """What became of notices, as far as that is not written down yet."""
+        self._idle: asyncio.Event | None = None
+        """There from a drain on: set once nothing is under way."""
 
     @classmethod
     def of(cls, store: _Store, options: Options, *, clock: Clock, rng: random.Random) -> Self:
@@ -143,26 +253,30 @@ class Notifier:
             poll=None if poll is None else 5 * poll,
         )
 
+    def renamed(self, node: int) -> None:
+        """Take notices under this number."""
+        self._node = node
+
     async def run(self) -> None:
         """Send what there is to send, until cancelled. What is under way then is sent again by another."""
         stop = self._store.subscribe("notice", self._wake.set)
-        pause = 0.05
+        pauses = Pauses()
         setbacks = Setbacks("notifier", self._store, self._rng)
         try:
             while True:
                 self._wake.clear()
                 try:
                     rest = await self._turn()
-                    pause = 0.05
+                    pauses.reset()
                     if setbacks.count:
                         await setbacks.over()
                 except StoreUnavailableError as away:
                     log.warning("the store is away; submitters are told when it is back: %s", away)
-                    rest = pause = min(pause * 2, 2.0)
+                    rest = pauses.draw()
                 except Exception as defect:  # noqa: BLE001 - others go on being told
                     await asyncio.sleep(await setbacks.met(defect))
                     rest = 0.0
-                await self._sleep(rest)
+                await rung(self._wake, rest)
         finally:
             stop()
             for post in self._posts:
@@ -172,43 +286,32 @@ class Notifier:
 
     async def drain(self, limit: float) -> None:
         """Take nothing more, and wait until nothing is under way, at most ``limit`` seconds: for an orderly end."""
-        self._taking = False
-        self._idle.clear()
+        self._idle = asyncio.Event()
         self._wake.set()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(limit):
-                await self._idle.wait()
-
-    async def _sleep(self, seconds: float | None) -> None:
-        """Wait for a wake-up, or so long."""
-        try:
-            async with asyncio.timeout(seconds):
-                await self._wake.wait()
-        except TimeoutError:
-            return
+        await rung(self._idle, limit)
 
     async def _turn(self) -> float | None:
         """Settle what was sent, take what is due; returns how long to rest at most."""
         settled = list(self._settled)
         if settled:
             await self._settle(settled)
-        if not self._taking:
+        if self._idle is not None:
             if not self._posts:
                 self._idle.set()
             return self._poll
         due = await self._store.notices_due()
-        self._warn({host.host for host in due if self._left(host.host)})
-        room = self._room(due)
+        self.shares.warn({host.host for host in due if self.shares.left(host.host)})
+        room = self.shares.room(due, Counter(self._posts.values()))
         if room:
             began = self._clock.monotonic()
-            for notice in await self._store.take_notices(self.node, room, self._lease):
+            for notice in await self._store.take_notices(self._node, room, _LEASES * self._timeout):
                 self._send(notice, began)
         return self._rest(due)
 
     async def _settle(self, settled: Sequence[Sending]) -> None:
         """Write down what became of notices; what cannot be written of one is left to its lease, and sent again."""
         try:
-            await self._store.settle_notices(self.node, settled)
+            await self._store.settle_notices(self._node, settled)
         except StoreUnavailableError:
             raise
         except Exception:
@@ -219,66 +322,16 @@ class Notifier:
             log.exception("what became of a notice of task %s cannot be written", show(settled[0].task))
         del self._settled[: len(settled)]
 
-    def _warn(self, foreign: set[str]) -> None:
-        """Say once of each host that this process must leave to others why nothing is sent."""
-        for host in sorted(foreign - self._foreign):
-            log.warning(
-                "a notice for %s waits: it is not among webhook_hosts here; unless another process sends it, it is given up after %.0f s",
-                host, ABANDONED,
-            )  # fmt: skip
-        self._foreign = foreign
-
     def _rest(self, due: Sequence[HostDue]) -> float | None:
         """Return the seconds until something will be due that this process may send; what is due now waits for room, which
         wakes it.
         """
         waits = [self._poll * self._rng.uniform(0.8, 1.2)] if self._poll is not None else []
         for host in due:
-            seconds = host.seconds + self._left(host.host)
+            seconds = host.seconds + self.shares.left(host.host)
             if seconds > 0:
                 waits.append(seconds)
         return min(waits) if waits else None
-
-    def _room(self, due: Sequence[HostDue]) -> list[tuple[str, int]]:
-        """Return how many notices of each host may be sent now: one for each in turn, then more for those that do not fail."""
-        hosts = [h.host for h in due if h.seconds + self._left(h.host) <= 0]
-        self._rng.shuffle(hosts)  # which host comes first must not be the alphabet's choice
-        busy = Counter(self._posts.values())
-        tried = Counter({host: count for host, count in busy.items() if self._on_probation(host)})
-        entries: Counter[str] = Counter()
-        for host, count in tried.items():
-            entries[self.hosts.share(host)] += count
-        left, probation = AT_ONCE - busy.total(), ON_PROBATION - tried.total()
-        room: Counter[str] = Counter()
-        for more in (1, PER_HOST):
-            for host in hosts:
-                most = 1 if self._fails.get(host, 0) >= FAILING else PER_HOST
-                free = min(left, more, most - busy[host] - room[host])
-                if self._on_probation(host) and (free := min(free, probation)) > 0:
-                    share = self.hosts.share(host)
-                    free = min(free, PER_ENTRY - entries[share])
-                    if free > 0:
-                        probation -= free
-                        entries[share] += free
-                if free > 0:
-                    room[host] += free
-                    left -= free
-        return list(room.items())
-
-    def _left(self, host: str) -> float:
-        """Return for how many seconds what is due for a host is left to other processes; 0: this one takes it, if only to give it up."""
-        return 0.0 if not host or self.hosts.allow(host) else ABANDONED
-
-    def _on_probation(self, host: str) -> bool:
-        """Whether a host has taken nothing yet, as far as is remembered, or fails."""
-        return self._fails.get(host, FAILING) >= FAILING
-
-    def _answered(self, host: str, *, taken: bool) -> None:
-        """Remember how a host has answered."""
-        before = self._fails.pop(host, FAILING)
-        self._fails[host] = 0 if taken else before + 1
-        if len(self._fails) > MOST_KNOWN:
-            del self._fails[next(iter(self._fails))]
 
     def _send(self, notice: Due, began: float) -> None:
         task = asyncio.get_running_loop().create_task(self._one(notice, began), name="post a notice")
@@ -292,38 +345,9 @@ class Notifier:
             log.error("a notice could not be posted, it is sent again later", exc_info=defect)
 
     async def _one(self, notice: Due, began: float) -> None:
-        if self._clock.monotonic() - began > self._lease - self._timeout:
+        if self._clock.monotonic() - began > (_LEASES - 1) * self._timeout:
             return  # this process was stopped meanwhile: somebody else has it, or will
-        try:
-            self._allowed(notice.host)
-            await self.poster.post(notice.url, _name(notice), notice.body)
-        except DeliveryError as fault:
-            self._settled.append(self._failed(notice, fault))
-        except Exception as defect:
-            log.exception("notice %d of task %s", notice.sequence, show(notice.task))
-            self._settled.append(self._failed(notice, DeliveryError(words(defect, named=True))))
-        else:
-            self._answered(notice.host, taken=True)
-            self._settled.append(Sending(notice.task, notice.sequence, "sent"))
-
-    def _allowed(self, host: str) -> None:
-        """Raise ``RefusedTargetError`` for a host that no process sends to."""
-        if not self.hosts.allow(host):
-            why = f"{host} is not among webhook_hosts of any process that sends"
-            raise RefusedTargetError(why if host else "its address is no URL that anything is sent to")
-
-    def _failed(self, notice: Due, fault: DeliveryError) -> Sending:
-        tries = notice.tries + 1
-        refused = isinstance(fault, RefusedTargetError)
-        if not refused:
-            self._answered(notice.host, taken=False)
-        if refused or tries >= self.patience.tries:
-            return Sending(notice.task, notice.sequence, "dead", error=words(fault))
-        wait = self.patience.after(tries, _asked(fault, self._clock.wall()), self._rng)
-        task = show(notice.task)
-        text = "notice %d of task %s, once more in %.0f s: %s"
-        log.info(text, notice.sequence, task, wait, fault, extra={"task": task})
-        return Sending(notice.task, notice.sequence, "failed", wait, words(fault))
+        self._settled.append(await self.delivery.post(notice))
 
 
 def _name(notice: Due) -> str:

@@ -1,10 +1,13 @@
-"""The relay: it carries what applications left in an outbox of their own database into queues of the store, once for each key.
+"""The relay: it carries what applications left in an outbox of their own database into queues of the store,
+once for each key.
 
-An entry is sent to its queue under its key, then deleted. Who dies in between has it sent again, by himself or another, and the
-queue, which remembers the key for ever, keeps what it has. So any number of relays may run, and be killed at any moment.
+An entry is sent to its queue under its key, then deleted. Who dies in between has it sent again, by himself
+or another, and the queue, which remembers the key for ever, keeps what it has. So any number of relays may
+run, and be killed at any moment.
 
-An entry that no queue can take (its payload is no JSON, for one) is set aside in the outbox, with the reason and an alert; the
-others go on. A queue is given what it has room for, in order; a full one holds up its own entries only.
+An entry that no queue can take (its payload is no JSON, for one) is set aside in the outbox, with the reason
+and an alert; the others go on. A queue is given what it has room for, in order; a full one holds up its own
+entries only.
 """
 
 import asyncio
@@ -15,7 +18,9 @@ from typing import Final, Protocol
 
 import msgspec
 
+from makegood.actor.actor import Actor
 from makegood.actor.setbacks import Setbacks
+from makegood.base.pacing import Pauses, rung
 from makegood.base.sizes import PAYLOAD_LIMIT
 from makegood.client.queues import outgoing
 from makegood.errors import ConfigError, PayloadError, QueueFullError, StoreUnavailableError
@@ -35,7 +40,6 @@ FOR_EVER: Final = 100 * 365 * 86_400.0
 FULL: Final = 5.0
 """Seconds for which a full queue is left alone."""
 
-_AWAY: Final = (0.05, 2.0)
 _ALERTS: Final = 1000
 
 
@@ -43,9 +47,9 @@ class _Store(Messages, Alerts, Protocol):
     pass
 
 
-class Relay:
-    """Carries entries of ``outbox`` to the queues of ``store``. ``most``: messages that may wait in a queue, ``most_bytes``: their
-    bytes; ``poll``: seconds between looks into an empty outbox.
+class Relay(Actor):
+    """Carries entries of ``outbox`` to the queues of ``store``. ``most``: messages that may wait in a queue,
+    ``most_bytes``: their bytes; ``poll``: seconds between looks into an empty outbox.
     """
 
     def __init__(
@@ -72,24 +76,24 @@ class Relay:
 
     async def run(self) -> None:
         """Carry what there is, until cancelled. Raises ``ConfigError`` when there is no outbox."""
-        pause, setbacks = _AWAY[0], Setbacks("relay", self._store, self._rng)
+        pauses, setbacks = Pauses(), Setbacks("relay", self._store, self._rng)
         try:
             while not self._ending.is_set():
                 self._rests.clear()
                 try:
                     await self.turn()
                     rest = 0.0 if self._more else self._poll * self._rng.uniform(0.8, 1.2)
-                    pause = _AWAY[0]
+                    pauses.reset()
                 except StoreUnavailableError as away:
                     log.warning("nothing is carried now: %s", away)
-                    rest = pause = min(pause * 2, _AWAY[1])
+                    rest = pauses.draw()
                 except Exception as defect:  # noqa: BLE001 - an entry of another application's must not end this
                     rest = await setbacks.met(defect)
                 else:
                     await setbacks.over()
                 finally:
                     self._rests.set()
-                await self._sleep(rest)
+                await rung(self._ending, rest)
             await asyncio.Event().wait()  # it was drained, and is cancelled next
         finally:
             await self._outbox.close()
@@ -97,10 +101,7 @@ class Relay:
     async def drain(self, limit: float) -> None:
         """Take nothing more, and wait for what is on its way, at most ``limit`` seconds."""
         self._ending.set()
-        try:
-            async with asyncio.timeout(limit):
-                await self._rests.wait()
-        except TimeoutError:
+        if not await rung(self._rests, limit):
             log.warning("%s does not answer; what is on its way is sent once more", self._outbox.where)
 
     async def turn(self) -> int:
@@ -126,7 +127,9 @@ class Relay:
     async def _send(
         self, wanted: list[tuple[Entry, Outgoing]], refused: list[tuple[Entry, str]]
     ) -> list[Entry]:
-        """Send messages; returns the entries that their queues have now. Those that a queue refuses are added to ``refused``."""
+        """Send messages; returns the entries that their queues have now. Those that a queue refuses are added
+        to ``refused``.
+        """
         while wanted:
             try:
                 sent = await self._store.send_messages(
@@ -154,8 +157,8 @@ class Relay:
     def _fitting(
         self, wanted: list[tuple[Entry, Outgoing]], full: QueueFullError
     ) -> list[tuple[Entry, Outgoing]]:
-        """Return fewer of them, in order: of the queue that cannot take them all those that it has room for. Where that is none it
-        is left alone for a while.
+        """Return fewer of them, in order: of the queue that cannot take them all those that it has room for.
+        Where that is none it is left alone for a while.
         """
         of_it = [n for n, (entry, _) in enumerate(wanted) if entry.queue == full.queue]
         late = set(of_it[min(full.room, len(of_it) - 1) :])  # one less at least: others fill it, too
@@ -188,13 +191,6 @@ class Relay:
         now = asyncio.get_running_loop().time()
         self._full = {queue: until for queue, until in self._full.items() if until > now}
         return list(self._full)
-
-    async def _sleep(self, seconds: float) -> None:
-        try:
-            async with asyncio.timeout(seconds):
-                await self._ending.wait()
-        except TimeoutError:
-            return
 
 
 def _named(entry: Entry) -> str:

@@ -1,42 +1,141 @@
-"""An attempt in this process: one call of an action, from its start to its answer."""
+"""One attempt of a step in an agent's process, from the moment its request was taken to its end.
+
+::
+
+    waiting ──► running ──► halted ──► overdue
+       │           │           │          │
+       └───────────┴───────────┴──────────┴────► ended
+
+*waiting*: the slot is taken, the function is not called yet: a rate delays it, or the event loop has not come
+to it. Such an attempt is never halted; once its complete-by has passed it ends without a call.
+
+*running*: the function was called. A pause between two tries is no phase: nothing treats it differently, and
+``retries`` counts.
+
+*halted*: complete-by has passed. An ``async def`` was cancelled, a ``def`` runs on.
+
+*overdue*: it has not returned a while later either, and that was logged.
+
+*ended*: the slot is free again.
+
+An extension moves the deadline and never the phase: what was halted once is not halted again.
+"""
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from typing import Any
+from collections.abc import Mapping
+from typing import Final, Literal, Protocol
 
 import msgspec
 
 from makegood.model.messages import Request
 
+Phase = Literal["waiting", "running", "halted", "overdue", "ended"]
+"""Where an attempt stands in its life."""
 
-class Running(msgspec.Struct, eq=False):
-    """An attempt under way."""
+_NEXT: Final[Mapping[Phase, frozenset[Phase]]] = {
+    "waiting": frozenset({"running", "ended"}),
+    "running": frozenset({"halted", "ended"}),
+    "halted": frozenset({"overdue", "ended"}),
+    "overdue": frozenset({"ended"}),
+    "ended": frozenset(),
+}
+
+_PATIENCE = 1.0
+"""Seconds, at least, that a function may run beyond its complete-by before that is logged."""
+
+_PATIENT = 0.05
+"""The same as a share of complete_within: a long timeout ends less sharply than a short one."""
+
+
+class Extender(Protocol):
+    """Who may give an attempt more time: the agents that run it."""
+
+    async def extend(self, attempt: "Attempt", more: float) -> bool:
+        """Ask the store for so many seconds from now on; return whether it agreed."""
+        ...
+
+
+class Attempt(msgspec.Struct, eq=False):
+    """An attempt under way. Moments are seconds on the agent's clock."""
 
     request: Request
+    """What is asked for."""
     node: int
-    """The process's number when it took the request."""
+    """The process's number when it took the request; a reply under another number would be refused."""
     deadline: float
-    """On the local clock; never moved beyond ``last``."""
+    """The attempt's complete-by."""
     last: float
+    """The latest moment to which extensions may move the deadline."""
     began: float
-    extended: "Callable[[Running, float], Coroutine[Any, Any, bool]]"
-    unclear: bool = False
-    halts: bool = False
-    """It can be stopped at its deadline, and will be."""
-    patience: float = 0.0
-    """Seconds that it may run past its deadline before that is logged; 0 until the deadline."""
-    overdue: bool = False
-    """It ran past its deadline for longer than ``patience``, and that was logged."""
-    again: int = 0
-    """Tries after the first."""
-    reached: bool = False
-    """The function was called."""
+    """When the request was taken; after a delay, when the delay was over."""
+    extender: Extender
+    """Who is asked for an extension."""
+    phase: Phase = "waiting"
+    """Where it stands; only the methods below change it."""
+    cancellable: bool = False
+    """An ``async def``; cancelled at its deadline."""
+    retries: int = 0
+    """Tries of the function after the first. From the first retry on, an earlier try is unanswered."""
     ticket: int | None = None
-    """The circuit breaker's handle for this call; None without a breaker, or once the outcome is reported."""
+    """The circuit breaker's handle for this call; None without a breaker, or once reported."""
     since: float | None = None
-    """A moment after the step's last failure; None for its first attempt."""
+    """A moment after the step's last failure; None for its first attempt, or without a breaker."""
     work: "asyncio.Task[None] | None" = None
+    """The task that runs it; None once it has ended."""
+
+    @property
+    def overdue(self) -> bool:
+        """Whether it was logged that it runs on long after its deadline."""
+        return self.phase == "overdue"
+
+    def look_at(self, now: float) -> float | None:
+        """Return the moment at which its deadline is to be looked at next; None: never again."""
+        if self.phase == "running" or (self.phase == "waiting" and self.deadline > now):
+            return self.deadline
+        return self.deadline + self._patience if self.phase == "halted" else None
+
+    @property
+    def _patience(self) -> float:
+        return max(_PATIENCE, _PATIENT * self.request.within)
+
+    # -- its life --------------------------------------------------------------------------------------------
+
+    def called(self, *, cancellable: bool) -> None:
+        """Its function is called now for the first time."""
+        self._become("running")
+        self.cancellable = cancellable
+
+    def retried(self) -> None:
+        """Its function is called once more."""
+        self.retries += 1
+
+    def pass_deadline(self, now: float) -> bool:
+        """Do what its deadline, which has passed, asks for. Return whether it is overdue from now on.
+
+        A running attempt is halted, and cancelled if it can be. One that was halted before may become
+        overdue.
+        """
+        if self.phase == "running":
+            self._become("halted")
+            if self.cancellable and self.work is not None:
+                self.work.cancel()
+        elif self.phase == "halted" and now >= self.deadline + self._patience:
+            self._become("overdue")
+            return True
+        return False
+
+    def end(self) -> None:
+        """It is over: it has an answer, or never will."""
+        self._become("ended")
+        self.work = None  # its context knows the call, which knows the attempt: no circle
+
+    def _become(self, phase: Phase) -> None:
+        if phase not in _NEXT[self.phase]:
+            raise RuntimeError(f"an attempt that is {self.phase} cannot become {phase}")
+        self.phase = phase
+
+    # -- more time -------------------------------------------------------------------------------------------
 
     async def extend(self, more: float) -> bool:
-        """Ask the store to move the deadline to ``more`` seconds from now; see ``call.Bounds``."""
-        return await self.extended(self, more)
+        """Ask the store for so many seconds from now on; see ``call.Bounds``."""
+        return await self.extender.extend(self, more)

@@ -84,10 +84,9 @@ class Decision(msgspec.Struct):
     """The task is at rest or released: its lock is cleared."""
     clear_complete_by: bool = False
     """A resubmission restarts the task's time. (A claim sets the deadline whenever it is null.)"""
-    handed: bool = False
-    """The Scheduler hands over all its requests in memory, and their rows are inserted as already taken.
-
-    Where only some are handed over: ``Batch.local``; for a task that is being submitted: ``Draft.handed``.
+    handed: Sequence[Request] = ()
+    """Those of ``requests`` that its Scheduler hands over in memory: their rows are inserted as already taken,
+    without a body.
     """
     stride: Stride | None = None
     """What this Decision shares, except for task, result, arguments and ``seqs``, with those of other tasks

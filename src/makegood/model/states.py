@@ -6,7 +6,7 @@ here, and one Decision may chain several. The reasons are next to the moves.
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Literal, TypeVar
+from typing import Final, Literal, TypeVar
 
 from makegood.errors import IllegalTransitionError
 
@@ -26,6 +26,12 @@ StepState = Literal[
 ]
 Goal = Literal["forward", "undo", "hold"]
 """Where a task is going: forward, taking its effects back, or waiting to be handed to an operator."""
+
+AT_REST: Final[frozenset[TaskState]] = frozenset({"processed", "undone", "error"})
+"""States of a task in which nothing moves until somebody acts."""
+
+ENDED: Final[frozenset[TaskState]] = frozenset({"processed", "undone"})
+"""States of a task that ended; one in error waits for an operator."""
 
 S = TypeVar("S", TaskState, StepState)
 Moves = Mapping[S, Mapping[S, str]]

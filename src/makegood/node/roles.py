@@ -1,17 +1,208 @@
-"""Which roles a process runs, and how many slots each agent has."""
+"""The roles of a process: which it may have, and the actors that each of them needs.
 
-from collections.abc import Iterable, Sequence
+``actors_of`` is the one list of all actors. Its order is that in which they begin and are drained: first
+those that bring tasks in, then those that work on them, then those that watch and tell.
+"""
 
+import logging
+import random
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from makegood.actor.actor import Actor
+from makegood.agent.agents import Agents
+from makegood.agent.circuit_alerts import Circuits
 from makegood.agent.slots import Slots
+from makegood.base.clock import Clock
+from makegood.channels import StoreChannel
+from makegood.client.client import Client
+from makegood.declare.inbox import Inbox
 from makegood.errors import ConfigError, DefinitionError
+from makegood.messaging.alert_webhook import Webhook
+from makegood.messaging.alerts import Teller
+from makegood.messaging.inbox import Inboxes
+from makegood.messaging.leader_watch import LeaderWatch
+from makegood.messaging.notifier import Notifier
+from makegood.messaging.outbox import Outbox
+from makegood.messaging.relay import Relay
 from makegood.model.breaker import Circuit
+from makegood.node.heartbeat import Heartbeat
+from makegood.options import Options
+from makegood.scheduler.scheduler import Scheduler
+from makegood.store import Store
+from makegood.supervisor.janitor import Janitor
+from makegood.supervisor.supervisor import LEASE, Supervisor
+from makegood.telemetry.hooks import Observer
 from makegood.workflow.app import App
+
+log = logging.getLogger("makegood.node")
 
 ROLES = ("scheduler", "agent", "supervisor")
 """What a process runs unless it is told otherwise; and "inbox" where the app declares any."""
 
 
-def _roles(roles: Iterable[str] | None, app: App | None, *, relays: bool) -> tuple[str, ...]:
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What the actors of one process have in common."""
+
+    name: str
+    roles: tuple[str, ...]
+    store: Store
+    client: Client
+    options: Options
+    slots: Mapping[str, Slots]
+    """Of the agents that run here, by address."""
+    inboxes: Sequence[Inbox[Any]]
+    outbox: Outbox | None
+    clock: Clock
+    rng: random.Random
+    telemetry: Observer | None
+
+
+def actors_of(parts: Parts, heartbeat: Heartbeat) -> list[Actor]:
+    """Return the actors of a process, wired together. Raises ``ConfigError``."""
+    agents = _agents(parts)
+    supervisor = supervisor_of(parts) if "supervisor" in parts.roles else None
+    every = (
+        heartbeat,
+        _relay(parts),
+        _inboxes(parts),
+        agents,
+        _scheduler(parts, agents),
+        _circuits(parts, agents, heartbeat),
+        _notifier(parts),
+        supervisor,
+        _janitor(parts, supervisor),
+        _teller(parts),
+        _leader_watch(parts),
+    )
+    return [actor for actor in every if actor is not None]
+
+
+def _relay(parts: Parts) -> Relay | None:
+    options = parts.options
+    if parts.outbox is None:
+        return None
+    return Relay(
+        parts.store,
+        parts.outbox,
+        most=options.queue_limit,
+        most_bytes=options.size("queue_bytes"),
+        rng=parts.rng,
+        poll=min(0.5, options.poll_seconds or 0.5),
+    )
+
+
+def _inboxes(parts: Parts) -> Inboxes | None:
+    if "inbox" not in parts.roles:
+        return None
+    return Inboxes(
+        parts.store, parts.inboxes, name=parts.name, clock=parts.clock, rng=parts.rng, poll=parts.options.poll_seconds,
+        telemetry=parts.telemetry,
+    )  # fmt: skip
+
+
+def _agents(parts: Parts) -> Agents | None:
+    if "agent" not in parts.roles:
+        return None
+    return Agents(
+        StoreChannel(parts.store),
+        parts.slots,
+        lambda: parts.store.identity,
+        clock=parts.clock,
+        rng=parts.rng,
+        poll=parts.options.poll_seconds,
+        beside_scheduler="scheduler" in parts.roles,
+        watched=None if parts.telemetry is None else parts.telemetry.answering,
+        alerts=parts.store,
+    )
+
+
+def _circuits(parts: Parts, agents: Agents | None, heartbeat: Heartbeat) -> Circuits | None:
+    if agents is None or all(slots.circuit is None for slots in parts.slots.values()):
+        return None
+    circuits = Circuits(
+        parts.store, list(parts.slots.values()), heartbeat.publish, lambda: heartbeat.number,
+        clock=parts.clock, rng=parts.rng,
+    )  # fmt: skip
+    agents.changed = circuits.changed
+    return circuits
+
+
+def _scheduler(parts: Parts, agents: Agents | None) -> Scheduler | None:
+    if "scheduler" not in parts.roles:
+        return None
+    options = parts.options
+    scheduler = Scheduler(
+        parts.store,
+        agents,
+        clock=parts.clock,
+        rng=parts.rng,
+        hold=options.hold,
+        memory=options.size("max_task_memory"),
+        claim=options.claim,
+        poll=options.poll_seconds,
+        ended=parts.client.waiters.came_to_rest,
+        watch=None if parts.telemetry is None else parts.telemetry.watch,
+    )
+    parts.client.beside(scheduler)
+    if agents is not None:
+        agents.deliver = scheduler.deliver
+    return scheduler
+
+
+def _notifier(parts: Parts) -> Notifier | None:
+    if "scheduler" not in parts.roles:
+        return None
+    notifier = Notifier.of(parts.store, parts.options, clock=parts.clock, rng=parts.rng)
+    parts.client.submitter.only_to(notifier.shares.hosts.check)
+    return notifier
+
+
+def supervisor_of(parts: Parts) -> Supervisor:
+    """Return a Supervisor, whatever the roles are."""
+    return Supervisor(parts.store, parts.options, me=parts.name, clock=parts.clock, rng=parts.rng)
+
+
+def _janitor(parts: Parts, supervisor: Supervisor | None) -> Janitor | None:
+    """Return what removes rows that are old or too many, as long as this process leads."""
+    options = parts.options
+    if supervisor is None:
+        return None
+    return Janitor(
+        parts.store,
+        keep=None if options.keep is None else options.number("keep"),
+        sweep=options.number("sweep"),
+        most=options.queue_limit,
+        most_bytes=options.size("queue_bytes"),
+        leads=lambda: supervisor.leading is not None,
+        rng=parts.rng,
+    )
+
+
+def _teller(parts: Parts) -> Teller | None:
+    """Return what tells people of alerts, where decisions are made."""
+    options = parts.options
+    if options.tell is None or not {"scheduler", "supervisor"} & set(parts.roles):
+        return None
+    url = options.alert_webhook
+    webhook = None if url is None else Webhook(url, options.secrets, clock=parts.clock)
+    if webhook is not None and not options.secrets:  # right for a chat; elsewhere the secret was forgotten
+        log.info("alerts are posted to alert_webhook unsigned: alert_secret is not set")
+    return Teller(parts.store, webhook, pause=options.number("tell"), rng=parts.rng)
+
+
+def _leader_watch(parts: Parts) -> LeaderWatch | None:
+    """Return what raises the alert that nobody leads, in every process: a leader cannot miss itself."""
+    if parts.options.leaderless is None:
+        return None
+    after = parts.options.number("leaderless")
+    return LeaderWatch(parts.store, LEASE, after=after, clock=parts.clock, rng=parts.rng)
+
+
+def roles_of(roles: Iterable[str] | None, app: App | None, *, relays: bool) -> tuple[str, ...]:
+    """Return the roles that a process runs. Raises ``ConfigError`` for those that it cannot have."""
     if isinstance(roles, str):
         raise ConfigError(f"roles={roles!r}: a tuple of names, roles=({roles!r},)")
     if roles is None:
@@ -33,7 +224,8 @@ def _roles(roles: Iterable[str] | None, app: App | None, *, relays: bool) -> tup
     return wanted
 
 
-def _slots(app: App, agents: Sequence[str] | None, slots: int | None) -> dict[str, Slots]:
+def slots_of(app: App, agents: Sequence[str] | None, slots: int | None) -> dict[str, Slots]:
+    """Return the slots of an app's agents (default: all), by address. Raises ``DefinitionError``."""
     names = list(app.agents) if agents is None else list(agents)
     found: dict[str, Slots] = {}
     for name in names:

@@ -1,9 +1,10 @@
 """A Decision in the making.
 
-``DecisionBuilder`` lies over what a Scheduler holds: it reads through to the held records and writes only its own copies, so that a
-Decision that is never committed leaves no trace. Every change of state goes through ``move`` or ``move_task``, where the
-table of lawful moves is asked. It also keeps the counters up to date (``open``: predecessors of a step that are neither
-done nor skipped), so that the next steps are found by counting and never by scanning.
+``DecisionBuilder`` lies over what a Scheduler holds: it reads through to the held records and writes only its
+own copies, so that a Decision that is never committed leaves no trace. Every change of state goes through
+``move`` or ``move_task``, where the table of lawful moves is asked. It also keeps the counters up to date
+(``open``: predecessors of a step that are neither done nor skipped), so that the next steps are found by
+counting and never by scanning.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,45 +28,51 @@ from makegood.saga import rules
 NULL, EMPTY = b"null", b"{}"
 
 
-class DecisionBuilder:
-    """One Decision in the making; see the module's text.
+class Agenda:
+    """The steps to be looked at before the Decision is made, by index and by what is to be seen to."""
 
-    ``free``: steps whose last predecessor has passed, to be looked at. ``ready``: actions to be dispatched. ``doubts``:
-    steps in doubt to be followed up when the task goes forward. ``due``: steps whose timer has fired. ``touched``: steps that
-    something was said about; ``everything``: the undo begins, or is claimed, so all steps are to be looked at.
-    ``change``: what the act under way has replaced, for its answer.
-    """
+    __slots__ = ("doubts", "due", "everything", "free", "ready", "touched")
+
+    def __init__(self) -> None:
+        self.free: list[int] = []
+        """Their last predecessor has passed."""
+        self.ready: list[int] = []
+        """Actions to be dispatched."""
+        self.doubts: list[int] = []
+        """In doubt, to be followed up when the task goes forward."""
+        self.due: set[int] = set()
+        """Their timer has fired."""
+        self.touched: list[int] = []
+        """Something was said about them."""
+        self.everything = False
+        """The undo begins, or is claimed, so all steps are to be looked at."""
+
+
+class DecisionBuilder:
+    """One Decision in the making; see the module's text."""
 
     __slots__ = (
         "_count",
         "_links",
         "_lists",
         "_open",
+        "agenda",
         "change",
-        "doubts",
-        "due",
-        "everything",
-        "free",
         "held",
         "left",
         "out",
-        "ready",
         "task",
-        "touched",
     )
 
     def __init__(self, held: Held) -> None:
         self.held = held
         self.task: Task = held.task
         self.out = OpenDecision(held.task, held.task)
-        self.free: list[int] = []
-        self.ready: list[int] = []
-        self.doubts: list[int] = []
-        self.due: set[int] = set()
-        self.touched: list[int] = []
-        self.everything = False
+        self.agenda = Agenda()
         self.change: bytes | None = None
+        """What the act under way has replaced, for its answer."""
         self.left = held.left
+        """How many steps have not passed."""
         self._count = len(held.steps)
         self._open: dict[int, int] = {}
         self._lists: dict[int, tuple[bytes, Sequence[msgspec.Raw]]] = {}
@@ -132,7 +139,7 @@ class DecisionBuilder:
         raise MissingValueError(f"there is no {ref.of} {ref.index}")
 
     def fill(self, template: Template, limit: int = sizes.PAYLOAD_LIMIT) -> bytes:
-        """Return a template's JSON with its holes filled; raises ``MissingValueError``. ``limit``: of one payload, in bytes."""
+        """Return a template's JSON, filled; raises ``MissingValueError``. ``limit``: bytes of a payload."""
         return splice.fill(template, self.lookup, lists=self._list, limit=limit)
 
     def arguments(self, plan: StepPlan) -> bytes:
@@ -200,7 +207,7 @@ class DecisionBuilder:
             count = opened.get(follower)
             opened[follower] = count = (before[follower] if count is None else count) - 1
             if count == 0:
-                self.free.append(follower)
+                self.agenda.free.append(follower)
 
     def _block(self, idx: int) -> None:
         self.left += 1
@@ -208,7 +215,7 @@ class DecisionBuilder:
             self._open[follower] = self.open(follower) + 1
 
     def add(self, plan: StepPlan, before: Sequence[int]) -> None:
-        """Add a step that an ``each`` has made; ``before`` are its predecessors, those of its item among them."""
+        """Add a step that an ``each`` has made; ``before``: its predecessors, those of its item too."""
         idx = self._count + len(self.out.added)
         if plan.idx != idx:
             raise IllegalTransitionError(
@@ -238,7 +245,7 @@ class DecisionBuilder:
         self.send(step, "do", args, state="running")
 
     def send(self, step: Step, doing: Doing, args: bytes, *, state: StepState | None = None) -> None:
-        """Make a request; the attempt rises with every hand-out. ``state``: of the step, when its move is noted already."""
+        """Make a request, with the next attempt. ``state``: of the step, when its move is noted already."""
         plan, task, policy = step.plan, self.task, step.plan.policy or rules.PLAIN
         attempt = step.attempt + 1
         asked = attempt if doing == "probe" else step.asked
@@ -285,7 +292,9 @@ class DecisionBuilder:
     # -- counts, alerts ------------------------------------------------------------------------------------------------
 
     def count(self, idx: int) -> None:
-        """Count one failure, of a step (-1: of the task alone): by + 1, so that the Supervisor's counting is not overwritten."""
+        """Count one failure, of a step (-1: of the task alone): by + 1, so that the Supervisor's counting is
+        not overwritten.
+        """
         reset, increment = self.out.counted.get(idx, (False, 0))
         self.out.counted[idx] = (reset, increment + 1)
         self.task = replace(self.task, failure_count=self.task.failure_count + 1)

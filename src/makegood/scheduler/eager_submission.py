@@ -1,149 +1,210 @@
-"""Tasks that a Scheduler holds from the beginning: they are submitted in its own process.
+"""Eager submission: a task that is submitted in its Scheduler's own process is created already locked by it.
 
-Such a task never waits to be claimed. Its first Decision is made before it is written at all; if that only dispatches first
-steps, task, steps, first requests and history are one commit, and the requests are handed over in memory when it is done.
+Such a task never waits to be claimed. Its first Decision is made before the task is written; if that only
+dispatches first steps, then task, steps, first requests and history are one commit, and the requests are
+handed over in memory when it is done.
+
+Submissions of one pass of the event loop share a call of the store. An asyncio task of its own writes them:
+whatever becomes of the caller, the Scheduler must hear of a task that it holds::
+
+    submit ─► prepared, in a batch ─► written ─┬─ created ───► held; its first requests run
+                                               └─ otherwise ─► forgotten; its slots go back
 """
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Protocol
+import asyncio
+from collections.abc import Sequence
+from functools import partial
+from typing import NamedTuple, Protocol
 
 from msgspec.structs import replace
 
 from makegood import saga
-from makegood.base.clock import Clock
+from makegood.actor.slot_pool import Reservation, SlotPool
 from makegood.base.ids import address
-from makegood.errors import MakegoodError
+from makegood.base.sizes import MIB
+from makegood.errors import MakegoodError, PayloadError
 from makegood.model.decision import Decision
-from makegood.model.messages import Request
+from makegood.model.messages import Message
 from makegood.model.shape import Held
 from makegood.model.task import Step, Task
-from makegood.store.records import Draft
+from makegood.scheduler.claims import Claims
+from makegood.scheduler.task_memory import weigh
+from makegood.store.records import Draft, Submitted
+
+_TOGETHER, _TOGETHER_BYTES = 250, 4 * MIB
+"""Tasks, and the bytes of their inputs, that share one call of the store."""
 
 
-class Lender(Protocol):
-    """What is needed of the agents in the same process."""
-
-    def knows(self, address: str, action: str) -> bool:
-        """Return whether this process runs that action."""
-        ...
-
-    def lend(self, address: str) -> bool:
-        """Set one slot of an agent aside, if it may be had now."""
-        ...
-
-    def restore(self, unused: Mapping[str, int]) -> None:
-        """Take back slots that were set aside and not used."""
-        ...
-
-    def hand(self, request: Request, began: float) -> None:
-        """Begin a request in a slot set aside."""
-        ...
-
-    def backlogged(self, address: str) -> None:
-        """Note that a request for this agent went to the store."""
-        ...
+class _Store(Protocol):
+    async def submit(self, drafts: Sequence[Draft], /) -> list[Submitted]: ...
 
 
-def give_back(agents: Lender | None, unused: Iterable[Request]) -> None:
-    """Give slots back that were set aside for requests that do not come."""
-    if agents is not None:
-        for request in unused:
-            agents.restore({address(request.app, request.agent): 1})
-
-
-@dataclass(slots=True)
-class _Expected:
+class _Prepared(NamedTuple):
+    draft: Draft
     held: Held
-    began: float
+    slots: Reservation
+    answered: asyncio.Future[Submitted]
 
 
-class Births:
-    """The tasks of one Scheduler that are being submitted. ``agents``: those of the same process, if any."""
+class _Batch:
+    """Submissions that are written together."""
 
-    def __init__(self, agents: Lender | None, clock: Clock) -> None:
+    __slots__ = ("octets", "prepared")
+
+    def __init__(self) -> None:
+        self.prepared: list[_Prepared] = []
+        self.octets = 0
+
+    @property
+    def full(self) -> bool:
+        """Whether no more should be added."""
+        return len(self.prepared) >= _TOGETHER or self.octets >= _TOGETHER_BYTES
+
+    def add(self, prepared: _Prepared) -> None:
+        """Add a submission."""
+        self.prepared.append(prepared)
+        self.octets += prepared.draft.octets
+
+
+class EagerSubmissions:
+    """Submits tasks for a Scheduler to hold from the beginning."""
+
+    def __init__(self, store: _Store, agents: SlotPool, claims: Claims) -> None:
+        self._store = store
         self._agents = agents
-        self._clock = clock
+        self._tasks = claims.tasks
+        self._claims = claims
         self._beginnings = saga.Beginnings()
-        self._expected: dict[int, _Expected] = {}
+        self._loop: asyncio.AbstractEventLoop
+        self._gathered: _Batch | None = None
+        self._writing: set[asyncio.Task[list[Submitted | Exception]]] = set()
+        self._expected = 0
 
     def __len__(self) -> int:
-        """Return how many are being written."""
-        return len(self._expected)
+        """Return how many tasks are being written."""
+        return self._expected
 
-    def expect(self, draft: Draft, node: int) -> Draft:
-        """Return the draft as it is to be written, held by ``node``; ``born`` must follow."""
+    def open(self) -> None:
+        """Note on which loop the Scheduler runs: to ask for it costs a call of the system each time."""
+        self._loop = asyncio.get_running_loop()
+
+    async def close(self) -> None:
+        """Wait for what is being written: its callers may have gone."""
+        await asyncio.gather(*self._writing, return_exceptions=True)
+
+    async def submit(self, draft: Draft) -> Submitted:
+        """Submit a task, as ``Tasks.submit`` does.
+
+        It is left for anybody to claim when the Scheduler is full or stops, or when other tasks may wait
+        already.
+        """
+        if not self._claims.takes(self._expected):
+            (answer,) = await self._store.submit([draft])
+            return answer
+        held, first = self._begun(draft)
+        batch = self._gathered
+        if batch is None or batch.full:
+            batch = self._gathered = _Batch()
+            work = self._loop.create_task(self._write(batch))
+            self._writing.add(work)
+            work.add_done_callback(partial(self._settle, batch))
+        slots = self._agents.reserve()
+        if first is not None and not self._placed(first, slots):
+            first = None
+        self._expected += 1
+        self._tasks.weights.put(draft.id, weigh(held))
+        answered: asyncio.Future[Submitted] = self._loop.create_future()
+        batch.add(_Prepared(replace(draft, holder=self._tasks.node, first=first), held, slots, answered))
+        return await answered
+
+    # -- before it is written ----------------------------------------------------------------------------------------------
+
+    def _begun(self, draft: Draft) -> tuple[Held, Decision | None]:
+        """Return a task as it is to be held, and its first Decision if that can be written with it."""
         task = Task(
             draft.id, draft.app, draft.workflow, draft.key, on_failure=draft.on_failure, priority=draft.priority, epoch=1,
             within=draft.within, undo_within=draft.undo_within, inputs=draft.inputs, returns=draft.returns, trace=draft.trace,
             reply=draft.reply, told=draft.told, notified=draft.notified,
         )  # fmt: skip
-        first: Decision | None = None
         try:
             held, first = self._beginnings.begin(task, draft.steps)
         except MakegoodError:
             # Found again, told and put to error when the task is decided as all others are.
-            held = saga.hold(task, map(Step, draft.steps))
-        self._expected[draft.id] = _Expected(held, self._clock.monotonic())
-        if first is None or task.reply is not None:
-            # What its submitter is told goes with a Decision of its own.
-            return replace(draft, holder=node)
-        here = self._here(first)
-        if here is None or (here and not self._lent(first)):
-            return replace(draft, holder=node)
-        return replace(draft, holder=node, first=first, handed=here)
+            return saga.hold(task, map(Step, draft.steps)), None
+        # What its submitter is told goes with a Decision of its own.
+        return held, first if task.reply is None else None
 
-    def held(self, task: int) -> Held:
-        """Return a task that is being written, as it will be held."""
-        return self._expected[task].held
+    def _placed(self, first: Decision, slots: Reservation) -> bool:
+        """Return whether all first requests have a slot here, or all are for agents elsewhere."""
+        known = [self._agents.knows(address(r.app, r.agent), r.action) for r in first.requests]
+        if not any(known):
+            return True
+        if all(known) and all(map(slots.take, first.requests)):
+            first.handed = first.requests
+            return True
+        slots.rollback({})  # others need not wait for them until it is written
+        return False
 
-    def _here(self, first: Decision) -> bool | None:
-        """Return whether agents of this process run what is asked for; None when they run some of it only."""
-        agents = self._agents
-        if agents is None:
-            return False
-        known = [agents.knows(address(r.app, r.agent), r.action) for r in first.requests]
-        return True if all(known) else None if any(known) else False
+    # -- writing -----------------------------------------------------------------------------------------------------------
 
-    def _lent(self, first: Decision) -> bool:
-        """Set a slot aside for each request, or none."""
-        agents = self._agents
-        assert agents is not None
-        lent: dict[str, int] = {}
-        for request in first.requests:
-            where = address(request.app, request.agent)
-            if not agents.lend(where):
-                agents.restore(lent)
-                return False
-            lent[where] = lent.get(where, 0) + 1
-        return True
+    async def _write(self, batch: _Batch) -> list[Submitted | Exception]:
+        """Submit a batch; returns what became of each."""
+        if batch is self._gathered:
+            self._gathered = None
+        return await self._submitted([prepared.draft for prepared in batch.prepared])
 
-    def born(self, draft: Draft, *, created: bool) -> Held | None:
-        """Return the task that was written, as it is to be held; None when it was not.
+    async def _submitted(self, drafts: Sequence[Draft]) -> list[Submitted | Exception]:
+        try:
+            return [*await self._store.submit(drafts)]
+        except PayloadError as guilty:
+            if len(drafts) == 1:
+                return [guilty]
+        except Exception as fault:  # noqa: BLE001 - it is theirs who called
+            return [fault] * len(drafts)
+        return [
+            answer for draft in drafts for answer in await self._submitted([draft])
+        ]  # only the guilty fails
 
-        Call ``dispatch`` next, or ``lose`` when it belongs to nobody here any more.
-        """
-        expected = self._expected[draft.id]
-        if not created:
-            self.lose(draft)
-            return None
-        if draft.first is not None:
-            saga.apply(expected.held, draft.first)
-        return expected.held
+    # -- afterwards --------------------------------------------------------------------------------------------------------
 
-    def dispatch(self, draft: Draft) -> None:
-        """Hand over the requests that were written with the task."""
-        expected = self._expected.pop(draft.id)
-        if self._agents is None or draft.first is None:
+    def _settle(self, batch: _Batch, work: asyncio.Task[list[Submitted | Exception]]) -> None:
+        """Hold what was created, and tell the callers. A batch whose writing was cancelled has no answers."""
+        self._writing.discard(work)
+        if batch is self._gathered:  # it was cancelled before it began
+            self._gathered = None
+        answers = [None] * len(batch.prepared) if work.cancelled() else work.result()
+        for prepared, answer in zip(batch.prepared, answers, strict=True):
+            self._expected -= 1
+            with prepared.slots:
+                if isinstance(answer, Submitted) and answer.created:
+                    self._hold(prepared)
+                else:
+                    self._tasks.weights.drop(prepared.draft.id)
+            _tell(prepared.answered, answer)
+
+    def _hold(self, prepared: _Prepared) -> None:
+        """Take a task over that is committed."""
+        draft, held, slots, _ = prepared
+        first, tasks = draft.first, self._tasks
+        if draft.holder != tasks.node:  # declared dead meanwhile: it is freed with all that the old node held
+            tasks.weights.drop(draft.id)
             return
-        for request in draft.first.requests:
-            if draft.handed:
-                self._agents.hand(request, expected.began)
-            else:
-                self._agents.backlogged(address(request.app, request.agent))
+        if first is not None:
+            saga.apply(held, first)
+        tasks.held.setdefault(draft.id, held)  # a message for it may have come first, so that it was read
+        if first is not None:
+            slots.run(first.requests, first.handed)
+        else:
+            tasks.put_back({draft.id: [Message("claim")]})
 
-    def lose(self, draft: Draft) -> None:
-        """Give back what was set aside for a task that does not come, or belongs to others."""
-        del self._expected[draft.id]
-        if draft.handed and draft.first is not None:
-            give_back(self._agents, draft.first.requests)
+
+def _tell(answered: asyncio.Future[Submitted], answer: Submitted | Exception | None) -> None:
+    """Tell a caller who still waits what became of a submission; None: its writing was cancelled."""
+    if answered.done():
+        return
+    if answer is None:
+        answered.cancel()
+    elif isinstance(answer, Submitted):
+        answered.set_result(answer)
+    else:
+        answered.set_exception(answer)

@@ -26,7 +26,7 @@ class Draft(msgspec.Struct, frozen=True):
     """A submission, ready to insert. ``holder``: the node whose Scheduler holds the task from the beginning, under epoch 1;
     None: any may claim it. ``reply_to``: where to tell of the task's states; the first of them, *received*, is written with it.
     ``first``: what its holder decided on it already, written with it: the task goes forward and its first steps are dispatched,
-    nothing else (``saga.begun``). ``handed``: those requests are handed over in memory.
+    nothing else (``saga.begun``); all its requests are handed over in memory, or none.
     """
 
     id: int
@@ -46,7 +46,6 @@ class Draft(msgspec.Struct, frozen=True):
     holder: int | None = None
     reply_to: str | None = None
     first: Decision | None = None
-    handed: bool = False
 
     @property
     def octets(self) -> int:
@@ -109,14 +108,10 @@ returns a Decision for each that can be decided. Pure and quick: it may run on t
 
 @dataclass(slots=True)
 class Batch:
-    """One commit of a Scheduler. Requests that are handed over in memory are all those of a Decision that is ``handed``, and those of others whose
-    (task, idx, attempt) stands in ``local``: their rows are born taken by ``node``, without a body. ``decide`` may change it. ``decisions``: at most one per task. ``unfit``: why each of the tasks
-    cannot be decided that were handed to ``decide`` and are not in its answer; it may change it, and they are put to error.
-    """
+    """One commit of a Scheduler. ``decisions``: at most one per task. ``unfit``: why each of the tasks cannot be decided that were handed to ``decide`` and are not in its answer; it may change it, and they are put to error."""
 
     node: int
     decisions: Sequence[Decision] = ()
-    local: set[tuple[int, int, int]] = field(default_factory=set)
     claim: Claim | None = None
     decide: Decide | None = None
     unfit: dict[int, str] = field(default_factory=dict)

@@ -400,14 +400,14 @@ def _busy(agents: Iterable[AgentInfo], address: str) -> str:
     )
 
 
-def whole(d: Decision, local: Collection[tuple[int, int, int]], claimed: Collection[int]) -> bool:
-    """Return whether a Decision is written as its stride says: not if only some of what it asks for is handed over in memory
-    (``local``), or more of the task is to be written.
+def whole(d: Decision, claimed: Collection[int]) -> bool:
+    """Return whether a Decision is written as its stride says: not if only some of what it asks for is handed over in memory,
+    or more of the task is to be written.
     """
     task = d.before
     if d.stride is None or task.lost or task.id in claimed:
         return False
-    return d.handed or not local or not any((task.id, r.idx, r.attempt) in local for r in d.requests)
+    return not d.handed or len(d.handed) == len(d.requests)
 
 
 UNCLAIMED = "unclaimed"

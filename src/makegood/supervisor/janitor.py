@@ -1,12 +1,14 @@
-"""The janitor: removes tasks that ended long ago, with their steps, history, alerts and audit, and messages nobody received.
+"""The janitor: removes tasks that ended long ago, with their steps, history, alerts and audit, and messages
+nobody received.
 
-It runs beside the leading Supervisor and never removes what is not settled: a task in error, one that somebody has a message
-for, whose submitter is still to be told, or about which an alert stands or was not told. It looks through the tasks in the order in which they were submitted, a
-bounded window at a time, and rests in between, so that nobody waits for it. What it deletes is named again in the statement that
-deletes, hence two of them do no harm.
+It runs beside the leading Supervisor and never removes what is not settled: a task in error, one that
+somebody has a message for, whose submitter is still to be told, or about which an alert stands or was not
+told. It looks through the tasks in the order in which they were submitted, a bounded window at a time, and
+rests in between, so that nobody waits for it. What it deletes is named again in the statement that deletes,
+hence two of them do no harm.
 
-Queues it looks after more often: a queue that nobody reads grows with every task. What a client sends into a full one is refused;
-what a state change tells cannot be, so the oldest notices go, with an alert.
+Queues it looks after more often: a queue that nobody reads grows with every task. What a client sends into a
+full one is refused; what a state change tells cannot be, so the oldest notices go, with an alert.
 """
 
 import asyncio
@@ -16,6 +18,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
+from makegood.actor.actor import Actor
 from makegood.actor.setbacks import Setbacks
 from makegood.errors import StoreUnavailableError
 from makegood.store.protocol import Retention
@@ -40,9 +43,10 @@ class _Store(Retention, Protocol):
     async def shorten_queues(self, most: int, limit: int, most_bytes: int) -> int: ...
 
 
-class Janitor:
-    """Removes tasks that ended more than ``keep`` seconds ago (None: never), every ``sweep`` seconds; and of queues what was not
-    received in time, and the oldest notices when more than ``most`` messages wait, or ``most_bytes``.
+class Janitor(Actor):
+    """Removes tasks that ended more than ``keep`` seconds ago (None: never), every ``sweep`` seconds; and of
+    queues what was not received in time, and the oldest notices when more than ``most`` messages wait, or
+    ``most_bytes``.
 
     ``leads``: asked before each window; another process does the work while it says no.
     """
@@ -95,7 +99,9 @@ class Janitor:
                 await self._rest()
 
     async def tasks(self, keep: float) -> int:
-        """Look through all tasks old enough, once; returns how many were removed. Ends early when it leads no more."""
+        """Look through all tasks old enough, once; returns how many were removed. Ends early when it leads no
+        more.
+        """
         removed, after = 0, 0
         while self._leads():
             found: Pruned = await self._store.prune(keep, after, WINDOW)

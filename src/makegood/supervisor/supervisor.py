@@ -1,15 +1,16 @@
 """The Supervisor: finds what is overdue or left behind, counts the failure, and asks for the remedy.
 
-(In the sense of the Scheduler-Agent-Supervisor pattern: it restarts no processes; systemd or Kubernetes does.) It knows no
-business and decides nothing about a task: it *judges* silence and leaves ``expired`` in the task's inbox; the Scheduler's
-rules choose between retry, wait, undo and hold.
+(In the sense of the Scheduler-Agent-Supervisor pattern: it restarts no processes; systemd or Kubernetes
+does.) It knows no business and decides nothing about a task: it *judges* silence and leaves ``expired`` in
+the task's inbox; the Scheduler's rules choose between retry, wait, undo and hold.
 
-Many instances may run; the one that holds the lease acts, and every write it makes carries the epoch of its term beside
-the compare-and-set on the row itself. Both are needed: the term keeps two leaders from judging one silence twice, the
-compare-and-set keeps a judgement from an attempt that an operator or a reply has overtaken in between.
+Many instances may run; the one that holds the lease acts, and every write it makes carries the epoch of its
+term beside the compare-and-set on the row itself. Both are needed: the term keeps two leaders from judging
+one silence twice, the compare-and-set keeps a judgement from an attempt that an operator or a reply has
+overtaken in between.
 
-After a new term began, or the store was away, nothing is judged for a full interval: agents and Schedulers that were
-cut off as well must have had the time to come back.
+After a new term began, or the store was away, nothing is judged for a full interval: agents and Schedulers
+that were cut off as well must have had the time to come back.
 """
 
 import asyncio
@@ -20,6 +21,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from makegood.actor.actor import Actor
 from makegood.actor.setbacks import Setbacks
 from makegood.base.clock import Clock
 from makegood.election import Election, Term
@@ -61,9 +63,10 @@ class Pass:
         return self.judged + self.released + self.deaf + self.expired + self.starved
 
 
-class Supervisor:
-    """One instance. ``every``: seconds between passes at most; ``ttl``: the lease's; ``limit``: rows a statement at most;
-    ``starve``: seconds that a request may wait for an agent before an alert; ``outage_after``: that a circuit may be open.
+class Supervisor(Actor):
+    """One instance. ``every``: seconds between passes at most; ``ttl``: the lease's; ``limit``: rows a
+    statement at most; ``starve``: seconds that a request may wait for an agent before an alert;
+    ``outage_after``: that a circuit may be open.
     """
 
     def __init__(
@@ -109,7 +112,9 @@ class Supervisor:
         return made[0] if made else None
 
     async def lead(self, term: Term, passes: int | None = None) -> list[Pass]:
-        """Supervise within a term: first a full interval of watching, then pass after pass (``passes`` of them at most)."""
+        """Supervise within a term: first a full interval of watching, then pass after pass (``passes`` of
+        them at most).
+        """
         done: list[Pass] = []
         watched, setbacks = False, Setbacks("supervisor", self._store, self._rng)
         while passes is None or len(done) < passes:
@@ -136,8 +141,9 @@ class Supervisor:
         return done
 
     async def _rest(self, last: Pass) -> float:
-        """Return in how many seconds to look again: at once if there was more to do than one pass does, for the tasks of a dead
-        Scheduler wait for nothing else. What is due and cannot be done is not looked for all the time.
+        """Return in how many seconds to look again: at once if there was more to do than one pass does, for
+        the tasks of a dead Scheduler wait for nothing else. What is due and cannot be done is not looked for
+        all the time.
         """
         least = self._every / 20
         if last.full:
@@ -145,7 +151,8 @@ class Supervisor:
         return max(least, await self._store.horizon(self._grace, self._every))
 
     async def _writes_at_once(self, term: Term) -> bool:
-        """Write to the store; False when that took so long that heartbeats and replies may have been held up as well.
+        """Write to the store; False when that took so long that heartbeats and replies may have been held up
+        as well.
 
         Judging without this look would find every heartbeat run out in the first moment after an outage.
         """

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 from makegood.declare.action import Action
-from makegood.model.attempt import Running
+from makegood.model.attempt import Attempt
 from makegood.model.decision import Decision
 from makegood.model.messages import Message
 from makegood.model.shape import Held
@@ -20,9 +20,9 @@ from makegood.store.views import AgentInfo
 
 
 class Answering(Protocol):
-    """Runs the functions of attempts: ``trying.Trying``."""
+    """Runs the functions of attempts: ``trying.AttemptRunner``."""
 
-    async def answer(self, attempt: Running, action: Action[..., Any]) -> Message | None:
+    async def answer(self, attempt: Attempt, action: Action[..., Any]) -> Message | None:
         """Return the answer of one attempt, or None for silence."""
         ...
 
@@ -94,8 +94,8 @@ class Observer(Protocol):
         """Return what the roles are to use in place of the store."""
         ...
 
-    def answering(self, trying: Answering) -> Answering:
-        """Return what the agents are to use in place of ``trying``."""
+    def answering(self, runner: Answering) -> Answering:
+        """Return what the agents are to use in place of ``runner``."""
         ...
 
     def submitted(self, draft: Draft) -> Draft:

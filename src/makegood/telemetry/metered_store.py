@@ -10,7 +10,7 @@ from makegood.base.clock import Clock
 from makegood.declare.action import Action
 from makegood.election.protocol import Grant
 from makegood.errors import FencedOffError
-from makegood.model.attempt import Running
+from makegood.model.attempt import Attempt
 from makegood.model.messages import Message, Request
 from makegood.store.protocol import Store
 from makegood.store.records import NO_LIMIT, Batch, Committed, Draft, Inbox, Judged, Offer, Submitted, Taken
@@ -48,7 +48,7 @@ class CountedAttempts:
         self._tally = tally
         self._clock = clock
 
-    async def answer(self, attempt: Running, action: Action[..., Any]) -> Message | None:
+    async def answer(self, attempt: Attempt, action: Action[..., Any]) -> Message | None:
         """Return the answer of one attempt, having timed it."""
         request, began = attempt.request, self._clock.monotonic()
         labels = request.app, request.agent, request.action

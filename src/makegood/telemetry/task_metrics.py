@@ -13,12 +13,11 @@ from makegood.model.decision import Decision
 from makegood.model.messages import Message
 from makegood.model.policy import Policy
 from makegood.model.shape import Held
+from makegood.model.states import AT_REST
 from makegood.model.task import Step
 from makegood.store.records import Committed
 from makegood.telemetry import catalogue
 from makegood.telemetry.counters import Counters
-
-AT_REST: Final = frozenset({"processed", "undone", "error"})
 
 OUTCOMES: Final[Mapping[str, str]] = {
     "done": "ok", "happened": "ok", "not_happened": "ok", "gave_up": "transient", "permanent": "permanent", "refused": "permanent",

@@ -101,11 +101,11 @@ class Telemetry:
             return store
         return cast("Store", WatchedStore(store, self._tally, self._clock, self._whose))
 
-    def answering(self, trying: Answering) -> Answering:
-        """Return what the agents are to use in place of ``trying``."""
+    def answering(self, runner: Answering) -> Answering:
+        """Return what the agents are to use in place of ``runner``."""
         if self._tally is not None:
-            trying = CountedAttempts(trying, self._tally, self._clock)
-        return trying if self._traces is None else TracedAttempts(trying, self._traces)
+            runner = CountedAttempts(runner, self._tally, self._clock)
+        return runner if self._traces is None else TracedAttempts(runner, self._traces)
 
     def submitted(self, draft: Draft) -> Draft:
         """Return a submission as it is to be written: with the trace that it belongs to."""

@@ -29,14 +29,15 @@ from makegood.base.clock import Clock
 from makegood.declare.action import Action
 from makegood.declare.call import current_call, enter
 from makegood.errors import ConfigError
-from makegood.model.attempt import Running
+from makegood.model.attempt import Attempt
 from makegood.model.decision import Decision
 from makegood.model.messages import Message, Request
 from makegood.model.shape import Held
+from makegood.model.states import AT_REST
 from makegood.model.task import Task
 from makegood.store.records import Committed, Draft
 from makegood.telemetry.hooks import Answering
-from makegood.telemetry.task_metrics import AT_REST, ended, outcome
+from makegood.telemetry.task_metrics import ended, outcome
 
 _REMEMBERED: Final = 10_000
 _VERSION: Final = "00"
@@ -301,7 +302,7 @@ class TracedAttempts:
         self._inner = inner
         self._traces = traces
 
-    async def answer(self, attempt: Running, action: Action[..., Any]) -> Message | None:
+    async def answer(self, attempt: Attempt, action: Action[..., Any]) -> Message | None:
         """Return the answer of one attempt, with its span under way: for the action's own spans, and for ``call.headers``."""
         traces = self._traces
         span = traces.begun(attempt.request)

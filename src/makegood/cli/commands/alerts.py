@@ -1,6 +1,7 @@
 """``makegood alerts`` and ``makegood audit``: what an operator must see, and what operators did."""
 
 import asyncio
+import random
 import uuid
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
@@ -8,6 +9,7 @@ from typing import Any, TypeVar
 import click
 
 from makegood.base import durations, ids
+from makegood.base.clock import SystemClock
 from makegood.cli import corrected_inputs, exits
 from makegood.cli.client import connect, looking
 from makegood.cli.context import Cli, Seconds, common, pass_cli, why_option
@@ -150,7 +152,7 @@ async def _test(cli: Cli, asks: str | None, limit: float) -> int:
     """Raise a test alert and see which ways it takes. Where no process runs that tells, this one does."""
     async with connect(cli) as client:
         mark = uuid.uuid4().hex[:8]
-        who = client.new_act(asks, "").who
+        who = client.acts.new(asks, "").who
         await client.store.alert(
             [Alert("test", step=mark, text=f"a test alert ({mark}) by {who}: nothing is wrong")]
         )
@@ -195,7 +197,7 @@ def _posted(view: AlertView, limit: float, *, alone: bool, known: bool) -> str:
 
 async def _tell(cli: Cli, client: Client) -> None:
     options = cli.settings.options
-    clock, rng = client.means
+    clock, rng = SystemClock(), random.Random()
     webhook = None
     if options.alert_webhook is not None:
         webhook = Webhook(options.alert_webhook, options.secrets, clock=clock)

@@ -51,7 +51,7 @@ async def _restored(cli: Cli, who: str | None, why: str, *, asked: bool) -> Anew
         if asked and not _confirmed(cli, client.store.identity.generation):
             raise click.Abort
         refuse_while_alive(await client.store.nodes())
-        return await client.store.begin_anew(client.new_act(who, why))
+        return await client.store.begin_anew(client.acts.new(who, why))
 
 
 def refuse_while_alive(views: list[NodeView]) -> None:

@@ -26,9 +26,10 @@ from makegood.cli.render import as_json
 from makegood.cli.render.ladder import event_lines, ladder
 from makegood.cli.render.output import counted, date_time, recent
 from makegood.client.client import Client
-from makegood.client.handle import AT_REST, TaskHandle
+from makegood.client.handle import TaskHandle
 from makegood.errors import DefinitionError, MakegoodError, PayloadError, WaitExpiredError
 from makegood.model import notices
+from makegood.model.states import AT_REST
 from makegood.payload.codec import UNREADABLE, decode, shallow
 from makegood.store.views import Filter, TaskDetail, TaskView
 from makegood.workflow.workflow import Workflow

@@ -1,9 +1,9 @@
-"""Styled text: spans and lines, before anybody knows where they are shown."""
+"""How results look, for a pipe as for a terminal: styled text, the colour of each state, columns of numbers."""
 
 from collections.abc import Mapping, Sequence
 
 Span = tuple[str, str]
-"""A piece of text and its style ("" for none), such as ("undoing", "yellow"): rich's words, used by ``pretty`` only."""
+"""A piece of text and its style ("" for none), such as ("undoing", "yellow"): rich's words, which only ``pretty`` draws with."""
 
 Line = Sequence[Span]
 

@@ -100,7 +100,7 @@ class Commit:
         decisions: Sequence[Decision] = self.batch.decisions
         looks = False
         while decisions:
-            self.written = writing = Writing(self.batch.node, self.batch.local, {})
+            self.written = writing = Writing(self.batch.node, {})
             writing.collect(decisions)
             tx.sent = True
             try:
@@ -163,7 +163,7 @@ class Commit:
             if self.careful:
                 await tx.connection.execute("SAVEPOINT apart")
             try:
-                writing = Writing(self.batch.node, self.batch.local, begins)
+                writing = Writing(self.batch.node, begins)
                 writing.collect(decisions)
                 last = not self.careful and not self.done.guilty
                 written = await writing.write(tx, mark=last)

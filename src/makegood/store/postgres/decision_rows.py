@@ -42,7 +42,6 @@ class Writing:
     """The rows of some Decisions. ``claimed``: tasks locked by this very transaction, mapped to whether their time begins now."""
 
     node: int
-    local: set[Key]
     claimed: dict[int, bool]
     fences: list[tuple[int, int]] = field(default_factory=list)
     consumed: list[tuple[int, int]] = field(default_factory=list)
@@ -55,8 +54,8 @@ class Writing:
         """Turn Decisions into rows, in order of task, so that two batches lock in the same order."""
         strides: defaultdict[tuple[int, int, bool, bool], list[Decision]] = defaultdict(list)
         for d in sorted(decisions, key=_BY_TASK):
-            if rows.whole(d, self.local, self.claimed):
-                strides[id(d.stride), d.before.priority, d.release, d.handed].append(d)
+            if rows.whole(d, self.claimed):
+                strides[id(d.stride), d.before.priority, d.release, bool(d.handed)].append(d)
             else:
                 self._one(d)
         for (_, _, _, here), of in strides.items():
@@ -120,8 +119,9 @@ class Writing:
             ):
                 self._step(id_, idx, s, decision, plain=plain)
         if not rests:
+            here = {(r.idx, r.attempt) for r in decision.handed}
             for request in decision.requests:
-                self._request(id_, request, handed=decision.handed)
+                self._request(id_, request, handed=(request.idx, request.attempt) in here)
             for idx, wait in decision.timers.items():
                 self._add("timer", id_, idx, wait)
         if decision.stale or decision.answers:
@@ -159,7 +159,7 @@ class Writing:
 
     def _request(self, id_: int, r: Request, *, handed: bool) -> None:
         what = self._kind(r)
-        if handed or (id_, r.idx, r.attempt) in self.local:
+        if handed:
             self.parts["handed"].append((id_, place(r.idx, r.attempt), what))
         else:
             self._add("sent", id_, place(r.idx, r.attempt), what, rows.request(r))

@@ -10,11 +10,12 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+from makegood.base.pacing import rung
 from makegood.errors import StoreUnavailableError
 from makegood.store.postgres.connection import Connection, Dialer, Link, bounded
 from makegood.store.postgres.errors import PASSING, cause, is_lost, translated
 from makegood.store.postgres.transaction import CHANNEL
-from makegood.store.postgres.writers import Pauses, Tasks
+from makegood.store.postgres.writers import Tasks, pauses_of
 
 log = logging.getLogger("makegood.store")
 
@@ -54,7 +55,7 @@ class Line:
 
     async def _ask(self, question: Callable[[Connection], Awaitable[T]]) -> T:
         async with self._one:
-            pauses = Pauses(self._rng)
+            pauses = pauses_of(self._rng)
             last: Exception = StoreUnavailableError(f"{self._dialer.address.where} did not answer")
             for _ in range(_TRIES):
                 link = await self._connected()
@@ -100,12 +101,9 @@ class Line:
 
     async def keep(self, every: float) -> None:
         """See to it that somebody listens: look every ``every`` seconds, and at once when the connection is lost."""
-        pauses = Pauses(self._rng)
+        pauses = pauses_of(self._rng)
         while True:
-            try:
-                async with asyncio.timeout(every):
-                    await self._lost.wait()
-            except TimeoutError:
+            if not await rung(self._lost, every):
                 pauses.reset()
             try:
                 await self.ask(lambda connection: connection.fetchval("select 1"))

@@ -35,7 +35,7 @@ from makegood.store.postgres.scan_floors import Floors
 from makegood.store.postgres.submit import recovered as submit_recovered
 from makegood.store.postgres.submit import submit
 from makegood.store.postgres.transaction import Transaction, Work, within
-from makegood.store.postgres.writers import Lanes, Pauses
+from makegood.store.postgres.writers import Lanes, pauses_of
 from makegood.store.priority_ageing import Ageing
 from makegood.store.queue_records import Depths
 from makegood.transactions import Caller
@@ -133,7 +133,7 @@ class PostgresStore(AlertVerbs, MessageVerbs, NoticeVerbs, ExaminingVerbs):
 
     async def _reached(self, control: Line) -> None:
         """Connect; wait, up to a limit, where a process with more rights has to begin a new generation first."""
-        pauses = Pauses(self._rng)
+        pauses = pauses_of(self._rng)
         loop = asyncio.get_running_loop()
         end = loop.time() + _AWAITED
         while True:

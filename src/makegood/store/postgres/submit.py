@@ -258,15 +258,15 @@ class Batch:
 
     def _begin(self, d: Draft, first: Decision) -> None:
         """Collect the requests of a task that begins at once."""
-        holder = d.holder if d.handed else None
+        holder = d.holder if first.handed else None
         for r in first.requests:
             agent = ids_.address(r.app, r.agent)
             what = (r.doing, agent, r.action, r.priority, r.isolate, r.within, holder)
             number = self.kinds.setdefault(what, len(self.kinds) + 1)
             self.requests.append(
-                (d.id, place(r.idx, r.attempt), number, None if d.handed else rows.request(r))
+                (d.id, place(r.idx, r.attempt), number, None if first.handed else rows.request(r))
             )
-            if not d.handed:
+            if not first.handed:
                 self.topics.add(f"agent:{agent}")
 
     def values(self, drafts: Sequence[Draft]) -> tuple[str, list[Any]]:

@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 
 from asyncpg import exceptions as pg
 
+from makegood.base.pacing import Pauses, rung
 from makegood.errors import MakegoodError, StoreError, StoreUnavailableError
 from makegood.store.postgres.connection import STANDBY, WAITS, Dialer, Link, bounded
 from makegood.store.postgres.errors import AWAY, LOST, PASSING, cause, is_lost, translated
@@ -34,7 +35,6 @@ log = logging.getLogger("makegood.store")
 T = TypeVar("T")
 
 _TRIES = 5
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 1.0
 
 _OPEN = """
 insert into makegood.writer (id, number, at) values ($1, 0, extract(epoch from clock_timestamp())::float8)
@@ -94,22 +94,9 @@ class Tasks:
         await asyncio.gather(*self._under_way, return_exceptions=True)
 
 
-class Pauses:
-    """How long to wait between tries: growing, with jitter."""
-
-    def __init__(self, rng: random.Random) -> None:
-        self._rng = rng
-        self._next = _FIRST_PAUSE
-
-    def draw(self) -> float:
-        """Return the next pause in seconds."""
-        drawn = self._next * self._rng.uniform(0.5, 1.5)
-        self._next = min(self._next * 2, _LONGEST_PAUSE)
-        return drawn
-
-    def reset(self) -> None:
-        """Begin with the shortest again."""
-        self._next = _FIRST_PAUSE
+def pauses_of(rng: random.Random) -> Pauses:
+    """Return the pauses between asking a server and asking it again."""
+    return Pauses(rng, first=0.02, longest=1.0)
 
 
 class Lanes:
@@ -157,7 +144,7 @@ class Lanes:
             self._free.put_nowait(lane)
 
     async def _write(self, lane: Lane, work: Work[T], recover: Recover[T]) -> T:
-        pauses = Pauses(self._rng)
+        pauses = pauses_of(self._rng)
         last: Exception = StoreUnavailableError(f"{self.where} took nothing of this write")
         for n in range(_TRIES):
             link = await self._linked(lane)
@@ -194,7 +181,7 @@ class Lanes:
         self, lane: Lane, tx: Transaction, outcome: list[int] | None, recover: Recover[T]
     ) -> T:
         """Return the answer of a write that is known to be committed; asks until it can be read."""
-        pauses = Pauses(self._rng)
+        pauses = pauses_of(self._rng)
         while True:
             try:
                 link = await self._linked(lane)
@@ -208,7 +195,7 @@ class Lanes:
 
     async def _resolve(self, lane: Lane, number: int) -> tuple[int, list[int] | None]:
         """Return the lane's number, which says whether ``number`` was committed, and the outcome; asks until it is known."""
-        pauses = Pauses(self._rng)
+        pauses = pauses_of(self._rng)
         told = False
         old = lane.link
         while True:
@@ -235,7 +222,7 @@ class Lanes:
         """
         if lane.link is None or not lane.link.doubted:
             return True
-        pauses = Pauses(self._rng)
+        pauses = pauses_of(self._rng)
         while True:
             try:
                 link = await self._connected(lane)
@@ -282,12 +269,7 @@ class Lanes:
 
     async def _pause(self, pauses: Pauses) -> bool:
         """Wait for the next pause; returns True when the store closes."""
-        try:
-            async with asyncio.timeout(pauses.draw()):
-                await self._closing.wait()
-        except TimeoutError:
-            return False
-        return True
+        return await rung(self._closing, pauses.draw())
 
     async def _connected(self, lane: Lane) -> Link:
         if lane.link is None or not lane.link.open:

@@ -134,10 +134,8 @@ class _Commit:
 
     def _write(self, decisions: Sequence[Decision]) -> list[tuple[int, int, int]]:
         complete_by = self.claims.complete_by if self.claims is not None else {}
-        writing = Writing(
-            self.tx, self.batch.node, self.batch.local, self.claimed, complete_by, len(decisions)
-        )
-        strides = Strides(self.tx, self.batch.node, self.batch.local, self.claimed)
+        writing = Writing(self.tx, self.batch.node, self.claimed, complete_by, len(decisions))
+        strides = Strides(self.tx, self.batch.node, self.claimed)
         others = [decision for decision in decisions if not strides.take(decision)]
         for decision in others:
             writing.collect(decision)

@@ -176,7 +176,6 @@ class Writing:
 
     tx: Transaction
     node: int | None
-    local: set[tuple[int, int, int]]
     claimed: frozenset[int]
     complete_by: dict[int, float]
     most: int
@@ -213,12 +212,11 @@ class Writing:
     @classmethod
     def of(cls, tx: Transaction, node: int | None) -> "Writing":
         """Return one for the first Decisions of tasks that are being submitted, held by ``node``."""
-        return cls(tx, node, set(), frozenset(), {}, 0)
+        return cls(tx, node, frozenset(), {}, 0)
 
-    def begin(self, first: Decision, *, handed: bool) -> None:
+    def begin(self, first: Decision) -> None:
         """Turn the first Decision of a task that is being submitted into rows; its steps are written with the task."""
-        for request in first.requests:
-            self._request(request, handed=handed)
+        self._requests(first)
         self.moved[self.tx.now, self.node, encoded(*first.moves)].append(first.task.id)
 
     def collect(self, decision: Decision) -> None:
@@ -236,8 +234,8 @@ class Writing:
                 self.sent[idx, s.attempt].append(id_)
             else:
                 self._step(d, idx, s)
-        for request in d.requests:
-            self._request(request, handed=d.handed)
+        if d.requests:
+            self._requests(d)
         if d.stale or d.answers:
             note = rows.note(d.stale, d.answers)
             self.events.append((id_, self.tx.now, self.node, encoded(*d.moves), note))
@@ -265,11 +263,16 @@ class Writing:
         else:
             self.steps[shared].append(id_)
 
+    def _requests(self, d: Decision) -> None:
+        here = {(r.idx, r.attempt) for r in d.handed}
+        for request in d.requests:
+            self._request(request, handed=(request.idx, request.attempt) in here)
+
     def _request(self, r: Request, *, handed: bool) -> None:
         agent, now = ids_.address(r.app, r.agent), self.tx.now
         key = (r.task, r.idx, r.attempt)
         isolate = 1 if r.isolate else 0
-        if not handed and key not in self.local:
+        if not handed:
             body = blob(rows.request(r))
             self.requests.append((*key, r.doing, agent, r.action, r.priority, isolate, now, r.within, body))
             self.agents.add(agent)

@@ -26,19 +26,18 @@ def _groups() -> defaultdict[_Key, list[Decision]]:
 
 @dataclass(slots=True)
 class Strides:
-    """Those of one batch of ``node``. ``local``: requests handed over in memory; ``claimed``: tasks whose lock is taken now."""
+    """Those of one batch of ``node``. ``claimed``: tasks whose lock is taken now."""
 
     tx: Transaction
     node: int | None
-    local: set[tuple[int, int, int]]
     claimed: frozenset[int]
     groups: defaultdict[_Key, list[Decision]] = field(default_factory=_groups)
 
     def take(self, d: Decision) -> bool:
         """Take a Decision; False when there is more to it, so that it has to be written by itself."""
-        if not rows.whole(d, self.local, self.claimed):
+        if not rows.whole(d, self.claimed):
             return False
-        self.groups[id(d.stride), d.before.epoch, d.before.priority, d.release, d.handed].append(d)
+        self.groups[id(d.stride), d.before.epoch, d.before.priority, d.release, bool(d.handed)].append(d)
         return True
 
     def held(self) -> dict[int, list[int]]:

@@ -137,7 +137,7 @@ def _with_steps(tx: Transaction, drafts: Sequence[Draft]) -> None:
         shapes.setdefault((id(draft.steps), id(decision.steps)), []).append(draft)
         if (writing := begun.get(draft.holder)) is None:
             writing = begun[draft.holder] = Writing.of(tx, draft.holder)
-        writing.begin(decision, handed=draft.handed)
+        writing.begin(decision)
     many: list[Change] = []
     own: defaultdict[Row, list[tuple[int, bytes]]] = defaultdict(list)
     for alike in shapes.values():

@@ -35,10 +35,10 @@ from makegood.testing.history import History
 __all__ = [
     "INVARIANTS",
     "RULES",
-    "RunCounts",
     "Final",
     "RecordedCall",
     "Report",
+    "RunCounts",
     "Violation",
     "check",
     "linearizable",

@@ -2,7 +2,8 @@
 
 from typing import Any, ClassVar
 
-from makegood.testing.checker.reading import AT_REST, PASSED, HistoryState, TaskNow
+from makegood.model.states import AT_REST
+from makegood.testing.checker.reading import PASSED, HistoryState, TaskNow
 from makegood.testing.checker.report import Report, listed
 from makegood.testing.checker.rule import Rule, when
 from makegood.testing.history import Event

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import ClassVar
 
-from makegood.testing.checker.reading import AT_REST, PASSED, SETTLED, HistoryState, TaskNow
+from makegood.model.states import AT_REST
+from makegood.testing.checker.reading import PASSED, SETTLED, HistoryState, TaskNow
 from makegood.testing.checker.report import Report, listed
 from makegood.testing.checker.rule import Rule, when
 from makegood.testing.history import Event

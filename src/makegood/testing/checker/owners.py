@@ -2,8 +2,9 @@
 
 from typing import ClassVar
 
+from makegood.model.states import AT_REST
 from makegood.supervisor.supervisor import LEASE
-from makegood.testing.checker.reading import AT_REST, Dispatch, HistoryState
+from makegood.testing.checker.reading import Dispatch, HistoryState
 from makegood.testing.checker.report import Report
 from makegood.testing.checker.rule import EPSILON, Rule, when
 from makegood.testing.history import Event

@@ -15,7 +15,6 @@ from makegood.model.states import StepState, TaskState
 from makegood.store.views import EventView, TaskDetail
 from makegood.testing.history import Event, History
 
-AT_REST = frozenset({"processed", "undone", "error"})
 PASSED = frozenset({"done", "skipped"})
 SETTLED = frozenset({"undone", "failed", "skipped", "waiting", "kept"})
 

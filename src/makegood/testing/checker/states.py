@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from makegood.model.states import CONTROL_MOVES, STEP_MOVES, TASK_MOVES
-from makegood.testing.checker.reading import AT_REST, HistoryState, TaskNow
+from makegood.model.states import AT_REST, CONTROL_MOVES, STEP_MOVES, TASK_MOVES
+from makegood.testing.checker.reading import HistoryState, TaskNow
 from makegood.testing.checker.report import listed
 from makegood.testing.checker.rule import Rule, frozen, when
 from makegood.testing.history import Event

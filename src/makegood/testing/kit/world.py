@@ -11,10 +11,10 @@ from typing import Any
 from makegood.base import ids
 from makegood.base.durations import Duration, seconds
 from makegood.client.client import Client
-from makegood.client.handle import AT_REST, TaskHandle
 from makegood.errors import ConfigError, KeyConflict, TaskNotFoundError
 from makegood.model.messages import Answer
 from makegood.model.plan import Plan
+from makegood.model.states import AT_REST
 from makegood.testing.checker import timeline
 from makegood.testing.kit.services import FakeService
 from makegood.testing.kit.stage import DAY, NotAtRestError, Stage
@@ -64,8 +64,7 @@ class Task:
         """Wait for its end and return its result. Raises ``mg.TaskUndone`` or ``mg.TaskInError``."""
 
         async def ask(client: Client) -> Any:
-            handle: TaskHandle[Any] = TaskHandle(client, self.number, self.returns, created=False)
-            return await handle.result()
+            return await client.task(self.number, self.returns).result()
 
         return await self._stage.in_office(ask)
 

@@ -86,8 +86,8 @@ class FleetMember:
         if not self.up or node is None or node.agents is None:
             return []
         agents, scheduler = node.agents, node.scheduler
-        setting_aside = scheduler is not None and scheduler._more_to_give_back()  # noqa: SLF001 - as below
-        if setting_aside or agents._taking:  # noqa: SLF001 - nothing else asks an agent that
+        setting_aside = scheduler is not None and not scheduler.idle()
+        if setting_aside or agents.intake.taking:
             return []
         return [
             f"{self.name}, {slots.address}: {slots.free} of {slots.size} free, {slots.running} called"
@@ -185,7 +185,7 @@ class FleetMember:
             if node.agents is not None:
                 node.agents.deliver = self._delivering(node.agents.deliver)
             if node.scheduler is not None:
-                node.scheduler.defect = met
+                node.scheduler.turns.listeners.defect = met
             self.node, self.client = node, node.client
             begun.append(node)
 
@@ -213,9 +213,13 @@ class FleetMember:
                 self._watch(slots.address, slots.circuit)
         around = self.world.swarm.around
         if around is not None and node.notifier is not None:
-            node.notifier.hosts, node.notifier.poster = hosts(), Post(self.world)
-            node.notifier.patience = patience(around.keep)
-            node.client.only_to(node.notifier.hosts)
+            shares, delivery = node.notifier.shares, node.notifier.delivery
+            shares.hosts, delivery.poster, delivery.patience = (
+                hosts(),
+                Post(self.world),
+                patience(around.keep),
+            )
+            node.client.submitter.only_to(shares.hosts.check)
 
     def _watch(self, address: str, circuit: Circuit) -> None:
         become = circuit._become  # noqa: SLF001 - it has no other listener

@@ -14,12 +14,12 @@ from typing import Any
 import msgspec
 
 from makegood.base import ids
+from makegood.model.states import AT_REST
 from makegood.store import rows
 from makegood.store.sqlite.transaction import Transaction
 from makegood.testing.history import Event, History
 
 STANDING = ("done", "in_doubt", "kept", "undoing", "undo_failed", "running")
-AT_REST = ("processed", "undone", "error")
 
 _LOG = "create temp table makegood_log (n integer primary key, what text, a, b, c, d, e, f, g, h, i)"
 _IS_LOGGED = "select 1 from temp.sqlite_master where name = 'makegood_log'"

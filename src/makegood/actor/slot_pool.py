@@ -1,0 +1,184 @@
+"""Slots of a process's agents that its Scheduler sets aside for requests that it is about to commit.
+
+Once they are committed, the requests are handed over in memory.
+
+::
+
+    free ── take, set_aside ──► set aside ── run ──► running: the agent's own from here on
+     ▲                              │
+     └──────── given back ──────────┘   on every way out of the reservation
+
+A reservation only counts. A slot that was promised to a lost Decision did not run, so it goes back like any
+other.
+"""
+
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Protocol, Self
+
+from makegood.base.ids import address
+from makegood.model.messages import Message, Request
+
+_REPLIES = frozenset({"done", "permanent", "refused", "later", "gave_up", "happened", "not_happened"})
+
+
+class SlotPool(Protocol):
+    """The agents of a process, as far as a Scheduler beside them hands requests over in memory."""
+
+    def reserve(self) -> "Reservation":
+        """Return a reservation that has no slots yet."""
+        ...
+
+    def knows(self, address: str, action: str) -> bool:
+        """Return whether this process runs that action."""
+        ...
+
+    def lend(self, address: str, action: str) -> bool:
+        """Set a slot aside for an action that this process runs, if one may be had now."""
+        ...
+
+    def lend_all(self) -> dict[str, int]:
+        """Set aside all slots that may be had now; returns how many, by agent address."""
+        ...
+
+    def give_back(self, lent: Mapping[str, int]) -> None:
+        """Take back slots that were set aside and not used."""
+        ...
+
+    def hand(self, request: Request, began: float) -> None:
+        """Begin a request in a slot that was set aside. ``began``: local clock before its row was written."""
+        ...
+
+    def backlogged(self, address: str) -> None:
+        """Note that a request for this agent went to the store."""
+        ...
+
+    def tasks(self) -> set[int]:
+        """Return the tasks of which an attempt runs in this process."""
+        ...
+
+    def resend(self, node: int, task: int, message: Message) -> None:
+        """Send through the store a reply that could not be used in memory."""
+        ...
+
+
+class Reservation:
+    """The slots set aside for one commit: ``with pool.reserve() as slots: ...``."""
+
+    __slots__ = ("_asks", "_began", "_lent", "_pool", "_spare")
+
+    def __init__(self, pool: SlotPool, began: float) -> None:
+        self._pool = pool
+        self._began = began  # local clock, before any row of the commit is written
+        self._asks = True
+        self._lent: dict[str, int] = {}  # set aside, and not running
+        self._spare: dict[str, int] = {}  # of these, not promised to any request
+
+    def __enter__(self) -> Self:
+        """Begin."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Give back what does not run."""
+        if left := {where: n for where, n in self._lent.items() if n}:
+            self._pool.give_back(left)
+            self._lent, self._spare = {}, {}
+
+    def take(self, request: Request) -> bool:
+        """Promise a slot to a request that is about to be written; returns whether there was one."""
+        if request.isolate:
+            return False
+        where = address(request.app, request.agent)
+        if self._asks:
+            if not self._pool.lend(where, request.action):
+                return False
+            self._lent[where] = self._lent.get(where, 0) + 1
+            return True
+        spare = self._spare.get(where, 0)
+        if spare < 1 or not self._pool.knows(where, request.action):
+            return False
+        self._spare[where] = spare - 1
+        return True
+
+    def set_aside(self) -> None:
+        """Set aside all slots there are: ``take`` asks nobody then, so another thread may call it."""
+        self._asks = False
+        self._spare = self._pool.lend_all()
+        for where, n in self._spare.items():
+            self._lent[where] = self._lent.get(where, 0) + n
+
+    def mark(self) -> dict[str, int]:
+        """Return what ``rollback`` takes: how many slots are promised."""
+        return {where: n - self._spare.get(where, 0) for where, n in self._lent.items()}
+
+    def rollback(self, mark: Mapping[str, int]) -> None:
+        """Promise nothing of what was promised since ``mark``: another try may promise it again."""
+        for where, n in self._lent.items():
+            self._spare[where] = n - mark.get(where, 0)
+        if self._asks:  # whoever else may have them
+            spare, self._spare = self._spare, {}
+            for where, n in spare.items():
+                self._lent[where] -= n
+            self._pool.give_back(spare)
+
+    def run(self, requests: Sequence[Request], handed: Sequence[Request]) -> None:
+        """Begin the ``requests`` that are ``handed`` over, now that all are written. The others queue."""
+        lent, hand, began = self._lent, self._pool.hand, self._began
+        for request in handed:
+            lent[address(request.app, request.agent)] -= 1
+            hand(request, began)
+        if len(handed) < len(requests):
+            here = set(map(id, handed))
+            for request in requests:
+                if id(request) not in here:
+                    self._pool.backlogged(address(request.app, request.agent))
+
+
+class NoAgents:
+    """The pool of a process that runs no agents: it never has a slot."""
+
+    def reserve(self) -> Reservation:
+        """Return a reservation that stays empty."""
+        return Reservation(self, 0.0)
+
+    def knows(self, address: str, action: str) -> bool:  # noqa: ARG002 - as every pool
+        """Return False."""
+        return False
+
+    def lend(self, address: str, action: str) -> bool:  # noqa: ARG002 - as every pool
+        """Return False."""
+        return False
+
+    def lend_all(self) -> dict[str, int]:
+        """Return nothing."""
+        return {}
+
+    def give_back(self, lent: Mapping[str, int]) -> None:
+        """Take nothing: nothing was lent."""
+
+    def hand(self, request: Request, began: float) -> None:
+        """Begin nothing: no slot was taken."""
+
+    def backlogged(self, address: str) -> None:
+        """Do nothing: nobody here waits behind it."""
+
+    def tasks(self) -> set[int]:
+        """Return none."""
+        return set()
+
+    def resend(self, node: int, task: int, message: Message) -> None:
+        """Do nothing: no reply came in memory."""
+
+
+def in_memory(message: Message) -> bool:
+    """Return whether a message is a reply that came in memory."""
+    return message.seq == 0 and message.kind in _REPLIES
+
+
+def resend(pool: SlotPool, node: int, taken: Mapping[int, Sequence[Message]]) -> None:
+    """Leave replies from memory in the store, for the task's next owner, or to be recorded as late."""
+    for task, messages in taken.items():
+        for message in filter(in_memory, messages):
+            pool.resend(node, task, message)

@@ -1,0 +1,186 @@
+"""The attempts under way in a process: they begin, are halted at complete-by, given more time, and end."""
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Mapping
+
+from msgspec.structs import replace
+
+from makegood.agent.attempt_runner import AttemptRunner, gave_up
+from makegood.agent.circuit_watch import CircuitWatch
+from makegood.agent.intake import Intake
+from makegood.agent.slots import Slots
+from makegood.base.clock import Clock
+from makegood.base.daemon_threads import DaemonThreads
+from makegood.base.deadline_timer import Alarm
+from makegood.base.ids import address, show
+from makegood.channels.protocol import Channel
+from makegood.declare.call import Call, enter
+from makegood.model.attempt import Attempt
+from makegood.model.messages import Message, Request
+from makegood.store.records import Identity
+from makegood.telemetry.hooks import Answering
+
+log = logging.getLogger("makegood.agent")
+
+EXTEND_MOST = 10
+"""``call.extend()`` may stretch an attempt to at most this many times its complete-by."""
+
+
+class Attempts:
+    """Runs attempts. ``identity``: of the store; ``answered``: told each answer, and the moment."""
+
+    def __init__(
+        self,
+        channel: Channel,
+        slots: Mapping[str, Slots],
+        intake: Intake,
+        circuits: CircuitWatch,
+        *,
+        identity: Callable[[], Identity],
+        answered: Callable[[Attempt, Message, float], None],
+        watched: Callable[[Answering], Answering] | None,
+        clock: Clock,
+        rng: random.Random,
+    ) -> None:
+        self.running: dict[Attempt, None] = {}
+        """In the order in which they began."""
+        self._channel = channel
+        self._slots = slots
+        self._intake = intake
+        self._circuits = circuits
+        self._identity = identity
+        self._answered = answered
+        self._clock = clock
+        self._alarm = Alarm(clock, self.halt)
+        self._threads = DaemonThreads(max(1, sum(s.size for s in slots.values())), "action")
+        self._loop: asyncio.AbstractEventLoop | None = None
+        runner = AttemptRunner(clock, rng, self._threads, self._alarm.set)
+        self.runner: Answering = runner if watched is None else watched(runner)
+
+    def begin(self, request: Request, node: int, began: float) -> None:
+        """Begin a request whose slot is set aside. ``node`` took it, ``began`` is a moment before that."""
+        within = request.within
+        attempt = Attempt(request, node, began + within, began + within * EXTEND_MOST, began, self)
+        self.running[attempt] = None
+        slots = self._slots[address(request.app, request.agent)]
+        slots.running += 1
+        if slots.circuit is not None:
+            now = self._clock.monotonic()
+            attempt.ticket, attempt.since = slots.circuit.began(now), slots.failed_before(request, now)
+            self._alarm.set(attempt.deadline)
+        loop = self._loop
+        if loop is None:  # to ask for it costs a call of the system each time
+            loop = self._loop = asyncio.get_running_loop()
+        attempt.work = loop.create_task(self._run(attempt, slots, loop))
+
+    async def _run(self, attempt: Attempt, slots: Slots, loop: asyncio.AbstractEventLoop) -> None:
+        request = attempt.request
+        message: Message | None = None
+        try:
+            if request.delay:
+                await asyncio.sleep(request.delay)
+                attempt.began = self._clock.monotonic()
+            if self._clock.monotonic() >= attempt.deadline:  # the process stood still, or the store was away
+                log.info("step %s of task %s is not begun any more", request.step, show(request.task))
+                return
+            action, store = slots.actions[request.action], self._identity()
+            enter(Call(request, store.store_id, store.generation, attempt, self._clock, loop, action.decoded))
+            message = await self.runner.answer(attempt, action)
+        except asyncio.CancelledError:
+            log.debug(
+                "step %s of task %s: halted at complete-by",
+                request.step, show(request.task), extra=_about(request),
+            )  # fmt: skip
+        except Exception as defect:
+            message = gave_up(request, defect)
+            log.exception("this is a defect, please report it")
+        finally:
+            now = self._clock.monotonic()
+            message = self._ended(attempt, slots, message, now)
+        if message is not None:
+            self._answered(attempt, message, now)
+
+    def _ended(self, attempt: Attempt, slots: Slots, message: Message | None, now: float) -> Message | None:
+        """Free the slot of an attempt that is over; returns its answer as it is to be given."""
+        self.running.pop(attempt, None)
+        slots.ended(attempt, message, now)
+        if attempt.ticket is not None:
+            counts = self._circuits.judge(slots, attempt, message, self.running)
+            if not counts and message is not None:
+                message = replace(message, excused=True)
+        attempt.end()
+        if not self.running:
+            self._intake.idle()
+        self._intake.freed(slots)
+        return message
+
+    def halt(self) -> None:
+        """Halt the attempts whose complete-by has passed, and log those that still run a while later."""
+        now = self._clock.monotonic()
+        for attempt in list(self.running):
+            if attempt.deadline > now:
+                continue
+            if attempt.ticket is not None:  # silence tells at once, also of a call that cannot be stopped
+                request = attempt.request
+                slots = self._slots[address(request.app, request.agent)]
+                self._circuits.judge(slots, attempt, None, self.running)
+            if attempt.pass_deadline(now):
+                self._overdue(attempt, now)
+        looks = [look for attempt in self.running if (look := attempt.look_at(now)) is not None]
+        if looks:
+            self._alarm.set(min(looks))
+
+    def _overdue(self, attempt: Attempt, now: float) -> None:
+        """Log, once, a function that keeps its slot although nobody will hear its answer."""
+        request = attempt.request
+        self._slots[address(request.app, request.agent)].overdue += 1
+        log.warning(
+            "%s still runs %.1f s after its complete-by%s: it keeps its slot until it returns; "
+            "give what it waits for a timeout (mg.current_call().remaining())",
+            _named(request), now - attempt.deadline,
+            ", and has not heeded its cancellation" if attempt.cancellable else "", extra=_about(request),
+        )  # fmt: skip
+
+    async def extend(self, attempt: Attempt, more: float) -> bool:
+        """Ask the store for so many seconds from now on; return whether it agreed."""
+        request = attempt.request
+        wanted = min(self._clock.monotonic() + more, attempt.last)
+        left = wanted - self._clock.monotonic()
+        if left <= 0 or not await self._channel.extend(
+            attempt.node, request.task, request.idx, request.attempt, left
+        ):
+            return False
+        attempt.deadline = max(attempt.deadline, wanted)
+        return True
+
+    def name_what_runs(self, limit: float) -> None:
+        """Log what a drain of ``limit`` seconds did not wait for: nothing else will ever tell of it."""
+        for attempt in self.running:
+            request = attempt.request
+            log.warning(
+                "step %s of task %s: still running after the drain's %g s, so nobody will hear its answer: "
+                "it is in doubt once its complete-by has passed (setting `drain`)",
+                request.step, show(request.task), limit, extra=_about(request),
+            )  # fmt: skip
+
+    def stop(self) -> None:
+        """Cancel what runs, as the process ends."""
+        self._alarm.stop()
+        for attempt in list(self.running):
+            if attempt.work is not None:
+                attempt.work.set_name(_named(attempt.request))
+                attempt.work.cancel()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+def _named(request: Request) -> str:
+    """Return what an attempt does, for people."""
+    where = address(request.app, request.agent)
+    return f"the {request.doing} of {where}.{request.action} for step {request.step} of task {show(request.task)}"
+
+
+def _about(request: Request) -> dict[str, object]:
+    """Return what log lines about an attempt carry for machines."""
+    return {"task": show(request.task), "step": request.step, "attempt": request.attempt}

@@ -1,0 +1,111 @@
+"""Tells circuit breakers how calls ended, and excuses the calls that they rule out: see ``breaker``."""
+
+import logging
+import random
+from collections.abc import Callable, Iterable, Mapping
+
+from makegood.agent.intake import Intake
+from makegood.agent.slots import Slots
+from makegood.base.clock import Clock
+from makegood.base.ids import address
+from makegood.channels.protocol import Channel
+from makegood.errors import StoreUnavailableError
+from makegood.model.attempt import Attempt
+from makegood.model.breaker import SHUT, UNCOUNTED, Outcome
+from makegood.model.messages import Message
+
+log = logging.getLogger("makegood.agent")
+
+_SAYS: Mapping[str, Outcome] = {
+    "done": "answered", "happened": "answered", "not_happened": "answered", "permanent": "answered", "refused": "answered",
+    "later": "later", "gave_up": "failed",
+}  # fmt: skip
+
+
+class CircuitWatch:
+    """Watches the calls of one process for its circuits.
+
+    ``node``: returns the process's number. ``changed``: called when a circuit opens, is released, or closes.
+    """
+
+    def __init__(
+        self,
+        channel: Channel,
+        intake: Intake,
+        *,
+        node: Callable[[], int],
+        changed: Callable[[], None],
+        clock: Clock,
+        rng: random.Random,
+    ) -> None:
+        self.excused: list[Attempt] = []
+        """Attempts whose silence is not to be counted, which the store has not been told."""
+        self._channel = channel
+        self._intake = intake
+        self._node = node
+        self._changed = changed
+        self._clock = clock
+        self._rng = rng
+
+    def shut(self, slots: Slots) -> bool:
+        """Return whether a request that was just taken must not begin: its circuit has opened."""
+        return slots.circuit is not None and slots.circuit.remaining(self._clock.monotonic()) > 0
+
+    def judge(
+        self, slots: Slots, attempt: Attempt, message: Message | None, running: Iterable[Attempt]
+    ) -> bool:
+        """Tell the agent's circuit, once, how a call ended; ``message``: its answer, None for silence.
+
+        Returns whether a failure counts for the step as well. Silence that does not is excused; when the
+        circuit opens, so are the agent's calls among those ``running``.
+        """
+        circuit, ticket = slots.circuit, attempt.ticket
+        if circuit is None or ticket is None:
+            return True
+        attempt.ticket = None
+        before, now = circuit.state, self._clock.monotonic()
+        outcome = _outcome(attempt, message, now)
+        counts = circuit.ended(ticket, outcome, now, self._rng.random(), since=attempt.since)
+        counts = counts or outcome != "failed"
+        after = circuit.state
+        if not counts and (message is None or self._clock.monotonic() > attempt.deadline):
+            self.excused.append(attempt)  # nobody will hear what it says: its silence is what may be counted
+            self._intake.wake.set()
+        if before != "closed" or after != "closed":
+            self._intake.wake.set()  # there may be room now, or a moment to wait for
+        if after == "open" and before != "open":
+            self._opened(slots, running)
+        if (before == "closed", before in SHUT) != (after == "closed", after in SHUT):
+            log.warning("the circuit of %s is %s", slots.address, circuit.shown(self._clock.monotonic()))
+            self._changed()
+        return counts
+
+    def _opened(self, slots: Slots, running: Iterable[Attempt]) -> None:
+        """Excuse the calls under way when their circuit opened: how they end does not count."""
+        for attempt in running:
+            request = attempt.request
+            if attempt.ticket is not None and address(request.app, request.agent) == slots.address:
+                attempt.ticket = UNCOUNTED
+                self.excused.append(attempt)
+        self._changed()
+
+    async def excuse(self) -> None:
+        """Tell the store whose silence is not to be counted. Raises ``StoreUnavailableError``; then they are
+        still to be told.
+        """
+        telling, self.excused, node = self.excused, [], self._node()
+        try:
+            await self._channel.excuse(
+                node, [(a.request.task, a.request.idx, a.request.attempt) for a in telling if a.node == node]
+            )
+        except StoreUnavailableError:
+            self.excused = telling + self.excused
+            raise
+
+
+def _outcome(attempt: Attempt, message: Message | None, now: float) -> Outcome:
+    """Return what an attempt tells of its service."""
+    called = attempt.phase != "waiting"
+    if message is None or now > attempt.deadline:
+        return "failed" if called and now >= attempt.deadline else "neither"
+    return _SAYS[message.kind] if called and not message.final else "neither"

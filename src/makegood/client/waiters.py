@@ -1,0 +1,237 @@
+"""Who waits for tasks to come to rest, and how they hear of it.
+
+A Scheduler of the same process tells the end of the tasks that it holds. For all other tasks the store is
+asked: one query for all of them, after each ring of its doorbell and slowly without.
+"""
+
+import asyncio
+import logging
+import random
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
+
+from makegood.base import ids
+from makegood.base.clock import Clock
+from makegood.base.deadline_timer import Alarm
+from makegood.base.pacing import Pauses
+from makegood.client.opened_store import OpenedStore
+from makegood.errors import ClosedError, StoreUnavailableError, TaskNotFoundError
+from makegood.model.shape import Held
+from makegood.model.task import Step
+from makegood.store.views import Filter, StepView, TaskView
+
+log = logging.getLogger("makegood.client")
+
+AT_REST: Final = frozenset({"processed", "undone", "error"})
+
+_MOST_RECENT: Final = 10_000
+"""Tasks submitted here whose end a Scheduler of the same process may tell before anybody waits for it."""
+
+_MOST_BYTES: Final = 4096
+"""Bytes of the results of such a task up to which its end is kept for that."""
+
+
+class Rested(NamedTuple):
+    """A task at rest."""
+
+    view: TaskView
+    steps: Sequence[StepView] | None = None
+    """Its steps as they are then, None when nobody has looked."""
+
+    @property
+    def octets(self) -> int:
+        """The bytes of the results of the task and its steps."""
+        found = len(self.view.result or b"")
+        return found + sum([len(step.result) for step in self.steps or () if step.result is not None])
+
+
+def missing(task: int) -> TaskNotFoundError:
+    """Return the error for a task that the store does not have."""
+    shown = ids.show(task)
+    return TaskNotFoundError(
+        f"there is no task {shown} in this store: see `makegood task list`. (What was submitted with connection= is there once "
+        "its transaction is committed; a store that was put back in time has lost what came last.)",
+        task_id=shown,
+    )
+
+
+class RecentTasks:
+    """Tasks submitted here lately, and the ends of those that ended before anybody waited for them."""
+
+    def __init__(self) -> None:
+        self._ends: OrderedDict[int, Rested | None] = OrderedDict()
+
+    def __contains__(self, task: int) -> bool:
+        return task in self._ends
+
+    def add(self, task: int) -> None:
+        """Note a task that was just submitted."""
+        self._ends[task] = None
+        if len(self._ends) > _MOST_RECENT:
+            self._ends.popitem(last=False)
+
+    def ended(self, rested: Rested) -> None:
+        """Keep the end of a task that was submitted here, unless it is large: the store has it."""
+        task = rested.view.id
+        if task in self._ends:
+            if rested.octets <= _MOST_BYTES:
+                self._ends[task] = rested
+            else:
+                del self._ends[task]
+
+    def pop(self, task: int) -> Rested | None:
+        """Forget a task; returns its end, if that has come."""
+        return self._ends.pop(task, None)
+
+
+class Waiters:
+    """Those who wait for tasks in one client. ``poll``: seconds between looks at the store."""
+
+    def __init__(self, opened: OpenedStore, *, poll: float, clock: Clock, rng: random.Random) -> None:
+        self.recent = RecentTasks()
+        self._opened = opened
+        self._poll = poll
+        self._clock = clock
+        self._rng = rng
+        self._loop: asyncio.AbstractEventLoop
+        self._waiting: dict[int, list[asyncio.Future[Rested | None]]] = {}
+        self._limits: dict[asyncio.Future[Rested | None], float] = {}
+        self._alarm = Alarm(clock, self._give_up)
+        self._look = asyncio.Event()
+        self._watcher: asyncio.Task[None] | None = None
+        self._held_here: Callable[[int], bool] | None = None
+
+    def open(self) -> None:
+        """Begin, in this event loop."""
+        self._loop = asyncio.get_running_loop()  # to ask for it costs a call of the system each time
+
+    async def close(self) -> None:
+        """Stop looking. Who still waits gets a ``ClosedError``."""
+        if self._watcher is not None:
+            self._watcher.cancel()
+            await asyncio.gather(self._watcher, return_exceptions=True)
+            self._watcher = None
+        self._alarm.stop()
+        for waiters in self._waiting.values():
+            for waiter in waiters:
+                if not waiter.done():
+                    waiter.set_exception(
+                        ClosedError("the client was closed while this task was waited for; it goes on")
+                    )
+        self._waiting.clear()
+
+    def beside(self, holds: Callable[[int], bool]) -> None:
+        """Leave the tasks that a Scheduler of the same process ``holds`` to it: it calls ``came_to_rest``."""
+        self._held_here = holds
+
+    def ring(self) -> None:
+        """Look soon: the store has rung."""
+        if self._waiting:
+            self._look.set()
+
+    def waits_for(self, task: int) -> bool:
+        """Return whether somebody waits for this task here, or may do so yet because it was submitted here."""
+        return task in self._waiting or task in self.recent
+
+    def came_to_rest(self, held: Held) -> None:
+        """Take the end of a task that a Scheduler of the same process held."""
+        if self.waits_for(held.task.id):
+            self._ended(_rested(held))
+
+    async def rested(self, task: int, limit: float | None = None) -> Rested | None:
+        """Return the task once it is at rest, None when it is not within ``limit`` seconds."""
+        self._opened.ready()
+        submitted_here = task in self.recent
+        if (ended := self.recent.pop(task)) is not None:
+            return ended
+        waiter: asyncio.Future[Rested | None] = self._loop.create_future()
+        self._waiting.setdefault(task, []).append(waiter)
+        if self._watcher is None or self._watcher.done():
+            self._watcher = self._loop.create_task(self._watch(), name="client watch")
+        if not submitted_here:  # it may have ended before anybody here waited for it
+            self._look.set()
+        if limit is not None:
+            moment = self._limits[waiter] = self._clock.monotonic() + limit
+            self._alarm.set(moment)
+        try:
+            return await waiter
+        finally:
+            if limit is not None:
+                del self._limits[waiter]
+            if (left := self._waiting.get(task)) is not None:
+                if waiter in left:
+                    left.remove(waiter)
+                if not left:
+                    del self._waiting[task]
+
+    def _ended(self, rested: Rested) -> None:
+        """Tell the waiters of a task that it came to rest."""
+        waiting = self._waiting.pop(rested.view.id, None)
+        if waiting is None:
+            self.recent.ended(rested)
+        for waiter in waiting or ():
+            if not waiter.done():
+                waiter.set_result(rested)
+
+    def _lost(self, task: int) -> None:
+        """Tell the waiters of a task that the store has it no more: nobody will ever end it."""
+        for waiter in self._waiting.pop(task, ()):
+            if not waiter.done():
+                waiter.set_exception(missing(task))
+
+    def _give_up(self) -> None:
+        """Tell those whose time has passed that their task has not come to rest."""
+        now = self._clock.monotonic()
+        for waiter, moment in self._limits.items():
+            if moment <= now and not waiter.done():
+                waiter.set_result(None)
+        later = [moment for moment in self._limits.values() if moment > now]
+        if later:
+            self._alarm.set(min(later))
+
+    async def _watch(self) -> None:
+        """Look for the end of all tasks that are waited for and that no Scheduler of this process holds."""
+        pauses = Pauses()
+        rest = 0.005 if self._held_here is None else 0.05
+        while self._waiting:
+            self._look.clear()
+            held = self._held_here
+            wanted = [task for task in self._waiting if held is None or not held(task)]
+            try:
+                for start in range(0, len(wanted), 500):
+                    some = tuple(wanted[start : start + 500])
+                    found = await self._opened.store.find(Filter(ids=some, limit=len(some)))
+                    for view in found:
+                        if view.state in AT_REST:
+                            self._ended(Rested(view))
+                    for task in set(some) - {view.id for view in found}:
+                        self._lost(task)
+                pauses.reset()
+            except StoreUnavailableError as away:
+                log.warning("waiting for %d tasks, the store is away: %s", len(self._waiting), away)
+                await asyncio.sleep(pauses.draw())
+            try:
+                async with asyncio.timeout(self._poll * self._rng.uniform(0.8, 1.2)):
+                    await asyncio.sleep(rest)  # what ends together is looked for together
+                    await self._look.wait()
+            except TimeoutError:
+                continue
+
+
+def _rested(held: Held) -> Rested:
+    """Return a task that a Scheduler held as those see it who wait for its end."""
+    task = held.task
+    view = TaskView(
+        task.id, task.app, task.workflow, task.key, task.state, task.goal, task.submission, task.priority, task.cause,
+        task.failure_count, None, task.epoch, None, 0.0, None, None, task.result,
+    )  # fmt: skip
+    return Rested(view, None if task.state == "processed" else [_shown(step) for step in held.steps])
+
+
+def _shown(step: Step) -> StepView:
+    plan, policy = step.plan, step.plan.policy
+    return StepView(
+        plan.idx, plan.kind, plan.name, plan.agent, plan.action, step.state, step.attempt, step.round, step.failures, step.doubt,
+        policy is not None and policy.undoable, error=step.error, plan=plan, stood=step.stood,
+    )  # fmt: skip

@@ -1,0 +1,92 @@
+"""The heartbeat: the row by which other processes know this one, and by which they see that it lives.
+
+A process that was stopped for longer than its heartbeat lasts learns from its next heartbeat that it was
+declared dead. It then goes on under a new number: what it held belongs to others, and what it still writes is
+refused by the fences.
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable
+from typing import Protocol
+
+from makegood.actor.actor import Actor
+from makegood.actor.setbacks import Setbacks
+from makegood.base.clock import Clock
+from makegood.errors import StoreUnavailableError
+from makegood.node.loop_lag import Lateness
+from makegood.options import Options
+from makegood.store.protocol import Alerts
+from makegood.store.views import NodeInfo
+
+log = logging.getLogger("makegood.node")
+
+
+class _Store(Alerts, Protocol):
+    async def register(self, info: NodeInfo) -> int: ...
+
+    async def heartbeat(self, node: int, info: NodeInfo) -> bool: ...
+
+
+class Heartbeat(Actor):
+    """Registers a process and renews its row. ``info`` says what the row tells of it; ``renumbered`` hears of
+    each new number.
+    """
+
+    def __init__(
+        self,
+        store: _Store,
+        info: Callable[[], NodeInfo],
+        renumbered: Callable[[int], None],
+        *,
+        options: Options,
+        clock: Clock,
+        rng: random.Random,
+    ) -> None:
+        self.number = 0
+        """The process's number, 0 before it is registered."""
+        self._store = store
+        self._info = info
+        self._renumbered = renumbered
+        self._pause = options.number("heartbeat")
+        self._life = options.number("life")
+        self._clock = clock
+        self._rng = rng
+        self._reached: float | None = None
+
+    async def register(self) -> None:
+        """Become a process of the store, under a number that nobody had."""
+        self.number = await self._store.register(self._info())
+        self._reached = self._clock.monotonic()
+        self._renumbered(self.number)
+
+    async def publish(self) -> bool:
+        """Renew the row; returns False when the process was declared dead."""
+        return await self._store.heartbeat(self.number, self._info())
+
+    def reaches(self) -> bool:
+        """Return whether the store took a heartbeat that has not run out."""
+        return self._reached is not None and self._clock.monotonic() - self._reached <= self._life
+
+    async def run(self) -> None:
+        """Renew the row again and again, until cancelled."""
+        lateness, setbacks = Lateness(), Setbacks("heartbeat", self._store, self._rng)
+        while True:
+            rest, began = self._pause * self._rng.uniform(0.9, 1.0), self._clock.monotonic()
+            await asyncio.sleep(rest)
+            lateness.slept(rest, began, self._clock.monotonic())
+            try:
+                if not await self.publish():
+                    await self.register()
+                if self._reached is None:
+                    log.info("the store is back: the heartbeat goes on")
+                self._reached = self._clock.monotonic()
+                if setbacks.count:
+                    await setbacks.over()
+            except StoreUnavailableError as away:
+                if self._reached is not None:
+                    log.warning("no heartbeat until the store is back: %s", away)
+                self._reached = None
+            except Exception as defect:  # noqa: BLE001 - others would take a process for dead that works
+                await asyncio.sleep(await setbacks.met(defect))

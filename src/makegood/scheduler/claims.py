@@ -1,0 +1,90 @@
+"""What a Scheduler claims: pending tasks while it has room, and tasks at rest that an operator acts on."""
+
+import logging
+
+from makegood.base.sizes import shown
+from makegood.scheduler.task_table import TaskTable
+from makegood.store.records import Claim
+
+log = logging.getLogger("makegood.scheduler")
+
+
+class Claims:
+    """Says what to claim next. ``hold``: the most tasks in memory."""
+
+    def __init__(self, tasks: TaskTable, *, hold: int, most: int) -> None:
+        self.open = True
+        """Whether it claims at all; not any more once the process is to stop."""
+        self.at_rest: list[int] = []
+        """Tasks at rest for which an operator's message waits."""
+        self.most = most
+        """The most tasks claimed in one commit."""
+        self.tasks = tasks
+        self._wakeups = tasks.wakeups
+        self._hold = hold
+        self._full = False
+        self._called: set[int] = set()
+
+    def takes(self, expected: int) -> bool:
+        """Return whether a task submitted here may be held from the beginning, beside ``expected`` others.
+
+        Not while tasks may be waiting already: they come first.
+        """
+        weights = self.tasks.weights
+        return (
+            self.open
+            and not self._wakeups.pending
+            and len(self.tasks.held) + expected < self._hold
+            and weights.total < weights.most
+        )
+
+    def wanted(self, most: int | None) -> Claim | None:
+        """Return what to claim now: no more than there is room for, as far as one can know before it is read.
+
+        ``most``: tasks at once, None: as many as ever.
+        """
+        if not self.open:
+            self.at_rest = []
+            return None
+        weights = self.tasks.weights
+        room = weights.room
+        self._tell_full(full=room == 0)
+        if room == 0 and not (self.at_rest and self._heeds_operators()):
+            return None
+        at_rest, self.at_rest = self.at_rest, []
+        if most is None:
+            most = self.most
+        elif at_rest:
+            at_rest, self.at_rest, most = at_rest[:1], at_rest[1:], 0
+        limit = min(most, self._hold - len(self.tasks.held), room // weights.mean + 1) if room else 0
+        if limit <= 0 or not self._wakeups.pending:
+            return Claim(0, tuple(at_rest), room) if at_rest else None
+        self._wakeups.pending = False
+        return Claim(limit, tuple(at_rest), room)
+
+    def made(self, claim: Claim, *, more: bool) -> None:
+        """Note that a claim is committed; ``more``: others may be claimed."""
+        if claim.at_rest:
+            self._called.update(claim.at_rest)
+            self._called &= self.tasks.held.keys()
+        if more:
+            self._wakeups.ring_pending()
+
+    def _heeds_operators(self) -> bool:
+        """Return whether tasks that an operator acts on may come although there is no room.
+
+        They have a limit of their own, as large.
+        """
+        weights = self.tasks.weights
+        self._called &= self.tasks.held.keys()
+        return sum(map(weights.of, self._called)) < weights.most
+
+    def _tell_full(self, *, full: bool) -> None:
+        """Log, once, that what is held leaves no room for more."""
+        if full and not self._full:
+            weights = self.tasks.weights
+            log.info(
+                "holding %d tasks of %s: nothing more is claimed until some of them end (max_task_memory is %s)",
+                len(self.tasks.held), shown(weights.total), shown(weights.most),
+            )  # fmt: skip
+        self._full = full

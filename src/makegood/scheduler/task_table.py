@@ -1,0 +1,176 @@
+"""The tasks that a Scheduler holds in memory, and what waits for each: messages, timers, being read again."""
+
+import heapq
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from makegood import saga
+from makegood.base.clock import Clock
+from makegood.model.messages import Message
+from makegood.model.shape import Held
+from makegood.scheduler.task_memory import SMALL, Weights
+from makegood.scheduler.wakeups import Wakeups
+
+_REVIEW_EVERY, _REVIEW_MOST = 30.0, 1000
+"""Seconds, and tasks each time."""
+
+
+class Review:
+    """Which of the tasks held are to be read again, in turn.
+
+    A Scheduler that was slow to answer may have been taken for deaf and its tasks freed. Of a task that
+    nobody has claimed since, it hears nothing more: no message comes, nothing is decided, so no commit tells.
+    It would hold that task for ever and, as it holds only so many, claim ever less.
+    """
+
+    __slots__ = ("_due", "_last")
+
+    def __init__(self, now: float) -> None:
+        self._due, self._last = now + _REVIEW_EVERY, 0
+
+    def some(self, held: Collection[int], busy: Collection[int], now: float) -> list[int]:
+        """Return the next of the tasks ``held`` that are not ``busy``; none before it is time again."""
+        if now < self._due:
+            return []
+        self._due = now + _REVIEW_EVERY
+        found = heapq.nsmallest(
+            _REVIEW_MOST, (task for task in held if task > self._last and task not in busy)
+        )
+        self._last = found[-1] if len(found) == _REVIEW_MOST else 0
+        return found
+
+
+class Timers:
+    """When steps that wait are due, on the monotonic clock. The latest word on a step counts."""
+
+    __slots__ = ("_due", "_heap")
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[float, int, int]] = []
+        self._due: dict[tuple[int, int], float] = {}
+
+    @property
+    def first(self) -> float | None:
+        """When to look next; None when nothing waits."""
+        return self._heap[0][0] if self._heap else None
+
+    def due(self, now: float) -> bool:
+        """Return whether it is time to look."""
+        return bool(self._heap) and self._heap[0][0] <= now
+
+    def set(self, task: int, idx: int, moment: float) -> None:
+        """Note when a step is due, in place of what was said of it before."""
+        self._due[task, idx] = moment
+        heapq.heappush(self._heap, (moment, task, idx))
+
+    def drop(self, held: Held) -> None:
+        """Forget a task's steps."""
+        if self._due:
+            for step in held.steps:
+                self._due.pop((held.task.id, step.idx), None)
+
+    def pop(self, now: float) -> list[tuple[int, int]]:
+        """Return the task and idx of each step that is due, and forget them."""
+        found: list[tuple[int, int]] = []
+        while self.due(now):
+            moment, task, idx = heapq.heappop(self._heap)
+            if self._due.get((task, idx)) == moment:
+                del self._due[task, idx]
+                found.append((task, idx))
+        return found
+
+    def clear(self) -> None:
+        """Forget all."""
+        self._heap.clear()
+        self._due.clear()
+
+
+class TaskTable:
+    """The tasks of one Scheduler. ``memory``: bytes of them above which no more should come."""
+
+    def __init__(self, clock: Clock, memory: int, wakeups: Wakeups) -> None:
+        self.node = 0
+        """The number of the node that holds them; 0 before there is one."""
+        self.wakeups = wakeups
+        self.held: dict[int, Held] = {}
+        self.messages: dict[int, list[Message]] = {}
+        """What waits to be decided, by task."""
+        self.reload: set[int] = set()
+        """Tasks to read again, as the store may know otherwise."""
+        self.weights = Weights(memory)
+        self.timers = Timers()
+        self.clock = clock
+        self._review = Review(clock.monotonic())
+        self._shapes = saga.Shapes()
+
+    def deliver(self, task: int, message: Message, node: int) -> bool:
+        """Take a reply in memory; False when the task is not held (any more): the store must carry it."""
+        if task not in self.held or node != self.node:
+            return False
+        value = message.value
+        if value is not None and len(value) > SMALL:
+            self.weights.grow(task, len(value))
+        self.messages.setdefault(task, []).append(message)
+        self.wakeups.ring()
+        return True
+
+    def hear(self, task: int, message: Message) -> None:
+        """Let a message wait for a task."""
+        self.messages.setdefault(task, []).append(message)
+        self.wakeups.ring()
+
+    def put_back(self, taken: Mapping[int, list[Message]]) -> None:
+        """Let messages wait before those that have come meanwhile."""
+        for task, messages in taken.items():
+            self.messages[task] = messages + self.messages.get(task, [])
+        self.wakeups.ring()
+
+    def mistrust(self, tasks: Iterable[int]) -> None:
+        """See to it that tasks are read again."""
+        self.reload.update(tasks)
+        self.wakeups.ring()
+
+    def claimed(self, held: Held, waits: Mapping[int, float]) -> None:
+        """Hold a task that was claimed."""
+        self._shapes.share(held)
+        self.held[held.task.id] = held
+        self.arm(held.task.id, waits)
+
+    def arm(self, task: int, waits: Mapping[int, float]) -> None:
+        """Set timers: in how many seconds each step is due."""
+        now = self.clock.monotonic()
+        for idx, wait in waits.items():
+            self.timers.set(task, idx, now + wait)
+
+    def fire(self) -> None:
+        """Let steps go on whose timers are due."""
+        for task, idx in self.timers.pop(self.clock.monotonic()):
+            held = self.held.get(task)
+            if held is not None and held.steps[idx].waiting:
+                self.messages.setdefault(task, []).append(Message("retry", idx))
+
+    def review(self) -> None:
+        """See to it that what was quiet for long is read again, now and then."""
+        self.reload.update(self._review.some(self.held, self.messages, self.clock.monotonic()))
+
+    def portion(self) -> Sequence[int]:
+        """Return the first of those that have to be read again, as many as may be read in one go."""
+        return self.weights.portioned(sorted(self.reload))
+
+    def forget(self, task: int) -> None:
+        """Let a task go, with all that waits for it."""
+        held = self.held.pop(task, None)
+        self.weights.drop(task)
+        self.messages.pop(task, None)
+        if held is not None:
+            self.timers.drop(held)
+
+    def renamed(self, node: int) -> dict[int, list[Message]]:
+        """Let all go and begin anew as ``node``; returns the messages that waited."""
+        self.node, waited, self.messages = node, self.messages, {}
+        for task in self.held:
+            self.weights.drop(task)
+        self.held.clear()
+        self.timers.clear()
+        self.reload.clear()
+        self.wakeups.ring()
+        return waited

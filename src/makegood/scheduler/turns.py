@@ -1,0 +1,152 @@
+"""The turns of a Scheduler: which may begin now, and what it takes.
+
+A turn takes messages, decides, commits and settles. The loop waits for most turns. Large ones run abreast,
+each on tasks of its own, so that one is decided while the store writes others::
+
+            begins one beside            begins the fourth
+     QUIET ───────────────────► ABREAST ───────────────────► FULL
+      ▲ │                        ▲  │ ▲                        │
+      │ └─ turns that are        │  │ └────────────────────────┘
+      │    waited for            └──┘           one has ended
+      │                     begins another
+      └────────────────────────────┘
+             the last has ended
+
+``quiet``
+    No commit is under way. Only now are tasks read from the store or claimed, and only now do timers fire.
+``abreast``
+    One to three commits are under way. Another turn begins when enough tasks wait that are in none of them,
+    and no work waits for quiet: a timer that is due, a task to read again, tasks to claim or to try in parts.
+``full``
+    Four commits are under way. No turn begins, and the inbox is not read.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+from makegood.model.messages import Message
+from makegood.model.shape import Held
+from makegood.scheduler.claims import Claims
+from makegood.scheduler.doubts import Doubts
+from makegood.scheduler.task_table import TaskTable
+from makegood.store.records import Claim
+from makegood.telemetry.hooks import Watch
+
+State = Literal["quiet", "abreast", "full"]
+
+_MOST_ABREAST = 4  # turns
+
+
+@dataclass(slots=True)
+class Listeners:
+    """Callbacks of one Scheduler."""
+
+    ended: Callable[[Held], None] = lambda _held: None
+    """Called for each task that came to rest here."""
+    watch: Watch | None = None
+    """Told of each commit."""
+    defect: Callable[[Exception], None] = lambda _fault: None
+    """Called for each exception that nobody expected; the Scheduler goes on."""
+
+
+class Next(NamedTuple):
+    """A turn that is about to begin."""
+
+    taken: dict[int, list[Message]]
+    """The messages to decide, by task."""
+    claim: Claim | None
+    """The tasks to claim in the same commit."""
+    abreast: bool
+    """Whether other turns may begin meanwhile."""
+
+
+class Turns:
+    """The turns of one Scheduler: which are under way, and what the next one takes."""
+
+    def __init__(self, tasks: TaskTable, claims: Claims, listeners: Listeners, abreast: int | None) -> None:
+        self.tasks = tasks
+        self.claims = claims
+        self.listeners = listeners
+        self.doubts = Doubts()
+        self.under_way: dict[asyncio.Task[None], dict[int, list[Message]]] = {}
+        """What each turn that runs beside others has taken."""
+        self._abreast = abreast
+        """How many tasks are worth a commit beside others; None: one turn after another."""
+
+    @property
+    def state(self) -> State:
+        """Whether commits are under way, and how many: see above."""
+        if not self.under_way:
+            return "quiet"
+        return "full" if len(self.under_way) >= _MOST_ABREAST else "abreast"
+
+    def begin(self, turn: Coroutine[Any, Any, None], taken: dict[int, list[Message]]) -> None:
+        """Start a turn that the loop does not wait for."""
+        self.under_way[asyncio.get_running_loop().create_task(turn)] = taken
+
+    def reap(self) -> None:
+        """Remove the turns that have ended. Raises the exception of one that failed."""
+        for turn in [turn for turn in self.under_way if turn.done()]:
+            del self.under_way[turn]
+            turn.result()
+
+    async def stop(self) -> None:
+        """Cancel the turns under way."""
+        for turn in self.under_way:
+            turn.cancel()
+        await asyncio.gather(*self.under_way, return_exceptions=True)
+        self.under_way.clear()
+
+    def inbox_rows(self) -> set[int]:
+        """Return the inbox rows that turns under way have taken: the store keeps them until the commit."""
+        return {m.seq for turn in self.under_way.values() for messages in turn.values() for m in messages}
+
+    def may_begin(self) -> bool:
+        """Return whether a turn may begin now."""
+        state = self.state
+        if state == "quiet":
+            return True
+        if state == "full" or self._abreast is None or self._wants_quiet():
+            return False
+        messages = self.tasks.messages
+        busy = sum(len(messages.keys() & turn.keys()) for turn in self.under_way.values())
+        return len(messages) - busy >= self._abreast
+
+    def _wants_quiet(self) -> bool:
+        """Return whether work waits that reads tasks, which commits under way are changing."""
+        due = self.tasks.timers.due(self.tasks.clock.monotonic())
+        waiting = due or self.tasks.reload or self.claims.at_rest or self.tasks.wakeups.pending
+        return bool(waiting or self.doubts)
+
+    def next(self) -> Next | None:
+        """Return the next turn, None when there is nothing to do."""
+        messages = self.tasks.messages
+        while self.doubts:  # nothing is under way then
+            if taken := {task: messages.pop(task) for task in self.doubts.next() if task in messages}:
+                return Next(taken, None, abreast=False)
+        claim = self.claims.wanted(self.doubts.most)
+        if claim is not None:
+            return Next({} if self.doubts.most is not None else self._take(plain=False), claim, abreast=False)
+        taken = self._take(plain=True)
+        abreast = self._abreast is not None and len(taken) >= self._abreast
+        return Next(taken, None, abreast=abreast) if taken else None
+
+    def _take(self, *, plain: bool) -> dict[int, list[Message]]:
+        """Take the messages to decide now: all but those of tasks under way, or a part of many or large ones.
+
+        ``plain``: the turn claims nothing, so it may leave a part to the turns beside it.
+        """
+        tasks = self.tasks
+        taken, tasks.messages = tasks.messages, {}
+        for busy in self.under_way.values():
+            tasks.messages |= {task: taken.pop(task) for task in [*taken] if task in busy}
+        if plain and self._abreast is not None and len(taken) >= 3 * self._abreast:
+            tasks.messages |= {task: taken.pop(task) for task in [*taken][2 * self._abreast :]}
+            self.tasks.wakeups.ring()
+        portion = len(tasks.weights.portioned(ids := [*taken]))
+        if portion < len(ids):
+            tasks.messages |= {task: taken.pop(task) for task in ids[portion:]}
+            self.tasks.wakeups.ring()
+        return taken

@@ -1,0 +1,76 @@
+"""What wakes a Scheduler, and what it has to look at in the store then."""
+
+import asyncio
+import random
+from collections.abc import Callable
+from typing import Protocol
+
+from makegood.base.clock import Clock
+from makegood.base.pacing import Pauses, rung
+
+
+class _Topics(Protocol):
+    def subscribe(self, topic: str, ring: Callable[[], None]) -> Callable[[], None]: ...
+
+
+class Wakeups:
+    """The doorbells of one Scheduler. ``poll``: seconds between looks without a ring, None: never."""
+
+    def __init__(self, store: _Topics, clock: Clock, rng: random.Random, poll: float | None) -> None:
+        self.pending = True
+        """Whether tasks may wait to be claimed. It stays true until somebody looks."""
+        self.inbox = True
+        """Whether messages may wait for tasks that are held. It stays true until somebody looks."""
+        self.event = asyncio.Event()
+        self._store = store
+        self._clock = clock
+        self._rng = rng
+        self._poll = poll
+        self.pauses = Pauses(rng)
+        """The pauses while the store is away."""
+        self._stops: list[Callable[[], None]] = []
+
+    def open(self) -> None:
+        """Hear from now on what the store rings for."""
+        self._stops = [
+            self._store.subscribe("pending", self.ring_pending),
+            self._store.subscribe("inbox", self.ring_inbox),
+        ]
+
+    def close(self) -> None:
+        """Hear nothing more."""
+        for stop in self._stops:
+            stop()
+
+    def ring(self) -> None:
+        """Wake the loop: something is to be done with what is in memory."""
+        self.event.set()
+
+    def ring_pending(self) -> None:
+        """Wake the loop: tasks may wait to be claimed."""
+        self.pending = True
+        self.event.set()
+
+    def ring_inbox(self) -> None:
+        """Wake the loop: messages may wait."""
+        self.inbox = True
+        self.event.set()
+
+    def look_again(self) -> None:
+        """Take everything for rung: what was heard before may be lost. Wakes nobody."""
+        self.pending = self.inbox = True
+
+    @property
+    def polls(self) -> bool:
+        """Whether the store is looked at although nobody rings."""
+        return self._poll is not None
+
+    async def rest(self, due: float | None) -> None:
+        """Wait until something rings, until ``due`` on the monotonic clock, or for the slow poll."""
+        if self.event.is_set():
+            return
+        limits = [self._poll * self._rng.uniform(0.8, 1.2)] if self._poll is not None else []
+        if due is not None:
+            limits.append(max(0.0, due - self._clock.monotonic()))
+        if not await rung(self.event, min(limits, default=None)) and self._poll is not None:
+            self.look_again()

@@ -1,0 +1,104 @@
+"""docs/concepts/what-it-has-not.md: what it tells to do instead is done, with real processes."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.docs.test_operate_howto import typed
+from tests.doors.conftest import Shop
+
+PAGE = (Path(__file__).resolve().parents[2] / "docs/concepts/what-it-has-not.md").read_text(encoding="utf-8")
+
+
+def block(kind: str) -> str:
+    """Return the one block of a kind."""
+    (found,) = re.findall(rf"^```{kind}\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+    return str(found)
+
+
+@pytest.fixture
+def office(shop: Shop) -> Shop:
+    """A folder with the page's module."""
+    (shop.folder / "expenses.py").write_text(block("python"), encoding="utf-8")
+    (shop.folder / "answers").mkdir()
+    return shop
+
+
+def test_a_task_that_waits_for_a_person_takes_no_slot(office: Shop) -> None:
+    """Three wait at an agent with one slot; another task goes through, then each goes on by what was said."""
+    office.serve("run", "expenses:office")
+    typed(office, block("sh waiting"))
+    waits: set[str] = set()
+    while len(waits) < 3:
+        shown = [office.json("task", "show", task["id"]) for task in office.json("task", "list")]
+        waits |= {
+            task["key"]
+            for task in shown
+            for step in task["steps"]
+            if (step["name"], step["state"]) == ("approval", "ready")
+        }
+    assert office.done("task", "submit", "expenses:pay_now", '"kiel"', "--wait").strip() == '"paid kiel"'
+    (view,) = office.json("agents")["nodes"]
+    assert (view["agents"][0]["slots"], view["agents"][0]["failed"]) == (1, 0)
+    (office.folder / "answers/rome").write_text("yes", encoding="utf-8")
+    (office.folder / "answers/oslo").write_text("too dear", encoding="utf-8")
+    states = {}
+    for key in ("rome-1", "oslo-1"):
+        (task,) = office.json("task", "list", "--key", key)
+        office.call("task", "watch", task["id"], "--timeout", "60s")
+        (task,) = office.json("task", "list", "--key", key)
+        states[key] = task["state"]
+    assert states == {"rome-1": "processed", "oslo-1": "undone"}
+    (bern,) = office.json("task", "list", "--key", "bern-1")
+    assert bern["state"] == "processing"
+    office.done("task", "cancel", bern["id"], "--wait")
+
+
+def test_a_moment_is_waited_for_with_one_look(office: Shop) -> None:
+    """It is asked, told how long, and asked again when it is time: no look in between, and not too early."""
+    office.serve("run", "expenses:office")
+    assert (
+        office.done("task", "submit", "expenses:pay_later", '"rome"', "1.5", "--wait").strip()
+        == '"paid rome"'
+    )
+    (task,) = office.json("task", "list")
+    shown = office.json("task", "show", task["id"])
+    assert [step["attempt"] for step in shown["steps"]] == [1, 2, 1]
+
+
+def test_a_message_with_a_delay_becomes_a_task_when_it_is_over_or_never(office: Shop) -> None:
+    """One is taken back in time, of the other a task comes; both wait while the inbox runs."""
+    office.serve("run", "expenses:office")
+    said, _ = typed(office, block("sh taken back"))
+    assert "oslo dropped" in said
+    said, _ = typed(office, block("sh delayed"))
+    assert re.search(r"trips +rome .* in \d", said)
+    assert office.json("task", "list") == []
+    while not (found := office.json("task", "list")):
+        pass
+    assert [task["key"] for task in found] == ["rome"]
+
+
+def test_an_agent_that_is_stopped_is_paused(office: Shop) -> None:
+    """Its requests wait and fail nothing; when it is started again they are done."""
+    office.serve("scheduler")
+    agent = office.serve("agent", "expenses:office", "desk")
+    office.stop(agent)
+    task = office.done("task", "submit", "expenses:pay_now", '"rome"').strip()
+    while not office.json("agents")["waiting"].get("office/desk"):
+        pass
+    assert office.json("task", "show", task)["state"] == "processing"
+    office.serve("agent", "expenses:office", "desk")
+    office.done("task", "watch", task, "--timeout", "60s")
+    found = office.json("task", "show", task)
+    assert (found["state"], [step["failures"] for step in found["steps"]]) == ("processed", [0])
+
+
+def test_a_task_is_found_by_its_key_and_not_by_its_correlation_id(office: Shop) -> None:
+    """The page says so because there is no such option; when there is, the page is to be changed."""
+    office.done("task", "submit", "expenses:pay_now", '"rome"', "--key", "rome-1", "--correlation-id", "c-1")
+    (found,) = office.json("task", "list", "--key", "rome-1")
+    assert office.json("task", "show", found["id"])["correlation_id"] == "c-1"
+    assert office.call("task", "list", "--correlation-id", "c-1").exit_code == 2
+    assert office.call("task", "list", "--filter", "correlation_id=c-1").exit_code == 2

@@ -1,0 +1,61 @@
+"""The rings of the suite: what `make check`, `make test` and `make proof` run. `docs/internals/proofs.md` says what each of them proves.
+
+A test belongs to the ring of the longest entry that its id begins with, a folder, a file or a test.
+"""
+
+CHECK, TEST, PROOF = RINGS = ("check", "test", "proof")
+
+RING_OF = {
+    "unit": CHECK,
+    "house": CHECK,
+    "actors": TEST,
+    "conformance": TEST,
+    "conformance/test_fuzzed_rows.py": PROOF,
+    "docs": TEST,
+    "docs/test_election_howto.py": PROOF,
+    "docs/test_outage_of_an_hour.py": PROOF,
+    "docs/test_proof_howto.py": PROOF,
+    "docs/test_spare_howto.py": PROOF,
+    "docs/test_tutorial.py": PROOF,
+    "doors": TEST,
+    "doors/test_grants.py": PROOF,
+    "doors/test_grants.py::test_a_storm_with_a_role_for_each_process_ends_right": TEST,
+    "doors/test_rate.py": PROOF,
+    "doors/test_visitors.py": PROOF,
+    "postgres": TEST,
+    "postgres/test_pooling.py": PROOF,
+    "submission": TEST,
+    "telemetry": TEST,
+    "typing": TEST,
+    "processes": PROOF,
+    "processes/test_agents.py::test_agent_killed_after_the_effect": TEST,
+    "processes/test_inboxes.py::test_inboxes_killed_around_their_transactions": TEST,
+    "processes/test_schedulers.py::test_scheduler_killed_after_the_claim": TEST,
+    "processes/test_supervisors.py::test_supervisor_killed_in_mid_pass": TEST,
+    "simulation": PROOF,
+    "simulation/test_world.py::test_storms_over_everything": TEST,
+    "benchmarks": PROOF,
+    "chaos": PROOF,
+    "election": PROOF,
+    "example": PROOF,
+    "models": PROOF,
+    "replicas": PROOF,
+}
+
+
+def ring_of(nodeid: str) -> str:
+    """Return the ring of a test; one in a folder without an entry is in `make test`.
+
+    >>> ring_of("tests/unit/test_ids.py::test_ids_rise")
+    'check'
+    """
+    name = nodeid.removeprefix("tests/")
+    entries = [entry for entry in RING_OF if name == entry or name.startswith(_beginning(entry))]
+    return RING_OF[max(entries, key=len)] if entries else TEST
+
+
+def _beginning(entry: str) -> str:
+    """Return what the ids of an entry's tests begin with: a folder's go on with a slash, a file's with two colons."""
+    if "::" in entry:
+        return f"{entry}["
+    return f"{entry}::" if entry.endswith(".py") else f"{entry}/"

@@ -1,0 +1,245 @@
+"""The worlds in which mutants must die: swarms, and what else a world has to bear."""
+
+import asyncio
+import random
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+from makegood.errors import Permanent, StoreUnavailableError
+from makegood.model.states import TaskState
+from makegood.options import Options
+from makegood.store.views import Filter
+from makegood.testing.simulator.faults import Faults
+from makegood.testing.simulator.services import Kind, Service
+from makegood.testing.simulator.storm import SERVICES_OF_STORM
+from makegood.testing.simulator.swarm import Swarm
+from makegood.testing.simulator.world import Outcome, SimulatedWorld
+
+Twist = Callable[[SimulatedWorld], None]
+"""Gives a world, the mutant's and its twin's, something more to bear."""
+
+EVERY = (("scheduler", "agent", "supervisor"), ("scheduler", "agent", "supervisor"))
+APART = (("scheduler",), ("scheduler",), ("agent",), ("agent",), ("supervisor",))
+SCHEDULERS = (("scheduler", "agent"), ("scheduler", "agent"), ("scheduler",), ("supervisor",))
+SUPERVISORS = (("scheduler", "agent"), ("scheduler", "agent"), ("supervisor",), ("supervisor",))
+QUICK = Options(heartbeat=1.0, life=3.0, every=1.0, lease=5.0, grace=0.5, starve=30.0, poll=1.0)
+SLOW = Options(heartbeat=1.0, life=3.0, every=5.0, lease=5.0, grace=2.0, starve=30.0, poll=1.0)
+EAGER = Options(heartbeat=1.0, life=3.0, every=1.0, lease=5.0, grace=0.0, starve=30.0, poll=1.0)
+
+SLOW_SERVICES = {"service late": 0.3, "service does it and times out": 0.2, "service hangs": 0.05}
+BAD_SERVICES = {**SLOW_SERVICES, "service called twice": 0.2, "service fails": 0.1, "service refuses": 0.05}
+LOST = {"drop": 0.1, "duplicate": 0.2, "delay": 0.2}
+FAULTS_OF_ALL_KINDS = Swarm(
+    layout=EVERY,
+    tasks=4,
+    storm=15.0,
+    points={"kill": 0.002, "stop": 0.001},
+    messages=LOST,
+    services=BAD_SERVICES,
+    pace=0.2,
+    engine=QUICK,
+)
+"""Everything a little; most mutants die of something special."""
+UNDOING = replace(
+    FAULTS_OF_ALL_KINDS,
+    tasks=6,
+    services={**BAD_SERVICES, "service refuses": 0.2},
+    driven={"operator": 2.0},
+    pace=1.0,
+)
+"""Many tasks that are undone, for all reasons there are."""
+DOUBTFUL = replace(
+    FAULTS_OF_ALL_KINDS,
+    tasks=6,
+    services={"service late": 0.5, "service hangs": 0.1},
+    driven={"operator": 3.0},
+)
+"""Calls arrive long after their callers have given up, while an operator cancels."""
+
+
+BARE: Mapping[str, Kind] = dict.fromkeys(SERVICES_OF_STORM, "bare")
+
+
+KEYS_ALONE: Mapping[str, Kind] = {
+    name: "keyed" if kind == "fenced" else kind for name, kind in SERVICES_OF_STORM.items()
+}
+
+
+# -- what worlds have to bear beside their swarm ---
+
+
+class _Aimed(Faults):
+    """Faults of which one kind strikes often at the points of one name."""
+
+    name = ""
+    kind = ""
+    share = 0.0
+
+    def strikes(self, name: str, process: str, able: tuple[str, ...]) -> str | None:
+        """Strike as aimed, otherwise as chance has it."""
+        struck = super().strikes(name, process, able)
+        aimed = (
+            self.on and self.kind in able and name.startswith(self.name) and self.rng.random() < self.share
+        )
+        return self.kind if aimed else struck
+
+
+def aimed(kind: str, name: str, share: float) -> Twist:
+    """Let a kind of fault strike at this share of the points whose name begins so."""
+
+    def twist(world: SimulatedWorld) -> None:
+        faults = _Aimed(world.faults.rng, world.faults.strengths)
+        faults.kind, faults.name, faults.share = kind, name, share
+        world.faults = faults
+
+    return twist
+
+
+class _Gate(Service):
+    """A service with a gate in front: what the gate refuses never reaches the books, nor says anything of earlier calls. A call
+    that the network delivers twice is refused twice: a refusal whose copy is let in would have been no refusal.
+    """
+
+    def __init__(self, world: SimulatedWorld, name: str) -> None:
+        super().__init__(world, name, "fenced")
+        self.turned_away: set[int] = set()
+
+    def carry_out(self, sent: Any) -> Any:
+        """Refuse at the gate, or do what arrived."""
+        if sent.doing == "do" and (sent.call in self.turned_away or self.world.draw() < 0.3):
+            self.turned_away.add(sent.call)
+            return Permanent(f"{self.name}: not today")
+        return super().carry_out(sent)
+
+
+def gated(world: SimulatedWorld) -> None:
+    """Put a gate in front of the services that honour key and token."""
+    for name, found in world.services.items():
+        if found.kind == "fenced":
+            world.services[name] = _Gate(world, name)
+
+
+class _Distant(Service):
+    """A service to which most actions travel long; its probes and undos are quick."""
+
+    def _send(self, sent: Any, delay: float) -> None:
+        far = sent.doing == "do" and self.world.draw() < 0.8
+        super()._send(sent, 4.0 + self.world.draw() * 26.0 if far else delay)
+
+
+def distant(world: SimulatedWorld) -> None:
+    """Let most actions arrive when nobody waits for them any more."""
+    for name, found in world.services.items():
+        world.services[name] = _Distant(world, name, found.kind)
+
+
+def distant_carrier(world: SimulatedWorld) -> None:
+    """The same of one service alone."""
+    world.services["carrier"] = _Distant(world, "carrier", "fenced")
+
+
+class _Stubborn(Service):
+    """A service that often says of an undo that it cannot be done, as long as the storm lasts."""
+
+    def _undo(self, sent: Any, entry: Any) -> Any:
+        if self.world.storming and self.world.draw() < 0.5:  # type: ignore[attr-defined]  # it is a World
+            self._note(sent, 0, "refused")
+            return Permanent(f"{self.name}: cannot be taken back")
+        return super()._undo(sent, entry)
+
+
+def obstinate(world: SimulatedWorld) -> None:
+    """Let undos fail."""
+    for name, found in world.services.items():
+        world.services[name] = _Stubborn(world, name, found.kind)
+
+
+def stubborn(world: SimulatedWorld) -> None:
+    """Let undos fail, and the operator send what is stuck forward again."""
+    obstinate(world)
+    resubmitting(world)
+
+
+def impatient(world: SimulatedWorld) -> None:
+    """Let customers lose patience within milliseconds, while their order is being written."""
+    asked, rng = world.customers._ask, random.Random(f"{world.seed} impatience")
+
+    async def briefly(*args: Any) -> None:
+        try:
+            async with asyncio.timeout(rng.uniform(0.0, 0.01) if rng.random() < 0.5 else None):
+                await asked(*args)
+        except TimeoutError:
+            return
+
+    world.customers._ask = briefly  # type: ignore[method-assign, assignment]  # of this one world
+
+
+def resubmitting(world: SimulatedWorld) -> None:
+    """Let the operator do nothing but send tasks in error forward again, whatever is in doubt."""
+    _do_nothing_but(world, {"error": "resubmit"})
+
+
+def too_late(world: SimulatedWorld) -> None:
+    """Let the operator do nothing but cancel what has ended."""
+    _do_nothing_but(world, {"processed": "cancel", "undone": "cancel"})
+
+
+def _do_nothing_but(world: SimulatedWorld, acts: Mapping[TaskState, str]) -> None:
+    """Let the operator do the same to every task in one of these states."""
+    operator = world.operator
+
+    async def the_same(client: Any, *_: Any) -> None:
+        with suppress(StoreUnavailableError):
+            for view in await client.find(Filter(states=tuple(acts), limit=10)):
+                await operator._do(client.task(view.id), acts[view.state])
+
+    operator._one = the_same  # type: ignore[method-assign, assignment]  # of this one world
+
+
+class _Sluggish(Service):
+    """A service to which many undos travel long."""
+
+    def _send(self, sent: Any, delay: float) -> None:
+        far = sent.doing == "undo" and self.world.draw() < 0.4
+        super()._send(sent, 3.0 + self.world.draw() * 15.0 if far else delay)
+
+
+def sluggish(world: SimulatedWorld) -> None:
+    """Let many undos arrive late."""
+    for name, found in world.services.items():
+        world.services[name] = _Sluggish(world, name, found.kind)
+
+
+def wavering(world: SimulatedWorld) -> None:
+    """Let many undos arrive late, and the operator undo what is processed and send forward what is undone."""
+    sluggish(world)
+    _do_nothing_but(world, {"processed": "undo", "undone": "resubmit", "error": "undo"})
+
+
+def called_after_complete_by(outcome: Outcome) -> list[str]:
+    """Return the calls of actions that began after their complete-by in true time, which no agent knows."""
+    within = {"reserve": 4.0, "charge": 3.0}
+    taken = {
+        (event.task, event["idx"], event["attempt"]): event.at
+        for event in outcome.history.of("taken")
+        if event["doing"] == "do"
+    }
+    names = {
+        (event.task, n): name.partition(".")[0]
+        for event in outcome.history.of("submitted")
+        for n, name in enumerate(event["steps"])
+    }
+    began = {
+        (task, idx, attempt, names[task, idx]): at
+        for (task, idx, attempt), at in taken.items()
+        if (task, idx) in names
+    }
+    late: list[str] = []
+    for event in outcome.history.of("call"):
+        for (task, _, attempt, name), at in began.items():
+            same = event.task == task and event["attempt"] == attempt and event["doing"] == "do"
+            if same and event["step"] == name and event.at > at + within[name] + 0.01:
+                late.append(f"I11: {name} was called at {event.at:.3f} s, taken at {at:.3f} s")
+    return late

@@ -1,0 +1,58 @@
+"""A process's agents for a Scheduler's unit tests: they only count their slots."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from makegood.actor.slot_pool import Reservation
+from makegood.model.messages import Message, Request
+
+
+@dataclass
+class Pool:
+    """Free slots by address. Agents without a number run elsewhere."""
+
+    free: dict[str, int] = field(default_factory=dict)
+    handed: list[Request] = field(default_factory=list)
+    queued: list[str] = field(default_factory=list)
+    resent: list[tuple[int, int, str]] = field(default_factory=list)
+
+    def reserve(self) -> Reservation:
+        """Return an empty reservation."""
+        return Reservation(self, 0.0)
+
+    def knows(self, address: str, action: str) -> bool:
+        """Return whether it runs here."""
+        return address in self.free
+
+    def lend(self, address: str, action: str) -> bool:
+        """Set a slot aside."""
+        if self.free.get(address, 0) == 0:
+            return False
+        self.free[address] -= 1
+        return True
+
+    def lend_all(self) -> dict[str, int]:
+        """Set all slots aside."""
+        lent, self.free = self.free, dict.fromkeys(self.free, 0)
+        return lent
+
+    def give_back(self, lent: Mapping[str, int]) -> None:
+        """Take slots back."""
+        for address, n in lent.items():
+            self.free[address] += n
+
+    def hand(self, request: Request, began: float) -> None:
+        """Begin a request."""
+        self.handed.append(request)
+
+    def backlogged(self, address: str) -> None:
+        """Note that the store has one."""
+        self.queued.append(address)
+
+    def tasks(self) -> set[int]:
+        """Return the tasks of what was begun."""
+        return {request.task for request in self.handed}
+
+    def resend(self, node: int, task: int, message: Message) -> None:
+        """Note a reply."""
+        self.resent.append((node, task, message.kind))

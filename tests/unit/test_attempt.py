@@ -1,0 +1,102 @@
+"""The life of an attempt: its phases, which may follow which, and when its deadline is looked at."""
+
+import asyncio
+from typing import get_args
+
+import pytest
+from msgspec.structs import replace
+
+from makegood.model.attempt import Attempt, Phase
+from makegood.model.messages import Request
+
+LIFE = {
+    ("waiting", "running"), ("running", "halted"), ("halted", "overdue"),
+    ("waiting", "ended"), ("running", "ended"), ("halted", "ended"), ("overdue", "ended"),
+}  # fmt: skip
+
+
+class Generous:
+    """Gives every attempt what it asks for."""
+
+    async def extend(self, attempt: Attempt, more: float) -> bool:
+        """Agree."""
+        attempt.deadline += more
+        return True
+
+
+def attempt(phase: Phase = "waiting", within: float = 10.0) -> Attempt:
+    """Return an attempt with its deadline at ``within``."""
+    request = Request(1, 2, "do", 1, "shop", "bank", "charge", "charge", 1, within, b"{}")
+    return Attempt(request, 1, within, 10 * within, 0.0, Generous(), phase)
+
+
+@pytest.mark.parametrize("phase", get_args(Phase))
+@pytest.mark.parametrize("then", get_args(Phase))
+def test_only_what_its_drawing_shows_may_follow(phase: Phase, then: Phase) -> None:
+    one = attempt(phase)
+    if (phase, then) in LIFE:
+        one._become(then)
+        assert one.phase == then
+    else:
+        with pytest.raises(RuntimeError, match=f"{phase} cannot become {then}"):
+            one._become(then)
+        assert one.phase == phase
+
+
+def test_a_deadline_halts_and_makes_overdue_a_while_later_each_once() -> None:
+    one = attempt()
+    one.called(cancellable=False)
+    assert one.look_at(5.0) == 10.0
+    assert not one.pass_deadline(10.0)
+    assert (one.phase, one.look_at(10.0)) == ("halted", 11.0)
+    assert not one.pass_deadline(10.9)
+    assert not one.overdue
+    assert one.pass_deadline(11.0)
+    assert (one.overdue, one.look_at(11.0)) == (True, None)
+    assert not one.pass_deadline(12.0)
+
+
+def test_a_long_attempt_is_given_a_share_of_its_time_to_return() -> None:
+    one = attempt("halted", within=100.0)
+    assert one.look_at(100.0) == 105.0
+    assert not one.pass_deadline(104.0)
+    assert one.pass_deadline(105.0)
+
+
+def test_what_was_not_called_is_never_halted_and_looked_at_until_its_deadline() -> None:
+    """It ends by itself once its delay is over. Whoever looked on would look without a rest."""
+    one = attempt()
+    assert one.look_at(9.0) == 10.0
+    assert not one.pass_deadline(20.0)
+    assert (one.phase, one.look_at(20.0)) == ("waiting", None)
+
+
+@pytest.mark.parametrize("cancellable", [True, False])
+async def test_only_a_coroutine_is_cancelled_at_its_deadline(*, cancellable: bool) -> None:
+    one, blocked = attempt(), asyncio.Event()
+    one.work = asyncio.ensure_future(_until(blocked))
+    await asyncio.sleep(0)
+    one.called(cancellable=cancellable)
+    one.pass_deadline(10.0)
+    assert bool(one.work.cancelling()) is cancellable
+    blocked.set()
+    await asyncio.gather(one.work, return_exceptions=True)
+
+
+async def test_an_extension_moves_the_deadline_and_never_the_phase() -> None:
+    one = attempt("halted")
+    assert await one.extend(5.0)
+    assert (one.phase, one.look_at(10.0)) == ("halted", 16.0)
+
+
+async def test_what_has_ended_lets_go_of_its_task() -> None:
+    """The task's context knows the call, and the call knows the attempt."""
+    task = asyncio.ensure_future(asyncio.sleep(0))
+    one = replace(attempt("running"), work=task)
+    await task
+    one.end()
+    assert (one.work, one.look_at(20.0)) == (None, None)
+
+
+async def _until(event: asyncio.Event) -> None:
+    await event.wait()

@@ -1,0 +1,106 @@
+"""What a circuit is told of a call, which calls are excused, and what the store hears of them."""
+
+import random
+from typing import Any, cast
+
+import pytest
+
+from makegood.agent.circuit_watch import CircuitWatch
+from makegood.agent.intake import Intake
+from makegood.agent.slots import Slots
+from makegood.channels.protocol import Channel
+from makegood.errors import StoreUnavailableError
+from makegood.model.attempt import Attempt, Extender, Phase
+from makegood.model.breaker import UNCOUNTED, Breaker, Circuit
+from makegood.model.messages import Message, MessageKind, Request
+from tests.clocks import HandClock
+
+
+class Heard:
+    """A channel that hears excuses, unless it is ``away``."""
+
+    def __init__(self) -> None:
+        self.away = False
+        self.excused: list[tuple[int, int, int]] = []
+
+    async def excuse(self, _node: int, requests: list[tuple[int, int, int]]) -> None:
+        """Note them."""
+        if self.away:
+            raise StoreUnavailableError("away")
+        self.excused += requests
+
+
+class World:
+    """An agent whose circuit opens at the first failure."""
+
+    def __init__(self) -> None:
+        self.clock, self.channel, self.changes = HandClock(), Heard(), list[str]()
+        self.slots = Slots("shop/bank", {}, 2, Circuit(Breaker(failures=1, reset=10), 2))
+        self.intake = Intake(beside_scheduler=False)
+        self.watch = CircuitWatch(
+            cast("Channel", self.channel), self.intake,
+            node=lambda: 1, changed=lambda: self.changes.append(self.state), clock=self.clock, rng=random.Random(1),
+        )  # fmt: skip
+
+    @property
+    def state(self) -> str:
+        """What the circuit is."""
+        assert self.slots.circuit is not None
+        return self.slots.circuit.state
+
+    def attempt(self, task: int, phase: Phase = "running", node: int = 1) -> Attempt:
+        """Return a call that has begun, with its deadline in a minute."""
+        assert self.slots.circuit is not None
+        request = Request(task, 0, "do", 1, "shop", "bank", "charge", "charge", 1, 60.0, b"{}")
+        now = self.clock.monotonic()
+        ticket = self.slots.circuit.began(now)
+        return Attempt(
+            request, node, now + 60.0, now + 600.0, now, cast("Extender", None), phase, ticket=ticket
+        )
+
+
+@pytest.mark.parametrize(
+    ("kind", "phase", "fields", "state"),
+    [
+        ("done", "running", {}, "closed"),
+        ("refused", "running", {}, "closed"),
+        ("gave_up", "running", {}, "open"),
+        ("gave_up", "running", {"final": True}, "closed"),  # it was done, and its result is lost
+        ("gave_up", "waiting", {}, "closed"),  # it was never called
+    ],
+)
+def test_an_answer_tells_of_the_service_if_it_was_asked(
+    kind: MessageKind, phase: Phase, fields: dict[str, Any], state: str
+) -> None:
+    world = World()
+    one = world.attempt(1, phase)
+    assert world.watch.judge(world.slots, one, Message(kind, **fields), [])
+    assert (world.state, one.ticket) == (state, None)
+    assert world.watch.judge(world.slots, one, Message("gave_up"), []), "each is told once"
+    assert world.state == state
+
+
+@pytest.mark.parametrize(("phase", "state"), [("running", "open"), ("waiting", "closed")])
+def test_silence_is_a_failure_of_what_was_called(phase: Phase, state: str) -> None:
+    world = World()
+    one = world.attempt(1, phase)
+    world.clock.seconds += 60.0
+    world.watch.judge(world.slots, one, None, [])
+    assert world.state == state
+
+
+async def test_what_runs_when_its_circuit_opens_is_excused_and_the_store_hears_of_it_until_it_did() -> None:
+    world = World()
+    failed, other, former = world.attempt(1), world.attempt(2), world.attempt(3, node=7)
+    world.watch.judge(world.slots, failed, Message("gave_up"), [other, former])
+    assert world.changes == ["open", "open"]
+    assert (other.ticket, world.watch.excused) == (UNCOUNTED, [other, former])
+    assert world.intake.wake.is_set()
+    assert world.watch.shut(world.slots)
+    assert not world.watch.judge(world.slots, other, Message("gave_up"), [])
+    world.channel.away = True
+    with pytest.raises(StoreUnavailableError):
+        await world.watch.excuse()
+    world.channel.away = False
+    await world.watch.excuse()
+    assert (world.channel.excused, world.watch.excused) == ([(2, 0, 1)], []), "not of another number's"

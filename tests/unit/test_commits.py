@@ -1,0 +1,90 @@
+"""One turn of a Scheduler, whatever the store answers: memory is what the store is, and no slot is lost."""
+
+import pytest
+
+from makegood.errors import StoreUnavailableError
+from makegood.model.decision import Decision
+from makegood.model.messages import Message
+from makegood.model.shape import Held
+from makegood.store.records import Batch, Claim, Committed
+from tests.unit.saga_case import action
+from tests.unit.scheduler_parts import Parts, loaded
+
+PLAN = action(0)
+BANK = PLAN.agent
+CLAIM = {7: [Message("claim")]}
+
+
+async def test_what_is_committed_is_in_memory_and_its_requests_run() -> None:
+    parts = Parts(**{BANK: 2})
+    parts.hold(7, PLAN)
+    await parts.commits.carry_out(dict(CLAIM), None)
+    assert parts.tasks.held[7].task.state == "processing"
+    assert [r.task for r in parts.pool.handed] == [7]
+    assert parts.pool.free == {f"shop/{BANK}": 1}
+    assert (parts.commits.writing, parts.wakeups.event.is_set()) == (0, True)
+
+
+async def test_a_decision_that_is_lost_changes_nothing_and_its_task_is_read_again() -> None:
+    parts = Parts(**{BANK: 1})
+    parts.hold(7, PLAN)
+    parts.store.committed = lambda _batch: Committed(lost={7})
+    await parts.commits.carry_out(dict(CLAIM), None)
+    assert parts.tasks.held[7].task.state == "pending"
+    assert parts.tasks.reload == {7}
+    assert (parts.pool.handed, parts.pool.free) == ([], {f"shop/{BANK}": 1})
+
+
+@pytest.mark.parametrize("claims", [False, True])
+async def test_while_the_store_is_away_messages_wait_and_slots_are_free(*, claims: bool) -> None:
+    parts = Parts(**{BANK: 1})
+    parts.hold(7, PLAN)
+
+    def away(_batch: Batch) -> Committed:
+        parts.tasks.hear(7, Message("cancel"))  # it comes after what was taken
+        raise StoreUnavailableError("away")
+
+    parts.store.committed = away
+    with pytest.raises(StoreUnavailableError):
+        await parts.commits.carry_out(dict(CLAIM), Claim(5) if claims else None)
+    assert [m.kind for m in parts.tasks.messages[7]] == ["claim", "cancel"]
+    assert (parts.pool.handed, parts.pool.free) == ([], {f"shop/{BANK}": 1})
+    assert (parts.defects, parts.wakeups.pending, parts.commits.writing) == ([], True, 0)
+
+
+async def test_tasks_of_a_turn_that_nobody_expected_are_tried_in_parts() -> None:
+    parts = Parts(**{BANK: 2})
+    for task in (7, 8):
+        parts.hold(task, PLAN)
+
+    def broken(_batch: Batch) -> Committed:
+        raise ZeroDivisionError
+
+    parts.store.committed = broken
+    await parts.commits.carry_out({7: [Message("claim")], 8: [Message("claim")]}, None)
+    assert [type(defect) for defect in parts.defects] == [ZeroDivisionError]
+    following = [parts.turns.next(), parts.turns.next()]
+    assert [set(each.taken) for each in following if each is not None] == [{7}, {8}]
+    assert parts.pool.free == {f"shop/{BANK}": 2}
+
+
+async def test_a_claim_that_the_store_decides_twice_takes_its_slots_once() -> None:
+    """What was decided on an older lock of the same task is lost, and takes none."""
+    parts = Parts(**{BANK: 2})
+    parts.hold(7, PLAN)
+    found = [loaded(7, PLAN), loaded(8, PLAN)]
+
+    def twice(batch: Batch) -> Committed:
+        assert batch.decide is not None
+        batch.decide(found)
+        claimed = list[tuple[Held, Decision]](batch.decide(found))
+        return Committed(lost={7}, claimed=claimed, more=True)
+
+    parts.store.committed = twice
+    parts.wakeups.pending = False
+    await parts.commits.carry_out(dict(CLAIM), Claim(5))
+    assert [r.task for r in parts.pool.handed] == [7]
+    assert parts.pool.free == {f"shop/{BANK}": 1}
+    assert parts.pool.queued == [f"shop/{BANK}"]
+    assert [*parts.tasks.held] == [7, 8]
+    assert parts.wakeups.pending

@@ -1,0 +1,105 @@
+"""What a Scheduler sets aside of its agents' slots for one commit is used once, or there again."""
+
+import pytest
+
+from makegood.actor.slot_pool import NoAgents
+from makegood.model.messages import Request
+from tests.unit.slot_pools import Pool
+
+BANK, DESK = "shop/bank", "shop/desk"
+
+
+def request(idx: int, agent: str = "bank", *, isolate: bool = False) -> Request:
+    """Return a request to an agent of the shop."""
+    return Request(7, idx, "do", 1, "shop", agent, "charge", f"s{idx}", 1, 30.0, b"{}", isolate=isolate)
+
+
+def fails(*, took: bool) -> None:
+    """Stand in for a commit that is not answered."""
+    raise ZeroDivisionError(took)
+
+
+def test_what_runs_keeps_its_slot_and_the_rest_goes_back_on_every_way_out() -> None:
+    pool = Pool({BANK: 2, DESK: 1})
+    written, lost = request(0), request(1, "desk")
+    with pool.reserve() as slots:
+        assert slots.take(written)
+        assert slots.take(lost)
+        assert pool.free == {BANK: 1, DESK: 0}
+        slots.run([written], [written])
+    assert (pool.handed, pool.queued, pool.free) == ([written], [], {BANK: 1, DESK: 1})
+    with pytest.raises(ZeroDivisionError), pool.reserve() as slots:
+        fails(took=slots.take(request(2)))
+    assert pool.free == {BANK: 1, DESK: 1}
+
+
+@pytest.mark.parametrize("aside", [False, True])
+@pytest.mark.parametrize(
+    "other",
+    [request(1), request(1, "ship"), request(1, "desk", isolate=True)],
+    ids=["no slot left", "another process", "isolated"],
+)
+def test_what_cannot_be_handed_over_waits_in_the_store_and_takes_no_slot(
+    other: Request, *, aside: bool
+) -> None:
+    pool, first = Pool({BANK: 1, DESK: 3}), request(0)
+    with pool.reserve() as slots:
+        if aside:
+            slots.set_aside()
+        taken = [r for r in (first, other) if slots.take(r)]
+        assert taken == [first]
+        slots.run([first, other], taken)
+    assert (pool.handed, pool.queued) == ([first], [f"shop/{other.agent}"])
+    assert pool.free == {BANK: 0, DESK: 3}
+
+
+def test_what_is_set_aside_is_nobody_elses_until_it_is_given_back() -> None:
+    """A claim is decided in the store's thread, where the agents must not be asked."""
+    pool = Pool({BANK: 3})
+    with pool.reserve() as slots:
+        assert slots.take(request(0))
+        slots.set_aside()
+        assert pool.free == {BANK: 0}
+        pool.free[BANK] += 1  # a call has ended meanwhile
+        assert [slots.take(request(n)) for n in (1, 2, 3)] == [True, True, False]
+    assert pool.free == {BANK: 4}
+
+
+def test_a_claim_that_the_store_tries_again_promises_its_slots_once() -> None:
+    """What was decided before it keeps its own."""
+    pool = Pool({BANK: 3})
+    with pool.reserve() as slots:
+        held = request(0)
+        assert slots.take(held)
+        slots.set_aside()
+        mark = slots.mark()
+        for _ in range(3):
+            slots.rollback(mark)
+            assert [slots.take(request(n)) for n in (1, 2, 3)] == [True, True, False]
+        claimed = request(1)
+        slots.run([held], [held])
+        slots.run([claimed], [claimed])
+    assert (pool.handed, pool.free) == ([held, claimed], {BANK: 1})
+
+
+def test_what_is_rolled_back_before_anything_was_set_aside_is_free_at_once() -> None:
+    pool = Pool({BANK: 2})
+    with pool.reserve() as slots:
+        assert slots.take(request(0))
+        mark = slots.mark()
+        assert slots.take(request(1))
+        slots.rollback(mark)
+        assert pool.free == {BANK: 1}
+    assert pool.free == {BANK: 2}
+
+
+@pytest.mark.parametrize("aside", [False, True])
+def test_a_process_without_agents_has_no_slot(*, aside: bool) -> None:
+    pool = NoAgents()
+    with pool.reserve() as slots:
+        if aside:
+            slots.set_aside()
+        assert not slots.take(request(0))
+        slots.run([request(0)], [])
+    assert not pool.tasks()
+    assert not pool.knows(BANK, "charge")

@@ -1,0 +1,104 @@
+"""What a Scheduler reads of its tasks: each message once, and tasks again of which memory may be wrong."""
+
+import asyncio
+
+import pytest
+
+from makegood.model.messages import Message
+from makegood.model.task import Step, Task
+from makegood.scheduler.store_reader import LOST_MOST, restored
+from makegood.store.records import Loaded
+from tests.unit.saga_case import action
+from tests.unit.scheduler_parts import MINE, Parts, loaded
+
+
+def message(seq: int) -> Message:
+    """Return a message of the inbox."""
+    return Message("cancel", seq=seq)
+
+
+async def test_each_message_is_taken_once_also_while_turns_are_under_way() -> None:
+    parts = Parts()
+    parts.hold(7, action(0))
+    parts.hold(8, action(0))
+    ended = asyncio.Event()
+
+    async def turn() -> None:
+        await ended.wait()
+
+    parts.turns.begin(turn(), {7: [message(1)]})
+    parts.tasks.messages[7] = [message(2)]
+    parts.store.messages = {7: [message(1), message(2), message(3)], 8: [message(4)], 9: [message(5)]}
+    parts.store.at_rest = [11]
+    await parts.reader.read_inbox()
+    assert {task: [m.seq for m in found] for task, found in parts.tasks.messages.items()} == {
+        7: [2, 3],
+        8: [4],
+    }
+    assert parts.tasks.reload == {9}, "the store says that it is ours, memory does not"
+    assert parts.claims.at_rest == [11]
+    assert not parts.wakeups.inbox
+    await parts.turns.stop()
+
+
+async def test_a_ring_while_the_inbox_is_read_is_heard() -> None:
+    parts = Parts()
+    parts.store.meanwhile = parts.wakeups.ring_inbox
+    await parts.reader.read_inbox()
+    assert parts.wakeups.inbox
+
+
+async def test_a_task_that_is_read_again_keeps_its_replies_and_one_that_is_gone_sends_them_back() -> None:
+    parts = Parts()
+    for task in (7, 8):
+        parts.hold(task, action(0))
+        parts.tasks.hear(task, Message("done", 0, "do", 1, b"1"))
+    parts.store.loaded = [loaded(7, action(0), state="processing")]
+    parts.tasks.mistrust([7, 8])
+    await parts.reader.read_again()
+    assert [*parts.tasks.held] == [7]
+    assert [m.kind for m in parts.tasks.messages[7]] == ["done"]
+    assert parts.pool.resent == [(MINE, 8, "done")]
+    assert parts.tasks.reload == set()
+
+
+async def test_tasks_read_for_a_number_that_is_declared_dead_are_not_held() -> None:
+    parts = Parts()
+    parts.hold(7, action(0))
+    parts.store.loaded = [loaded(7, action(0), state="processing")]
+    parts.store.meanwhile = lambda: parts.tasks.renamed(MINE + 1)
+    parts.tasks.mistrust([7])
+    await parts.reader.read_again()
+    assert not parts.tasks.held
+
+
+async def test_a_task_that_cannot_be_restored_is_put_to_error() -> None:
+    parts = Parts()
+    broken = loaded(7, action(0), state="processing")
+    broken.due[77] = 0.0
+    parts.hold(7, action(0))
+    parts.store.loaded = [broken]
+    parts.tasks.mistrust([7])
+    await parts.reader.read_again()
+    assert len(parts.defects) == 1
+    await parts.reader.put_to_error()
+    assert [task for task, _ in parts.store.put] == [7]
+    assert not parts.turns.doubts.unfit
+
+
+@pytest.mark.parametrize("lost", [0, LOST_MOST - 1, LOST_MOST])
+def test_a_pending_task_is_claimed_and_one_that_kills_its_schedulers_is_called_poison(lost: int) -> None:
+    """The claim is the first message; what the store has for the task comes after it."""
+    told = Message("cancel", seq=9)
+    read = Loaded(Task(7, "shop", "order", lost=lost), [Step(action(0))], [told])
+    held, messages = restored(read)
+    assert held.task.id == 7
+    assert [m.kind for m in messages] == ["claim", *(["poison"] if lost == LOST_MOST else []), "cancel"]
+
+
+def test_a_timer_that_is_past_fires_at_once_and_another_waits() -> None:
+    """Only of steps that wait for one."""
+    steps = [Step(action(n), state="ready", waiting=n < 2) for n in range(3)]
+    read = Loaded(Task(7, "shop", "order", state="processing"), steps, [], {0: 0.0, 1: 5.0, 2: 0.0})
+    _, messages = restored(read)
+    assert [(m.kind, m.idx) for m in messages] == [("retry", 0)]

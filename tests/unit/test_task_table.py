@@ -1,0 +1,39 @@
+"""The tasks that a Scheduler holds: which are read again, and when their timers fire."""
+
+import pytest
+
+from makegood import saga
+from makegood.model.task import Step, Task
+from makegood.scheduler.task_table import Review, Timers
+from tests.unit.saga_case import action
+
+
+def test_what_is_held_is_reviewed_in_turn_and_not_too_often() -> None:
+    """A thousand every half minute, but for those that are busy anyway; then from the beginning again."""
+    review, held = Review(100.0), dict.fromkeys(range(1, 1502))
+    assert review.some(held, (), 129.9) == []
+    assert review.some(held, (3,), 130.0) == [1, 2, *range(4, 1002)]
+    assert review.some(held, (), 159.0) == []
+    assert review.some(held, (), 161.0) == [*range(1002, 1502)]
+    assert review.some(held, (), 200.0)[:3] == [1, 2, 3]
+    assert Review(0.0).some({}, (), 99.0) == []
+
+
+def test_of_a_step_that_is_waited_for_twice_the_latest_word_counts() -> None:
+    timers = Timers()
+    timers.set(7, 0, 30.0)
+    timers.set(7, 0, 20.0)
+    timers.set(8, 1, 10.0)
+    assert timers.first == pytest.approx(10.0)
+    assert (timers.due(9.0), timers.due(10.0)) == (False, True)
+    assert timers.pop(25.0) == [(8, 1), (7, 0)]
+    assert timers.pop(31.0) == []
+    assert timers.first is None
+
+
+def test_a_task_that_is_let_go_has_no_timers_any_more() -> None:
+    timers = Timers()
+    timers.set(7, 0, 10.0)
+    timers.set(8, 0, 10.0)
+    timers.drop(saga.hold(Task(7, "shop", "order"), [Step(action(0))]))
+    assert timers.pop(10.0) == [(8, 0)]
