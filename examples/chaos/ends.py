@@ -44,7 +44,7 @@ async def at_rest(store: UnderFire, client: Client, timeout: float) -> list[str]
 async def _left(store: UnderFire, client: Client) -> list[str]:
     found = [
         f"task {view.id} is {view.state}, held by {view.locked_by}"
-        for view in await client.store.find(Filter(states=UNRESTED, limit=SHOWN))
+        for view in await client.store.tasks.find(Filter(states=UNRESTED, limit=SHOWN))
     ]
     for table, rows in (await store.tables(("request", "inbox"))).items():
         found += [f"{table}: task {row['task']} {row['kind']}" for row in rows]
@@ -60,7 +60,7 @@ async def _line(client: Client, placed: Placed) -> dict[str, Any]:
     task = client.task(placed.handle.number)
     line: dict[str, Any] = {"order": placed.order.id, "cents": placed.order.cents, "task": task.id}
     line |= {"first": placed.first, "acts": placed.acts, "outcome": "", "standing": []}
-    detail = await client.store.detail(placed.handle.number)
+    detail = await client.store.tasks.detail(placed.handle.number)
     if detail is None:  # acknowledged, and gone: the auditor calls it lost
         return line
     line |= {"workflow": detail.task.workflow, "state": detail.task.state, "goal": detail.task.goal}
@@ -74,11 +74,11 @@ async def _line(client: Client, placed: Placed) -> dict[str, Any]:
     if detail.task.state not in UNRESTED:
         line["outcome"], standing, _ = await ending(task)
         line["standing"] = sorted(standing)
-    events = await client.store.history(placed.handle.number)
+    events = await client.store.tasks.history(placed.handle.number)
     moves = [after for event in events for who, _, after, _ in event.moves if who == "task"]
     line["told_by_history"] = moves[-1] if moves else "pending"
     line["late"] = sum("late" in event.note for event in events)
-    line["alerts"] = [alert.kind for alert in await client.store.alerts(20, placed.handle.number)]
+    line["alerts"] = [alert.kind for alert in await client.store.alerts.views(20, placed.handle.number)]
     return line
 
 

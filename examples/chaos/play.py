@@ -140,7 +140,7 @@ class Play:
                 raise ProcessError(
                     f"{place.name} ended with code {code}:\n{ground.wall.last_words(place.name)}"
                 )
-            here = {node.info.pid for node in await ground.looking.store.nodes() if node.remaining > 0}
+            here = {node.info.pid for node in await ground.looking.store.nodes.views() if node.remaining > 0}
             missing = [place.name for place in ground.wall.places.values() if place.pid not in here]
             if not missing:
                 return
@@ -196,7 +196,7 @@ class Play:
         ends.write(self._folder, lines)
         recoveries = await ends.recoveries(ground.store, lines)
         self._complaints += [
-            f"the store's own check: {found}" for found in await ground.looking.store.check()
+            f"the store's own check: {found}" for found in await ground.looking.store.admin.check()
         ]
         late = await asyncio.to_thread(ground.wall.end, ENDS_WITHIN)
         self._complaints += [f"{name} did not end within {ENDS_WITHIN:g} s of SIGTERM" for name in late]

@@ -179,7 +179,7 @@ class Strikes:
     async def leader(self) -> int:
         """The process id of the supervisor that leads, 0 when none does or the store does not say."""
         try:
-            lease = await self._ground.looking.store.read(LEASE)
+            lease = await self._ground.looking.store.leases.read(LEASE)
         except StoreUnavailableError:
             return 0
         holder = (lease.holder or "") if lease is not None and lease.remaining > 0 else ""

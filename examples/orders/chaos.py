@@ -213,7 +213,7 @@ class Chaos:
     async def _leader(self) -> tuple[int, str]:
         """The epoch of the present or last term, and who leads; empty when nobody does."""
         try:
-            lease = await self._client.store.read(LEASE)
+            lease = await self._client.store.leases.read(LEASE)
         except StoreUnavailableError:
             return 0, ""
         if lease is None:
@@ -223,7 +223,11 @@ class Chaos:
     async def _nodes(self) -> dict[int, int]:
         """The numbers under which processes are known in the store, by process id."""
         try:
-            return {node.info.pid: node.id for node in await self._client.store.nodes() if node.remaining > 0}
+            return {
+                node.info.pid: node.id
+                for node in await self._client.store.nodes.views()
+                if node.remaining > 0
+            }
         except StoreUnavailableError:
             return {}
 
@@ -255,12 +259,12 @@ class Chaos:
         store = self._client.store
         wanted = Filter(ids=tuple(among or ()), states=("processing", "undoing"), limit=1000)
         try:
-            tasks = await store.find(wanted)
+            tasks = await store.tasks.find(wanted)
             if role == "scheduler":
                 return {task.id for task in tasks if task.locked_by == node}
             found = set()
             for task in tasks:
-                detail = await store.detail(task.id)
+                detail = await store.tasks.detail(task.id)
                 if detail is not None and any(step.taken_by == node for step in detail.steps):
                     found.add(task.id)
         except StoreUnavailableError:

@@ -138,7 +138,9 @@ class Customers:
         """The orders in error of which no operator was told."""
         missing = []
         for order, told in sorted(self.told.items()):
-            if told.outcome == "error" and not await self._client.store.alerts(1, self.handles[order].number):
+            if told.outcome == "error" and not await self._client.store.alerts.views(
+                1, self.handles[order].number
+            ):
                 missing.append(order)
         return missing
 

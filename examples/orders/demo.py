@@ -240,7 +240,7 @@ class Play:
             if ended := wall.ended():
                 place, code = ended[0]
                 raise ProcessError(f"{place.name} ended with code {code}:\n{wall.last_words(place.name)}")
-            here = {node.info.pid for node in await client.store.nodes() if node.remaining > 0}
+            here = {node.info.pid for node in await client.store.nodes.views() if node.remaining > 0}
             missing = [place.name for place in wall.places.values() if place.pid not in here]
             if not missing:
                 return

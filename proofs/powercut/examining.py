@@ -34,7 +34,7 @@ async def opened(files: Image, folder: Path, name: str, *, migrate: bool = False
     store = SQLiteStore(path, poll=None)
     try:
         await store.open(migrate=migrate)
-        tasks = {task.id: task.state for task in await store.find(Filter(limit=1000))}
+        tasks = {task.id: task.state for task in await store.tasks.find(Filter(limit=1000))}
         await store.close()
         return _sound(path, tasks)
     except (MakegoodError, sqlite3.Error) as failure:

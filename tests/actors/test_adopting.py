@@ -119,13 +119,13 @@ async def test_many_submitted_at_once_share_few_calls_of_the_store(store: Store)
     app, chain = chain_app(1)
     async with Node(app, store, roles=BOTH, options=QUIET) as node:
         await (await node.client.submit(chain, "warm")).result(timeout="20s")
-        calls, submit = [], node.client.store.submit
+        calls, submit = [], node.client.store.tasks.submit
 
         async def counted(drafts: Sequence[Draft]) -> list[Submitted]:
             calls.append(len(drafts))
             return await submit(drafts)
 
-        node.client.store.submit = counted  # type: ignore[method-assign]
+        node.client.store.tasks.submit = counted  # type: ignore[method-assign]
         tasks = await asyncio.gather(*(node.client.submit(chain, f"{n}") for n in range(1200)))
         assert calls == [250, 250, 250, 250, 200]
         assert [await task.result(timeout="30s") for task in tasks] == [f"{n}" for n in range(1200)]

@@ -2,6 +2,8 @@
 
 import random
 
+import pytest
+
 from makegood.agent.circuit_alerts import Circuits
 from makegood.agent.slots import Slots
 from makegood.base.ids import show
@@ -28,7 +30,7 @@ class Process:
 
     async def start(self) -> "Process":
         """Register."""
-        self.number = await self.store.register(self.info())
+        self.number = await self.store.nodes.register(self.info())
         return self
 
     @property
@@ -43,7 +45,7 @@ class Process:
 
     async def publish(self) -> bool:
         """Write a heartbeat."""
-        return await self.store.heartbeat(self.number, self.info())
+        return await self.store.nodes.heartbeat(self.number, self.info())
 
     async def call(self, outcome: Outcome) -> None:
         """Call once, as soon as that may be, and tell."""
@@ -73,7 +75,7 @@ class Process:
 
 async def standing(store: Store) -> list[str]:
     """Return what alerts stand."""
-    return [f"{alert.kind} {alert.step}" for alert in await store.alerts(ended=False)]
+    return [f"{alert.kind} {alert.step}" for alert in await store.alerts.views(ended=False)]
 
 
 async def test_it_is_one_alert_and_ends_with_the_last_circuit_that_is_answered(store: Store) -> None:
@@ -86,16 +88,16 @@ async def test_it_is_one_alert_and_ends_with_the_last_circuit_that_is_answered(s
     assert await standing(store) == ["circuit_open shop/payments"]
     await first.answer()
     assert await standing(store) == []
-    assert len(await store.alerts()) == 1
+    assert len(await store.alerts.views()) == 1
     await second.open()
-    assert len(await store.alerts()) == 2
+    assert len(await store.alerts.views()) == 2
 
 
 async def test_one_that_stopped_or_died_does_not_hold_it_open(store: Store) -> None:
     first, second = await Process(store).start(), await Process(store).start()
     await first.open()
     await second.open()
-    await store.unregister(first.number)
+    await store.nodes.unregister(first.number)
     await second.answer()
     assert await standing(store) == []
 
@@ -104,25 +106,25 @@ async def test_the_supervisor_ends_it_only_when_no_process_has_it_open(store: St
     process = await Process(store).start()
     await process.open()
     grant = await term(store)
-    await store.starved(grant, 30.0, 10)
+    await store.supervision.starved(grant, 30.0, 10)
     assert await standing(store) == ["circuit_open shop/payments"]
-    await store.unregister(process.number)
-    await store.starved(grant, 30.0, 10)
+    await store.nodes.unregister(process.number)
+    await store.supervision.starved(grant, 30.0, 10)
     assert await standing(store) == []
-    (alert,) = await store.alerts()
+    (alert,) = await store.alerts.views()
     assert "its service answers" in alert.ended_why
 
 
-async def test_what_could_not_be_told_is_told_later(store: Store) -> None:
+async def test_what_could_not_be_told_is_told_later(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     process = await Process(store).start()
-    true, failing = process.store.alert, [StoreUnavailableError("away")]
+    true, failing = process.store.alerts.alert, [StoreUnavailableError("away")]
 
     async def alert(alerts: object) -> None:
         if failing:
             raise failing.pop()
         await true(alerts)  # type: ignore[arg-type]
 
-    process.circuits._store = type("Away", (), {"alert": staticmethod(alert)})()
+    monkeypatch.setattr(store.alerts, "alert", alert)
     try:
         await process.open()
     except StoreUnavailableError:
@@ -168,7 +170,7 @@ async def test_the_alert_of_a_service_for_which_nothing_waits_ends_and_is_raised
     assert await standing(store) == ["circuit_open shop/payments"]
     await process.look(2.0)
     assert await standing(store) == []
-    assert "the next call shows" in (await store.alerts())[0].ended_why
+    assert "the next call shows" in (await store.alerts.views())[0].ended_why
     await process.open()
     assert await standing(store) == ["circuit_open shop/payments"]
     await process.look(9.0)
@@ -182,7 +184,7 @@ async def test_the_alert_stays_as_long_as_something_waits_or_another_process_is_
     for _ in range(3):
         await process.look(100.0)
         assert await standing(store) == ["circuit_open shop/payments"]
-    await store.unregister(sure.number)
+    await store.nodes.unregister(sure.number)
     await running(store, 1)
     for _ in range(3):
         await process.look(100.0)
@@ -195,23 +197,23 @@ async def test_an_outage_has_an_alert_that_names_the_tasks_that_wait(store: Stor
     await process.open()
     grant = await term(store)
     await running(store, 1, 2)
-    await store.starved(grant, 3600.0, 10, 300.0)
+    await store.supervision.starved(grant, 3600.0, 10, 300.0)
     assert await standing(store) == ["circuit_open shop/payments"]
     await world.elapse(301)
     await process.publish()
     grant = await term(store)
-    await store.starved(grant, 3600.0, 10, 300.0)
+    await store.supervision.starved(grant, 3600.0, 10, 300.0)
     assert await standing(store) == ["outage shop/payments", "circuit_open shop/payments"]
-    (alert, _) = await store.alerts(ended=False)
+    (alert, _) = await store.alerts.views(ended=False)
     assert f"more than 5m; 2 tasks wait: {show(1)}, {show(2)}. They wait until" in alert.text
     assert "`makegood task cancel ID`" in alert.text
     await running(store, *range(3, 14))
-    await store.starved(grant, 3600.0, 10, 300.0)
-    (alert, _) = await store.alerts(ended=False)
+    await store.supervision.starved(grant, 3600.0, 10, 300.0)
+    (alert, _) = await store.alerts.views(ended=False)
     assert f"13 tasks wait: {show(1)}, " in alert.text
     assert f"{show(10)} and 3 more." in alert.text
     await process.answer()
-    await store.starved(grant, 3600.0, 10, 300.0)
+    await store.supervision.starved(grant, 3600.0, 10, 300.0)
     assert await standing(store) == []
 
 
@@ -220,5 +222,5 @@ async def test_an_outage_for_which_nothing_waits_is_no_operators_business(store:
     await process.open()
     await world.elapse(301)
     await process.publish()
-    await store.starved(await term(store), 3600.0, 10, 300.0)
+    await store.supervision.starved(await term(store), 3600.0, 10, 300.0)
     assert await standing(store) == ["circuit_open shop/payments"]

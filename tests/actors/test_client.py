@@ -199,7 +199,7 @@ async def test_who_waits_beside_the_scheduler_hears_how_a_task_ended_without_a_l
         return ship(reserve(order))
 
     looks: list[int] = []
-    detail = store.detail
+    detail = store.tasks.detail
 
     async def counted(task: int) -> TaskDetail | None:
         looks.append(task)
@@ -209,7 +209,7 @@ async def test_who_waits_beside_the_scheduler_hears_how_a_task_ended_without_a_l
         for workflow in (gone, stuck):
             task = await node.client.submit(workflow, "o")
             with monkeypatch.context() as m:
-                m.setattr(store, "detail", counted)
+                m.setattr(store.tasks, "detail", counted)
                 with pytest.raises(mg.TaskOutcome) as heard:
                     await task.result(timeout="20s")
             with pytest.raises(mg.TaskOutcome) as read:

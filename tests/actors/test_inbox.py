@@ -19,6 +19,7 @@ from makegood.options import Options
 from makegood.store.protocol import Store
 from makegood.store.queue_records import Outgoing
 from makegood.store.views import Filter
+from makegood.testing.simulator.doubles import Doubled
 from makegood.transactions import Caller
 from tests.actors.conftest import QUIET
 from tests.conformance.worlds import World
@@ -122,7 +123,7 @@ async def send(store: Store, *orders: tuple[str, int], **more: Any) -> None:
         )
         for id_, cents in orders
     ]
-    await store.send_messages(messages, 1000)
+    await store.queues.send_messages(messages, 1000)
 
 
 async def pause(seconds: float) -> None:
@@ -133,7 +134,7 @@ async def pause(seconds: float) -> None:
 async def until_empty(store: Store, world: World | None = None) -> None:
     """Wait until no message waits or is taken; ``world``: let time pass in it meanwhile."""
     async with asyncio.timeout(20):
-        while await store.messages("orders"):
+        while await store.queues.messages("orders"):
             await pause(0.01)  # who takes the last one rings nobody
             if world is not None:
                 await world.elapse(0.05)
@@ -148,7 +149,7 @@ async def test_messages_become_tasks_with_what_the_function_wrote(
         assert node.roles == ("scheduler", "agent", "supervisor", "inbox")
         await send(store, *((f"o-{n:02}", n) for n in range(20)), correlation_id="c-1")
         await until_empty(store)
-        tasks = await store.find(Filter())
+        tasks = await store.tasks.find(Filter())
         results = await asyncio.gather(*(node.client.task(task.id, str).result("20s") for task in tasks))
     assert sorted(results) == [f"hold of o-{n:02}" for n in range(1, 20)]  # the one without cents is no task
     assert await written(store) == [f"o-{n:02}" for n in range(20)]
@@ -171,7 +172,7 @@ async def test_ten_deliveries_of_a_message_make_one_task(
         await until_empty(store)
         await send(store, ("o-1", 5))
         await until_empty(store)
-    assert len(await store.find(Filter())) == 1
+    assert len(await store.tasks.find(Filter())) == 1
     assert await written(store) == ["o-1"]
 
 
@@ -187,12 +188,12 @@ async def test_a_message_that_is_delivered_to_two_processes_makes_one_task(
         for n, s in enumerate((store, other))
     )
     await send(store, ("o-1", 5))
-    (first,) = (await store.receive_messages("orders", "one", 1, 30.0, 5)).messages
+    (first,) = (await store.queues.receive_messages("orders", "one", 1, 30.0, 5)).messages
     await world.elapse(31)
-    (second,) = (await other.receive_messages("orders", "two", 1, 30.0, 5)).messages
+    (second,) = (await other.queues.receive_messages("orders", "two", 1, 30.0, 5)).messages
     said = await asyncio.gather(one.accept(inbox, first), two.accept(inbox, second), return_exceptions=True)
     assert [isinstance(answer, mg.MakegoodError) for answer in said] == [True, False]
-    assert len(await store.find(Filter())) == 1
+    assert len(await store.tasks.find(Filter())) == 1
     assert await written(store) == ["o-1"]
 
 
@@ -207,12 +208,12 @@ async def test_a_message_that_fails_comes_again_and_is_a_dead_letter_in_the_end(
     ):
         await send(store, ("bad", 5), ("good", 5))
         await until_empty(store, world)
-    (dead,) = await store.messages("orders", dead=True)
+    (dead,) = await store.queues.messages("orders", dead=True)
     assert (dead.message.id, dead.message.error) == ("bad", "ValueError: no such sku")
     assert [order.id for order in shop.seen].count("bad") == 3
     assert await written(store) == ["good"]
-    assert len(await store.find(Filter())) == 1
-    assert [(a.kind, a.step) for a in await store.alerts()] == [("dead_letter", "orders/bad")]
+    assert len(await store.tasks.find(Filter())) == 1
+    assert [(a.kind, a.step) for a in await store.alerts.views()] == [("dead_letter", "orders/bad")]
 
 
 async def test_the_traceback_of_a_kind_of_fault_is_logged_once(
@@ -246,7 +247,7 @@ async def test_what_would_fail_every_time_is_a_dead_letter_at_once(
         await send(store, ("bad", 5))
         await until_empty(store)
     assert len(shop.seen) == 1
-    assert len(await store.messages("orders", dead=True)) == 1
+    assert len(await store.queues.messages("orders", dead=True)) == 1
     assert await written(store) == []
 
 
@@ -255,9 +256,9 @@ async def test_a_message_that_does_not_fit_the_annotation_is_a_dead_letter(
 ) -> None:
     shop = make()
     async with Node(shop.app, store, roles=("inbox",), options=QUIET):
-        await store.send_messages([Outgoing(queue="orders", id="1", body=b'{"id":"1"}')], 9)
+        await store.queues.send_messages([Outgoing(queue="orders", id="1", body=b'{"id":"1"}')], 9)
         await until_empty(store)
-    (dead,) = await store.messages("orders", dead=True)
+    (dead,) = await store.queues.messages("orders", dead=True)
     assert "cents" in dead.message.error
     assert shop.seen == []
 
@@ -290,10 +291,10 @@ async def test_a_replayed_dead_letter_becomes_a_task(store: Store, make: Callabl
         await send(store, ("o-1", 5))
         await until_empty(store)
         shop.faults.clear()
-        assert await store.replay_messages("orders", Act("a")) == ["o-1"]
+        assert await store.queues.replay_messages("orders", Act("a")) == ["o-1"]
         await until_empty(store)
     assert await written(store) == ["o-1"]
-    assert [a.ended_why for a in await store.alerts()] == ["replayed"]
+    assert [a.ended_why for a in await store.alerts.views()] == ["replayed"]
 
 
 async def test_a_key_with_other_inputs_is_a_dead_letter(store: Store) -> None:
@@ -309,7 +310,7 @@ async def test_a_key_with_other_inputs_is_a_dead_letter(store: Store) -> None:
         await until_empty(store)
         await send(store, ("b", 6))
         await until_empty(store)
-    (dead,) = await store.messages("orders", dead=True)
+    (dead,) = await store.queues.messages("orders", dead=True)
     assert (dead.message.id, "KeyConflict" in dead.message.error) == ("b", True)
 
 
@@ -348,7 +349,7 @@ async def test_a_drain_gives_back_what_is_under_way(store: Store) -> None:
     ):
         await send(store, ("o-1", 5))
         await begun.wait()
-    (left,) = await store.messages("orders")
+    (left,) = await store.queues.messages("orders")
     assert (left.taken_by, left.message.tries, left.due <= 0) == (None, 0, True)
 
 
@@ -360,19 +361,16 @@ async def test_a_drain_waits_for_what_is_being_handed_over(store: Store) -> None
     @shop.app.inbox("orders")
     def accept(order: Order, tx: mg.Transaction) -> None: ...
 
-    class Slow:
-        def __getattr__(self, name: str) -> Any:
-            return getattr(store, name)
-
+    class Slow(Doubled):
         async def receive_messages(self, *words: Any) -> Any:
-            handed = await store.receive_messages(*words)
+            handed = await store.queues.receive_messages(*words)
             asked.set()
             await go.wait()
             return handed
 
     await send(store, ("o-1", 5))
     inboxes = Inboxes(
-        cast("Store", Slow()),
+        cast("Store", Slow(store)),
         shop.app.inboxes.values(),
         name="inbox-1",
         clock=SystemClock(),
@@ -386,7 +384,7 @@ async def test_a_drain_waits_for_what_is_being_handed_over(store: Store) -> None
     assert not drained.done()
     go.set()
     await drained
-    assert await store.messages("orders") == []
+    assert await store.queues.messages("orders") == []
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
 
@@ -402,7 +400,7 @@ async def test_the_process_that_has_a_message_is_shown(store: Store) -> None:
     async with Node(shop.app, store, roles=("inbox",), name="inbox-1", options=QUIET):
         await send(store, ("o-1", 5))
         await begun.wait()
-        assert [m.taken_by for m in await store.messages("orders")] == ["inbox-1"]
+        assert [m.taken_by for m in await store.queues.messages("orders")] == ["inbox-1"]
         go.set()
         await until_empty(store)
 
@@ -417,7 +415,7 @@ async def test_an_answer_that_is_no_plan_is_a_dead_letter(store: Store) -> None:
     async with Node(shop.app, store, roles=("inbox",), options=QUIET):
         await send(store, ("o-1", 5))
         await until_empty(store)
-    (dead,) = await store.messages("orders", dead=True)
+    (dead,) = await store.queues.messages("orders", dead=True)
     assert "it returns a plan" in dead.message.error
 
 

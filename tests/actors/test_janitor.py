@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -13,15 +13,17 @@ from makegood.options import Options
 from makegood.store.protocol import Store
 from makegood.store.records import Pruned
 from makegood.supervisor.janitor import WINDOW, Janitor
+from makegood.testing.simulator.doubles import Doubled
 from tests.actors.noop_apps import chain_app
 from tests.conformance.worlds import World
 from tests.waiting import until
 
 
-class Windows:
+class Windows(Doubled):
     """A store with so many windows of old tasks; ``away``: calls that fail first."""
 
     def __init__(self, count: int, *, away: int = 0) -> None:
+        super().__init__(None)
         self.left = count
         self.away = away
         self.asked: list[tuple[float, int, int]] = []
@@ -56,7 +58,13 @@ class Windows:
 def janitor(store: Windows, *, leads: bool = True) -> Janitor:
     """Return one that sweeps all the time."""
     return Janitor(
-        store, keep=60.0, sweep=0.01, most=9, most_bytes=99, leads=lambda: leads, rng=random.Random(1)
+        cast("Store", store),
+        keep=60.0,
+        sweep=0.01,
+        most=9,
+        most_bytes=99,
+        leads=lambda: leads,
+        rng=random.Random(1),
     )
 
 

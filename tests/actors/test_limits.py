@@ -86,7 +86,7 @@ async def submit(node: Node, workflow: Any, count: int) -> list[TaskHandle[Any]]
 
 async def alerted(store: Store) -> bool:
     """Whether an alert stands."""
-    return bool(await store.alerts(ended=False))
+    return bool(await store.alerts.views(ended=False))
 
 
 async def handed_back(world: World, rows: str) -> bool:
@@ -192,13 +192,13 @@ async def test_silence_while_it_is_open_is_excused(store: Store, other: Store) -
 
     excused: list[Any] = []
     async with nodes(app, store, other, "together") as (agents, node):
-        true = store.excuse
+        true = store.requests.excuse
 
         async def excuse(number: int, requests: Any) -> None:
             await true(number, requests)
             excused.extend(requests)
 
-        store.excuse = excuse  # type: ignore[method-assign, assignment]
+        store.requests.excuse = excuse  # type: ignore[method-assign, assignment]
         tasks = [await node.client.submit(second, "a"), await node.client.submit(second, "b")]
         await node.client.submit(first, "c")
         await eventually(lambda: bool(excused), "the store to be told", 60.0)
@@ -254,17 +254,17 @@ async def test_one_alert_stands_while_a_circuit_is_open_and_ends_with_it(store: 
     async with nodes(app, store, other, "together") as (agents, node):
         tasks = await submit(node, buy, 5)
         await until(partial(alerted, store))
-        open_ = await store.alerts(ended=False)
+        open_ = await store.alerts.views(ended=False)
         assert [(alert.kind, alert.task, alert.step) for alert in open_] == [
             ("circuit_open", None, "shop/payments")
         ]
-        (view,) = await store.nodes()
+        (view,) = await store.nodes.views()
         assert view.info.agents[0].circuit in ("open", "half-open")  # published before the alert
         bank.down = False
         await results(tasks)
         await eventually(lambda: state_of(agents) == "closed" or bank.calls > 1000, "it to close")
         await until(partial(quiet, store))
-        assert [alert.kind for alert in await store.alerts()] == ["circuit_open"]
+        assert [alert.kind for alert in await store.alerts.views()] == ["circuit_open"]
 
 
 async def test_the_supervisor_ends_the_alert_of_a_process_that_died_and_raises_none_for_what_waits(
@@ -290,8 +290,8 @@ async def test_the_supervisor_ends_the_alert_of_a_process_that_died_and_raises_n
         await world.elapse(60)
         async with Node(None, other, roles=("supervisor",), options=supervising):
             await until(all_noticed)
-            assert [alert.kind for alert in await store.alerts()] == ["circuit_open"]
-            await store.unregister(node.number)
+            assert [alert.kind for alert in await store.alerts.views()] == ["circuit_open"]
+            await store.nodes.unregister(node.number)
             await until(partial(quiet, store))
 
 

@@ -26,7 +26,7 @@ async def test_a_node_that_was_declared_dead_goes_on_under_a_new_number(store: S
     async with Node(app, store, roles=("scheduler", "agent"), options=options) as node:
         first = node.number
         assert await (await node.client.submit(chain, "a")).result(timeout="20s") == "a"
-        await store.unregister(first)
+        await store.nodes.unregister(first)
         await eventually(lambda: node.number != first, "another number", seconds=20)
         assert await (await node.client.submit(chain, "b")).result(timeout="20s") == "b"
 
@@ -82,7 +82,7 @@ async def test_the_channel_of_the_store_carries_requests_and_rings_for_them(
         await node.client.submit(chain, "a")
         async with asyncio.timeout(20):
             await rang.wait()
-        mine = await other.register(node._info())
+        mine = await other.nodes.register(node._info())
         (request,) = await channel.take(mine, [Offer("bench/desk", ("step",), 5)])
         assert (request.action, request.attempt) == ("step", 1)
         assert await channel.extend(mine, request.task, request.idx, request.attempt, 90.0)
@@ -119,7 +119,7 @@ async def test_an_outage_is_said_once_and_so_is_its_end(
 ) -> None:
     """However many heartbeats fail meanwhile."""
     options = Options(heartbeat="10ms", life="1h", poll=None, drain="1s")
-    beat, tried, away = store.heartbeat, 0, True
+    beat, tried, away = store.nodes.heartbeat, 0, True
 
     async def heartbeat(node: int, info: NodeInfo) -> bool:
         nonlocal tried
@@ -130,7 +130,7 @@ async def test_an_outage_is_said_once_and_so_is_its_end(
 
     with caplog.at_level(logging.INFO, "makegood.node"):
         async with Node(None, store, roles=("scheduler",), options=options) as node:
-            node.store.heartbeat = heartbeat  # type: ignore[method-assign]
+            node.store.nodes.heartbeat = heartbeat  # type: ignore[method-assign]
             await eventually(lambda: tried >= 5, "some heartbeats fail")
             away, tried = False, 0
             await eventually(lambda: tried >= 3, "it is back")
@@ -163,7 +163,7 @@ async def test_an_action_that_blocks_the_loop_is_told_of(
 
     with caplog.at_level(logging.WARNING, "makegood.node"):
         async with Node(app, store, roles=("scheduler", "agent"), options=options, clock=clock) as node:
-            node.store.heartbeat = alive  # type: ignore[method-assign]  # at once: it rests when the loop stands still
+            node.store.nodes.heartbeat = alive  # type: ignore[method-assign]  # at once: it rests when the loop stands still
             await (await node.client.submit(blocks, "o")).result(timeout="20s")
             await eventually(lambda: caplog.records, "it is said")
     assert "the event loop stood still for" in caplog.text

@@ -89,18 +89,18 @@ async def running(*notifiers: Notifier) -> AsyncIterator[None]:
 
 
 async def submit(store: Store, tasks: Sequence[int], host: str = "shop.example") -> None:
-    await store.submit([draft(n, reply_to=f"https://{host}/hook") for n in tasks])
+    await store.tasks.submit([draft(n, reply_to=f"https://{host}/hook") for n in tasks])
 
 
 async def told(store: Store) -> None:
     async def nothing() -> bool:
-        return not await store.listeners()
+        return not await store.notices.listeners()
 
     await until(nothing)
 
 
 async def alerted(store: Store) -> bool:
-    return bool(await store.alerts())
+    return bool(await store.alerts.views())
 
 
 async def test_what_is_submitted_is_told_at_once(store: Store) -> None:
@@ -129,17 +129,17 @@ async def test_a_dead_receiver_holds_up_only_its_own_tasks_and_is_given_up_with_
     node, shop = await scheduler(store), Receivers(down={"dead.example"})
 
     async def given_up() -> bool:
-        return all(v.dead for v in await store.listeners(1000))
+        return all(v.dead for v in await store.notices.listeners(1000))
 
     await submit(store, range(1, 51), "dead.example")
     await submit(store, range(51, 101))
     async with running(notifier(store, node, shop, patience=AT_ONCE)):
         await eventually(lambda: len(shop.got) == 50, "the others")
         await until(given_up)
-        assert {v.tries for v in await store.listeners(1000)} == {3}
-        assert [a.kind for a in await store.alerts(1000)] == ["dead_letter"] * 50
+        assert {v.tries for v in await store.notices.listeners(1000)} == {3}
+        assert [a.kind for a in await store.alerts.views(1000)] == ["dead_letter"] * 50
         shop.down.clear()
-        assert len(await store.retry_notices(Act("a"))) == 50
+        assert len(await store.notices.retry_notices(Act("a"))) == 50
         await told(store)
     assert len(shop.got) == 100
 
@@ -179,15 +179,15 @@ async def test_names_whose_name_servers_are_silent_hold_up_no_other_entry_and_no
         sent = notifier(store, await scheduler(store), posts, hosts=hosts)
         try:
             async with running(sent):
-                await store.submit([draft(1, reply_to=f"http://localhost:{port}/")])
+                await store.tasks.submit([draft(1, reply_to=f"http://localhost:{port}/")])
                 await eventually(lambda: len(receiver.got) == 1, "localhost is proven")
-                await store.submit(
+                await store.tasks.submit(
                     [draft(100 + n, reply_to=f"https://h{n}.slow.example/") for n in range(names)]
                 )
                 await eventually(lambda: len(asked) >= PER_ENTRY, "the share of the entry is full")
-                await store.submit([draft(2, reply_to=f"http://localhost:{port}/")])
+                await store.tasks.submit([draft(2, reply_to=f"http://localhost:{port}/")])
                 await eventually(lambda: len(receiver.got) == 2, "a proven host")
-                await store.submit([draft(3, reply_to=f"http://127.0.0.1:{port}/")])
+                await store.tasks.submit([draft(3, reply_to=f"http://127.0.0.1:{port}/")])
                 await eventually(lambda: len(receiver.got) == 3, "a new host of another entry")
                 assert len(asked) <= SHARE
                 assert sum(host.endswith(".slow.example") for host in sent._posts.values()) == PER_ENTRY
@@ -232,7 +232,7 @@ async def test_who_wants_nothing_more_is_given_up_at_once(store: Store) -> None:
     await submit(store, [1], "gone.example")
     async with running(notifier(store, node, shop)):
         await until(lambda: alerted(store))
-    (listener,) = await store.listeners(dead=True)
+    (listener,) = await store.notices.listeners(dead=True)
     assert (listener.tries, listener.error) == (1, "answered 410")
 
 
@@ -254,7 +254,7 @@ async def test_a_host_that_only_others_may_send_to_is_left_to_them_for_a_while(
     await world.elapse(ABANDONED + 10)
     async with running(unable):
         await until(lambda: alerted(store))
-    (alert,) = await store.alerts()
+    (alert,) = await store.alerts.views()
     assert "webhook_hosts" in alert.text
 
 
@@ -277,8 +277,8 @@ async def test_a_process_that_was_stopped_between_taking_and_posting_does_not_po
     shop = Receivers()
     sent = notifier(store, await scheduler(store), shop)
     await submit(store, [1])
-    found = await store.notices_due()
-    (due,) = await store.take_notices(sent._node, [(h.host, 1) for h in found], 30)
+    found = await store.notices.notices_due()
+    (due,) = await store.notices.take_notices(sent._node, [(h.host, 1) for h in found], 30)
     await sent._one(due, sent._clock.monotonic() - 21)
     assert (shop.got, sent._settled) == ([], [])
 
@@ -293,7 +293,7 @@ async def test_an_orderly_end_waits_for_what_is_under_way(store: Store) -> None:
         await submit(store, [2])
         shop.hung["shop.example"].set()
         await ending
-        assert [v.task for v in await store.listeners()] == [2]
+        assert [v.task for v in await store.notices.listeners()] == [2]
     assert len(shop.got) == 1
 
 
@@ -390,14 +390,14 @@ async def test_a_listener_or_a_notice_that_does_not_read_is_given_up_and_the_oth
     async with running(made) as _:
 
         async def given_up() -> bool:
-            return any(alert.kind == "dead_letter" for alert in await store.alerts())
+            return any(alert.kind == "dead_letter" for alert in await store.alerts.views())
 
         await until(given_up, "the alert")
         await until_sent(receivers)
-    (alert,) = await store.alerts()
+    (alert,) = await store.alerts.views()
     assert (alert.kind, alert.task) == ("dead_letter", 1)
     assert said in alert.text
-    assert [view.task for view in await store.listeners(dead=True)] == [1]
+    assert [view.task for view in await store.notices.listeners(dead=True)] == [1]
     assert "is not among webhook_hosts here" not in caplog.text, "it waits for no other process"
 
 

@@ -15,12 +15,12 @@ async def test_a_store_of_the_clients_own_is_opened_and_closed_with_it(tmp_path:
     with pytest.raises(mg.ClosedError, match="is not open"):
         opened.ready()
     await opened.open(looking=False)
-    assert await opened.ready().find(mg.Filter()) == []
+    assert await opened.ready().tasks.find(mg.Filter()) == []
     await opened.close()
     with pytest.raises(mg.ClosedError):
         opened.ready()
     with pytest.raises(mg.MakegoodError):
-        await opened.store.find(mg.Filter())
+        await opened.store.tasks.find(mg.Filter())
 
 
 async def test_a_store_that_was_given_stays_open(store: Store) -> None:
@@ -31,4 +31,4 @@ async def test_a_store_that_was_given_stays_open(store: Store) -> None:
     with pytest.raises(mg.ClosedError):
         opened.ready()
     await opened.close()
-    assert await store.find(mg.Filter()) == []
+    assert await store.tasks.find(mg.Filter()) == []

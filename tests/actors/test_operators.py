@@ -89,14 +89,14 @@ async def test_without_a_scheduler_they_wait_and_are_decided_later(store: Store)
 
 
 async def test_a_filter_knows_how_long_ago(store: Store, world: World) -> None:
-    await store.submit([draft(1)])
+    await store.tasks.submit([draft(1)])
     await world.elapse(100)
-    await store.submit([draft(2)])
+    await store.tasks.submit([draft(2)])
     for conditions, found in (({"older": 50.0}, [1]), ({"younger": 50.0}, [2]), ({"older": 0.0}, [2, 1])):
         wanted = Filter(**conditions)  # type: ignore[arg-type]  # older or younger
-        assert [view.id for view in await store.find(wanted)] == found
-        assert await store.count(wanted) == len(found)
-    assert await store.count(Filter(limit=1, ids=(1, 2, 3), states=("pending",))) == 2
+        assert [view.id for view in await store.tasks.find(wanted)] == found
+        assert await store.tasks.count(wanted) == len(found)
+    assert await store.tasks.count(Filter(limit=1, ids=(1, 2, 3), states=("pending",))) == 2
 
 
 async def test_a_refused_act_says_why_and_who_won(store: Store) -> None:
@@ -144,14 +144,16 @@ async def test_a_task_is_resubmitted_with_other_inputs(store: Store) -> None:
 
 async def test_alerts_are_acknowledged_once(store: Store) -> None:
     async with mg.Client(store) as client:
-        await store.alert([Alert("no_leader", text="nobody leads"), Alert("circuit_open", step="shop/desk")])
+        await store.alerts.alert(
+            [Alert("no_leader", text="nobody leads"), Alert("circuit_open", step="shop/desk")]
+        )
         newest, oldest = await client.alerts()
         view = await client.acknowledge(newest.id, who="ann", why="mine")
         assert (view.acked_by, view.acked_why, view.open) == ("ann", "mine", False)
         assert [alert.id for alert in await client.alerts()] == [oldest.id, newest.id]
         with pytest.raises(mg.ActRefusedError, match=r"was acknowledged by ann \(mine\) before"):
             await client.acknowledge(newest.id, who="bob")
-        await store.ease([Alert("no_leader")], "a leader is back")
+        await store.alerts.ease([Alert("no_leader")], "a leader is back")
         with pytest.raises(mg.ActRefusedError, match="has ended by itself: a leader is back"):
             await client.acknowledge(oldest.id)
         with pytest.raises(mg.AlertNotFoundError, match="no alert 999"):
@@ -208,14 +210,14 @@ async def test_the_database_says_under_which_login_an_operator_acted(store: Stor
         task = await node.client.submit(flow, "bad")
         await task.wait("30s")
         forged = Message("resubmit", act=Act("act-1", "ceo@bank", "trust me", "ceo"))
-        await store.post(task.number, forged)
+        await store.tasks.post(task.number, forged)
         async with asyncio.timeout(30):
             while not (found := await node.client.audit(task.id)):
                 await moment()
         assert [(entry.who, entry.db_user) for entry in found] == [("ceo@bank", login)]
         notes = [event.note async for event in task.events(follow=False) if "resubmit" in event.note]
         assert [f"[database user {login}]" in note for note in notes] == [login is not None]
-        await store.alert([Alert("no_leader", text="nobody leads")])
-        alerts = await store.alerts()
-        await store.acknowledge([alert.id for alert in alerts], Act("act-2", "ann", "seen", "ceo"))
-        assert {entry.db_user for entry in await store.audit()} == {login}
+        await store.alerts.alert([Alert("no_leader", text="nobody leads")])
+        alerts = await store.alerts.views()
+        await store.alerts.acknowledge([alert.id for alert in alerts], Act("act-2", "ann", "seen", "ceo"))
+        assert {entry.db_user for entry in await store.admin.audit()} == {login}

@@ -10,8 +10,8 @@ import pytest
 
 import makegood as mg
 from makegood.client.queues import Queue
-from makegood.store.protocol import Store
-from makegood.store.sqlite import SQLiteStore
+from makegood.store.protocol import Queues, Store
+from makegood.store.sqlite import slices
 from tests.conformance.worlds import World, eventually
 
 
@@ -119,7 +119,7 @@ async def test_a_loop_acknowledges_each_when_it_asks_for_the_next(store: Store) 
         assert await states(client, "web") == [("4", 0), ("2", 1), ("3", 1)]
 
 
-def away(monkeypatch: pytest.MonkeyPatch, store: type | Store, name: str, times: int = 2) -> list[str]:
+def away(monkeypatch: pytest.MonkeyPatch, store: type | Queues, name: str, times: int = 2) -> list[str]:
     """Let a verb of a store be refused so often, for the store is away; returns its name once for each refusal, as they come."""
     real = getattr(store, name)
     refused: list[str] = []
@@ -143,7 +143,8 @@ async def test_what_was_handled_is_said_once_the_store_is_back(
             await client.send("web", n, id=str(n))
         queue, seen = client.queue("web", lease="1h"), []
         refused = [
-            away(monkeypatch, store, f"{verb}_messages") for verb in ("receive", "acknowledge", "return")
+            away(monkeypatch, store.queues, f"{verb}_messages")
+            for verb in ("receive", "acknowledge", "return")
         ]
         async with aclosing(aiter(queue)) as messages:
             async for message in messages:
@@ -165,7 +166,7 @@ async def test_a_client_that_is_closed_in_an_outage_ends_the_waiting(
     await client.open()
     await client.send("web", 1)
     queue = client.queue("web", lease="1h")
-    refused = away(monkeypatch, store, "acknowledge_messages", times=1000)
+    refused = away(monkeypatch, store.queues, "acknowledge_messages", times=1000)
     saying = asyncio.create_task(queue.acknowledge(*await queue.receive()))
     await eventually(lambda: refused, "a refusal", seconds=20)
     await client.close()
@@ -178,7 +179,7 @@ def test_blocking_code_waits_through_an_outage_too(tmp_path: Path, monkeypatch: 
         for n in range(2):
             client.send("web", n)
         queue = client.queue("web", lease="1h")
-        refused = [away(monkeypatch, SQLiteStore, f"{verb}_messages") for verb in ("acknowledge", "return")]
+        refused = [away(monkeypatch, slices.Queues, f"{verb}_messages") for verb in ("acknowledge", "return")]
         for message in queue:
             if message.value == 1:
                 assert queue.give_back(message, wait="1h")

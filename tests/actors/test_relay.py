@@ -101,13 +101,13 @@ def carry(source: Source, runner: asyncio.Runner) -> Iterator[Carry]:
 
 async def waiting(store: Store, queue: str = "orders") -> list[str]:
     """Return the ids of the messages that wait."""
-    return [view.message.id for view in await store.messages(queue)]
+    return [view.message.id for view in await store.queues.messages(queue)]
 
 
 async def take_all(store: Store, queue: str = "orders") -> None:
     """Receive and acknowledge what waits."""
-    handed = await store.receive_messages(queue, "me", 1000, 60.0, 9)
-    await store.acknowledge_messages([(m.seq, m.tries) for m in handed.messages])
+    handed = await store.queues.receive_messages(queue, "me", 1000, 60.0, 9)
+    await store.queues.acknowledge_messages([(m.seq, m.tries) for m in handed.messages])
 
 
 async def test_what_was_left_is_a_message_under_its_key_and_gone(
@@ -117,7 +117,7 @@ async def test_what_was_left_is_a_message_under_its_key_and_gone(
     await source.put("o-2")
     carrier = carry(store)
     assert await carrier.turn() == 2
-    first, second = (view.message for view in await store.messages("orders"))
+    first, second = (view.message for view in await store.queues.messages("orders"))
     assert (first.id, first.value, first.reply_to, second.id) == ("o-1", {"id": "o-1"}, "queue:web", "o-2")
     assert await source.keys() == []
     assert await carrier.turn() == 0
@@ -132,7 +132,7 @@ async def test_a_key_is_carried_once_for_ever(
     await carrier.turn()
     await take_all(store)
     await world.elapse(400 * 86_400)
-    await store.expire_messages(100)
+    await store.queues.expire_messages(100)
     await source.put("o-1")
     await carrier.turn()
     assert await source.keys() == await waiting(store) == []
@@ -194,7 +194,7 @@ async def test_an_entry_whose_key_its_queue_has_with_another_value_is_told(
     await carry(store).turn()
     assert await source.keys() == []
     assert "queue orders has a message o-1 with another value" in caplog.text
-    assert [view.message.value for view in await store.messages("orders", 10)] == [1]
+    assert [view.message.value for view in await store.queues.messages("orders", 10)] == [1]
 
 
 async def test_several_at_once_carry_each_key_once(
@@ -208,7 +208,7 @@ async def test_several_at_once_carry_each_key_once(
             assert isinstance(outcome, int | mg.StoreUnavailableError), (
                 outcome
             )  # SQLite may say that it is locked
-    found = [view.message.id for view in await store.messages("orders", 1000)]
+    found = [view.message.id for view in await store.queues.messages("orders", 1000)]
     assert sorted(found) == [f"o-{n:03}" for n in range(600)]
 
 
@@ -231,7 +231,7 @@ async def test_what_no_queue_can_take_is_set_aside_with_an_alert_and_goes_on_whe
     assert await carrier.turn() == 0
     assert await waiting(store) == ["good"]
     assert await source.keys() == [one[0] for one in bad]
-    alerts = {alert.step.rpartition("/")[2]: alert for alert in await store.alerts()}
+    alerts = {alert.step.rpartition("/")[2]: alert for alert in await store.alerts.views()}
     assert {alert.kind for alert in alerts.values()} == {"dead_letter"}
     assert "is no JSON" in alerts["json"].text
     assert "nested too deeply" in alerts["deep"].text
@@ -240,10 +240,10 @@ async def test_what_no_queue_can_take_is_set_aside_with_an_alert_and_goes_on_whe
     await source.run("update makegood_outbox set queue = 'orders', error = null where key = 'queue'")
     await carrier.turn()
     assert await waiting(store) == ["good", "json", "queue"]
-    assert {alert.id for alert in await store.alerts(ended=False)} == {
+    assert {alert.id for alert in await store.alerts.views(ended=False)} == {
         alert.id for key, alert in alerts.items() if key not in ("json", "queue")
     }
-    assert {a.ended_why for a in await store.alerts(ended=True)} == {"mended, and carried"}
+    assert {a.ended_why for a in await store.alerts.views(ended=True)} == {"mended, and carried"}
 
 
 async def test_a_full_queue_holds_up_its_own_entries_only(

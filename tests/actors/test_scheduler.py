@@ -61,7 +61,7 @@ async def test_commits_abreast_share_no_task_and_lose_nothing(
     app, chain = chain_app(5)
     store.abreast = 4
     writing: list[set[int]] = []
-    most, commit = 0, store.commit
+    most, commit = 0, store.tasks.commit
 
     async def watched(batch: Batch) -> Committed:
         nonlocal most
@@ -75,7 +75,7 @@ async def test_commits_abreast_share_no_task_and_lose_nothing(
         finally:
             writing.remove(mine)
 
-    monkeypatch.setattr(store, "commit", watched)
+    monkeypatch.setattr(store.tasks, "commit", watched)
     async with Node(app, store, roles=("scheduler", "agent"), options=QUIET) as node:
         tasks = await asyncio.gather(*(node.client.submit(chain, f"order-{n}") for n in range(60)))
         results = await asyncio.gather(*(task.result(timeout="50s") for task in tasks))
@@ -91,7 +91,7 @@ async def test_what_agents_elsewhere_answer_is_read_while_commits_are_under_way(
     store.abreast = 2
     loads = 0
     held, read = asyncio.Event(), asyncio.Event()
-    commit, inbox, load = store.commit, store.inbox, store.load
+    commit, inbox, load = store.tasks.commit, store.tasks.inbox, store.tasks.load
 
     async def committing(batch: Batch) -> Committed:
         if len(batch.decisions) >= 2 and batch.claim is None and not held.is_set():
@@ -111,9 +111,9 @@ async def test_what_agents_elsewhere_answer_is_read_while_commits_are_under_way(
         loads += 1
         return await load(node, tasks)
 
-    monkeypatch.setattr(store, "commit", committing)
-    monkeypatch.setattr(store, "inbox", reading)
-    monkeypatch.setattr(store, "load", loading)
+    monkeypatch.setattr(store.tasks, "commit", committing)
+    monkeypatch.setattr(store.tasks, "inbox", reading)
+    monkeypatch.setattr(store.tasks, "load", loading)
     async with (
         Node(app, store, roles=("scheduler",), options=QUIET) as node,
         Node(app, other, roles=("agent",), options=QUIET),
@@ -132,7 +132,7 @@ async def test_the_inbox_is_read_once_turns_have_ended_that_left_no_room_for_it(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Four had just ended when the ring came; nothing was taken, and without a poll the Scheduler slept on it for ever."""
-    inbox = store.inbox
+    inbox = store.tasks.inbox
 
     async def reading(node: int, limit: int, room: int) -> Inbox:
         read.set()
@@ -154,7 +154,7 @@ async def test_the_inbox_is_read_once_turns_have_ended_that_left_no_room_for_it(
         assert scheduler is not None
         async with asyncio.timeout(20):
             await rested.wait()
-        monkeypatch.setattr(store, "inbox", reading)
+        monkeypatch.setattr(store.tasks, "inbox", reading)
         for _ in range(4):
             ended = asyncio.create_task(turn())
             await ended
@@ -230,7 +230,7 @@ async def test_a_task_that_the_rules_cannot_decide_goes_to_error_with_an_alert_a
         good = await node.client.submit(chain, "b", key="good")
         assert await good.result(timeout="20s") == "b"
         assert (await bad.wait("20s")).state == "error"
-        kinds = [alert.kind for alert in await store.alerts(task=bad.number)]
+        kinds = [alert.kind for alert in await store.alerts.views(task=bad.number)]
         assert "guilty" in kinds
 
 
@@ -239,7 +239,7 @@ async def test_a_drain_waits_for_the_claim_that_is_being_written(store: Store) -
     _, chain = chain_app(1)
     writing, go = asyncio.Event(), asyncio.Event()
     node = Node(None, store, roles=("scheduler",), options=QUIET)
-    commit = store.commit
+    commit = store.tasks.commit
 
     async def slow(batch: Batch) -> Committed:
         committed = await commit(batch)
@@ -248,7 +248,7 @@ async def test_a_drain_waits_for_the_claim_that_is_being_written(store: Store) -
             await go.wait()
         return committed
 
-    store.commit = slow  # type: ignore[method-assign]  # it is written, and the answer is under way
+    store.tasks.commit = slow  # type: ignore[method-assign]  # it is written, and the answer is under way
     async with Client(store) as client:
         await node.start()
         task = await client.submit(chain, "x")
@@ -268,7 +268,7 @@ async def test_what_was_claimed_under_an_old_number_is_not_held_under_the_new_on
     _, chain = chain_app(1)
     writing, go, again = asyncio.Event(), asyncio.Event(), asyncio.Event()
     node = Node(None, store, roles=("scheduler",), options=replace(QUIET, hold=1))
-    commit = store.commit
+    commit = store.tasks.commit
 
     async def slow(batch: Batch) -> Committed:
         committed = await commit(batch)
@@ -279,7 +279,7 @@ async def test_what_was_claimed_under_an_old_number_is_not_held_under_the_new_on
             again.set()
         return committed
 
-    store.commit = slow  # type: ignore[method-assign]  # it is written, and the answer is under way
+    store.tasks.commit = slow  # type: ignore[method-assign]  # it is written, and the answer is under way
     async with Client(store) as client:
         await node.start()
         await client.submit(chain, "x")
@@ -315,7 +315,7 @@ async def test_a_scheduler_lets_go_of_what_was_freed_while_it_heard_nothing(
     def flow(order: str) -> str:
         return hangs_once(order)
 
-    hear, read, hears = store.inbox, store.load, asyncio.Event()
+    hear, read, hears = store.tasks.inbox, store.tasks.load, asyncio.Event()
 
     async def nothing(node: int, limit: int, room: int = NO_LIMIT) -> Inbox:
         return await hear(node, limit, room) if hears.is_set() else Inbox({}, [])
@@ -324,7 +324,7 @@ async def test_a_scheduler_lets_go_of_what_was_freed_while_it_heard_nothing(
         await hears.wait()
         return await read(node, tasks)
 
-    store.inbox, store.load = nothing, late  # type: ignore[method-assign]  # its process is slow
+    store.tasks.inbox, store.tasks.load = nothing, late  # type: ignore[method-assign]  # its process is slow
     watching = replace(QUIET, poll=0.05, every=0.1, grace=0.01)
     async with (
         Node(None, store, roles=("scheduler",), options=replace(QUIET, poll=0.05, hold=1)),

@@ -30,10 +30,10 @@ def supervisor(store: Store, me: str = "s-1", options: Options = PROMPT) -> Supe
 
 async def term_of(store: Store, holder: str = "s-1") -> Term:
     """Take the Supervisor's lease."""
-    grant = await store.acquire(LEASE, holder, f"nonce-{holder}", 60.0)
+    grant = await store.leases.acquire(LEASE, holder, f"nonce-{holder}", 60.0)
     assert grant is not None
     return Term(
-        store,
+        store.leases,
         grant,
         SystemClock().monotonic(),
         settings=settings(60),
@@ -71,7 +71,7 @@ async def test_silence_is_judged_once_counted_once_and_the_rules_try_again(
         watcher, term = supervisor(store, options=CALM), await term_of(store)
         assert (await watcher.once(term)).judged == 0, "its complete-by has not passed"
         await world.elapse(61.0)
-        await store.renew(term.grant)
+        await store.leases.renew(term.grant)
         term = await term_of(store)
         assert (await watcher.once(term)).judged == 1
         assert (await watcher.once(term)).judged == 0
@@ -133,14 +133,14 @@ async def test_a_request_that_nobody_takes_raises_one_alert_and_counts_no_failur
         assert (await watcher.once(term)).starved == 0
         (step,) = (await task.status()).steps
     assert (step.failures, step.attempt) == (0, 1)
-    assert [alert.kind for alert in await store.alerts()] == ["starved"]
+    assert [alert.kind for alert in await store.alerts.views()] == ["starved"]
 
 
 async def test_it_leads_by_the_lease_makes_its_pass_and_gives_the_lease_back(store: Store) -> None:
     made = await supervisor(store).single(wait=5.0)
     assert isinstance(made, Pass)
     assert made.judged == 0
-    view = await store.read(LEASE)
+    view = await store.leases.read(LEASE)
     assert view is not None
     assert (view.holder, view.epoch) == (None, 1)
     await term_of(store, "somebody else")

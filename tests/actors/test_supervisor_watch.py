@@ -13,16 +13,18 @@ from makegood.errors import FencedOffError, StoreUnavailableError
 from makegood.options import Options
 from makegood.store.records import Judged
 from makegood.supervisor.supervisor import LEASE, Supervisor
+from makegood.testing.simulator.doubles import Doubled
 from tests.clocks import HandClock
 
 EVERY = 0.01
 GRANT = Grant(LEASE, "s-1", "nonce", 1, 60.0)
 
 
-class ScriptedStore:
+class ScriptedStore(Doubled):
     """Answers renewals as ``script`` says: "ok", "slow", "away" or "over"; notes in ``calls`` what it was asked for."""
 
     def __init__(self, clock: HandClock, script: list[str]) -> None:
+        super().__init__(None)
         self.clock = clock
         self.script = script
         self.calls: list[str] = []
@@ -43,7 +45,7 @@ class ScriptedStore:
     async def horizon(self, *_: Any) -> float:
         return 0.0
 
-    def __getattr__(self, name: str) -> Any:
+    def passed(self, name: str, found: Any) -> Any:
         async def nothing(*_: Any) -> list[int]:
             return []
 
@@ -55,7 +57,9 @@ async def led(script: list[str], passes: int) -> list[str]:
     clock, rng = HandClock(100.0), random.Random(1)
     store: Any = ScriptedStore(clock, script)
     watcher = Supervisor(store, Options(every=EVERY), me="s-1", clock=clock, rng=rng)
-    await watcher.lead(Term(store, GRANT, 100.0, settings=settings(60), clock=clock, rng=rng), passes=passes)
+    await watcher.lead(
+        Term(store.leases, GRANT, 100.0, settings=settings(60), clock=clock, rng=rng), passes=passes
+    )
     calls: list[str] = store.calls
     return calls
 
@@ -124,5 +128,7 @@ async def test_between_full_passes_there_is_no_rest(
     clock, rng = HandClock(100.0), random.Random(1)
     store: Any = DeadStore(clock, left, full=full)
     watcher = Supervisor(store, Options(every=1.0), me="s-1", clock=clock, rng=rng, limit=2)
-    await watcher.lead(Term(store, GRANT, 100.0, settings=settings(60), clock=clock, rng=rng), passes=5)
+    await watcher.lead(
+        Term(store.leases, GRANT, 100.0, settings=settings(60), clock=clock, rng=rng), passes=5
+    )
     assert rested == pytest.approx(rests, rel=0.1)

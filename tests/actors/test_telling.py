@@ -95,7 +95,7 @@ async def starve(store: Store, world: World) -> None:
 
 async def leave_waiting(store: Store, world: World) -> None:
     """Let a task wait where no Scheduler runs."""
-    await store.submit([draft(1)])
+    await store.tasks.submit([draft(1)])
     await world.elapse(100, pending=True)
     await supervisor(store, options=CALM).once(await term_of(store))
 
@@ -110,16 +110,16 @@ async def undo_slowly(store: Store, world: World) -> None:
 
 async def poison(store: Store, world: World) -> None:
     """Let a task lose its Scheduler three times."""
-    await store.submit([draft(1)])
-    grant = await store.acquire(LEASE, "s", "n", 1e6)
+    await store.tasks.submit([draft(1)])
+    grant = await store.leases.acquire(LEASE, "s", "n", 1e6)
     assert grant is not None
     for _ in range(3):
         from_hand = await running_again(store)
         await world.elapse(100)
-        assert await store.release_dead(grant, 10) == [1]
+        assert await store.supervision.release_dead(grant, 10) == [1]
         assert from_hand
     async with Node(None, store, roles=("scheduler",), options=QUIET) as node:
-        await store.judge(grant, 0.0, 10)  # the attempts of the dead
+        await store.supervision.judge(grant, 0.0, 10)  # the attempts of the dead
         assert (await node.client.task(1).wait("30s")).state == "error"
 
 
@@ -130,7 +130,7 @@ async def running_again(store: Store) -> list[int]:
 
 async def unreadable(store: Store, world: World) -> None:
     """Let a task's row be damaged."""
-    await store.submit([draft(1)])
+    await store.tasks.submit([draft(1)])
     async with world.raw() as raw:
         await raw.run("update {step} set spec = ? where idx = 1", b"not JSON")
     async with Node(None, store, roles=("scheduler",), options=QUIET) as node:
@@ -171,7 +171,7 @@ async def break_down(store: Store, _world: World) -> None:
         await node.client.submit(calls, "o")
 
         async def stands() -> bool:
-            return bool(await store.alerts())
+            return bool(await store.alerts.views())
 
         await until(stands)
 
@@ -180,29 +180,33 @@ async def last(store: Store, world: World) -> None:
     """Let a service fail until its circuit has been open for long, with a task that waits for it."""
     await running(store, 1)
     shut = AgentInfo(PAYMENTS, 1, circuit="open")
-    await store.register(info("p", ("agent",), 3600.0, agents=(shut,)))
-    await store.alert([Alert("circuit_open", step=PAYMENTS)])
+    await store.nodes.register(info("p", ("agent",), 3600.0, agents=(shut,)))
+    await store.alerts.alert([Alert("circuit_open", step=PAYMENTS)])
     await world.elapse(301)
-    await store.starved(await term(store), 3600.0, 10, 300.0)
+    await store.supervision.starved(await term(store), 3600.0, 10, 300.0)
 
 
 async def mislay(store: Store, _world: World) -> None:
     """Let messages die that nobody could handle, by his own word and by his silence, and a notice that nobody took."""
-    await store.send_messages([Outgoing(queue="orders", id=id_, body=b"1") for id_ in ("said", "silent")], 10)
-    said, _ = (await store.receive_messages("orders", "me", 10, 0.0, 1)).messages
-    assert await store.return_messages([Returned((said.seq, said.tries), error="no such article", dead=True)])
-    assert (await store.receive_messages("orders", "me", 10, 0.0, 1)).dead == 1
+    await store.queues.send_messages(
+        [Outgoing(queue="orders", id=id_, body=b"1") for id_ in ("said", "silent")], 10
+    )
+    said, _ = (await store.queues.receive_messages("orders", "me", 10, 0.0, 1)).messages
+    assert await store.queues.return_messages(
+        [Returned((said.seq, said.tries), error="no such article", dead=True)]
+    )
+    assert (await store.queues.receive_messages("orders", "me", 10, 0.0, 1)).dead == 1
     scheduler = await hand(store)
-    await store.submit([draft(1, reply_to="https://shop.example/")])
-    taken = await store.take_notices(scheduler.node, [("shop.example", 1)], 60.0)
-    assert await store.settle_notices(
+    await store.tasks.submit([draft(1, reply_to="https://shop.example/")])
+    taken = await store.notices.take_notices(scheduler.node, [("shop.example", 1)], 60.0)
+    assert await store.notices.settle_notices(
         scheduler.node, [Sending(d.task, d.sequence, "dead", error="410") for d in taken]
     )
 
 
 async def restore(store: Store, _world: World) -> None:
     """Say that the store was restored."""
-    await store.begin_anew(Act("act", "ann", "the disk died"))
+    await store.admin.begin_anew(Act("act", "ann", "the disk died"))
 
 
 PROVOKED: dict[str, tuple[Callable[[Store, World], Awaitable[None]], list[str]]] = {
@@ -231,7 +235,7 @@ async def test_every_alert_is_a_row_a_line_and_a_message(
 ) -> None:
     provoke, kinds = PROVOKED[what]
     await provoke(store, world)
-    stand: list[AlertView] = await store.alerts(ended=False)
+    stand: list[AlertView] = await store.alerts.views(ended=False)
     assert sorted(alert.kind for alert in stand) == sorted(kinds), "each once"
     with listening() as receiver, caplog.at_level(logging.INFO, "makegood.alerts"):
         one = teller(store, receiver.url)
@@ -253,7 +257,7 @@ async def test_every_alert_is_a_row_a_line_and_a_message(
 async def test_what_ended_by_itself_is_told_too(store: Store, caplog: pytest.LogCaptureFixture) -> None:
     """A step failed for good, and its task was undone: both messages, and nothing is left to do."""
     await play(store, "undone")
-    assert await store.alerts(ended=False) == []
+    assert await store.alerts.views(ended=False) == []
     with listening() as receiver, caplog.at_level(logging.INFO, "makegood.alerts"):
         await teller(store, receiver.url).once()
     assert [(e["type"].split(".")[3], e["data"]["why"]) for e in receiver.events] == [
@@ -266,7 +270,7 @@ async def test_what_ended_by_itself_is_told_too(store: Store, caplog: pytest.Log
 
 
 async def test_a_message_that_is_not_taken_is_sent_again_under_its_id(store: Store, world: World) -> None:
-    await store.alert([Alert("no_leader", text="nobody leads")])
+    await store.alerts.alert([Alert("no_leader", text="nobody leads")])
     with listening() as receiver:
         receiver.refuse = 1
         one = teller(store, receiver.url)
@@ -286,8 +290,8 @@ async def test_a_message_of_a_process_that_died_over_it_is_sent_by_another(
     store: Store, other: Store, world: World
 ) -> None:
     """At least once: what was held and not told is told by somebody else after a while."""
-    await store.alert([Alert("no_leader", text="nobody leads")])
-    assert len(await store.untold(60.0, 5)) == 1
+    await store.alerts.alert([Alert("no_leader", text="nobody leads")])
+    assert len(await store.alerts.untold(60.0, 5)) == 1
     with listening() as receiver:
         await teller(other, receiver.url).once()
         assert receiver.got == []
@@ -316,7 +320,7 @@ async def test_the_log_does_not_wait_for_a_receiver_that_hangs(
     telling = asyncio.create_task(Teller(store, hangs, pause=0.01, rng=random.Random(1)).run())
     with caplog.at_level(logging.INFO, "makegood.alerts"):
         for n in range(8):
-            await store.alert([Alert("circuit_open", step=f"shop/{n}", text=f"number {n}")])
+            await store.alerts.alert([Alert("circuit_open", step=f"shop/{n}", text=f"number {n}")])
             await eventually(lambda n=n: f"number {n}" in caplog.text, "the line in the log")
         await eventually(lambda: hangs.under_way, "it is being sent")
     assert hangs.under_way <= AT_ONCE
@@ -343,14 +347,14 @@ async def test_a_receiver_that_drips_is_left_in_time_and_others_alerts_are_sent_
 
     server = await asyncio.start_server(drip, "127.0.0.1", 0)
     url = f"http{'s' if tls else ''}://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
-    await store.alert([Alert("no_leader", text="nobody leads")])
+    await store.alerts.alert([Alert("no_leader", text="nobody leads")])
     dripping = Webhook(url, [SECRET], clock=SystemClock(), timeout=0.3)
     await Teller(store, dripping, pause=1.0, rng=random.Random(1)).once()
     async with asyncio.timeout(20):
         await gone.wait()
     server.close()
     assert "did not answer within 0.3 s" in caplog.text
-    (alert,) = await store.alerts()
+    (alert,) = await store.alerts.views()
     assert (alert.logged, alert.told, alert.tries) == (1, 0, 1)
     with listening() as receiver:
         await world.elapse(12)
@@ -364,22 +368,22 @@ async def test_that_nobody_leads_is_raised_once_and_ends_with_the_next_leader(st
     second = LeaderWatch(store, LEASE, after=30.0, clock=clock, rng=random.Random(2))
     term = await term_of(store)
     assert not await watch.once()
-    await store.release(term.grant)
+    await store.leases.release(term.grant)
     for _ in range(4):
         await watch.once()
         await second.once()
         clock.forward(20)
-    assert [a.kind for a in await store.alerts()] == ["no_leader"]
+    assert [a.kind for a in await store.alerts.views()] == ["no_leader"]
     again = await term_of(store, "s-2")
     made = Supervisor(store, CALM, me="s-2", clock=SystemClock(), rng=random.Random(3))
     await made.once(again)
-    assert [a.ended_why for a in await store.alerts()] == ["a supervisor leads"]
+    assert [a.ended_why for a in await store.alerts.views()] == ["a supervisor leads"]
     assert not await watch.once()
-    await store.release(again.grant)
+    await store.leases.release(again.grant)
     for _ in range(4):
         await watch.once()
         clock.forward(20)
-    assert len(await store.alerts(ended=False)) == 1
+    assert len(await store.alerts.views(ended=False)) == 1
 
 
 async def test_a_node_tells_by_itself(store: Store) -> None:

@@ -63,12 +63,12 @@ def info(
 
 async def scheduler(store: Store, ttl: float = 60.0) -> int:
     """Register a process with a Scheduler; returns its number."""
-    return await store.register(info("scheduler", ("scheduler",), ttl))
+    return await store.nodes.register(info("scheduler", ("scheduler",), ttl))
 
 
 async def agent(store: Store, ttl: float = 60.0, roles: tuple[str, ...] = ("agent",)) -> int:
     """Register a process with the payments agent; returns its number."""
-    return await store.register(info("agent", roles, ttl, agents=(AgentInfo(PAYMENTS, 4),)))
+    return await store.nodes.register(info("agent", roles, ttl, agents=(AgentInfo(PAYMENTS, 4),)))
 
 
 def offer(slots: int = 10, actions: tuple[str, ...] = ("act0", "act1", "act2"), to: str = PAYMENTS) -> Offer:
@@ -78,7 +78,7 @@ def offer(slots: int = 10, actions: tuple[str, ...] = ("act0", "act1", "act2"), 
 
 async def term(store: Store, name: str = "supervisor", holder: str = "me", ttl: float = 60.0) -> Grant:
     """Take the lease of the Supervisors; it must be free."""
-    grant = await store.acquire(name, holder, f"nonce of {holder}", ttl)
+    grant = await store.leases.acquire(name, holder, f"nonce of {holder}", ttl)
     assert grant is not None
     return grant
 
@@ -216,7 +216,7 @@ class Hand:
         return self.committed
 
     async def _commit(self, batch: Batch) -> list[int]:
-        self.committed = committed = await self.store.commit(batch)
+        self.committed = committed = await self.store.tasks.commit(batch)
         gone = committed.lost | {task for task, _ in committed.guilty}
         for decision in batch.decisions:
             if decision.task.id not in gone:
@@ -246,7 +246,7 @@ async def hand(store: Store, *, ttl: float = 60.0) -> Hand:
 async def running(store: Store, *ids: int, local: bool = False, **changes: Any) -> Hand:
     """Submit tasks, claim them and send their first request; ``changes`` are fields of ``Draft``."""
     made = await hand(store)
-    await store.submit([draft(id_, **changes) for id_ in ids])
+    await store.tasks.submit([draft(id_, **changes) for id_ in ids])
     assert sorted(await made.claim(len(ids), local=local)) == sorted(ids)
     return made
 

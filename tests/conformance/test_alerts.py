@@ -28,7 +28,7 @@ ANN = Act("act-1", "ann", "I look into it")
 
 async def one(store: Store) -> AlertView:
     """Return the only alert."""
-    (alert,) = await store.alerts()
+    (alert,) = await store.alerts.views()
     return alert
 
 
@@ -36,16 +36,20 @@ async def one(store: Store) -> AlertView:
 
 
 async def test_one_cause_is_one_alert_while_it_stands_and_says_the_latest(store: Store, other: Store) -> None:
-    await store.alert([Alert("no_leader", text="nobody leads"), Alert("no_leader", text="nobody leads")])
-    await other.alert([Alert("no_leader", text="nobody has led for long")])
+    await store.alerts.alert(
+        [Alert("no_leader", text="nobody leads"), Alert("no_leader", text="nobody leads")]
+    )
+    await other.alerts.alert([Alert("no_leader", text="nobody has led for long")])
     alert = await one(store)
     assert (alert.kind, alert.text, alert.open) == ("no_leader", "nobody has led for long", True)
-    await store.alert([Alert("circuit_open", step="shop/payments"), Alert("circuit_open", step="shop/stock")])
-    assert len(await store.alerts()) == 3
+    await store.alerts.alert(
+        [Alert("circuit_open", step="shop/payments"), Alert("circuit_open", step="shop/stock")]
+    )
+    assert len(await store.alerts.views()) == 3
 
 
 async def test_two_processes_that_raise_it_in_one_moment_make_one_alert(store: Store, other: Store) -> None:
-    raised = [s.alert([Alert("no_leader", text=f"{n}")]) for n in range(5) for s in (store, other)]
+    raised = [s.alerts.alert([Alert("no_leader", text=f"{n}")]) for n in range(5) for s in (store, other)]
     await asyncio.gather(*raised)
     assert (await one(store)).kind == "no_leader"
 
@@ -63,14 +67,16 @@ async def test_that_a_task_is_in_error_is_one_cause(store: Store) -> None:
 
 
 async def test_a_cause_that_has_gone_and_comes_again_is_a_new_alert(store: Store) -> None:
-    await store.alert([Alert("circuit_open", step="shop/payments", text="5 failures")])
-    await store.ease([Alert("circuit_open", step="shop/payments"), Alert("no_leader")], "the canary lived")
+    await store.alerts.alert([Alert("circuit_open", step="shop/payments", text="5 failures")])
+    await store.alerts.ease(
+        [Alert("circuit_open", step="shop/payments"), Alert("no_leader")], "the canary lived"
+    )
     ended = await one(store)
     assert (ended.open, ended.ended is not None, ended.ended_why) == (False, True, "the canary lived")
-    await store.alert([Alert("circuit_open", step="shop/payments", text="5 failures")])
-    assert [a.open for a in await store.alerts()] == [True, False]
-    assert [a.id for a in await store.alerts(ended=True)] == [ended.id]
-    assert [a.open for a in await store.alerts(ended=False)] == [True]
+    await store.alerts.alert([Alert("circuit_open", step="shop/payments", text="5 failures")])
+    assert [a.open for a in await store.alerts.views()] == [True, False]
+    assert [a.id for a in await store.alerts.views(ended=True)] == [ended.id]
+    assert [a.open for a in await store.alerts.views(ended=False)] == [True]
 
 
 async def test_open_alerts_are_not_hidden_behind_newer_ones_that_somebody_has_acknowledged(
@@ -78,12 +84,12 @@ async def test_open_alerts_are_not_hidden_behind_newer_ones_that_somebody_has_ac
 ) -> None:
     """However few are asked for: an operator looks at the first page only."""
     for n in range(5):
-        await store.alert([Alert("circuit_open", step=f"shop/{n}")])
-    newest_first = [a.id for a in await store.alerts()]
-    await store.acknowledge(newest_first[:2], ANN)
-    standing = await store.alerts(3, ended=False)
+        await store.alerts.alert([Alert("circuit_open", step=f"shop/{n}")])
+    newest_first = [a.id for a in await store.alerts.views()]
+    await store.alerts.acknowledge(newest_first[:2], ANN)
+    standing = await store.alerts.views(3, ended=False)
     assert [a.id for a in standing] == newest_first[2:]
-    assert [a.id for a in await store.alerts(5, ended=False)] == newest_first[2:] + newest_first[:2]
+    assert [a.id for a in await store.alerts.views(5, ended=False)] == newest_first[2:] + newest_first[:2]
 
 
 # With the Decisions of a task
@@ -102,7 +108,7 @@ async def test_alerts_end_with_the_change_that_eases_them(store: Store) -> None:
     scheduler, decision = await in_error(store)
     decision.eased = ["*"]
     await scheduler.commit(decision)  # type: ignore[attr-defined]  # a Hand
-    found = await store.alerts(task=1)
+    found = await store.alerts.views(task=1)
     assert [(a.kind, a.open, a.ended_why) for a in found] == [
         ("held", False, "the task is pending"), ("step_failed", False, "the task is pending"),
     ]  # fmt: skip
@@ -112,7 +118,7 @@ async def test_only_the_alerts_of_a_step_end_when_that_is_eased(store: Store) ->
     scheduler, decision = await in_error(store)
     decision.eased = ["s0"]
     await scheduler.commit(decision)  # type: ignore[attr-defined]  # a Hand
-    assert {a.kind: a.open for a in await store.alerts()} == {"held": True, "step_failed": False}
+    assert {a.kind: a.open for a in await store.alerts.views()} == {"held": True, "step_failed": False}
 
 
 async def test_what_is_raised_beside_what_ends_is_a_new_alert_of_the_same_cause(store: Store) -> None:
@@ -120,7 +126,7 @@ async def test_what_is_raised_beside_what_ends_is_a_new_alert_of_the_same_cause(
     scheduler, decision = await in_error(store)
     decision.eased, decision.alerts = ["*"], [Alert("undo_incomplete", text="stuck again")]
     await scheduler.commit(decision)  # type: ignore[attr-defined]  # a Hand
-    assert [(a.kind, a.open) for a in await store.alerts()] == [
+    assert [(a.kind, a.open) for a in await store.alerts.views()] == [
         ("undo_incomplete", True), ("held", False), ("step_failed", False),
     ]  # fmt: skip
 
@@ -141,20 +147,20 @@ async def test_an_action_that_nobody_takes_is_one_alert_until_it_is_taken(store:
     await running(store, 1, 2, 3)
     grant = await term(store, ttl=1e6)
     await world.elapse(100)
-    assert sorted(await store.starved(grant, 60.0, 10)) == [1, 2, 3]
+    assert sorted(await store.supervision.starved(grant, 60.0, 10)) == [1, 2, 3]
     assert (await one(store)).kind == "starved"
     node = await agent(store, ttl=1e6)
-    await store.take(node, [offer(2)])
-    await store.starved(grant, 60.0, 10)
+    await store.requests.take(node, [offer(2)])
+    await store.supervision.starved(grant, 60.0, 10)
     assert (await one(store)).open, "one request still waits"
-    await store.take(node, [offer(2)])
-    await store.starved(grant, 60.0, 10)
+    await store.requests.take(node, [offer(2)])
+    await store.supervision.starved(grant, 60.0, 10)
     assert (await one(store)).ended_why == "its requests are taken"
 
 
 async def test_that_nobody_leads_ends_with_the_first_pass_of_a_leader(store: Store) -> None:
-    await store.alert([Alert("no_leader", text="nobody leads")])
-    await store.starved(await term(store), 60.0, 10)
+    await store.alerts.alert([Alert("no_leader", text="nobody leads")])
+    await store.supervision.starved(await term(store), 60.0, 10)
     assert (await one(store)).ended_why == "a supervisor leads"
 
 
@@ -165,29 +171,29 @@ async def test_tasks_that_wait_for_a_scheduler_are_one_alert_until_one_runs(
     await scheduler(store, ttl=10.0)
     grant = await term(store, ttl=1e6)
     await world.elapse(100)
-    await store.starved(grant, 60.0, 10)
-    await store.submit([draft(1), draft(2)])
-    await store.starved(grant, 60.0, 10)
-    assert await store.alerts() == [], "they have only just come"
+    await store.supervision.starved(grant, 60.0, 10)
+    await store.tasks.submit([draft(1), draft(2)])
+    await store.supervision.starved(grant, 60.0, 10)
+    assert await store.alerts.views() == [], "they have only just come"
     await world.elapse(61, pending=True)
-    await store.starved(grant, 60.0, 10)
-    await store.starved(grant, 60.0, 10)
+    await store.supervision.starved(grant, 60.0, 10)
+    await store.supervision.starved(grant, 60.0, 10)
     alert = await one(store)
     assert (alert.kind, alert.task, alert.open) == ("no_scheduler", None, True)
     assert alert.text == "no scheduler has run for 60 s, and tasks wait for one: start `makegood scheduler`"
     await agent(store, ttl=1e6)
-    await store.starved(grant, 60.0, 10)
+    await store.supervision.starved(grant, 60.0, 10)
     assert (await one(store)).open, "an agent claims nothing"
     lives = await scheduler(store, ttl=1e6)
-    await store.starved(grant, 60.0, 10)
+    await store.supervision.starved(grant, 60.0, 10)
     assert (await one(store)).ended_why == "a scheduler runs, or no task waits for one"
-    await store.unregister(lives)
+    await store.nodes.unregister(lives)
     await world.elapse(59)
-    await store.starved(grant, 60.0, 10)
-    assert len(await store.alerts()) == 1, "another may be starting in its place"
+    await store.supervision.starved(grant, 60.0, 10)
+    assert len(await store.alerts.views()) == 1, "another may be starting in its place"
     await world.elapse(2)
-    await store.starved(grant, 60.0, 10)
-    assert [alert.open for alert in await store.alerts()] == [True, False]
+    await store.supervision.starved(grant, 60.0, 10)
+    assert [alert.open for alert in await store.alerts.views()] == [True, False]
 
 
 # Acknowledging
@@ -195,15 +201,17 @@ async def test_tasks_that_wait_for_a_scheduler_are_one_alert_until_one_runs(
 
 async def test_an_alert_is_acknowledged_by_the_first_with_an_audit(store: Store, other: Store) -> None:
     await running(store, 1)
-    await store.alert([Alert("held", 1, text="held")])
+    await store.alerts.alert([Alert("held", 1, text="held")])
     alert = await one(store)
     bob = Act("act-2", "bob", "me too")
-    both = await asyncio.gather(store.acknowledge([alert.id, 99], ANN), other.acknowledge([alert.id], bob))
+    both = await asyncio.gather(
+        store.alerts.acknowledge([alert.id, 99], ANN), other.alerts.acknowledge([alert.id], bob)
+    )
     views = [found[alert.id] for found in both]
     assert 99 not in both[0]
     assert len({view.acked_by for view in views}) == 1
     assert [(v.open, v.ended, v.acked is not None) for v in views] == [(False, None, True)] * 2
-    (entry,) = await store.audit()
+    (entry,) = await store.admin.audit()
     assert (entry.kind, entry.task, entry.who, entry.why) == (
         "acknowledge", 1, views[0].acked_by, views[0].acked_why,
     )  # fmt: skip
@@ -211,70 +219,72 @@ async def test_an_alert_is_acknowledged_by_the_first_with_an_audit(store: Store,
 
 
 async def test_what_is_acknowledged_and_still_stands_is_not_raised_again(store: Store) -> None:
-    await store.alert([Alert("no_leader", text="nobody leads")])
-    await store.acknowledge([(await one(store)).id], ANN)
-    await store.alert([Alert("no_leader", text="still nobody leads")])
+    await store.alerts.alert([Alert("no_leader", text="nobody leads")])
+    await store.alerts.acknowledge([(await one(store)).id], ANN)
+    await store.alerts.alert([Alert("no_leader", text="still nobody leads")])
     alert = await one(store)
     assert (alert.open, alert.text, alert.acked_by) == (False, "still nobody leads", "ann")
 
 
 async def test_what_has_only_happened_ends_when_it_is_acknowledged(store: Store) -> None:
-    await store.alert([Alert("generation", step="2", text="restored")])
-    await store.acknowledge([(await one(store)).id], ANN)
+    await store.alerts.alert([Alert("generation", step="2", text="restored")])
+    await store.alerts.acknowledge([(await one(store)).id], ANN)
     assert (await one(store)).ended_why == "acknowledged"
-    assert await store.acknowledge([], ANN) == {}
+    assert await store.alerts.acknowledge([], ANN) == {}
 
 
 # Telling
 
 
 async def test_an_alert_is_logged_by_one_process_and_its_end_as_well(store: Store, other: Store) -> None:
-    await store.alert([Alert("no_leader", text="nobody leads")])
-    both = await asyncio.gather(store.unlogged(10), other.unlogged(10))
+    await store.alerts.alert([Alert("no_leader", text="nobody leads")])
+    both = await asyncio.gather(store.alerts.unlogged(10), other.alerts.unlogged(10))
     assert [(t.raised, t.alert.ended) for found in both for t in found] == [(True, None)]
-    await store.ease([Alert("no_leader")], "a leader is back")
-    (ended,) = await other.unlogged(10)
+    await store.alerts.ease([Alert("no_leader")], "a leader is back")
+    (ended,) = await other.alerts.unlogged(10)
     assert (ended.raised, ended.alert.ended_why) == (False, "a leader is back")
-    assert await store.unlogged(10) == []
+    assert await store.alerts.unlogged(10) == []
 
 
 async def test_what_is_to_be_told_is_held_tried_again_and_told(
     store: Store, other: Store, world: World
 ) -> None:
-    await store.alert([Alert("no_leader", text="nobody leads"), Alert("circuit_open", step="shop/payments")])
-    first, second = await store.untold(30.0, 10)
+    await store.alerts.alert(
+        [Alert("no_leader", text="nobody leads"), Alert("circuit_open", step="shop/payments")]
+    )
+    first, second = await store.alerts.untold(30.0, 10)
     assert (first.alert.kind, first.raised, first.tries) == ("no_leader", True, 0)
-    assert await other.untold(30.0, 10) == [], "the first process has them"
-    await store.told([first], {second.alert.id: 60.0})
+    assert await other.alerts.untold(30.0, 10) == [], "the first process has them"
+    await store.alerts.told([first], {second.alert.id: 60.0})
     await world.elapse(31)
-    assert await other.untold(30.0, 10) == []
+    assert await other.alerts.untold(30.0, 10) == []
     await world.elapse(30)
-    (again,) = await other.untold(30.0, 10)
+    (again,) = await other.alerts.untold(30.0, 10)
     assert (again.alert.kind, again.tries) == ("circuit_open", 1)
     await world.elapse(31)  # that process died
-    assert [t.alert.kind for t in await store.untold(30.0, 10)] == ["circuit_open"]
-    await store.ease([Alert("no_leader")], "a leader is back")
-    (ended,) = await other.untold(30.0, 10)
+    assert [t.alert.kind for t in await store.alerts.untold(30.0, 10)] == ["circuit_open"]
+    await store.alerts.ease([Alert("no_leader")], "a leader is back")
+    (ended,) = await other.alerts.untold(30.0, 10)
     assert (ended.alert.kind, ended.raised) == ("no_leader", False)
-    await other.told([ended], {})
+    await other.alerts.told([ended], {})
     await world.elapse(31)
-    assert [t.alert.kind for t in await store.untold(30.0, 10)] == ["circuit_open"]
+    assert [t.alert.kind for t in await store.alerts.untold(30.0, 10)] == ["circuit_open"]
 
 
 async def test_what_ended_while_it_was_told_is_told_to_have_ended(store: Store) -> None:
-    await store.alert([Alert("no_leader", text="nobody leads")])
-    found = await store.untold(30.0, 10)
-    await store.ease([Alert("no_leader")], "a leader is back")
-    await store.told(found, {})
-    (ended,) = await store.untold(30.0, 10)
+    await store.alerts.alert([Alert("no_leader", text="nobody leads")])
+    found = await store.alerts.untold(30.0, 10)
+    await store.alerts.ease([Alert("no_leader")], "a leader is back")
+    await store.alerts.told(found, {})
+    (ended,) = await store.alerts.untold(30.0, 10)
     assert (ended.raised, ended.alert.ended_why) == (False, "a leader is back")
 
 
 async def test_old_alerts_are_not_told(store: Store, world: World) -> None:
     """A webhook that is set today does not tell of last year."""
-    await store.alert([Alert("no_leader", text="nobody leads")])
+    await store.alerts.alert([Alert("no_leader", text="nobody leads")])
     await world.elapse(90_000)
-    assert await store.untold(30.0, 10) == []
+    assert await store.alerts.untold(30.0, 10) == []
 
 
 # The audit, and what an act changes
@@ -289,17 +299,17 @@ async def test_the_audit_says_who_did_what_when_and_why(store: Store, world: Wor
         decision.answers = [replace(answer, verdict=verdict)]
         await scheduler.commit(decision)
         await world.elapse(1)
-    latest, first = await store.audit()
+    latest, first = await store.admin.audit()
     assert (first.act, first.task, first.kind, first.who, first.why) == (
         "a-1", 1, "cancel", "ann", "customer called",
     )  # fmt: skip
     assert (first.verdict, first.outcome, first.state, first.change) == (
         "refused", "because", "undoing", b'{"step":null}',
     )  # fmt: skip
-    assert [entry.task for entry in await store.audit(task=2)] == [2]
-    assert await store.audit(1) == [latest]
-    assert [e.act for e in await store.audit(before=latest.at)] == ["a-1"]
-    (event,) = [e for e in await store.history(1) if e.note]
+    assert [entry.task for entry in await store.admin.audit(task=2)] == [2]
+    assert await store.admin.audit(1) == [latest]
+    assert [e.act for e in await store.admin.audit(before=latest.at)] == ["a-1"]
+    (event,) = [e for e in await store.tasks.history(1) if e.note]
     assert event.note == "cancel by ann (customer called) refused: because"
 
 
@@ -313,14 +323,14 @@ async def test_an_act_may_change_what_a_step_and_a_task_were_given(store: Store,
     decision.steps[1] = replace(step, plan=replace(step.plan, args=args), round=2, state="waiting")
     decision.rewritten, decision.answers = [1], [Answer(ANN, "resubmit", "applied")]
     await scheduler.commit(decision)
-    found = await other.detail(1)
+    found = await other.tasks.detail(1)
     assert found is not None
     assert found.inputs == (b'{"id":"o-2"}',)
     assert (found.steps[1].round, found.steps[1].state) == (2, "waiting")
     assert [s.plan and s.plan.args and s.plan.args.parts for s in found.steps][1] == ('{"order":2}',)
     assert found.steps[0].plan == memory.steps[0].plan
-    await store.submit([draft(2)])
-    untouched = await other.detail(2)
+    await store.tasks.submit([draft(2)])
+    untouched = await other.tasks.detail(2)
     assert untouched is not None
     assert untouched.inputs == (b'{"id":"o-1"}',)
 
@@ -343,10 +353,10 @@ async def test_that_nobody_takes_a_request_is_told_with_what_its_agents_processe
     """That no process has the action was told also when all that have it were busy. A dead process says nothing any more."""
     await running(store, 1)
     dead = AgentInfo(PAYMENTS, 100, used=0)
-    await store.register(info("dead", ("agent",), 1.0, agents=(dead,)))
+    await store.nodes.register(info("dead", ("agent",), 1.0, agents=(dead,)))
     for n, mine in enumerate((AgentInfo(PAYMENTS, 4, used=used, overdue=overdue), AgentInfo(PAYMENTS, 4, 4))):
-        await store.register(info(f"agent {n}", ("agent",), 1e6, agents=(mine,)))
+        await store.nodes.register(info(f"agent {n}", ("agent",), 1e6, agents=(mine,)))
     await world.elapse(61)
-    assert await store.starved(await term(store), 60.0, 10) == [1]
-    (alert,) = await store.alerts()
+    assert await store.supervision.starved(await term(store), 60.0, 10) == [1]
+    (alert,) = await store.alerts.views()
     assert text in alert.text

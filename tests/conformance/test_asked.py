@@ -13,17 +13,17 @@ async def test_acts_that_are_not_decided_are_told_in_order_with_who_when_and_why
 ) -> None:
     """Only on demand, only those of operators, only of this task."""
     await running(store, 1, 2)
-    await store.post(1, Message("cancel", act=Act("a", "ann", "wrong price")))
+    await store.tasks.post(1, Message("cancel", act=Act("a", "ann", "wrong price")))
     await world.elapse(10)
-    await store.post(1, Message("settle", idx=1, settled="failed", act=Act("b", "bob")))
-    await store.post(2, Message("undo", act=Act("c", "cid")))
-    found = await store.detail(1, asked=True)
+    await store.tasks.post(1, Message("settle", idx=1, settled="failed", act=Act("b", "bob")))
+    await store.tasks.post(2, Message("undo", act=Act("c", "cid")))
+    found = await store.tasks.detail(1, asked=True)
     assert found is not None
     assert [(one.kind, one.idx, one.act.who, one.act.why) for one in found.asked] == [
         ("cancel", -1, "ann", "wrong price"),
         ("settle", 1, "bob", ""),
     ]
     assert found.asked[1].at - found.asked[0].at == pytest.approx(10, abs=5)
-    unasked = await store.detail(1)
+    unasked = await store.tasks.detail(1)
     assert unasked is not None
     assert unasked.asked == ()

@@ -14,15 +14,15 @@ from tests.conformance.worlds import World
 
 async def view(store: Store, task: int) -> TaskView:
     """Return one task."""
-    (found,) = await store.find(Filter(ids=(task,)))
+    (found,) = await store.tasks.find(Filter(ids=(task,)))
     return found
 
 
 async def born(store: Store, *ids: int, ttl: float = 60.0, within: float | None = None) -> Hand:
     """Submit tasks that a Scheduler by hand holds from the beginning."""
     made = await hand(store, ttl=ttl)
-    await store.submit([draft(id_, holder=made.node, within=within) for id_ in ids])
-    for loaded in await store.load(made.node, ids):
+    await store.tasks.submit([draft(id_, holder=made.node, within=within) for id_ in ids])
+    for loaded in await store.tasks.load(made.node, ids):
         made.tasks[loaded.task.id] = Memory(loaded.task, {s.idx: s for s in loaded.steps})
     return made
 
@@ -69,8 +69,8 @@ async def test_a_cancel_before_its_first_decision_starts_its_time_too(store: Sto
 
 async def test_a_key_that_is_taken_leaves_the_task_that_has_it_alone(store: Store) -> None:
     scheduler = await hand(store)
-    await store.submit([draft(1, key="k")])
-    answers = await store.submit(
+    await store.tasks.submit([draft(1, key="k")])
+    answers = await store.tasks.submit(
         [
             draft(2, key="k", holder=scheduler.node),
             draft(3, holder=scheduler.node),
@@ -89,7 +89,7 @@ async def test_a_key_that_is_taken_leaves_the_task_that_has_it_alone(store: Stor
 async def test_when_its_holder_dies_first_it_is_freed_and_claimed_as_ever(store: Store, world: World) -> None:
     await born(store, 1, ttl=5.0)
     await world.elapse(10.0)
-    assert await store.release_dead(await term(store), 10) == [1]
+    assert await store.supervision.release_dead(await term(store), 10) == [1]
     found = await view(store, 1)
     assert (found.state, found.locked_by) == ("pending", None)
     heir = await hand(store)
@@ -100,7 +100,7 @@ async def test_when_its_holder_dies_first_it_is_freed_and_claimed_as_ever(store:
 async def test_a_decision_of_the_dead_holder_is_lost(store: Store, world: World) -> None:
     scheduler = await born(store, 1, ttl=5.0)
     await world.elapse(10.0)
-    await store.release_dead(await term(store), 10)
+    await store.supervision.release_dead(await term(store), 10)
     heir = await hand(store)
     await heir.claim(10)
     committed = await scheduler.commit(begin(scheduler[1]))
@@ -120,7 +120,7 @@ async def test_nobody_is_woken_for_it(store: Store) -> None:
     stop = store.subscribe("pending", ring)
     await born(store, 1)
     submitted.append(1)
-    await store.submit([draft(2)])
+    await store.tasks.submit([draft(2)])
     submitted.append(2)
     async with asyncio.timeout(10):
         await rung.wait()

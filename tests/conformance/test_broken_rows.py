@@ -138,10 +138,10 @@ async def test_a_message_that_does_not_read_puts_its_task_to_error_and_the_other
     await write(
         world, "insert into {inbox} (task, kind, at, body) values (12, 'cancel', 0, ?)", b'{"kind":"cancel"}'
     )
-    found = await store.inbox(made.node, 100)
+    found = await store.tasks.inbox(made.node, 100)
     assert [m.kind for m in found.messages[12]] == ["cancel"]
     assert 11 not in found.messages
-    assert [(a.kind, a.task) for a in await store.alerts()] == [("guilty", 11)]
+    assert [(a.kind, a.task) for a in await store.alerts.views()] == [("guilty", 11)]
 
 
 @pytest.mark.parametrize(
@@ -197,20 +197,20 @@ async def test_a_number_where_sqlite_should_have_a_value_is_put_aside(
         for task in tasks:
             await until(partial(_at_rest, store, task), "each task to be at rest")
         assert defects == []
-        states = [found.task.state for task in tasks if (found := await store.detail(task)) is not None]
+        states = [found.task.state for task in tasks if (found := await store.tasks.detail(task)) is not None]
         assert states == ["error", "error", "processed", "processed"]
     made = await running(store, 11, 12)
     await write(world, f"insert into {{inbox}} (task, kind, at, body) values (11, 'done', 0, {number})")
     await write(
         world, "insert into {inbox} (task, kind, at, body) values (12, 'cancel', 0, ?)", b'{"kind":"cancel"}'
     )
-    inbox = await store.inbox(made.node, 100)
+    inbox = await store.tasks.inbox(made.node, 100)
     assert [m.kind for m in inbox.messages[12]] == ["cancel"]
     assert 11 not in inbox.messages
 
 
 async def _at_rest(store: Store, task: int) -> bool:
-    found = await store.detail(task)
+    found = await store.tasks.detail(task)
     return found is not None and found.task.state in ("error", "processed", "undone")
 
 
@@ -227,13 +227,13 @@ async def test_an_exception_that_comes_again_with_a_task_counts_against_that_tas
     guilty: list[int] = []
 
     async def commit(
-        batch: Batch, inner: Callable[[Batch], Awaitable[Committed]] = store.commit
+        batch: Batch, inner: Callable[[Batch], Awaitable[Committed]] = store.tasks.commit
     ) -> Committed:
         if any(d.task.id in guilty for d in batch.decisions):
             raise ZeroDivisionError("a defect that nobody thought of")
         return await inner(batch)
 
-    async def load(node: int, tasks: list[int], inner: Any = store.load) -> list[Loaded]:
+    async def load(node: int, tasks: list[int], inner: Any = store.tasks.load) -> list[Loaded]:
         if set(tasks) & set(guilty):
             raise ZeroDivisionError("a defect that nobody thought of")
         found: list[Loaded] = await inner(node, tasks)
@@ -241,8 +241,8 @@ async def test_an_exception_that_comes_again_with_a_task_counts_against_that_tas
 
     async with Node(app, store, roles=("scheduler", "agent"), options=QUIET) as node:
         assert node.scheduler is not None
-        monkeypatch.setattr(store, "commit", commit)
-        monkeypatch.setattr(store, "load", load)
+        monkeypatch.setattr(store.tasks, "commit", commit)
+        monkeypatch.setattr(store.tasks, "load", load)
         tasks = [await node.client.submit(chain, n) for n in range(20)]
         guilty.append(tasks[7].number)
         if where == "load":
@@ -253,7 +253,7 @@ async def test_an_exception_that_comes_again_with_a_task_counts_against_that_tas
                 assert await task.result(timeout="30s") == n
         with pytest.raises(mg.TaskInError, match="a defect that nobody thought of"):
             await tasks[7].result(timeout="30s")
-        assert [(a.kind, a.task) for a in await store.alerts()] == [("guilty", guilty[0])]
+        assert [(a.kind, a.task) for a in await store.alerts.views()] == [("guilty", guilty[0])]
         assert node.dead() == ""
 
 
@@ -275,7 +275,9 @@ async def test_tasks_whose_rows_do_not_fit_together_are_put_to_error_when_they_a
             await until(partial(_at_rest, store, task.number), "each broken task to be at rest")
         gate.set()
         assert await tasks[6].result(timeout="20s") == 6
-        assert {a.task for a in await store.alerts() if a.kind == "guilty"} == {t.number for t in tasks[:6]}
+        assert {a.task for a in await store.alerts.views() if a.kind == "guilty"} == {
+            t.number for t in tasks[:6]
+        }
         assert node.dead() == ""
 
 
@@ -287,7 +289,7 @@ async def test_a_task_whose_claim_meets_an_exception_is_put_to_error_when_it_is_
         tasks = [await client.submit(chain, n) for n in range(5)]
 
     async def commit(
-        batch: Batch, inner: Callable[[Batch], Awaitable[Committed]] = store.commit
+        batch: Batch, inner: Callable[[Batch], Awaitable[Committed]] = store.tasks.commit
     ) -> Committed:
         decide = batch.decide
 
@@ -302,15 +304,15 @@ async def test_a_task_whose_claim_meets_an_exception_is_put_to_error_when_it_is_
             batch.decide = watched
         return await inner(batch)
 
-    monkeypatch.setattr(store, "commit", commit)
+    monkeypatch.setattr(store.tasks, "commit", commit)
     async with Node(app, store, roles=("scheduler", "agent"), options=QUIET) as node:
         for task in tasks:
             await until(partial(_at_rest, store, task.number), "each task to be at rest")
         states = [
-            found.task.state for task in tasks if (found := await store.detail(task.number)) is not None
+            found.task.state for task in tasks if (found := await store.tasks.detail(task.number)) is not None
         ]
         assert states == ["processed", "processed", "error", "processed", "processed"]
-        assert [(a.kind, a.task) for a in await store.alerts()] == [("guilty", tasks[2].number)]
+        assert [(a.kind, a.task) for a in await store.alerts.views()] == [("guilty", tasks[2].number)]
         assert node.dead() == ""
 
 
@@ -323,14 +325,14 @@ async def test_a_message_that_was_acknowledged_is_not_called_broken(store: Store
         await client.send("orders", "x", id="o-1")
         queue = client.queue("orders")
         assert await queue.acknowledge(*await queue.receive(timeout="30s"))
-    assert await store.broken(100) == []
+    assert await store.admin.broken(100) == []
 
 
 async def test_a_moment_that_is_not_a_number_ends_no_list(store: Store, world: World) -> None:
     """SQLite keeps any text where a number belongs."""
     if world.dialect != "sqlite":
         return
-    await store.submit([draft(1)])
+    await store.tasks.submit([draft(1)])
     async with world.raw() as raw:
         await raw.run("update makegood_task set created_at = 'abc', ended_at = 'x'")
     async with mg.Client(store) as client:
@@ -340,14 +342,14 @@ async def test_a_moment_that_is_not_a_number_ends_no_list(store: Store, world: W
 
 
 async def test_broken_rows_are_named(store: Store, world: World) -> None:
-    assert await store.broken(100) == []
-    await store.submit([draft(1), draft(2)])
+    assert await store.admin.broken(100) == []
+    await store.tasks.submit([draft(1), draft(2)])
     await write(world, "update {task} set static = ? where id = 1", DEEP)
     await write(
         world, "insert into {listener} (task, host, url, sent, last) values (2, 'h', 'gopher://h', 0, 1)"
     )
     await write(world, "insert into {notice} (task, sequence, body) values (77, 1, ?)", b"\xff")
-    found = "\n".join(await store.broken(100))
+    found = "\n".join(await store.admin.broken(100))
     for part in (
         "its rows cannot be read",
         "its listener's address",
@@ -355,4 +357,4 @@ async def test_broken_rows_are_named(store: Store, world: World) -> None:
         "is not there, and table notice",
     ):
         assert part in found
-    assert len(await store.broken(2)) == 2
+    assert len(await store.admin.broken(2)) == 2

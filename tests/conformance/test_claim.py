@@ -30,19 +30,19 @@ from tests.conformance.worlds import World
 
 async def view(store: Store, task: int) -> TaskView:
     """Return one task."""
-    (found,) = await store.find(Filter(ids=(task,)))
+    (found,) = await store.tasks.find(Filter(ids=(task,)))
     return found
 
 
 async def test_the_highest_priority_comes_first_then_who_waits_longest(store: Store) -> None:
-    await store.submit([draft(5), draft(3, priority=9), draft(8)])
-    await store.submit([draft(1), draft(2, priority=9), draft(9, priority=4)])
+    await store.tasks.submit([draft(5), draft(3, priority=9), draft(8)])
+    await store.tasks.submit([draft(1), draft(2, priority=9), draft(9, priority=4)])
     scheduler = await hand(store)
     assert await scheduler.claim(10) == [3, 2, 9, 5, 8, 1]
 
 
 async def test_at_most_limit_are_claimed_and_more_tells_of_the_others(store: Store) -> None:
-    await store.submit([draft(n) for n in range(1, 6)])
+    await store.tasks.submit([draft(n) for n in range(1, 6)])
     scheduler = await hand(store)
     assert await scheduler.claim(2) == [1, 2]
     assert scheduler.committed.more
@@ -54,7 +54,7 @@ async def test_at_most_limit_are_claimed_and_more_tells_of_the_others(store: Sto
 
 
 async def test_a_claimed_task_is_locked_under_a_raised_epoch_and_shown_as_it_was(store: Store) -> None:
-    await store.submit([draft(1)])
+    await store.tasks.submit([draft(1)])
     scheduler = await hand(store)
     await scheduler.claim(1)
     (loaded,) = scheduler.seen
@@ -69,7 +69,7 @@ async def test_a_locked_task_is_not_claimed(store: Store) -> None:
 
 
 async def test_two_schedulers_share_the_tasks_and_none_goes_to_both(store: Store, other: Store) -> None:
-    await store.submit([draft(n) for n in range(1, 201)])
+    await store.tasks.submit([draft(n) for n in range(1, 201)])
     first, second = await hand(store), await hand(other)
 
     async def all_of(scheduler: object) -> list[int]:
@@ -84,27 +84,31 @@ async def test_two_schedulers_share_the_tasks_and_none_goes_to_both(store: Store
 
 
 async def test_decide_gets_the_messages_that_wait(store: Store) -> None:
-    await store.submit([draft(1), draft(2)])
-    await store.post(1, Message("cancel", act=Act("a1")))
+    await store.tasks.submit([draft(1), draft(2)])
+    await store.tasks.post(1, Message("cancel", act=Act("a1")))
     scheduler = await hand(store)
     await scheduler.claim(10)
     assert [[m.kind for m in loaded.messages] for loaded in scheduler.seen] == [["cancel"], []]
 
 
 async def test_what_decide_returns_is_written_with_the_claim(store: Store) -> None:
-    await store.submit([draft(1)])
+    await store.tasks.submit([draft(1)])
     scheduler = await hand(store)
     await scheduler.claim(1)
-    (asked,) = await store.take(await agent(store), [offer()])
+    (asked,) = await store.requests.take(await agent(store), [offer()])
     assert (asked.task, asked.idx, asked.attempt) == (1, 0, 1)
 
 
 async def test_a_claim_and_decisions_share_one_batch(store: Store) -> None:
     scheduler = await running(store, 1)
-    await store.submit([draft(2)])
+    await store.tasks.submit([draft(2)])
     assert await scheduler.claim(5, decisions=[begin(scheduler[1], 1)]) == [2]
     payments = await agent(store)
-    assert {(r.task, r.idx) for r in await store.take(payments, [offer()])} == {(1, 0), (1, 1), (2, 0)}
+    assert {(r.task, r.idx) for r in await store.requests.take(payments, [offer()])} == {
+        (1, 0),
+        (1, 1),
+        (2, 0),
+    }
 
 
 async def test_a_task_given_back_in_a_batch_is_not_claimed_by_it(store: Store) -> None:
@@ -115,28 +119,28 @@ async def test_a_task_given_back_in_a_batch_is_not_claimed_by_it(store: Store) -
 
 async def test_local_requests_of_a_claim_are_born_taken(store: Store) -> None:
     scheduler = await running(store, 1, local=True)
-    assert await store.take(await agent(store), [offer()]) == []
-    found = await store.detail(1)
+    assert await store.requests.take(await agent(store), [offer()]) == []
+    found = await store.tasks.detail(1)
     assert found is not None
     assert (found.steps[0].doing, found.steps[0].taken_by) == ("do", scheduler.node)
     assert found.steps[0].due == pytest.approx(30, abs=5)
 
 
 async def test_when_decide_raises_nothing_is_claimed_and_the_caller_gets_it(store: Store) -> None:
-    await store.submit([draft(1)])
+    await store.tasks.submit([draft(1)])
     scheduler = await hand(store)
 
     def decide(loaded: Sequence[Loaded]) -> list[tuple[Held, Decision]]:
         raise ZeroDivisionError("a defect of the rules")
 
     with pytest.raises(ZeroDivisionError, match="defect"):
-        await store.commit(Batch(scheduler.node, claim=Claim(5), decide=decide))
+        await store.tasks.commit(Batch(scheduler.node, claim=Claim(5), decide=decide))
     assert (await view(store, 1)).locked_by is None
     assert await scheduler.claim(5) == [1]
 
 
 async def test_a_task_that_lost_three_schedulers_is_claimed_alone(store: Store) -> None:
-    await store.submit([draft(n) for n in range(1, 6)])
+    await store.tasks.submit([draft(n) for n in range(1, 6)])
     scheduler = await hand(store)
     await scheduler.claim(5)
     await scheduler.commit(
@@ -151,13 +155,13 @@ async def test_a_task_that_lost_three_schedulers_is_claimed_alone(store: Store) 
 
 async def test_a_task_given_back_goes_behind_those_of_its_priority(store: Store) -> None:
     scheduler = await running(store, 1)
-    await store.submit([draft(2), draft(3, priority=1)])
+    await store.tasks.submit([draft(2), draft(3, priority=1)])
     await scheduler.commit(to_state(scheduler[1], "pending"))
     assert await scheduler.claim(5, lambda memory: to_state(memory, "processing")) == [3, 2, 1]
 
 
 async def test_each_claim_raises_the_epoch(store: Store) -> None:
-    await store.submit([draft(1)])
+    await store.tasks.submit([draft(1)])
     scheduler = await hand(store)
     for epoch in (1, 2, 3):
         await scheduler.claim(1, lambda memory: to_state(memory, "processing"))
@@ -168,7 +172,7 @@ async def test_each_claim_raises_the_epoch(store: Store) -> None:
 async def test_the_first_claim_sets_the_complete_by_and_later_ones_leave_it(
     store: Store, world: World
 ) -> None:
-    await store.submit([draft(1, within=100.0), draft(2)])
+    await store.tasks.submit([draft(1, within=100.0), draft(2)])
     await world.elapse(1000)
     scheduler = await hand(store)
     await scheduler.claim(5)
@@ -189,7 +193,7 @@ async def test_a_resubmitted_task_gets_a_new_complete_by_at_its_next_claim(
     scheduler = await running(store, 1, within=100.0)
     await scheduler.commit(to_state(scheduler[1], "error", goal="hold"))
     await world.elapse(500)
-    await store.post(1, Message("resubmit", act=Act("a")))
+    await store.tasks.post(1, Message("resubmit", act=Act("a")))
 
     def resubmit(memory: Memory) -> Decision:
         made = to_state(memory, "pending", goal="forward")
@@ -221,7 +225,7 @@ async def test_a_task_at_rest_is_claimed_for_the_message_that_waits(store: Store
         to_state(scheduler[3], "undone"),
     )
     for n in (1, 2, 3):
-        await store.post(n, Message("undo", act=Act(f"act {n}")))
+        await store.tasks.post(n, Message("undo", act=Act(f"act {n}")))
 
     def answer(memory: Memory) -> Decision:
         made = (
@@ -240,13 +244,13 @@ async def test_a_task_at_rest_is_claimed_for_the_message_that_waits(store: Store
 
 async def test_at_rest_claims_only_unlocked_tasks_at_rest_with_messages(store: Store) -> None:
     scheduler = await running(store, 1, 2)
-    await store.submit([draft(3)])
+    await store.tasks.submit([draft(3)])
     await scheduler.commit(to_state(scheduler[2], "processed"))
-    await store.post(1, Message("cancel"))
-    await store.post(3, Message("cancel"))
+    await store.tasks.post(1, Message("cancel"))
+    await store.tasks.post(3, Message("cancel"))
     second = await hand(store)
     assert await second.claim(0, at_rest=[1, 2, 3, 99]) == []
-    await store.post(2, Message("undo"))
+    await store.tasks.post(2, Message("undo"))
     assert await second.claim(
         0, lambda memory: to_state(memory, "undoing", goal="undo"), at_rest=[1, 2, 3]
     ) == [2]
@@ -254,19 +258,19 @@ async def test_at_rest_claims_only_unlocked_tasks_at_rest_with_messages(store: S
 
 async def test_a_locked_task_is_not_claimed_in_whatever_state_it_is(store: Store) -> None:
     """A lock counts even where the rules would not leave one: on a task that is pending or at rest."""
-    await store.submit([draft(1), draft(2)])
+    await store.tasks.submit([draft(1), draft(2)])
     first, second = await hand(store), await hand(store)
     await first.claim(1, lambda memory: to_state(memory, "pending", release=False))
     await first.claim(1, lambda memory: to_state(memory, "processed", release=False))
     for n in (1, 2):
-        await store.post(n, Message("undo"))
+        await store.tasks.post(n, Message("undo"))
     assert await second.claim(5, at_rest=[1, 2]) == []
 
 
 async def test_the_same_task_at_rest_goes_to_one_of_two_schedulers(store: Store, other: Store) -> None:
     first, second = await running(store, 1), await hand(other)
     await first.commit(to_state(first[1], "processed"))
-    await store.post(1, Message("undo"))
+    await store.tasks.post(1, Message("undo"))
 
     def undo(memory: Memory) -> Decision:
         return to_state(memory, "undoing", goal="undo")
@@ -278,7 +282,7 @@ async def test_the_same_task_at_rest_goes_to_one_of_two_schedulers(store: Store,
 async def test_a_task_whose_rows_cannot_be_read_goes_to_error_and_the_others_go_on(
     store: Store, world: World
 ) -> None:
-    await store.submit([draft(1), draft(2)])
+    await store.tasks.submit([draft(1), draft(2)])
     async with world.raw() as raw:
         await raw.run("update {task} set static = ? where id = 1", b"not what we wrote")
     scheduler = await hand(store)
@@ -288,7 +292,7 @@ async def test_a_task_whose_rows_cannot_be_read_goes_to_error_and_the_others_go_
     assert "read" in reason
     found = await view(store, 1)
     assert (found.state, found.locked_by) == ("error", None)
-    assert [a.kind for a in await store.alerts(task=1)] == ["guilty"]
+    assert [a.kind for a in await store.alerts.views(task=1)] == ["guilty"]
 
 
 async def test_a_claim_after_a_takeover_shows_what_the_dead_scheduler_committed(
@@ -297,7 +301,7 @@ async def test_a_claim_after_a_takeover_shows_what_the_dead_scheduler_committed(
     old = await running(store, 1)
     await old.commit(begin(old[1], 1))
     await world.elapse(120)
-    assert await store.release_dead(await term(store), 10) == [1]
+    assert await store.supervision.release_dead(await term(store), 10) == [1]
     new = await hand(store)
     await new.claim(5, lambda memory: to_state(memory, "processing"))
     (loaded,) = new.seen
@@ -312,14 +316,14 @@ async def test_a_claim_after_a_takeover_shows_what_the_dead_scheduler_committed(
 async def test_ten_thousand_tasks_are_taken_over_in_batches(store: Store, world: World) -> None:
     """The count is a thousand, to be quick; the batches are what matters."""
     old = await hand(store)
-    await store.submit([draft(n) for n in range(1, 1001)])
+    await store.tasks.submit([draft(n) for n in range(1, 1001)])
     assert len(await old.claim(1000)) == 1000
     await world.elapse(120)
-    await store.register(info())
+    await store.nodes.register(info())
     grant = await term(store)
-    assert len(await store.release_dead(grant, 600)) == 600
-    assert len(await store.release_dead(grant, 600)) == 400
-    assert await store.release_dead(grant, 600) == []
+    assert len(await store.supervision.release_dead(grant, 600)) == 600
+    assert len(await store.supervision.release_dead(grant, 600)) == 400
+    assert await store.supervision.release_dead(grant, 600) == []
     new = await hand(store)
     assert len(await new.claim(700, lambda memory: to_state(memory, "processing"))) == 700
     assert len(await new.claim(700, lambda memory: to_state(memory, "processing"))) == 300
@@ -331,7 +335,7 @@ async def test_a_claim_that_uses_up_a_request_that_is_gone_is_lost_and_the_rest_
     store: Store,
 ) -> None:
     """The fence holds for what is claimed in this very transaction, too; the task waits as before."""
-    await store.submit([draft(1), draft(2)])
+    await store.tasks.submit([draft(1), draft(2)])
     scheduler = await hand(store)
 
     def mistaken(memory: Memory) -> Decision:

@@ -33,7 +33,7 @@ from tests.conformance.worlds import World, still_waits
 
 async def look(store: Store, task: int) -> TaskDetail:
     """Return one task with its steps."""
-    found = await store.detail(task)
+    found = await store.tasks.detail(task)
     assert found is not None
     return found
 
@@ -43,8 +43,8 @@ async def taken_over(store: Store, world: World, old: Hand, *, claim: bool = Tru
     await world.elapse(120)
     new = await hand(store)
     grant = await term(store)
-    assert sorted(await store.release_dead(grant, 100)) == sorted(old.tasks)
-    await store.release(grant)
+    assert sorted(await store.supervision.release_dead(grant, 100)) == sorted(old.tasks)
+    await store.leases.release(grant)
     if claim:
         await new.claim(100, lambda memory: to_state(memory, "processing"))
     return new
@@ -60,19 +60,19 @@ async def test_a_decision_under_an_old_epoch_is_lost_and_writes_nothing(store: S
     begin(old[1], 1, decision)
     decision.alerts.append(Alert("held", 1, "", "text"))
     decision.answers.append(Answer(Act("a"), "cancel", "applied"))
-    await store.post(1, Message("cancel"))
-    decision.seqs = [m.seq for m in (await store.inbox(new.node, 10)).messages[1]]
-    events = len(await store.history(1))
+    await store.tasks.post(1, Message("cancel"))
+    decision.seqs = [m.seq for m in (await store.tasks.inbox(new.node, 10)).messages[1]]
+    events = len(await store.tasks.history(1))
     committed = await old.commit(decision)
     assert committed.lost == {1}
     assert committed.guilty == []
     after = await look(store, 1)
     assert [s.state for s in after.steps] == ["running", "waiting", "waiting"]
-    assert len(await store.history(1)) == events
-    assert await store.alerts() == []
-    assert await store.answers(["a"]) == {}
-    assert len((await store.inbox(new.node, 10)).messages[1]) == 1
-    assert (await store.schema()).rows["request"] == 1
+    assert len(await store.tasks.history(1)) == events
+    assert await store.alerts.views() == []
+    assert await store.tasks.answers(["a"]) == {}
+    assert len((await store.tasks.inbox(new.node, 10)).messages[1]) == 1
+    assert (await store.admin.schema()).rows["request"] == 1
 
 
 async def test_a_decision_of_a_task_that_was_freed_and_not_yet_claimed_is_lost(
@@ -100,7 +100,7 @@ async def test_a_decision_of_a_task_that_the_same_batch_claims_is_lost(store: St
             2,
         )
         assert [(s.state, s.attempt) for s in after.steps] == [("running", 1), ("waiting", 0), ("running", 1)]
-    assert (await store.schema()).rows["request"] == 4
+    assert (await store.admin.schema()).rows["request"] == 4
     assert not (await old.commit(begin(old[1], 1))).lost
 
 
@@ -121,8 +121,8 @@ async def test_another_node_may_not_write_a_task_it_does_not_hold(store: Store) 
 async def test_a_decision_on_a_judged_request_is_lost(store: Store, world: World) -> None:
     scheduler = await running(store, 1, local=True)
     await world.elapse(40)
-    await store.heartbeat(scheduler.node, (await store.nodes())[0].info)
-    assert len((await store.judge(await term(store), 0, 10)).requests) == 1
+    await store.nodes.heartbeat(scheduler.node, (await store.nodes.views())[0].info)
+    assert len((await store.supervision.judge(await term(store), 0, 10)).requests) == 1
     assert (await scheduler.commit(done(scheduler[1], 0))).lost == {1}
     assert (await look(store, 1)).steps[0].state == "running"
 
@@ -202,9 +202,9 @@ async def test_a_takeover_leaves_a_commit_in_flight_alone_and_loads_what_it_wrot
     async with world.raw() as raw:  # the commit of a slow Scheduler: s0 done
         await raw.run("update {step} set state = 'done' where task = 1 and idx = 0")
         await raw.run("delete from {request} where task = 1 and idx = 0")
-        going = asyncio.create_task(store.release_dead(grant, 10))
+        going = asyncio.create_task(store.supervision.release_dead(grant, 10))
         assert await still_waits(going) or await going == []
-    assert (await going or await store.release_dead(grant, 10)) == [1]
+    assert (await going or await store.supervision.release_dead(grant, 10)) == [1]
     await new.claim(5, lambda memory: to_state(memory, "processing"))
     (loaded,) = new.seen
     assert (loaded.steps[0].state, loaded.steps[0].doing) == ("done", None)
@@ -248,13 +248,13 @@ async def test_a_commit_and_a_takeover_at_once_leave_no_stale_owner(
 
         async def take_over(new: Hand = new, grant: Grant = grant) -> None:
             while not new.tasks:
-                await other.release_dead(grant, 100)
+                await other.supervision.release_dead(grant, 100)
                 await new.claim(5, lambda memory: to_state(memory, "processing"))
 
         both = [old.commit(done(old[n], 0)), take_over()]
         await asyncio.gather(*(both if n % 2 else reversed(both)))
         committed = old.committed
-        await other.release(grant)
+        await other.leases.release(grant)
         (loaded,) = new.seen
         assert loaded.steps[0].state == ("running" if committed.lost else "done")
         assert (await look(store, n)).steps[0].state == loaded.steps[0].state
@@ -277,8 +277,10 @@ async def test_judge_and_reply_at_once_count_the_attempt_once(
     await world.elapse(31)
     grant = await term(other)
     judged, commits = await asyncio.gather(
-        other.judge(grant, 0, 100),
-        asyncio.gather(*(store.commit(Batch(scheduler.node, [done(scheduler[n], 0)])) for n in range(1, 21))),
+        other.supervision.judge(grant, 0, 100),
+        asyncio.gather(
+            *(store.tasks.commit(Batch(scheduler.node, [done(scheduler[n], 0)])) for n in range(1, 21))
+        ),
     )
     late = {task for task, *_ in judged.requests}
     lost = {task for committed in commits for task in committed.lost}
@@ -312,8 +314,8 @@ async def test_a_decision_whose_values_the_database_refuses_puts_its_task_alone_
         bad.steps[0] = replace(bad.steps[0], attempt=2**70)
     else:
         bad.moves.append(("s0", "running", "done", UNENCODABLE))
-    await store.post(4, Message("cancel"))
-    bad.seqs = [m.seq for m in (await store.inbox(scheduler.node, 10)).messages[4]]
+    await store.tasks.post(4, Message("cancel"))
+    bad.seqs = [m.seq for m in (await store.tasks.inbox(scheduler.node, 10)).messages[4]]
     committed = await scheduler.commit(*decisions.values())
     assert committed.lost == set()
     ((task, reason),) = committed.guilty
@@ -331,13 +333,13 @@ async def test_a_decision_whose_values_the_database_refuses_puts_its_task_alone_
             ]
         else:
             assert [s.state for s in found.steps] == ["done", "running", "waiting"]
-    (alert,) = await store.alerts()
+    (alert,) = await store.alerts.views()
     assert (alert.kind, alert.task) == ("guilty", 4)
-    moves = [move[:3] for move in (await store.history(4))[-1].moves]
+    moves = [move[:3] for move in (await store.tasks.history(4))[-1].moves]
     assert moves == [("task", "processing", "error"), ("s0", "running", "in_doubt")], (
         "the rows are the fold of their history"
     )
-    assert (await store.inbox(scheduler.node, 10)).at_rest == []
+    assert (await store.tasks.inbox(scheduler.node, 10)).at_rest == []
 
 
 async def test_several_guilty_ones_and_losers_in_one_batch(store: Store) -> None:
@@ -353,7 +355,7 @@ async def test_several_guilty_ones_and_losers_in_one_batch(store: Store) -> None
     committed = await scheduler.commit(*decisions)
     assert sorted(task for task, _ in committed.guilty) == [1, 6, 12]
     assert committed.lost == {2, 7}
-    assert [t.id for t in await store.find(Filter(states=("error",)))] == [12, 6, 1]
+    assert [t.id for t in await store.tasks.find(Filter(states=("error",)))] == [12, 6, 1]
     assert [(await look(store, n)).steps[0].state for n in (3, 4, 5, 8, 9, 10, 11)] == ["done"] * 7
 
 
@@ -361,7 +363,7 @@ async def test_a_refused_decision_of_a_claim_puts_that_task_to_error_and_the_oth
     store: Store,
 ) -> None:
     scheduler = await hand(store)
-    await store.submit([draft(n) for n in (1, 2, 3)])
+    await store.tasks.submit([draft(n) for n in (1, 2, 3)])
 
     def make(memory: Memory) -> Decision:
         made = begin(memory)
@@ -391,13 +393,13 @@ async def test_an_undo_whose_values_are_refused_stays_an_undo(store: Store) -> N
 async def test_a_big_batch_is_written_whole(store: Store) -> None:
     scheduler = await running(store, *range(1, 1301))
     payments = await agent(store)
-    taken = await store.take(payments, [offer(1300)])
+    taken = await store.requests.take(payments, [offer(1300)])
     assert len(taken) == 1300
-    assert all(await store.answer(payments, [reply(r) for r in taken]))
+    assert all(await store.requests.answer(payments, [reply(r) for r in taken]))
     decisions = [begin(scheduler[n], 1, done(scheduler[n], 0)) for n in range(1, 1301)]
     committed = await scheduler.commit(*decisions)
     assert (committed.lost, committed.guilty) == (set(), [])
-    assert (await store.schema()).rows["request"] == 1300
+    assert (await store.admin.schema()).rows["request"] == 1300
 
 
 async def test_plans_with_one_step_end_in_two_commits(store: Store) -> None:

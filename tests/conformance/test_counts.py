@@ -34,20 +34,20 @@ async def test_a_submission_is_one_commit_and_500_are_as_many_statements(
     counted: Store, counts: Counts
 ) -> None:
     await counts.reset()
-    await counted.submit([draft(1)])
+    await counted.tasks.submit([draft(1)])
     assert await counts.commits() == 1
     one = counts.statements
     assert one <= MOST_STATEMENTS
     await counts.reset()
-    await counted.submit([draft(n, steps=steps(10)) for n in range(2, 502)])
+    await counted.tasks.submit([draft(n, steps=steps(10)) for n in range(2, 502)])
     assert await counts.commits() == 1
     assert counts.statements <= one
 
 
 async def test_submissions_of_the_same_moment_share_a_commit(counted: Store, counts: Counts) -> None:
-    await counted.submit([draft(1)])
+    await counted.tasks.submit([draft(1)])
     await counts.reset()
-    await asyncio.gather(*(counted.submit([draft(n)]) for n in range(2, 252)))
+    await asyncio.gather(*(counted.tasks.submit([draft(n)]) for n in range(2, 252)))
     assert await counts.commits() == 1
     assert counts.statements <= MOST_STATEMENTS
 
@@ -72,7 +72,7 @@ async def test_claim_and_first_dispatch_are_one_commit_for_1_and_for_500(
     counted: Store, counts: Counts
 ) -> None:
     scheduler = await hand(counted)
-    await counted.submit([draft(n) for n in range(1, 502)])
+    await counted.tasks.submit([draft(n) for n in range(1, 502)])
     await counts.reset()
     await scheduler.claim(1)
     assert await counts.commits() == 1
@@ -100,7 +100,7 @@ async def test_a_sequence_of_n_steps_costs_n_and_one_scheduler_commits(
     counted: Store, counts: Counts
 ) -> None:
     for n in (1, 3, 10):
-        await counted.submit([draft(n, steps=steps(n))])
+        await counted.tasks.submit([draft(n, steps=steps(n))])
         scheduler = await hand(counted)
         await counts.reset()
         await scheduler.claim(1, local=True)
@@ -117,13 +117,13 @@ async def test_a_sequence_of_n_steps_costs_n_and_one_scheduler_commits(
 async def test_operations_of_the_same_moment_share_a_commit(counted: Store, counts: Counts) -> None:
     scheduler = await running(counted, 1, 2)
     payments = await agent(counted)
-    (first, _) = await counted.take(payments, [offer()])
+    (first, _) = await counted.requests.take(payments, [offer()])
     await counts.reset()
     await asyncio.gather(
         scheduler.commit(begin(scheduler[2], 1)),
-        counted.submit([draft(3)]),
-        counted.answer(payments, [reply(first)]),
-        counted.post(2, Message("cancel")),
+        counted.tasks.submit([draft(3)]),
+        counted.requests.answer(payments, [reply(first)]),
+        counted.tasks.post(2, Message("cancel")),
     )
     assert await counts.commits() <= counts.sharing(4)
 
@@ -134,9 +134,9 @@ async def test_taking_and_answering_do_not_grow_with_the_batch(counted: Store, c
     costs = []
     for slots in (1, 300):
         await counts.reset()
-        taken = await counted.take(payments, [offer(slots)])
+        taken = await counted.requests.take(payments, [offer(slots)])
         assert len(taken) == slots
-        assert all(await counted.answer(payments, [reply(r) for r in taken]))
+        assert all(await counted.requests.answer(payments, [reply(r) for r in taken]))
         assert await counts.commits() == 2
         costs.append(counts.statements)
     assert costs[1] <= costs[0]
@@ -149,15 +149,15 @@ async def test_a_supervisors_pass_does_not_grow_with_what_it_finds(
     costs = []
     for count in (1, 300):
         scheduler = await hand(counted)
-        held = len(await counted.find(Filter(limit=1000)))  # freed by the pass before
-        await counted.submit([draft(n, within=20.0) for n in range(held + 1, count + 1)])
+        held = len(await counted.tasks.find(Filter(limit=1000)))  # freed by the pass before
+        await counted.tasks.submit([draft(n, within=20.0) for n in range(held + 1, count + 1)])
         assert len(await scheduler.claim(1000)) == count
-        await counted.take(await agent(counted), [offer(count)])
+        await counted.requests.take(await agent(counted), [offer(count)])
         await world.elapse(100)
         await counts.reset()
-        assert len((await counted.judge(grant, 0, 1000)).requests) == count
-        assert len(await counted.release_dead(grant, 1000)) == count
-        assert len(await counted.expire_tasks(grant, 1000)) == count - held
+        assert len((await counted.supervision.judge(grant, 0, 1000)).requests) == count
+        assert len(await counted.supervision.release_dead(grant, 1000)) == count
+        assert len(await counted.supervision.expire_tasks(grant, 1000)) == count - held
         assert await counts.commits() == 3
         costs.append(counts.statements)
     assert costs[1] <= costs[0]
@@ -166,10 +166,10 @@ async def test_a_supervisors_pass_does_not_grow_with_what_it_finds(
 async def test_looking_writes_nothing(counted: Store, counts: Counts) -> None:
     scheduler = await running(counted, 1)
     await counts.reset()
-    await counted.inbox(scheduler.node, 100)
-    await counted.detail(1)
-    await counted.history(1)
-    await counted.load(scheduler.node, [1])
-    await counted.horizon(2, 5)
-    await counted.nodes()
+    await counted.tasks.inbox(scheduler.node, 100)
+    await counted.tasks.detail(1)
+    await counted.tasks.history(1)
+    await counted.tasks.load(scheduler.node, [1])
+    await counted.supervision.horizon(2, 5)
+    await counted.nodes.views()
     assert await counts.commits() == 0

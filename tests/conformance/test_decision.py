@@ -26,7 +26,7 @@ from tests.conformance.worlds import World
 
 async def look(store: Store, task: int) -> TaskDetail:
     """Return one task with its steps."""
-    found = await store.detail(task)
+    found = await store.tasks.detail(task)
     assert found is not None
     return found
 
@@ -34,19 +34,19 @@ async def look(store: Store, task: int) -> TaskDetail:
 async def test_a_retry_under_the_same_key_is_a_new_attempt(store: Store) -> None:
     scheduler = await running(store, 1)
     payments = await agent(store)
-    await store.take(payments, [offer()])
+    await store.requests.take(payments, [offer()])
     decision = unchanged(scheduler[1])
     decision.consumed.append((0, 1))
     begin(scheduler[1], 0, decision)
     await scheduler.commit(decision)
-    (asked,) = await store.take(payments, [offer()])
+    (asked,) = await store.requests.take(payments, [offer()])
     assert (asked.attempt, asked.idx) == (2, 0)
     assert (await look(store, 1)).steps[0].attempt == 2
 
 
 async def test_a_request_comes_to_the_agent_as_it_was_sent(store: Store) -> None:
     scheduler = await hand(store)
-    await store.submit([draft(1, priority=6, trace="00-b")])
+    await store.tasks.submit([draft(1, priority=6, trace="00-b")])
     sent = []
 
     def make(memory: Memory) -> Decision:
@@ -57,7 +57,7 @@ async def test_a_request_comes_to_the_agent_as_it_was_sent(store: Store) -> None
         return made
 
     await scheduler.claim(1, make)
-    (asked,) = await store.take(await agent(store), [offer()])
+    (asked,) = await store.requests.take(await agent(store), [offer()])
     assert replace(asked, waited=0.0) == sent[0]  # how long it lay there, only the store knows
     assert 0 <= asked.waited < 60
     assert asked.within == 30.0
@@ -83,7 +83,7 @@ async def test_an_ended_task_has_its_end_and_loses_it_when_it_goes_on(store: Sto
     scheduler = await running(store, 1)
     await scheduler.commit(to_state(scheduler[1], "undone", goal="undo"))
     assert (await look(store, 1)).task.ended == pytest.approx(await store.now(), abs=5)
-    await store.post(1, Message("resubmit"))
+    await store.tasks.post(1, Message("resubmit"))
     await scheduler.claim(
         0, lambda memory: to_state(memory, "pending", goal="forward", submission=2), at_rest=[1]
     )
@@ -95,7 +95,7 @@ async def test_an_act_that_changes_nothing_leaves_the_end_as_it_was(store: Store
     scheduler = await running(store, 1)
     await scheduler.commit(to_state(scheduler[1], "processed"))
     await world.elapse(100)
-    await store.post(1, Message("cancel", act=Act("a")))
+    await store.tasks.post(1, Message("cancel", act=Act("a")))
 
     def refuse(memory: Memory) -> Decision:
         made = unchanged(memory)
@@ -108,13 +108,13 @@ async def test_an_act_that_changes_nothing_leaves_the_end_as_it_was(store: Store
     found = (await look(store, 1)).task
     assert (found.state, found.locked_by) == ("processed", None)
     assert found.ended == pytest.approx(await store.now() - 100, abs=5)
-    assert (await store.answers(["a"]))["a"].verdict == "refused"
+    assert (await store.tasks.answers(["a"]))["a"].verdict == "refused"
 
 
 async def test_untaken_requests_are_withdrawn_and_taken_ones_are_not(store: Store) -> None:
     scheduler = await running(store, 1, 2)
     await scheduler.commit(begin(scheduler[1], 1), begin(scheduler[2], 1))
-    taken = await store.take(await agent(store), [offer(1)])
+    taken = await store.requests.take(await agent(store), [offer(1)])
     assert [(r.task, r.idx) for r in taken] == [(1, 0)]
     decisions = []
     for n in (1, 2):
@@ -135,7 +135,9 @@ async def test_a_withdrawal_and_a_take_at_once_exclude_each_other(store: Store, 
         decision = unchanged(scheduler[n])
         decision.withdraw = [(0, 1)]
         decisions.append(decision)
-    committed, taken = await asyncio.gather(scheduler.commit(*decisions), other.take(payments, [offer(10)]))
+    committed, taken = await asyncio.gather(
+        scheduler.commit(*decisions), other.requests.take(payments, [offer(10)])
+    )
     withdrawn = {task for task, _, _ in committed.withdrawn}
     given = {r.task for r in taken}
     assert withdrawn.isdisjoint(given)
@@ -147,13 +149,13 @@ async def test_timers_are_set_replaced_and_dropped(store: Store, world: World) -
     task = scheduler[1].task
     await scheduler.commit(Decision(task, task, timers={1: 10.0, 2: 20.0}))
     await scheduler.commit(Decision(task, task, timers={1: 50.0}, dropped=[2]))
-    (found,) = await store.load(scheduler.node, [1])
+    (found,) = await store.tasks.load(scheduler.node, [1])
     assert found.due == {1: pytest.approx(50, abs=5)}
     await scheduler.commit(Decision(task, task, dropped=[1], timers={1: 7.0}))
-    (found,) = await store.load(scheduler.node, [1])
+    (found,) = await store.tasks.load(scheduler.node, [1])
     assert found.due == {1: pytest.approx(7, abs=5)}
     await scheduler.commit(Decision(task, task, dropped=[1]))
-    (found,) = await store.load(scheduler.node, [1])
+    (found,) = await store.tasks.load(scheduler.node, [1])
     assert (found.due, found.steps[1].waiting) == ({}, False)
 
 
@@ -161,7 +163,7 @@ async def test_a_step_may_have_a_timer_and_a_request_side_by_side(store: Store) 
     scheduler = await running(store, 1)
     task = scheduler[1].task
     await scheduler.commit(Decision(task, task, timers={0: 10.0}))
-    (found,) = await store.load(scheduler.node, [1])
+    (found,) = await store.tasks.load(scheduler.node, [1])
     assert (found.steps[0].doing, found.steps[0].waiting) == ("do", True)
 
 
@@ -170,14 +172,16 @@ async def test_a_timer_is_never_taken_and_never_judged(store: Store, world: Worl
     task = scheduler[1].task
     await scheduler.commit(Decision(task, task, consumed=[(0, 1)], timers={1: 1.0}))
     await world.elapse(50)
-    assert await store.take(await agent(store), [offer()]) == []
-    assert (await store.judge(await term(store), 0, 10)).requests == []
+    assert await store.requests.take(await agent(store), [offer()]) == []
+    assert (await store.supervision.judge(await term(store), 0, 10)).requests == []
 
 
 async def test_failure_counts_are_raised_in_the_store_or_begun_anew(store: Store, world: World) -> None:
     scheduler = await running(store, 1, local=True)
     await world.elapse(31)
-    await store.judge(await term(store), 0, 10)  # the store's count is 1, the Scheduler does not know
+    await store.supervision.judge(
+        await term(store), 0, 10
+    )  # the store's count is 1, the Scheduler does not know
     task, first = scheduler[1].task, scheduler[1].steps[0]
     await scheduler.commit(Decision(task, task, steps={0: first}, counted={0: (False, 2), 1: (False, 1)}))
     found = await look(store, 1)
@@ -208,7 +212,7 @@ async def test_alerts_are_written_with_the_decision(store: Store) -> None:
     decision = unchanged(scheduler[1])
     decision.alerts = [Alert("held", 1, "", "look at it"), Alert("undo_stuck", 1, "s0", "no undo")]
     await scheduler.commit(decision)
-    found = await store.alerts()
+    found = await store.alerts.views()
     assert [(a.kind, a.task, a.step, a.text) for a in found] == [
         ("undo_stuck", 1, "s0", "no undo"),
         ("held", 1, "", "look at it"),
@@ -222,19 +226,19 @@ async def test_answers_to_acts_are_written_with_the_decision_and_the_first_stand
         decision = unchanged(scheduler[1])
         decision.answers = [replace(answer, verdict=verdict)]
         assert not (await scheduler.commit(decision)).guilty
-    assert await store.answers(["act-1", "act-2"]) == {"act-1": answer}
+    assert await store.tasks.answers(["act-1", "act-2"]) == {"act-1": answer}
 
 
 async def test_messages_are_used_up_by_the_decision_that_names_them(store: Store) -> None:
     scheduler = await running(store, 1, 2)
-    await store.post(1, Message("cancel"))
-    await store.post(1, Message("undo"))
-    await store.post(2, Message("cancel"))
-    inbox = await store.inbox(scheduler.node, 10)
+    await store.tasks.post(1, Message("cancel"))
+    await store.tasks.post(1, Message("undo"))
+    await store.tasks.post(2, Message("cancel"))
+    inbox = await store.tasks.inbox(scheduler.node, 10)
     decision = unchanged(scheduler[1])
     decision.seqs = [inbox.messages[1][0].seq, 0]
     await scheduler.commit(decision)
-    after = await store.inbox(scheduler.node, 10)
+    after = await store.tasks.inbox(scheduler.node, 10)
     assert [[m.kind for m in after.messages[n]] for n in (1, 2)] == [["undo"], ["cancel"]]
 
 
@@ -242,8 +246,8 @@ async def test_a_sequence_never_comes_again(store: Store) -> None:
     scheduler = await running(store, 1)
     seen = []
     for _ in range(3):
-        await store.post(1, Message("cancel"))
-        (message,) = (await store.inbox(scheduler.node, 10)).messages[1]
+        await store.tasks.post(1, Message("cancel"))
+        (message,) = (await store.tasks.inbox(scheduler.node, 10)).messages[1]
         seen.append(message.seq)
         decision = unchanged(scheduler[1])
         decision.seqs = [message.seq]
@@ -259,7 +263,7 @@ async def test_steps_of_an_each_are_added(store: Store) -> None:
         plan = replace(template.plan, idx=n, name=f"s2[{n - 3}]", of=2, nth=n - 3)
         decision.added.append(replace(template, plan=plan, state="waiting"))
     await scheduler.commit(decision)
-    (found,) = await store.load(scheduler.node, [1])
+    (found,) = await store.tasks.load(scheduler.node, [1])
     assert [s.plan.name for s in found.steps] == ["s0", "s1", "s2", "s2[0]", "s2[1]"]
     assert [s.plan.nth for s in found.steps] == [-1, -1, -1, 0, 1]
 
@@ -270,8 +274,8 @@ async def test_a_late_undo_is_alerted_only_after_undo_within(store: Store, world
     await scheduler.commit(to_state(scheduler[1], "undoing", goal="undo"))
     grant = await term(store, ttl=1000)
     await world.elapse(59)
-    await store.expire_tasks(grant, 10)
-    assert await store.alerts() == []
+    await store.supervision.expire_tasks(grant, 10)
+    assert await store.alerts.views() == []
     await world.elapse(2)
-    await store.expire_tasks(grant, 10)
-    assert [(a.kind, a.task) for a in await store.alerts()] == [("late_undo", 1)]
+    await store.supervision.expire_tasks(grant, 10)
+    assert [(a.kind, a.task) for a in await store.alerts.views()] == [("late_undo", 1)]

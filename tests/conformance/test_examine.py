@@ -7,7 +7,7 @@ from tests.conformance.worlds import World
 
 async def test_a_sound_store_has_no_errors(store: Store) -> None:
     """Each finding has a check and a sentence; whatever is not in order has a remedy."""
-    found = await store.examine()
+    found = await store.admin.examine()
     assert {finding.check for finding in found} >= {"durability", "room"}
     assert [finding for finding in found if finding.severity == "error"] == []
     assert all(finding.what for finding in found)
@@ -17,38 +17,38 @@ async def test_a_sound_store_has_no_errors(store: Store) -> None:
 async def test_it_works_on_a_store_that_is_empty_and_not_open(world: World) -> None:
     """Whoever cannot open it asks why."""
     made = world.store()
-    assert [finding for finding in await made.examine() if finding.severity == "error"] == []
+    assert [finding for finding in await made.admin.examine() if finding.severity == "error"] == []
     await made.close()
 
 
 async def test_what_is_held_asked_for_or_waiting_is_no_orphan(store: Store) -> None:
     """A request in flight, a live scheduler without a request, a task that is pending."""
     played = await running(store, 1)
-    await store.submit([draft(2)])
-    assert await store.orphans(10) == []
+    await store.tasks.submit([draft(2)])
+    assert await store.admin.orphans(10) == []
     payments = await agent(store)
-    (taken,) = await store.take(payments, [offer(1)])
-    assert await store.answer(payments, [reply(taken)]) == [True]
-    assert await store.orphans(10) == []
+    (taken,) = await store.requests.take(payments, [offer(1)])
+    assert await store.requests.answer(payments, [reply(taken)]) == [True]
+    assert await store.admin.orphans(10) == []
     assert played.node
 
 
 async def test_a_task_that_nothing_will_move_is_an_orphan(store: Store) -> None:
     """Under way, without a request, and its scheduler has stopped or its lock was never there."""
     quiet = await hand(store)
-    await store.submit([draft(1), draft(2), draft(3)])
+    await store.tasks.submit([draft(1), draft(2), draft(3)])
     await quiet.claim(3, lambda memory: to_state(memory, "processing"))
-    assert await store.orphans(10) == []
-    await store.unregister(quiet.node)
-    assert await store.orphans(10) == [1, 2, 3]
-    assert await store.orphans(2) == [1, 2]
+    assert await store.admin.orphans(10) == []
+    await store.nodes.unregister(quiet.node)
+    assert await store.admin.orphans(10) == [1, 2, 3]
+    assert await store.admin.orphans(2) == [1, 2]
 
 
 async def test_a_touch_is_a_commit_that_changes_nothing(store: Store) -> None:
     """The tasks, the history and the alerts are what they were."""
     await running(store, 1)
-    before = (await store.history(1), await store.alerts(), await store.detail(1))
+    before = (await store.tasks.history(1), await store.alerts.views(), await store.tasks.detail(1))
     for _ in range(3):
-        await store.touch()
-    after = (await store.history(1), await store.alerts(), await store.detail(1))
+        await store.admin.touch()
+    after = (await store.tasks.history(1), await store.alerts.views(), await store.tasks.detail(1))
     assert after == before

@@ -200,5 +200,5 @@ async def test_no_role_ends_of_a_broken_row_and_innocent_tasks_are_processed(
             results = [await node.client.submit(place, n) for n in range(5)]
             assert [await task.result(timeout="60s") for task in results] == [0, 1, 2, 3, 4]
             assert node.dead() == ""
-            assert all(isinstance(said, str) for said in await store.broken(1000))
+            assert all(isinstance(said, str) for said in await store.admin.broken(1000))
             await asyncio.sleep(0)

@@ -11,14 +11,14 @@ from tests.conformance.worlds import World
 
 async def take(store: Store, holder: str, ttl: float = 15.0, nonce: str = "") -> Grant | None:
     """Campaign once, under a nonce of its own."""
-    return await store.acquire("boss", holder, nonce or f"{holder}'s nonce", ttl)
+    return await store.leases.acquire("boss", holder, nonce or f"{holder}'s nonce", ttl)
 
 
 async def test_a_free_lease_is_taken_and_shown(store: Store) -> None:
-    assert await store.read("boss") is None
+    assert await store.leases.read("boss") is None
     grant = await take(store, "a")
     assert grant == Grant("boss", "a", "a's nonce", 1, 15.0)
-    found = await store.read("boss")
+    found = await store.leases.read("boss")
     assert found is not None
     assert (found.name, found.holder, found.epoch, found.ttl) == ("boss", "a", 1, 15.0)
     assert found.remaining == pytest.approx(15, abs=3)
@@ -28,7 +28,7 @@ async def test_a_free_lease_is_taken_and_shown(store: Store) -> None:
 async def test_a_held_lease_is_not_given_to_another(store: Store, other: Store) -> None:
     await take(store, "a")
     assert await take(other, "b") is None
-    found = await store.read("boss")
+    found = await store.leases.read("boss")
     assert found is not None
     assert found.holder == "a"
 
@@ -43,7 +43,7 @@ async def test_an_expired_lease_goes_to_the_next_with_a_higher_epoch(
 ) -> None:
     await take(store, "a")
     await world.elapse(16)
-    found = await store.read("boss")
+    found = await store.leases.read("boss")
     assert found is not None
     assert found.remaining < 0
     grant = await take(other, "b")
@@ -53,7 +53,7 @@ async def test_an_expired_lease_goes_to_the_next_with_a_higher_epoch(
 
 async def test_leases_of_other_names_do_not_matter(store: Store) -> None:
     await take(store, "a")
-    grant = await store.acquire("other boss", "b", "n", 15)
+    grant = await store.leases.acquire("other boss", "b", "n", 15)
     assert grant is not None
     assert grant.epoch == 1
 
@@ -63,8 +63,8 @@ async def test_renewal_extends_a_lease_that_is_held(store: Store, world: World) 
     assert grant is not None
     for _ in range(3):
         await world.elapse(10)
-        assert await store.renew(grant)
-    found = await store.read("boss")
+        assert await store.leases.renew(grant)
+    found = await store.leases.read("boss")
     assert found is not None
     assert found.remaining == pytest.approx(15, abs=3)
     assert found.since == pytest.approx(await store.now() - 30, abs=3)
@@ -74,8 +74,8 @@ async def test_an_expired_lease_cannot_be_renewed(store: Store, world: World) ->
     grant = await take(store, "a")
     assert grant is not None
     await world.elapse(16)
-    assert not await store.renew(grant)
-    found = await store.read("boss")
+    assert not await store.leases.renew(grant)
+    found = await store.leases.read("boss")
     assert found is not None
     assert found.remaining < 0
 
@@ -86,12 +86,12 @@ async def test_a_superseded_grant_can_neither_renew_nor_release(store: Store, wo
     await world.elapse(16)
     new = await take(store, "b")
     assert new is not None
-    assert not await store.renew(old)
-    await store.release(old)
-    found = await store.read("boss")
+    assert not await store.leases.renew(old)
+    await store.leases.release(old)
+    found = await store.leases.read("boss")
     assert found is not None
     assert (found.holder, found.epoch) == ("b", 2)
-    assert await store.renew(new)
+    assert await store.leases.renew(new)
 
 
 async def test_a_released_lease_is_free_at_once_and_its_epoch_goes_on(store: Store) -> None:
@@ -99,27 +99,27 @@ async def test_a_released_lease_is_free_at_once_and_its_epoch_goes_on(store: Sto
         grant = await take(store, f"holder {n}")
         assert grant is not None
         assert grant.epoch == n
-        await store.release(grant)
-        found = await store.read("boss")
+        await store.leases.release(grant)
+        found = await store.leases.read("boss")
         assert found is not None
         assert (found.holder, found.epoch) == (None, n)
-        assert not await store.renew(grant)
+        assert not await store.leases.renew(grant)
 
 
 async def test_releasing_twice_does_nothing_more(store: Store) -> None:
     first = await take(store, "a")
     assert first is not None
-    await store.release(first)
+    await store.leases.release(first)
     second = await take(store, "b")
     assert second is not None
-    await store.release(first)
-    assert await store.renew(second)
+    await store.leases.release(first)
+    assert await store.leases.renew(second)
 
 
 async def test_a_released_grant_does_not_come_back_with_its_old_epoch(store: Store) -> None:
     first = await take(store, "a")
     assert first is not None
-    await store.release(first)
+    await store.leases.release(first)
     again = await take(store, "a")
     assert again is not None
     assert again.epoch == 2
@@ -138,7 +138,7 @@ async def test_of_eight_racers_one_wins_each_round_and_epochs_rise(store: Store,
         grants = [g for g in await asyncio.gather(*racers) if g is not None]
         assert len(grants) == 1
         epochs.append(grants[0].epoch)
-        await store.release(grants[0])
+        await store.leases.release(grants[0])
     assert epochs == list(range(1, 26))
 
 
@@ -149,6 +149,6 @@ async def test_a_late_renewal_and_a_new_take_at_once_have_one_holder(
         old = await take(store, f"old {n}", nonce=f"old {n}")
         assert old is not None
         await world.elapse(15.5)
-        renewed, new = await asyncio.gather(store.renew(old), take(other, "new", nonce=f"new {n}"))
+        renewed, new = await asyncio.gather(store.leases.renew(old), take(other, "new", nonce=f"new {n}"))
         assert (renewed, new is not None) == (False, True)
         await world.elapse(16)

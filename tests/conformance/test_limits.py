@@ -33,13 +33,13 @@ async def test_no_more_is_given_than_the_rate_allows_and_the_rest_waits(store: S
     payments = await agent(store)
     most = 1 + round(AHEAD * RATE)  # after however long a rest
     began = await store.now()
-    first = await store.take(payments, [rated()])
+    first = await store.requests.take(payments, [rated()])
     assert len(first) == most
     assert first.again.keys() == {PAYMENTS}
-    second = len(await store.take(payments, [rated()]))
+    second = len(await store.requests.take(payments, [rated()]))
     assert second <= 1 + (await store.now() - began) * RATE  # only real time has passed
     await world.elapse(10.0)
-    assert len(await store.take(payments, [offer(500)])) == 40 - most - second
+    assert len(await store.requests.take(payments, [offer(500)])) == 40 - most - second
 
 
 async def test_each_may_begin_an_interval_after_the_one_before_and_its_time_begins_there(
@@ -47,7 +47,7 @@ async def test_each_may_begin_an_interval_after_the_one_before_and_its_time_begi
 ) -> None:
     await running(store, *range(1, 21))
     payments = await agent(store)
-    taken = await store.take(payments, [rated()])
+    taken = await store.requests.take(payments, [rated()])
     delays = [request.delay for request in taken]
     assert delays == pytest.approx([n / RATE for n in range(5)], abs=0.001)
     for request in taken:
@@ -58,7 +58,9 @@ async def test_processes_share_one_rate(store: Store, other: Store) -> None:
     await running(store, *range(1, 41))
     first, second = await agent(store), await agent(other)
     began = await store.now()
-    got = await asyncio.gather(*(s.take(a, [rated(2)]) for s, a in ((store, first), (other, second)) * 6))
+    got = await asyncio.gather(
+        *(s.requests.take(a, [rated(2)]) for s, a in ((store, first), (other, second)) * 6)
+    )
     real = await store.now() - began
     taken = [request for each in got for request in each]
     assert 5 <= len(taken) <= 6 + real * RATE
@@ -71,7 +73,7 @@ async def test_what_was_taken_in_a_row_keeps_the_rate_to_the_number(store: Store
     payments = await agent(store, ttl=600)
     taken, began = 0, await store.now()
     for _ in range(100):
-        taken += len(await store.take(payments, [rated(5)]))
+        taken += len(await store.requests.take(payments, [rated(5)]))
         await world.elapse(0.1)
     real = await store.now() - began if world.dialect == "postgres" else 0.0
     least, most = 10 * RATE, (10 + real) * RATE  # it is not made up for what the machine was too slow to take
@@ -81,19 +83,19 @@ async def test_what_was_taken_in_a_row_keeps_the_rate_to_the_number(store: Store
 async def test_calls_beside_those_taken_are_paid_back(store: Store) -> None:
     await running(store, *range(1, 21))
     payments = await agent(store)
-    assert len(await store.take(payments, [rated(spent=3)])) == 2
-    assert len(await store.take(payments, [rated(spent=200)])) == 0
-    again = (await store.take(payments, [rated()])).again
+    assert len(await store.requests.take(payments, [rated(spent=3)])) == 2
+    assert len(await store.requests.take(payments, [rated(spent=200)])) == 0
+    again = (await store.requests.take(payments, [rated()])).again
     assert again[PAYMENTS] > 5
 
 
 async def test_a_rate_holds_back_its_own_agent_alone(store: Store) -> None:
     scheduler = await hand(store)
-    await store.submit([draft(n) for n in range(1, 31)])
-    await store.submit([draft(n, steps=steps(agent="stock")) for n in range(31, 61)])
+    await store.tasks.submit([draft(n) for n in range(1, 31)])
+    await store.tasks.submit([draft(n, steps=steps(agent="stock")) for n in range(31, 61)])
     await scheduler.claim(100)
-    both = await store.register(info("x", ("agent",)))
-    taken = await store.take(both, [rated(), offer(500, to="shop/stock")])
+    both = await store.nodes.register(info("x", ("agent",)))
+    taken = await store.requests.take(both, [rated(), offer(500, to="shop/stock")])
     assert sum(request.agent == "stock" for request in taken) == 30
     assert sum(request.agent == "payments" for request in taken) == 5
     assert {request.delay for request in taken if request.agent == "stock"} == {0.0}
@@ -103,9 +105,9 @@ async def test_a_rate_holds_back_its_own_agent_alone(store: Store) -> None:
 async def test_nothing_is_said_of_more_when_nothing_was_held_back(store: Store) -> None:
     await running(store, 1, 2)
     payments = await agent(store)
-    assert (await store.take(payments, [rated(2)])).again == {}
-    assert (await store.take(payments, [rated()])).again == {}
-    assert (await store.take(payments, [offer()])).again == {}
+    assert (await store.requests.take(payments, [rated(2)])).again == {}
+    assert (await store.requests.take(payments, [rated()])).again == {}
+    assert (await store.requests.take(payments, [offer()])).again == {}
 
 
 # -- what is excused ---------------------------------------------------------------------------------------------------
@@ -114,13 +116,13 @@ async def test_nothing_is_said_of_more_when_nothing_was_held_back(store: Store) 
 async def test_silence_that_is_excused_is_judged_and_counts_as_no_failure(store: Store, world: World) -> None:
     await running(store, 1, 2)
     payments = await agent(store, ttl=600)
-    await store.take(payments, [offer()])
-    await store.excuse(payments, [(1, 0, 1)])
+    await store.requests.take(payments, [offer()])
+    await store.requests.excuse(payments, [(1, 0, 1)])
     await world.elapse(120)
-    judged = await store.judge(await term(store), 0.0, 10)
+    judged = await store.supervision.judge(await term(store), 0.0, 10)
     assert sorted(judged.requests) == [(1, 0, 1, 0), (2, 0, 1, 1)]
     for task, failures in ((1, 0), (2, 1)):
-        detail = await store.detail(task)
+        detail = await store.tasks.detail(task)
         assert detail is not None
         assert (detail.task.failure_count, detail.steps[0].failures) == (failures, failures)
 
@@ -129,10 +131,10 @@ async def test_a_canary_is_excused_as_it_is_taken(store: Store, world: World) ->
     """Its silence counts as no failure, whatever becomes of its agent's word: the mark is in the row from the beginning."""
     await running(store, 1, 2)
     payments = await agent(store, ttl=600)
-    assert len(await store.take(payments, [trial()])) == 1
-    assert len(await store.take(payments, [offer()])) == 1
+    assert len(await store.requests.take(payments, [trial()])) == 1
+    assert len(await store.requests.take(payments, [offer()])) == 1
     await world.elapse(120)
-    judged = await store.judge(await term(store), 0.0, 10)
+    judged = await store.supervision.judge(await term(store), 0.0, 10)
     assert sorted(judged.requests) == [(1, 0, 1, 0), (2, 0, 1, 1)]
 
 
@@ -142,22 +144,22 @@ async def test_a_canary_whose_process_dies_counts_and_one_whose_process_is_stopp
     """The first may have been killed by it: poison comes to its threshold. To stop a process, in an outage too, undoes nothing."""
     await running(store, 1, 2)
     dying, leaving = await agent(store, ttl=60), await agent(other, ttl=60)
-    assert [request.task for request in await store.take(dying, [trial()])] == [1]
-    assert [request.task for request in await other.take(leaving, [trial()])] == [2]
-    await other.unregister(leaving)
+    assert [request.task for request in await store.requests.take(dying, [trial()])] == [1]
+    assert [request.task for request in await other.requests.take(leaving, [trial()])] == [2]
+    await other.nodes.unregister(leaving)
     await world.elapse(120)
-    judged = await store.judge(await term(store), 0.0, 10)
+    judged = await store.supervision.judge(await term(store), 0.0, 10)
     assert sorted(judged.requests) == [(1, 0, 1, 1), (2, 0, 1, 0)]
 
 
 async def test_a_canary_that_is_given_back_is_excused_no_more(store: Store, world: World) -> None:
     await running(store, 1)
     payments = await agent(store, ttl=600)
-    await store.take(payments, [trial()])
-    await store.give_back(payments, [(1, 0, 1)])
-    assert len(await store.take(payments, [offer()])) == 1
+    await store.requests.take(payments, [trial()])
+    await store.requests.give_back(payments, [(1, 0, 1)])
+    assert len(await store.requests.take(payments, [offer()])) == 1
     await world.elapse(120)
-    assert (await store.judge(await term(store), 0.0, 10)).requests == [(1, 0, 1, 1)]
+    assert (await store.supervision.judge(await term(store), 0.0, 10)).requests == [(1, 0, 1, 1)]
 
 
 async def test_canaries_are_drawn_in_the_order_in_which_they_were_sent(store: Store, world: World) -> None:
@@ -170,34 +172,34 @@ async def test_canaries_are_drawn_in_the_order_in_which_they_were_sent(store: St
         (4, 0, "stock"),
         (5, 9, "stock"),
     ):
-        await store.submit([draft(n, priority=priority, steps=steps(agent=to))])
+        await store.tasks.submit([draft(n, priority=priority, steps=steps(agent=to))])
         await scheduler.claim(1)
         await world.elapse(1)
-    both = await store.register(info("x", ("agent",)))
+    both = await store.nodes.register(info("x", ("agent",)))
     beside = offer(1, to="shop/stock")
-    assert {r.task for r in await store.take(both, [trial(), beside])} == {1, 5}
-    assert {r.task for r in await store.take(both, [beside, trial()])} == {2, 4}
-    assert [r.task for r in await store.take(both, [trial()])] == [3]
+    assert {r.task for r in await store.requests.take(both, [trial(), beside])} == {1, 5}
+    assert {r.task for r in await store.requests.take(both, [beside, trial()])} == {2, 4}
+    assert [r.task for r in await store.requests.take(both, [trial()])] == [3]
 
 
 async def test_the_silence_of_the_dead_is_not_excused(store: Store, world: World) -> None:
     """A step may be what kills its processes: it must come to its threshold."""
     await running(store, 1)
     payments = await agent(store, ttl=60)
-    await store.take(payments, [offer()])
-    await store.excuse(payments, [(1, 0, 1)])
+    await store.requests.take(payments, [offer()])
+    await store.requests.excuse(payments, [(1, 0, 1)])
     await world.elapse(120)
-    assert (await store.judge(await term(store), 0.0, 10)).requests == [(1, 0, 1, 1)]
+    assert (await store.supervision.judge(await term(store), 0.0, 10)).requests == [(1, 0, 1, 1)]
 
 
 async def test_nobody_excuses_what_is_not_his(store: Store, world: World) -> None:
     await running(store, 1)
     payments, stranger = await agent(store, ttl=600), await agent(store, ttl=600)
-    await store.take(payments, [offer()])
-    await store.excuse(stranger, [(1, 0, 1)])
-    await store.excuse(payments, [(1, 0, 2), (7, 0, 1)])
+    await store.requests.take(payments, [offer()])
+    await store.requests.excuse(stranger, [(1, 0, 1)])
+    await store.requests.excuse(payments, [(1, 0, 2), (7, 0, 1)])
     await world.elapse(120)
-    assert (await store.judge(await term(store), 0.0, 10)).requests == [(1, 0, 1, 1)]
+    assert (await store.supervision.judge(await term(store), 0.0, 10)).requests == [(1, 0, 1, 1)]
 
 
 # -- ageing ------------------------------------------------------------------------------------------------------------
@@ -206,17 +208,17 @@ async def test_nobody_excuses_what_is_not_his(store: Store, world: World) -> Non
 def aged(store: Any) -> None:
     """Let a store look at age with its next look: as after a second of full ones."""
     for key in ("pending", PAYMENTS):
-        store._ageing.found(key, full=True, oldest=None, now=-1000.0)
-        store._ageing._looked[key] = -1000.0
+        store.tasks.ageing.found(key, full=True, oldest=None, now=-1000.0)
+        store.tasks.ageing._looked[key] = -1000.0
 
 
 async def test_a_minute_of_waiting_counts_as_one_priority_for_claims(store: Store, world: World) -> None:
     scheduler = await hand(store)
-    await store.submit([draft(1, priority=0)])
+    await store.tasks.submit([draft(1, priority=0)])
     await world.elapse(61, pending=True)
-    await store.submit([draft(2, priority=3)])
+    await store.tasks.submit([draft(2, priority=3)])
     await world.elapse(61, pending=True)
-    await store.submit([draft(3, priority=1), draft(4, priority=2), draft(5, priority=9)])
+    await store.tasks.submit([draft(3, priority=1), draft(4, priority=2), draft(5, priority=9)])
     aged(store)
     order: list[int] = []
     while got := await scheduler.claim(1):
@@ -228,14 +230,14 @@ async def test_a_minute_of_waiting_counts_as_one_priority_for_claims(store: Stor
 async def test_a_minute_of_waiting_counts_as_one_priority_for_takes(store: Store, world: World) -> None:
     scheduler = await hand(store)
     for n, priority in ((1, 0), (2, 3), (3, 1), (4, 2), (5, 9)):
-        await store.submit([draft(n, priority=priority)])
+        await store.tasks.submit([draft(n, priority=priority)])
         await scheduler.claim(1)
         if n < 3:
             await world.elapse(61)
     payments = await agent(store)
     order: list[int] = []
     aged(store)
-    while taken := await store.take(payments, [offer(1)]):
+    while taken := await store.requests.take(payments, [offer(1)]):
         order += [request.task for request in taken]
         aged(store)
     assert order == [5, 2, 1, 4, 3]
@@ -244,11 +246,11 @@ async def test_a_minute_of_waiting_counts_as_one_priority_for_takes(store: Store
 async def test_a_flood_of_the_highest_priority_does_not_starve_the_lowest(store: Store, world: World) -> None:
     """Claims: every second ten tasks of priority 9 come and five are claimed; a task of priority 0 comes through in time."""
     scheduler = await hand(store)
-    await store.submit([draft(1, priority=0)])
+    await store.tasks.submit([draft(1, priority=0)])
     number, waited = 10, 0
     while waited < 3000:
         number += 10
-        await store.submit([draft(n, priority=9) for n in range(number, number + 10)])
+        await store.tasks.submit([draft(n, priority=9) for n in range(number, number + 10)])
         aged(store)
         if 1 in await scheduler.claim(5):
             break
@@ -260,16 +262,16 @@ async def test_a_flood_of_the_highest_priority_does_not_starve_the_lowest(store:
 
 async def test_a_flood_of_requests_does_not_starve_one_either(store: Store, world: World) -> None:
     scheduler = await hand(store)
-    await store.submit([draft(1, priority=0)])
+    await store.tasks.submit([draft(1, priority=0)])
     await scheduler.claim(1)
     payments = await agent(store, ttl=1e6)
     number, waited = 10, 0
     while waited < 3000:
         number += 4
-        await store.submit([draft(n, priority=9) for n in range(number, number + 4)])
+        await store.tasks.submit([draft(n, priority=9) for n in range(number, number + 4)])
         await scheduler.claim(100)
         aged(store)
-        if 1 in [request.task for request in await store.take(payments, [offer(2)])]:
+        if 1 in [request.task for request in await store.requests.take(payments, [offer(2)])]:
             break
         await world.elapse(30)
         waited += 30
@@ -279,23 +281,23 @@ async def test_a_flood_of_requests_does_not_starve_one_either(store: Store, worl
 async def test_age_is_looked_at_only_when_looks_have_been_full_for_a_second(store: Any, world: World) -> None:
     """Otherwise all that waits is taken anyway, and the plain look is the cheaper one."""
     scheduler = await hand(store)
-    await store.submit([draft(n) for n in range(1, 21)])
+    await store.tasks.submit([draft(n) for n in range(1, 21)])
     await scheduler.claim(5)
-    assert not store._ageing.due("pending", store._ageing._looked["pending"] + 0.9)
-    assert store._ageing.due("pending", store._ageing._looked["pending"] + 1.0)
+    assert not store.tasks.ageing.due("pending", store.tasks.ageing._looked["pending"] + 0.9)
+    assert store.tasks.ageing.due("pending", store.tasks.ageing._looked["pending"] + 1.0)
     await scheduler.claim(50)
-    assert not store._ageing.due("pending", store._ageing._looked["pending"] + 5.0)
+    assert not store.tasks.ageing.due("pending", store.tasks.ageing._looked["pending"] + 5.0)
 
 
 async def test_without_ageing_priority_alone_decides(world: World) -> None:
     store: Any = world.store()
-    store._ageing.step = None
+    store.tasks.ageing.step = None
     await store.open(migrate=True)
     try:
         scheduler = await hand(store)
-        await store.submit([draft(1, priority=0)])
+        await store.tasks.submit([draft(1, priority=0)])
         await world.elapse(3600, pending=True)
-        await store.submit([draft(2, priority=1)])
+        await store.tasks.submit([draft(2, priority=1)])
         aged(store)
         assert await scheduler.claim(1) == [2]
     finally:

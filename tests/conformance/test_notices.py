@@ -52,7 +52,7 @@ def claimed(memory: Memory) -> OpenDecision:
 async def told(store: Store, *tasks: int, to: str = HOOK) -> Hand:
     """Submit tasks that tell, and claim them."""
     made = await hand(store)
-    await store.submit([draft(id_, reply_to=to, correlation_id=f"cart-{id_}") for id_ in tasks])
+    await store.tasks.submit([draft(id_, reply_to=to, correlation_id=f"cart-{id_}") for id_ in tasks])
     assert sorted(await made.claim(100, claimed)) == sorted(tasks)
     return made
 
@@ -63,14 +63,16 @@ async def processed(scheduler: Hand, task: int) -> None:
 
 
 async def take(store: Store, node: int, room: int = 10, lease: float = LEASE) -> list[Due]:
-    found = await store.notices_due()
-    return await store.take_notices(node, [(h.host, room) for h in found if h.seconds <= 0], lease)
+    found = await store.notices.notices_due()
+    return await store.notices.take_notices(node, [(h.host, room) for h in found if h.seconds <= 0], lease)
 
 
 async def settle(
     store: Store, node: int, due: Sequence[Due], outcome: Any = "sent", **more: Any
 ) -> list[bool]:
-    return await store.settle_notices(node, [Sending(d.task, d.sequence, outcome, **more) for d in due])
+    return await store.notices.settle_notices(
+        node, [Sending(d.task, d.sequence, outcome, **more) for d in due]
+    )
 
 
 async def leave(store: Store, node: int) -> list[Any]:
@@ -100,8 +102,8 @@ async def test_each_state_leaves_once_in_order_with_all_that_it_says(store: Stor
     assert [e["time"] for e in events] == sorted(e["time"] for e in events)
     now = msgspec.convert(last["time"], type=__import__("datetime").datetime).timestamp()
     assert abs(now - await store.now()) < 60
-    assert await store.listeners() == []
-    assert await store.notices_due() == []
+    assert await store.notices.listeners() == []
+    assert await store.notices.notices_due() == []
 
 
 @pytest.mark.parametrize("to", ["queue:web", HOOK])
@@ -110,14 +112,14 @@ async def test_a_generation_has_names_of_its_own(store: Store, to: str) -> None:
     written before keeps its name, whenever it leaves.
     """
     await told(store, 1, to=to)
-    await store.begin_anew(ACT)
+    await store.admin.begin_anew(ACT)
     again = await hand(store)
     await again.claim(1)
     await processed(again, 1)
     if to == HOOK:
         events = await leave(store, again.node)
     else:
-        messages = (await store.receive_messages("web", "me", 10, LEASE, 9)).messages
+        messages = (await store.queues.receive_messages("web", "me", 10, LEASE, 9)).messages
         events = [message.value for message in messages]
         assert [message.id for message in messages] == [event["id"] for event in events]
     name, task = store.identity.store_id, ids.show(1)
@@ -140,7 +142,7 @@ async def test_what_stands_is_said_with_an_end(store: Store) -> None:
 
 async def test_several_states_of_one_commit_leave_in_order(store: Store) -> None:
     made = await hand(store)
-    await store.submit([draft(1, reply_to=HOOK)])
+    await store.tasks.submit([draft(1, reply_to=HOOK)])
 
     def straight(memory: Memory) -> OpenDecision:
         decision = tell(memory, to_state(memory, "undoing", release=False, goal="undo", cause="cancelled"))
@@ -149,7 +151,7 @@ async def test_several_states_of_one_commit_leave_in_order(store: Store) -> None
     await made.claim(1, straight)
     events = await leave(store, made.node)
     assert [e["data"]["state"] for e in events] == ["received", "undoing", "undone"]
-    detail = await store.detail(1)
+    detail = await store.tasks.detail(1)
     assert detail is not None
     assert (detail.task.state, detail.reply_to) == ("undone", HOOK)
 
@@ -169,9 +171,9 @@ async def test_a_decision_that_is_lost_tells_nothing(store: Store, world: World)
 async def test_a_submission_that_finds_its_key_taken_tells_nothing(store: Store) -> None:
     node = await scheduler(store)
     first, second = draft(1, key="o-1", reply_to=HOOK), draft(2, key="o-1", reply_to="https://other.example/")
-    assert (await store.submit([first]))[0].created
-    assert (await store.submit([second]))[0].id == 1
-    together = await store.submit([draft(3, reply_to=HOOK), replace(second, id=4), draft(5)])
+    assert (await store.tasks.submit([first]))[0].created
+    assert (await store.tasks.submit([second]))[0].id == 1
+    together = await store.tasks.submit([draft(3, reply_to=HOOK), replace(second, id=4), draft(5)])
     assert [s.created for s in together] == [True, False, True]
     events = await leave(store, node)
     assert [e["subject"] for e in events] == [ids.show(1), ids.show(3)]
@@ -180,12 +182,12 @@ async def test_a_submission_that_finds_its_key_taken_tells_nothing(store: Store)
 async def test_the_next_scheduler_knows_what_was_told(store: Store, world: World) -> None:
     scheduler = await told(store, 1)
     await world.elapse(100)
-    assert await store.release_dead(await term(store, ttl=1e6), 10) == [1]
+    assert await store.supervision.release_dead(await term(store, ttl=1e6), 10) == [1]
     other = await hand(store)
     assert await other.claim(1, begin) == [1]
     task = other[1].task
     assert (task.told, task.notified, task.reply) == ("processing", 2, notices.reply(HOOK, "cart-1"))
-    (loaded,) = await store.load(other.node, [1])
+    (loaded,) = await store.tasks.load(other.node, [1])
     assert (loaded.task.told, loaded.task.notified) == ("processing", 2)
     assert scheduler.node != other.node
 
@@ -249,13 +251,13 @@ async def test_who_has_it_for_too_long_loses_it(store: Store, world: World) -> N
 async def test_of_each_host_so_many_are_taken(store: Store) -> None:
     """A host that does not answer takes no room from the others."""
     made = await hand(store)
-    await store.submit([draft(n, reply_to="https://slow.example/") for n in range(1, 30)])
-    await store.submit([draft(n, reply_to=f"https://h{n}.example/") for n in range(30, 33)])
-    assert [h.host for h in await store.notices_due()] == [
+    await store.tasks.submit([draft(n, reply_to="https://slow.example/") for n in range(1, 30)])
+    await store.tasks.submit([draft(n, reply_to=f"https://h{n}.example/") for n in range(30, 33)])
+    assert [h.host for h in await store.notices.notices_due()] == [
         "h30.example", "h31.example", "h32.example", "slow.example",
     ]  # fmt: skip
-    room = [(h.host, 4) for h in await store.notices_due()]
-    taken = await store.take_notices(made.node, room, LEASE)
+    room = [(h.host, 4) for h in await store.notices.notices_due()]
+    taken = await store.notices.take_notices(made.node, room, LEASE)
     assert sorted(due.task for due in taken if due.task >= 30) == [30, 31, 32]
     assert len(taken) == 7
 
@@ -266,7 +268,7 @@ async def test_what_failed_is_due_again_and_counts_and_what_was_kept_does_not(
     scheduler = await told(store, 1)
     node = scheduler.node
     assert await settle(store, node, await take(store, node), "failed", wait=60.0, error="503")
-    (listener,) = await store.listeners()
+    (listener,) = await store.notices.listeners()
     assert (listener.sent, listener.last, listener.tries, listener.error) == (0, 2, 1, "503")
     assert listener.due is not None
     assert 30 < listener.due <= 60
@@ -287,15 +289,15 @@ async def test_what_is_given_up_is_told_to_operators_and_sent_when_they_ask(stor
     node = scheduler.node
     given_up = [due for due in await take(store, node) if due.task == 1]
     assert await settle(store, node, given_up, "dead", error="404") == [True]
-    (alert,) = await store.alerts()
+    (alert,) = await store.alerts.views()
     assert (alert.kind, alert.task) == ("dead_letter", 1)
     assert "https://shop.example" in alert.text
     assert "of=orders" not in alert.text  # what may be secret is not shown
-    assert [(v.task, v.dead, v.due) for v in await store.listeners(dead=True)] == [(1, True, None)]
+    assert [(v.task, v.dead, v.due) for v in await store.notices.listeners(dead=True)] == [(1, True, None)]
     await processed(scheduler, 1)  # goes behind what was given up
     assert [d.task for d in await take(store, node)] == []
-    assert await store.retry_notices(ACT, 2) == []
-    assert await store.retry_notices(ACT) == [1]
+    assert await store.notices.retry_notices(ACT, 2) == []
+    assert await store.notices.retry_notices(ACT) == [1]
     states = [e["data"]["state"] for e in await leave(store, node)]
     assert states == ["received", "processing", "processed"]
 
@@ -304,9 +306,9 @@ async def test_of_a_task_that_is_named_what_waits_is_dropped_too(store: Store) -
     """What is being sent is nobody's then, and what the task says later is told again."""
     scheduler = await told(store, 1, 2)
     sending = [due for due in await take(store, scheduler.node) if due.task == 1]
-    assert await store.retry_notices(ACT, 1) == await store.drop_notices(ACT) == []
-    assert await store.drop_notices(ACT, 1) == [1]
-    assert [view.task for view in await store.listeners()] == [2]
+    assert await store.notices.retry_notices(ACT, 1) == await store.notices.drop_notices(ACT) == []
+    assert await store.notices.drop_notices(ACT, 1) == [1]
+    assert [view.task for view in await store.notices.listeners()] == [2]
     assert await settle(store, scheduler.node, sending, "sent") == [False]
     await processed(scheduler, 1)
     states = [e["data"]["state"] for e in await leave(store, scheduler.node)]
@@ -319,16 +321,16 @@ async def test_whoever_retries_or_drops_notices_stands_in_the_audit_and_their_al
     scheduler = await told(store, 1, 2)
     node = scheduler.node
     await settle(store, node, await take(store, node), "dead", error="404")
-    assert len(await store.alerts(ended=False)) == 2
-    await store.retry_notices(Act("a", "ann", "it is back"), 1)
-    await store.drop_notices(Act("b", "bob", "nobody listens"))
-    assert await store.alerts(ended=False) == []
-    assert sorted((a.task, a.ended_why) for a in await store.alerts(ended=True)) == [
+    assert len(await store.alerts.views(ended=False)) == 2
+    await store.notices.retry_notices(Act("a", "ann", "it is back"), 1)
+    await store.notices.drop_notices(Act("b", "bob", "nobody listens"))
+    assert await store.alerts.views(ended=False) == []
+    assert sorted((a.task, a.ended_why) for a in await store.alerts.views(ended=True)) == [
         (1, "sent again"),
         (2, "dropped"),
     ]
     where = "notices to https://shop.example"
-    (dropped,), (retried,) = await store.audit(task=2), await store.audit(task=1)
+    (dropped,), (retried,) = await store.admin.audit(task=2), await store.admin.audit(task=1)
     assert (dropped.kind, dropped.who, dropped.why, dropped.outcome) == (
         "drop_notices",
         "bob",
@@ -346,8 +348,8 @@ async def test_whoever_retries_or_drops_notices_stands_in_the_audit_and_their_al
 async def test_what_is_given_up_can_be_dropped(store: Store, world: World) -> None:
     scheduler = await told(store, 1)
     await settle(store, scheduler.node, await take(store, scheduler.node), "dead", error="410")
-    assert await store.drop_notices(ACT, 1) == [1]
-    assert await store.listeners() == []
+    assert await store.notices.drop_notices(ACT, 1) == [1]
+    assert await store.notices.listeners() == []
     assert await world.rows("select * from {notice}") == []
     await processed(scheduler, 1)  # said later, told again
     assert [e["data"]["sequence"] for e in await leave(store, scheduler.node)] == [3]
@@ -369,13 +371,13 @@ async def test_saying_more_while_the_last_one_is_settled_loses_neither(store: St
     events = await leave(other, node)
     assert sorted(e["subject"] for e in events) == [ids.show(n) for n in tasks]
     assert {e["data"]["sequence"] for e in events} == {3}
-    assert await other.listeners() == []
+    assert await other.notices.listeners() == []
 
 
 async def test_whoever_sends_is_rung_for(store: Store, other: Store) -> None:
     rings: list[None] = []
     stop = other.subscribe("notice", lambda: rings.append(None))
-    await store.submit([draft(1, reply_to=HOOK)])
+    await store.tasks.submit([draft(1, reply_to=HOOK)])
     await eventually(lambda: rings, "a ring for a notice")
     stop()
 
@@ -393,7 +395,7 @@ async def test_a_notice_costs_no_commit_and_without_a_reply_to_no_statement(
         made = await hand(counted)
         mark = claimed if to is not None else begin
         await counts.reset()
-        await counted.submit([draft(first + n, steps=steps(1), reply_to=to) for n in range(3)])
+        await counted.tasks.submit([draft(first + n, steps=steps(1), reply_to=to) for n in range(3)])
         await made.claim(10, mark)
         ends = [to_state(made[first + n], "processed", done(made[first + n]), result=b"1") for n in range(3)]
         if to is not None:
@@ -418,8 +420,8 @@ async def test_a_notice_costs_no_commit_and_without_a_reply_to_no_statement(
 async def test_looking_for_what_is_due_writes_nothing(counted: Store, counts: Counts) -> None:
     await running(counted, 1, reply_to=HOOK)
     await counts.reset()
-    await counted.notices_due()
-    await counted.listeners()
+    await counted.notices.notices_due()
+    await counted.notices.listeners()
     assert await counts.commits() == 0
 
 
@@ -435,7 +437,7 @@ async def test_notices_to_a_queue_are_its_messages_in_order(store: Store, other:
     await processed(scheduler, 1)
     bad = to_state(scheduler[2], "processed", done(scheduler[2]), cause=UNENCODABLE, result=b"1")
     assert (await scheduler.commit(tell(scheduler[2], bad))).guilty
-    got = (await other.receive_messages("web-7", "me", 10, 30.0, 5)).messages
+    got = (await other.queues.receive_messages("web-7", "me", 10, 30.0, 5)).messages
     of_one, of_two = ([m for m in got if m.task == ids.show(task)] for task in (1, 2))
     assert [m.sequence for m in of_one] == [m.sequence for m in of_two] == [1, 2, 3]
     assert [m.value["data"]["state"] for m in of_one] == ["received", "processing", "processed"]
@@ -443,8 +445,8 @@ async def test_notices_to_a_queue_are_its_messages_in_order(store: Store, other:
     last = of_one[-1]
     assert (last.id, last.kind) == (last.value["id"], "dev.makegood.task.processed.v1")
     assert (last.correlation_id, last.value["data"]["result"]) == ("cart-1", {"sum": 1299})
-    assert await store.listeners() == []
-    assert await store.notices_due() == []
+    assert await store.notices.listeners() == []
+    assert await store.notices.notices_due() == []
 
 
 async def test_a_decision_that_is_lost_sends_no_message(store: Store) -> None:
@@ -452,4 +454,4 @@ async def test_a_decision_that_is_lost_sends_no_message(store: Store) -> None:
     stale = tell(scheduler[1], to_state(scheduler[1], "processed", unchanged(scheduler[1]), result=b"1"))
     stale.consumed.append((0, 9))
     assert (await scheduler.commit(stale)).lost == {1}
-    assert len(await store.messages("web")) == 2
+    assert len(await store.queues.messages("web")) == 2

@@ -19,12 +19,12 @@ async def processed(store: Store, *ids: int) -> Hand:
 
 async def ids(store: Store) -> list[int]:
     """Return the tasks that there are."""
-    return sorted(view.id for view in await store.find(Filter(limit=100)))
+    return sorted(view.id for view in await store.tasks.find(Filter(limit=100)))
 
 
 async def rows(store: Store) -> dict[str, int]:
     """Return the rows of the tables that know of tasks."""
-    counts = (await store.schema()).rows
+    counts = (await store.admin.schema()).rows
     return {name: counts[name] for name in ("task", "step", "event", "audit", "alert", "request", "inbox")}
 
 
@@ -32,46 +32,46 @@ async def test_what_ended_long_ago_goes_with_all_about_it(store: Store, world: W
     await processed(store, 1, 2)
     await world.elapse(100.0)
     await processed(store, 3)
-    assert (await store.prune(50.0, 0, 100)).removed == 2
+    assert (await store.admin.prune(50.0, 0, 100)).removed == 2
     assert await ids(store) == [3]
     assert (await rows(store))["step"] == 3
-    assert await store.history(1) == []
+    assert await store.tasks.history(1) == []
     await world.elapse(100.0)
-    assert (await store.prune(50.0, 0, 100)).removed == 1
+    assert (await store.admin.prune(50.0, 0, 100)).removed == 1
     assert set((await rows(store)).values()) == {0}
 
 
 async def test_nothing_is_removed_by_looking(store: Store, world: World) -> None:
     await processed(store, 1)
     await world.elapse(100.0)
-    assert (await store.prune(50.0, 0, 100, dry=True)).removed == 1
+    assert (await store.admin.prune(50.0, 0, 100, dry=True)).removed == 1
     assert await ids(store) == [1]
 
 
 async def test_what_has_not_ended_stays_for_ever(store: Store, world: World) -> None:
     made = await running(store, 2, 3)
-    await store.submit([draft(1)])
+    await store.tasks.submit([draft(1)])
     await made.commit(to_state(made[3], "error", goal="hold", cause="x"))
     await world.elapse(YEAR)
-    found = await store.prune(1.0, 0, 100)
+    found = await store.admin.prune(1.0, 0, 100)
     assert (found.removed, found.kept) == (0, 0)
     assert await ids(store) == [1, 2, 3]
 
 
 async def test_a_task_that_somebody_has_a_message_for_stays(store: Store, world: World) -> None:
     await processed(store, 1, 2)
-    await store.post(1, Message("undo", act=Act("a-1", "me", "why")))
+    await store.tasks.post(1, Message("undo", act=Act("a-1", "me", "why")))
     await world.elapse(100.0)
-    found = await store.prune(50.0, 0, 100)
+    found = await store.admin.prune(50.0, 0, 100)
     assert (found.removed, found.kept) == (1, 1)
     assert await ids(store) == [1]
 
 
 async def test_a_task_about_which_an_alert_stands_or_was_not_told_stays(store: Store, world: World) -> None:
     await processed(store, 1)
-    await store.alert([Alert("step_failed", 1, "s0", "look")])
+    await store.alerts.alert([Alert("step_failed", 1, "s0", "look")])
     await world.elapse(100.0)
-    assert (await store.prune(50.0, 0, 100)).kept == 1
+    assert (await store.admin.prune(50.0, 0, 100)).kept == 1
     assert await ids(store) == [1]
 
 
@@ -80,32 +80,32 @@ async def test_alerts_and_acts_that_belong_to_no_task_go_after_the_same_time(
 ) -> None:
     """What stands or was not told stays, and what is younger; looking removes nothing."""
     over, stands = Alert("circuit_open", step="shop/desk"), Alert("starved", step="ship")
-    await store.alert([over, stands])
-    await store.ease([over], "its service answers")
-    await store.unlogged(10)
-    await store.alert([Alert("dead_letter", step="orders/1"), Alert("dead_letter", step="orders/2")])
-    first, second = [alert.id for alert in await store.alerts() if alert.kind == "dead_letter"]
-    await store.acknowledge([first], Act("a", "ann", "seen"))
+    await store.alerts.alert([over, stands])
+    await store.alerts.ease([over], "its service answers")
+    await store.alerts.unlogged(10)
+    await store.alerts.alert([Alert("dead_letter", step="orders/1"), Alert("dead_letter", step="orders/2")])
+    first, second = [alert.id for alert in await store.alerts.views() if alert.kind == "dead_letter"]
+    await store.alerts.acknowledge([first], Act("a", "ann", "seen"))
     await world.elapse(100.0)
-    await store.acknowledge([second], Act("b", "bob", "seen"))
-    await store.prune(50.0, 0, 100, dry=True)
+    await store.alerts.acknowledge([second], Act("b", "bob", "seen"))
+    await store.admin.prune(50.0, 0, 100, dry=True)
     assert (await rows(store))["alert"] == 4
-    await store.prune(50.0, 0, 100)
-    left = {alert.step for alert in await store.alerts()}
+    await store.admin.prune(50.0, 0, 100)
+    left = {alert.step for alert in await store.alerts.views()}
     assert left == {"ship", "orders/1", "orders/2"}, "those of the dead letters were not told"
-    assert [act.who for act in await store.audit()] == ["bob"]
-    await store.unlogged(10)
+    assert [act.who for act in await store.admin.audit()] == ["bob"]
+    await store.alerts.unlogged(10)
     await world.elapse(100.0)
-    await store.prune(50.0, 0, 100)
-    assert [alert.step for alert in await store.alerts()] == ["ship"]
-    assert await store.audit() == []
+    await store.admin.prune(50.0, 0, 100)
+    assert [alert.step for alert in await store.alerts.views()] == ["ship"]
+    assert await store.admin.audit() == []
 
 
 async def test_a_task_whose_submitter_is_still_to_be_told_stays(store: Store, world: World) -> None:
     made = await running(store, 1, reply_to="https://shop.example/hook")
     await made.commit(to_state(made[1], "processed", done(made[1]), result=b"1"))
     await world.elapse(100.0)
-    assert (await store.prune(50.0, 0, 100)).kept == 1
+    assert (await store.admin.prune(50.0, 0, 100)).kept == 1
     assert await ids(store) == [1]
 
 
@@ -116,7 +116,7 @@ async def test_it_looks_at_a_bounded_window_and_says_where_the_next_begins(
     await world.elapse(100.0)
     after, removed, windows = 0, 0, 0
     while True:
-        found = await store.prune(50.0, after, 3)
+        found = await store.admin.prune(50.0, after, 3)
         removed, windows = removed + found.removed, windows + 1
         assert found.removed <= 3
         if found.next is None:
@@ -130,17 +130,17 @@ async def test_it_does_not_look_on_where_tasks_are_too_young(store: Store, world
     await processed(store, 1, 2)
     await world.elapse(100.0)
     await processed(store, 3, 4)
-    found = await store.prune(50.0, 0, 4)
+    found = await store.admin.prune(50.0, 0, 4)
     assert (found.removed, found.next) == (2, None)
 
 
 async def test_a_key_may_be_used_again_once_its_task_is_removed(store: Store, world: World) -> None:
     await hand(store)
-    await store.submit([draft(1, key="k")])
+    await store.tasks.submit([draft(1, key="k")])
     made = await hand(store)
     await made.claim(1)
     await made.commit(to_state(made[1], "processed", done(made[1]), result=b"1"))
     await world.elapse(100.0)
-    assert not (await store.submit([draft(2, key="k")]))[0].created
-    assert (await store.prune(50.0, 0, 100)).removed == 1
-    assert (await store.submit([draft(3, key="k")]))[0].created
+    assert not (await store.tasks.submit([draft(2, key="k")]))[0].created
+    assert (await store.admin.prune(50.0, 0, 100)).removed == 1
+    assert (await store.tasks.submit([draft(3, key="k")]))[0].created

@@ -26,14 +26,14 @@ def out(id_: str, queue: str = "orders", body: bytes = b'{"cents":5}', **more: A
 
 async def send(store: Store, *ids: str, **more: Any) -> None:
     """Send messages of these ids."""
-    await store.send_messages([out(id_, **more) for id_ in ids], MOST)
+    await store.queues.send_messages([out(id_, **more) for id_ in ids], MOST)
 
 
 async def take(
     store: Store, limit: int = 10, *, queue: str = "orders", lease: float = 30.0, threshold: int = 5
 ) -> list[QueueMessage]:
     """Receive messages."""
-    return (await store.receive_messages(queue, "me", limit, lease, threshold)).messages
+    return (await store.queues.receive_messages(queue, "me", limit, lease, threshold)).messages
 
 
 def receipts(messages: list[QueueMessage]) -> list[Receipt]:
@@ -52,18 +52,18 @@ def names(messages: list[QueueMessage]) -> list[str]:
 async def test_a_known_id_with_another_body_is_a_conflict_while_the_first_is_there(store: Store) -> None:
     """It stays, and nothing is sent; what was acknowledged is known by its id alone."""
     other = [out("a", body=b"2"), out("b", body=b"2"), out("b", body=b"2"), out("c"), out("c", body=b"3")]
-    await store.send_messages([out("a", body=b"1", remember=100.0), out("c", queue="mails")], MOST)
-    said = await store.send_messages(other, MOST)
+    await store.queues.send_messages([out("a", body=b"1", remember=100.0), out("c", queue="mails")], MOST)
+    said = await store.queues.send_messages(other, MOST)
     assert [(one.id, one.created, one.conflict) for one in said] == [
         ("a", False, True), ("b", True, False), ("b", False, False), ("c", True, False), ("c", False, True)
     ]  # fmt: skip
     messages = await take(store)
     assert [(m.id, m.body) for m in messages] == [("a", b"1"), ("b", b"2"), ("c", b'{"cents":5}')]
-    await store.return_messages([Returned(receipts(messages[:1])[0], dead=True)])
-    (dead,) = await store.send_messages([out("a", body=b"2")], MOST)
+    await store.queues.return_messages([Returned(receipts(messages[:1])[0], dead=True)])
+    (dead,) = await store.queues.send_messages([out("a", body=b"2")], MOST)
     assert (dead.created, dead.conflict) == (False, True)
-    await store.acknowledge_messages(receipts(messages[1:2]))
-    (done,) = await store.send_messages([out("b", body=b"7")], MOST)
+    await store.queues.acknowledge_messages(receipts(messages[1:2]))
+    (done,) = await store.queues.send_messages([out("b", body=b"7")], MOST)
     assert done.created
 
 
@@ -77,7 +77,7 @@ async def test_what_was_sent_is_received_as_it_was(store: Store, other: Store) -
         sequence=2,
         headers={"trace": "00-1"},
     )
-    (said,) = await store.send_messages([sent], MOST)
+    (said,) = await store.queues.send_messages([sent], MOST)
     assert (said.id, said.created) == ("o-1", True)
     (got,) = await take(other)
     assert (got.queue, got.id, got.body, got.kind, got.correlation_id) == (
@@ -99,64 +99,68 @@ async def test_what_was_sent_is_received_as_it_was(store: Store, other: Store) -
 async def test_an_id_is_one_message_of_its_queue_before_and_after_it_was_acknowledged(
     store: Store, world: World
 ) -> None:
-    first = await store.send_messages([out("o-1", remember=60.0), out("o-1"), out("o-1", "other")], MOST)
+    first = await store.queues.send_messages(
+        [out("o-1", remember=60.0), out("o-1"), out("o-1", "other")], MOST
+    )
     assert [s.created for s in first] == [True, False, True]
-    assert not (await store.send_messages([out("o-1")], MOST))[0].created
-    await store.acknowledge_messages(receipts(await take(store)))
-    assert not (await store.send_messages([out("o-1")], MOST))[0].created
+    assert not (await store.queues.send_messages([out("o-1")], MOST))[0].created
+    await store.queues.acknowledge_messages(receipts(await take(store)))
+    assert not (await store.queues.send_messages([out("o-1")], MOST))[0].created
     assert await take(store) == []
     await world.elapse(61)
-    assert await store.expire_messages(100) == 1
-    assert (await store.send_messages([out("o-1")], MOST))[0].created
+    assert await store.queues.expire_messages(100) == 1
+    assert (await store.queues.send_messages([out("o-1")], MOST))[0].created
 
 
 async def test_ten_senders_of_one_id_at_once_make_one_message(store: Store, other: Store) -> None:
-    said = await asyncio.gather(*((store, other)[n % 2].send_messages([out("o-1")], MOST) for n in range(10)))
+    said = await asyncio.gather(
+        *((store, other)[n % 2].queues.send_messages([out("o-1")], MOST) for n in range(10))
+    )
     assert sum(answer.created for (answer,) in said) == 1
     assert names(await take(store)) == ["o-1"]
 
 
 async def test_an_id_without_memory_is_free_once_it_is_acknowledged(store: Store) -> None:
     await send(store, "n-1")
-    await store.acknowledge_messages(receipts(await take(store)))
-    assert (await store.send_messages([out("n-1")], MOST))[0].created
+    await store.queues.acknowledge_messages(receipts(await take(store)))
+    assert (await store.queues.send_messages([out("n-1")], MOST))[0].created
 
 
 async def test_a_full_queue_takes_nothing_of_what_was_to_be_sent(store: Store) -> None:
-    await store.send_messages([out("1"), out("2")], 3)
+    await store.queues.send_messages([out("1"), out("2")], 3)
     with pytest.raises(
         QueueFullError, match="room for 1 of 2 messages: 2 messages wait in it, and its limit is 3"
     ) as caught:
-        await store.send_messages([out("3"), out("4"), out("1"), out("5", "other")], 3)
+        await store.queues.send_messages([out("3"), out("4"), out("1"), out("5", "other")], 3)
     assert (caught.value.queue, caught.value.limit, caught.value.room) == ("orders", 3, 1)
-    await store.send_messages([out("3"), out("1")], 3)
-    await store.send_messages([out("1", "other")], 3)
+    await store.queues.send_messages([out("3"), out("1")], 3)
+    await store.queues.send_messages([out("1", "other")], 3)
     assert names(await take(store)) == ["1", "2", "3"]
     with pytest.raises(QueueFullError, match="queue orders is full: 3 messages wait") as caught:  # those that
-        await store.send_messages([out("4")], 3)  # are taken wait as well: they may come back
+        await store.queues.send_messages([out("4")], 3)  # are taken wait as well: they may come back
     assert caught.value.room == 0
     with pytest.raises(QueueFullError, match="queue orders is full: more than 2 messages wait"):
-        await store.send_messages([out("4"), out("5")], 2)
+        await store.queues.send_messages([out("4"), out("5")], 2)
 
 
 async def test_one_that_finds_its_queue_full_leaves_others_alone(store: Store) -> None:
     said = await asyncio.gather(
-        *(store.send_messages([out(str(n))], 3) for n in range(6)),
-        store.send_messages([out("x", "other")], 3),
+        *(store.queues.send_messages([out(str(n))], 3) for n in range(6)),
+        store.queues.send_messages([out("x", "other")], 3),
         return_exceptions=True,
     )
     refused = sum(isinstance(answer, QueueFullError) for answer in said)
     assert 1 <= refused <= 3  # transactions of one moment do not see each other everywhere
     assert not isinstance(said[-1], BaseException)
     with pytest.raises(QueueFullError):
-        await store.send_messages([out("7")], 3)
+        await store.queues.send_messages([out("7")], 3)
     assert len(await take(store)) == 6 - refused
 
 
 async def test_what_has_expired_does_not_fill_a_queue(store: Store, world: World) -> None:
-    await store.send_messages([out("1", expires=5.0), out("2", expires=5.0)], 2)
+    await store.queues.send_messages([out("1", expires=5.0), out("2", expires=5.0)], 2)
     await world.elapse(6)
-    await store.send_messages([out("3")], 2)
+    await store.queues.send_messages([out("3")], 2)
     assert names(await take(store)) == ["3"]
 
 
@@ -164,13 +168,13 @@ async def test_what_has_expired_does_not_fill_a_queue(store: Store, world: World
 async def test_a_text_that_no_database_takes_is_refused(store: Store, field: str) -> None:
     message = replace(out("1"), **{field: UNENCODABLE})
     with pytest.raises(PayloadError):
-        await store.send_messages([out("2"), message], MOST)
+        await store.queues.send_messages([out("2"), message], MOST)
     assert await take(store) == []
 
 
 async def test_a_number_that_no_database_takes_is_refused(store: Store) -> None:
     with pytest.raises(PayloadError):
-        await store.send_messages([out("1", task=2**70)], MOST)
+        await store.queues.send_messages([out("1", task=2**70)], MOST)
 
 
 # Receiving
@@ -188,11 +192,11 @@ async def test_the_oldest_come_first_and_no_two_receivers_get_one(store: Store, 
 
 async def test_a_delayed_message_comes_later_and_the_rest_is_told(store: Store, world: World) -> None:
     await send(store, "1", delay=10.0)
-    handed = await store.receive_messages("orders", "me", 5, 30.0, 5)
+    handed = await store.queues.receive_messages("orders", "me", 5, 30.0, 5)
     assert handed.messages == []
     assert handed.rest is not None
     assert 9.0 < handed.rest <= 10.0
-    assert (await store.receive_messages("empty", "me", 5, 30.0, 5)).rest is None
+    assert (await store.queues.receive_messages("empty", "me", 5, 30.0, 5)).rest is None
     await world.elapse(10.1)
     assert names(await take(store)) == ["1"]
 
@@ -204,17 +208,17 @@ async def test_what_is_not_acknowledged_comes_again_after_its_lease(
     first = await take(store, lease=100.0)
     await world.elapse(60)
     assert await take(other) == []
-    assert await store.hold_messages(receipts(first), 100.0) == [True]
+    assert await store.queues.hold_messages(receipts(first), 100.0) == [True]
     await world.elapse(60)
     assert await take(other) == []
     await world.elapse(50)
     second = await take(other, lease=100.0)
     assert [(m.id, m.tries) for m in second] == [("1", 2)]
-    assert await store.acknowledge_messages(receipts(first)) == [False]
-    assert await store.hold_messages(receipts(first), 10.0) == [False]
-    assert await store.return_messages([Returned(r) for r in receipts(first)]) == [False]
-    assert await other.acknowledge_messages(receipts(second)) == [True]
-    assert await other.acknowledge_messages(receipts(second)) == [False]
+    assert await store.queues.acknowledge_messages(receipts(first)) == [False]
+    assert await store.queues.hold_messages(receipts(first), 10.0) == [False]
+    assert await store.queues.return_messages([Returned(r) for r in receipts(first)]) == [False]
+    assert await other.queues.acknowledge_messages(receipts(second)) == [True]
+    assert await other.queues.acknowledge_messages(receipts(second)) == [False]
 
 
 async def test_a_lease_that_ran_out_is_good_while_nobody_else_has_the_message(
@@ -223,7 +227,7 @@ async def test_a_lease_that_ran_out_is_good_while_nobody_else_has_the_message(
     await send(store, "1")
     first = await take(store, lease=10.0)
     await world.elapse(11)
-    assert await store.acknowledge_messages(receipts(first)) == [True]
+    assert await store.queues.acknowledge_messages(receipts(first)) == [True]
     assert await take(store) == []
 
 
@@ -233,15 +237,15 @@ async def test_messages_of_one_task_stay_in_order_while_others_pass(store: Store
     await send(store, "x")
     (first,) = await take(store, 1)
     assert names(await take(store)) == ["b1", "x"]
-    await store.return_messages([Returned((first.seq, first.tries), 5.0)])
+    await store.queues.return_messages([Returned((first.seq, first.tries), 5.0)])
     assert await take(store) == []
     await world.elapse(6)
     got = await take(store)
     assert names(got) == ["a1"]
-    await store.acknowledge_messages(receipts(got))
+    await store.queues.acknowledge_messages(receipts(got))
     got = await take(store)
     assert names(got) == ["a2", "a3"]
-    await store.return_messages(
+    await store.queues.return_messages(
         [Returned(r, wait) for r, wait in zip(receipts(got), (3.0, 1.0), strict=True)]
     )
     await world.elapse(2)
@@ -261,7 +265,7 @@ async def test_what_comes_again_takes_nothing_with_it_that_is_behind_one_left_ou
     told: list[str] = []
     while got := await take(store, 3):
         told += names(got)
-        await store.acknowledge_messages(receipts(got))
+        await store.queues.acknowledge_messages(receipts(got))
     assert told == ["a1", "a2", "a3"]
 
 
@@ -289,23 +293,23 @@ async def test_those_of_a_task_wait_behind_a_dead_one_until_it_is_replayed_or_dr
     await send(store, "a2", queue="other", task=1)
     first = {m.id: m for m in await take(store)}
     dead = [Returned((first[n].seq, 1), error="bad", dead=True) for n in ("a1", "b1", "x1")]
-    await store.return_messages(dead)
+    await store.queues.return_messages(dead)
     rest = [Returned((first[n].seq, 1)) for n in ("a2", "b2", "x2")]
-    await store.return_messages(rest)
+    await store.queues.return_messages(rest)
     await send(store, "a3", task=1)
     await send(store, "c1", task=3)
     assert sorted(names(await take(store))) == ["c1", "x2"]
     assert names(await take(store, queue="other")) == ["a2"], "each queue has an order of its own"
     assert await take(store) == []
-    texts = {alert.step: alert.text for alert in await store.alerts()}
+    texts = {alert.step: alert.text for alert in await store.alerts.views()}
     assert "later notices of task" in texts["orders/a1"]
     assert "later notices" not in texts["orders/x1"]
-    assert await store.replay_messages("orders", ACT, ["a1"]) == ["a1"]
-    assert await store.drop_messages("orders", ACT, ["b1"]) == ["b1"]
+    assert await store.queues.replay_messages("orders", ACT, ["a1"]) == ["a1"]
+    assert await store.queues.drop_messages("orders", ACT, ["b1"]) == ["b1"]
     came: list[str] = []
     while got := await take(store, 1):
         came += names(got)
-        await store.acknowledge_messages(receipts(got))
+        await store.queues.acknowledge_messages(receipts(got))
     assert [name for name in came if name.startswith("a")] == ["a1", "a2", "a3"]
     assert "b2" in came
 
@@ -318,13 +322,16 @@ async def test_the_one_after_one_that_kills_its_receivers_waits_too(store: Store
         assert names(await take(store, lease=1.0, threshold=3)) == ["a1", "a2", "a3", "b1"]
         await world.elapse(2)
     await send(store, "a4", task=1)
-    handed = await store.receive_messages("orders", "me", 10, 1.0, 3)
+    handed = await store.queues.receive_messages("orders", "me", 10, 1.0, 3)
     assert (handed.messages, handed.dead) == ([], 2)
-    assert sorted(view.message.id for view in await store.messages("orders", dead=True)) == ["a1", "b1"]
-    assert await store.drop_messages("orders", ACT, ["a1"]) == ["a1"]
-    handed = await store.receive_messages("orders", "me", 10, 1.0, 3)
+    assert sorted(view.message.id for view in await store.queues.messages("orders", dead=True)) == [
+        "a1",
+        "b1",
+    ]
+    assert await store.queues.drop_messages("orders", ACT, ["a1"]) == ["a1"]
+    handed = await store.queues.receive_messages("orders", "me", 10, 1.0, 3)
     assert (handed.messages, handed.dead) == ([], 1)
-    assert sorted(await store.drop_messages("orders", ACT)) == ["a2", "b1"]
+    assert sorted(await store.queues.drop_messages("orders", ACT)) == ["a2", "b1"]
     assert names(await take(store)) == ["a3", "a4"]
 
 
@@ -332,10 +339,10 @@ async def test_receivers_are_rung_when_a_dead_one_is_dropped(store: Store, other
     """What waited behind it can be received then."""
     await send(store, "a1", "a2", task=1)
     (first,) = await take(store, 1)
-    await store.return_messages([Returned((first.seq, 1), dead=True)])
+    await store.queues.return_messages([Returned((first.seq, 1), dead=True)])
     rung = asyncio.Event()
     stop = other.subscribe("queue:orders", rung.set)
-    await store.drop_messages("orders", ACT)
+    await store.queues.drop_messages("orders", ACT)
     async with asyncio.timeout(20):
         await rung.wait()
     stop()
@@ -347,12 +354,12 @@ async def test_an_unread_message_expires(store: Store, world: World) -> None:
     await send(store, "2", expires=20.0)
     await send(store, "3")
     await world.elapse(11)
-    assert await store.expire_messages(100) == 1
+    assert await store.queues.expire_messages(100) == 1
     (taken,) = await take(store, 1, lease=30.0)
     await world.elapse(11)
-    assert await store.expire_messages(100) == 0  # somebody has it
+    assert await store.queues.expire_messages(100) == 0  # somebody has it
     assert taken.id == "2"
-    assert await store.acknowledge_messages(receipts([taken])) == [True]
+    assert await store.queues.acknowledge_messages(receipts([taken])) == [True]
     assert names(await take(store)) == ["3"]
 
 
@@ -362,26 +369,26 @@ async def test_a_queue_that_nobody_reads_keeps_the_latest_notices(store: Store) 
     """
     await send(store, *"abcdef", task=1)
     await send(store, "sent")
-    await store.send_messages([out("other", "elsewhere", task=2)], MOST)
+    await store.queues.send_messages([out("other", "elsewhere", task=2)], MOST)
     (held,) = await take(store, 1)
     assert held.id == "a"
-    assert await store.shorten_queues(4, 2) == 2
-    assert await store.shorten_queues(4, 2) == 1
-    assert await store.shorten_queues(4, 2) == 0
-    waiting = [view.message.id for view in await store.messages("orders")]
+    assert await store.queues.shorten_queues(4, 2) == 2
+    assert await store.queues.shorten_queues(4, 2) == 1
+    assert await store.queues.shorten_queues(4, 2) == 0
+    waiting = [view.message.id for view in await store.queues.messages("orders")]
     assert sorted(waiting) == ["a", "e", "f", "sent"]
-    (alert,) = await store.alerts()
+    (alert,) = await store.alerts.views()
     assert (alert.kind, alert.step, alert.task) == ("dead_letter", "orders", None)
     assert "more than 4 messages wait in queue orders: its oldest notices are dropped unread" in alert.text
-    assert await store.shorten_queues(1, 9) == 2
-    assert await store.shorten_queues(1, 9) == 0, "what is left is no notice, or somebody has it"
+    assert await store.queues.shorten_queues(1, 9) == 2
+    assert await store.queues.shorten_queues(1, 9) == 0, "what is left is no notice, or somebody has it"
     assert names(await take(store)) == ["sent"]
 
 
 async def test_one_that_has_expired_is_not_given_to_anybody(store: Store, world: World) -> None:
     await send(store, "1", expires=10.0)
     await world.elapse(10.5)
-    handed = await store.receive_messages("orders", "me", 5, 30.0, 5)
+    handed = await store.queues.receive_messages("orders", "me", 5, 30.0, 5)
     assert handed.messages == []
     assert handed.rest is None or handed.rest > 0
 
@@ -403,13 +410,13 @@ async def test_receivers_are_rung_when_a_message_comes(store: Store, other: Stor
 async def test_what_is_given_back_waits_and_keeps_its_error(store: Store, world: World) -> None:
     await send(store, "1")
     (got,) = await take(store)
-    assert await store.return_messages([Returned((got.seq, got.tries), 10.0, "no room")]) == [True]
-    assert await store.acknowledge_messages([(got.seq, got.tries)]) == [False]
+    assert await store.queues.return_messages([Returned((got.seq, got.tries), 10.0, "no room")]) == [True]
+    assert await store.queues.acknowledge_messages([(got.seq, got.tries)]) == [False]
     assert await take(store) == []
     await world.elapse(11)
     (again,) = await take(store)
     assert (again.tries, again.error) == (2, "no room")
-    await store.return_messages([Returned((again.seq, again.tries), counted=False)])
+    await store.queues.return_messages([Returned((again.seq, again.tries), counted=False)])
     assert [m.tries for m in await take(store)] == [2]
 
 
@@ -417,19 +424,19 @@ async def test_a_message_that_is_given_up_is_a_dead_letter_with_an_alert(store: 
     await send(store, "1", "2")
     got = await take(store)
     back = [Returned((m.seq, m.tries), error="cents is missing", dead=m.id == "1") for m in got]
-    assert await store.return_messages(back) == [True, True]
+    assert await store.queues.return_messages(back) == [True, True]
     assert names(await take(store)) == ["2"]
-    (dead,) = await store.messages("orders", dead=True)
+    (dead,) = await store.queues.messages("orders", dead=True)
     assert (dead.message.id, dead.state, dead.message.error, dead.taken_by) == (
         "1",
         "dead",
         "cents is missing",
         None,
     )
-    (alert,) = await store.alerts()
+    (alert,) = await store.alerts.views()
     assert (alert.kind, alert.step, alert.open) == ("dead_letter", "orders/1", True)
     assert "cents is missing" in alert.text
-    assert not (await store.send_messages([out("1")], MOST))[0].created  # its id is still its own
+    assert not (await store.queues.send_messages([out("1")], MOST))[0].created  # its id is still its own
 
 
 async def test_what_kills_its_receivers_is_dead_after_the_threshold(store: Store, world: World) -> None:
@@ -438,27 +445,29 @@ async def test_what_kills_its_receivers_is_dead_after_the_threshold(store: Store
         got = {m.id: m for m in await take(store, 2, lease=1.0, threshold=3)}
         good = got["good"]
         assert "poison" in got
-        await store.return_messages([Returned((good.seq, good.tries), counted=False)])
+        await store.queues.return_messages([Returned((good.seq, good.tries), counted=False)])
         await world.elapse(2)
-    handed = await store.receive_messages("orders", "me", 10, 1.0, 3)
+    handed = await store.queues.receive_messages("orders", "me", 10, 1.0, 3)
     assert (names(handed.messages), handed.dead) == (["good"], 1)
-    (dead,) = await store.messages(None, dead=True)
+    (dead,) = await store.queues.messages(None, dead=True)
     assert "delivered 3 times and never acknowledged" in dead.message.error
-    assert [a.step for a in await store.alerts()] == ["orders/poison"]
+    assert [a.step for a in await store.alerts.views()] == ["orders/poison"]
 
 
 async def test_dead_letters_are_replayed_or_dropped_and_their_alerts_end(store: Store) -> None:
     await send(store, "1", "2", "3")
-    await store.return_messages([Returned(r, error="bad", dead=True) for r in receipts(await take(store))])
-    assert await store.replay_messages("orders", ACT, ["2", "nobody"]) == ["2"]
-    assert await store.replay_messages("other", ACT) == []
+    await store.queues.return_messages(
+        [Returned(r, error="bad", dead=True) for r in receipts(await take(store))]
+    )
+    assert await store.queues.replay_messages("orders", ACT, ["2", "nobody"]) == ["2"]
+    assert await store.queues.replay_messages("other", ACT) == []
     (again,) = await take(store)
     assert (again.id, again.tries) == ("2", 1)
-    assert await store.drop_messages("orders", ACT, ["1"]) == ["1"]
-    assert await store.replay_messages("orders", ACT) == ["3"]
+    assert await store.queues.drop_messages("orders", ACT, ["1"]) == ["1"]
+    assert await store.queues.replay_messages("orders", ACT) == ["3"]
     assert names(await take(store)) == ["3"]
-    assert await store.messages(None, dead=True) == []
-    assert sorted((a.step, a.ended_why) for a in await store.alerts(ended=True)) == [
+    assert await store.queues.messages(None, dead=True) == []
+    assert sorted((a.step, a.ended_why) for a in await store.alerts.views(ended=True)) == [
         ("orders/1", "dropped"),
         ("orders/2", "replayed"),
         ("orders/3", "replayed"),
@@ -472,19 +481,25 @@ async def test_messages_that_wait_and_nobody_has_are_dropped_with_a_row_in_the_a
     await send(store, "delayed", delay=50.0)
     await send(store, "1", queue="other")
     got = await take(store, 3)
-    await store.return_messages([Returned(receipts(got)[2])])
+    await store.queues.return_messages([Returned(receipts(got)[2])])
     (late,) = receipts(got)[1:2]
     (dead,) = [m for m in await take(store) if m.id == "dead"]
-    await store.return_messages([Returned((dead.seq, dead.tries), dead=True), Returned(late)])
-    assert await store.drop_messages("orders", ACT, ["1", "late", "nobody", "dead"], waiting=True) == ["late"]
+    await store.queues.return_messages([Returned((dead.seq, dead.tries), dead=True), Returned(late)])
+    assert await store.queues.drop_messages("orders", ACT, ["1", "late", "nobody", "dead"], waiting=True) == [
+        "late"
+    ]
     await world.elapse(31)
-    assert await store.hold_messages(receipts(got)[:1], 90.0) == [True]
-    assert sorted(await store.drop_messages("orders", ACT, waiting=True)) == ["1", "delayed", "given back"]
-    assert await store.drop_messages("orders", ACT, waiting=True) == []
-    assert [v.message.id for v in await store.messages(None)] == ["taken", "1"]
-    assert [v.message.id for v in await store.messages(None, dead=True)] == ["dead"]
-    assert len(await store.alerts(ended=False)) == 1
-    found = [(v.kind, v.who, v.why, v.outcome) for v in await store.audit()]
+    assert await store.queues.hold_messages(receipts(got)[:1], 90.0) == [True]
+    assert sorted(await store.queues.drop_messages("orders", ACT, waiting=True)) == [
+        "1",
+        "delayed",
+        "given back",
+    ]
+    assert await store.queues.drop_messages("orders", ACT, waiting=True) == []
+    assert [v.message.id for v in await store.queues.messages(None)] == ["taken", "1"]
+    assert [v.message.id for v in await store.queues.messages(None, dead=True)] == ["dead"]
+    assert len(await store.alerts.views(ended=False)) == 1
+    found = [(v.kind, v.who, v.why, v.outcome) for v in await store.admin.audit()]
     assert sorted(found) == [
         ("drop_message", "ann", "mended", f"message {one} of queue orders")
         for one in ("1", "delayed", "given back", "late")
@@ -494,12 +509,14 @@ async def test_messages_that_wait_and_nobody_has_are_dropped_with_a_row_in_the_a
 async def test_whoever_replays_or_drops_a_dead_letter_stands_in_the_audit(store: Store) -> None:
     """A row for each message, in the transaction of the act; none for what was no dead letter."""
     await send(store, "1", "2")
-    await store.return_messages([Returned(r, error="bad", dead=True) for r in receipts(await take(store))])
-    await store.replay_messages("orders", Act("a", "ann", "mended"), ["1", "nobody"])
-    await store.drop_messages("orders", Act("b", "bob", "a test order"))
-    await store.drop_messages("orders", Act("c", "bob", "again"))
+    await store.queues.return_messages(
+        [Returned(r, error="bad", dead=True) for r in receipts(await take(store))]
+    )
+    await store.queues.replay_messages("orders", Act("a", "ann", "mended"), ["1", "nobody"])
+    await store.queues.drop_messages("orders", Act("b", "bob", "a test order"))
+    await store.queues.drop_messages("orders", Act("c", "bob", "again"))
     assert sorted(
-        (v.kind, v.task, v.who, v.why, v.verdict, v.outcome, v.state) for v in await store.audit()
+        (v.kind, v.task, v.who, v.why, v.verdict, v.outcome, v.state) for v in await store.admin.audit()
     ) == [
         ("drop_message", None, "bob", "a test order", "applied", "message 2 of queue orders", "dropped"),
         ("replay_message", None, "ann", "mended", "applied", "message 1 of queue orders", "replayed"),
@@ -509,31 +526,37 @@ async def test_whoever_replays_or_drops_a_dead_letter_stands_in_the_audit(store:
 async def test_a_dead_letter_is_replayed_with_a_corrected_value(store: Store) -> None:
     """The audit keeps who and why, what it was and what it is."""
     await send(store, "1", "2", body=b'{"cents":-1}')
-    await store.return_messages([Returned(r, error="bad", dead=True) for r in receipts(await take(store))])
+    await store.queues.return_messages(
+        [Returned(r, error="bad", dead=True) for r in receipts(await take(store))]
+    )
     act = Act("a", "ann", "mended")
-    assert await store.replay_messages("orders", act, ["1"], body=b'{"cents":1}') == ["1"]
-    assert await store.replay_messages("orders", act, ["nobody"], body=b"5") == []
+    assert await store.queues.replay_messages("orders", act, ["1"], body=b'{"cents":1}') == ["1"]
+    assert await store.queues.replay_messages("orders", act, ["nobody"], body=b"5") == []
     (again,) = await take(store)
     assert (again.id, again.body, again.tries) == ("1", b'{"cents":1}', 1)
-    (entry,) = await store.audit()
+    (entry,) = await store.admin.audit()
     assert (entry.who, entry.why, entry.outcome) == (
         "ann", "mended", "message 1 of queue orders, with another value",
     )  # fmt: skip
     assert msgspec.json.decode(entry.change or b"") == {
         "message": "1", "was": {"cents": -1}, "now": {"cents": 1},
     }  # fmt: skip
-    (left,) = await store.messages("orders", dead=True)
+    (left,) = await store.queues.messages("orders", dead=True)
     assert left.message.body == b'{"cents":-1}'
 
 
 async def test_an_alert_that_was_acknowledged_does_not_hinder_a_replay(store: Store) -> None:
     await send(store, "1")
-    await store.return_messages([Returned(r, error="bad", dead=True) for r in receipts(await take(store))])
-    (alert,) = await store.alerts()
-    await store.acknowledge([alert.id], Act("a", "ann", "seen"))
-    assert await store.replay_messages("orders", ACT) == ["1"]
-    await store.return_messages([Returned(r, error="bad", dead=True) for r in receipts(await take(store))])
-    assert len(await store.alerts(ended=False)) == 1
+    await store.queues.return_messages(
+        [Returned(r, error="bad", dead=True) for r in receipts(await take(store))]
+    )
+    (alert,) = await store.alerts.views()
+    await store.alerts.acknowledge([alert.id], Act("a", "ann", "seen"))
+    assert await store.queues.replay_messages("orders", ACT) == ["1"]
+    await store.queues.return_messages(
+        [Returned(r, error="bad", dead=True) for r in receipts(await take(store))]
+    )
+    assert len(await store.alerts.views(ended=False)) == 1
 
 
 # Looking
@@ -544,23 +567,23 @@ async def test_queues_and_messages_are_seen_and_not_taken_by_that(store: Store, 
     await send(store, "later", delay=50.0)
     await send(store, "n", queue="web-7")
     got = await take(store, 4)
-    await store.return_messages([Returned((got[3].seq, 1), dead=True), Returned((got[2].seq, 1))])
-    await store.acknowledge_messages(receipts(got[:1]))
+    await store.queues.return_messages([Returned((got[3].seq, 1), dead=True), Returned((got[2].seq, 1))])
+    await store.queues.acknowledge_messages(receipts(got[:1]))
     await world.elapse(5)
-    orders, web = await store.queues()
+    orders, web = await store.queues.views()
     assert (orders.queue, orders.waiting, orders.taken, orders.delayed, orders.dead) == ("orders", 1, 1, 1, 1)
     assert orders.oldest is not None
     assert 4.9 < orders.oldest < 8
     assert (web.queue, web.waiting, web.dead) == ("web-7", 1, 0)
     assert (orders.read, web.read) == (True, False)
-    shown = await store.messages("orders")
+    shown = await store.queues.messages("orders")
     assert [(v.message.id, v.taken_by, v.due <= 0) for v in shown] == [
         ("3", None, True),
         ("2", "me", False),
         ("later", None, False),
     ]
-    assert names([v.message for v in await store.messages(None)]) == ["3", "2", "later", "n"]
-    assert names([v.message for v in await store.messages("orders", 1)]) == ["3"]
+    assert names([v.message for v in await store.queues.messages(None)]) == ["3", "2", "later", "n"]
+    assert names([v.message for v in await store.queues.messages("orders", 1)]) == ["3"]
     assert names(await take(store)) == ["3"]
 
 
@@ -579,88 +602,88 @@ def big(id_: str, size: int, queue: str = "orders", **more: Any) -> Outgoing:
 
 
 async def test_a_queue_with_too_many_bytes_takes_nothing_of_what_was_to_be_sent(store: Store) -> None:
-    await store.send_messages([big("1", 400), big("2", 300)], MOST, 1000)
+    await store.queues.send_messages([big("1", 400), big("2", 300)], MOST, 1000)
     with pytest.raises(
         QueueFullError,
         match=r"queue orders has room for 1 of 2 messages: 2 messages of 700 B wait in it, and its limit is 1000 B.*MAKEGOOD_QUEUE_BYTES",
     ) as caught:
-        await store.send_messages([big("3", 300), big("4", 1), big("5", 400, "other")], MOST, 1000)
+        await store.queues.send_messages([big("3", 300), big("4", 1), big("5", 400, "other")], MOST, 1000)
     assert (caught.value.queue, caught.value.limit, caught.value.room) == ("orders", 1000, 1)
     assert caught.value.unit == "bytes"
-    await store.send_messages([big("3", 300), big("1", 400)], MOST, 1000)  # a known one adds nothing
+    await store.queues.send_messages([big("3", 300), big("1", 400)], MOST, 1000)  # a known one adds nothing
     with pytest.raises(
         QueueFullError, match="is full: 3 messages of 1000 B wait in it, the next one has 2 B"
     ):
-        await store.send_messages([out("4", body=b"11")], MOST, 1000)
-    await store.send_messages([big("4", 900, "other")], MOST, 1000)
+        await store.queues.send_messages([out("4", body=b"11")], MOST, 1000)
+    await store.queues.send_messages([big("4", 900, "other")], MOST, 1000)
     assert names(await take(store)) == ["1", "2", "3"]
     with pytest.raises(QueueFullError, match="is full"):  # those that are taken may come back
-        await store.send_messages([out("4", body=b"1")], MOST, 1000)
+        await store.queues.send_messages([out("4", body=b"1")], MOST, 1000)
 
 
 async def test_both_limits_hold_and_the_error_says_which(store: Store) -> None:
-    await store.send_messages([out("1", body=b"1")], 2, 100)
+    await store.queues.send_messages([out("1", body=b"1")], 2, 100)
     with pytest.raises(QueueFullError, match="MAKEGOOD_QUEUE_LIMIT") as caught:
-        await store.send_messages([out("2", body=b"1"), out("3", body=b"1")], 2, 100)
+        await store.queues.send_messages([out("2", body=b"1"), out("3", body=b"1")], 2, 100)
     assert (caught.value.unit, caught.value.limit, caught.value.room) == ("messages", 2, 1)
     with pytest.raises(QueueFullError, match="MAKEGOOD_QUEUE_BYTES"):
-        await store.send_messages([big("2", 100)], 2, 100)
+        await store.queues.send_messages([big("2", 100)], 2, 100)
 
 
 async def test_an_empty_queue_takes_one_message_of_any_size(store: Store) -> None:
     """Otherwise it could never be sent."""
-    await store.send_messages([big("1", 5000)], MOST, 1000)
+    await store.queues.send_messages([big("1", 5000)], MOST, 1000)
     with pytest.raises(QueueFullError, match=r"1 messages of 4\.9 KiB wait in it"):
-        await store.send_messages([out("2", body=b"1")], MOST, 1000)
-    await store.acknowledge_messages(receipts(await take(store)))
+        await store.queues.send_messages([out("2", body=b"1")], MOST, 1000)
+    await store.queues.acknowledge_messages(receipts(await take(store)))
     with pytest.raises(
         QueueFullError, match="has room for 1 of 2 messages: no message waits in it"
     ) as caught:
-        await store.send_messages([big("2", 5000), out("3", body=b"1")], MOST, 1000)
+        await store.queues.send_messages([big("2", 5000), out("3", body=b"1")], MOST, 1000)
     assert caught.value.room == 1
-    await store.send_messages([out("3", body=b"1"), big("4", 900)], MOST, 1000)
+    await store.queues.send_messages([out("3", body=b"1"), big("4", 900)], MOST, 1000)
 
 
 async def test_bytes_that_have_expired_or_were_sent_by_another_process_count_as_they_are(
     store: Store, other: Store, world: World
 ) -> None:
-    await store.send_messages([big("1", 900, expires=5.0)], MOST, 1000)
+    await store.queues.send_messages([big("1", 900, expires=5.0)], MOST, 1000)
     with pytest.raises(QueueFullError):
-        await other.send_messages([big("2", 200)], MOST, 1000)
+        await other.queues.send_messages([big("2", 200)], MOST, 1000)
     await world.elapse(6)
-    await other.send_messages([big("2", 200)], MOST, 1000)
+    await other.queues.send_messages([big("2", 200)], MOST, 1000)
     with pytest.raises(QueueFullError):
-        await store.send_messages([big("3", 900)], MOST, 1000)
+        await store.queues.send_messages([big("3", 900)], MOST, 1000)
 
 
 async def test_a_queue_with_too_many_bytes_that_nobody_reads_keeps_the_latest_notices(store: Store) -> None:
     for n in range(6):
-        await store.send_messages([big(f"n{n}", 100, task=1)], MOST)
-    await store.send_messages([big("sent", 100)], MOST)
-    await store.send_messages([big("other", 9000, "elsewhere", task=2)], MOST)
+        await store.queues.send_messages([big(f"n{n}", 100, task=1)], MOST)
+    await store.queues.send_messages([big("sent", 100)], MOST)
+    await store.queues.send_messages([big("other", 9000, "elsewhere", task=2)], MOST)
     (held,) = await take(store, 1)
     assert held.id == "n0"
-    assert await store.shorten_queues(MOST, 2, 350) == 2, "at most so many at once"
-    assert await store.shorten_queues(MOST, 9, 350) == 2
-    assert await store.shorten_queues(MOST, 9, 350) == 0
-    waiting = [view.message.id for view in await store.messages("orders")]
+    assert await store.queues.shorten_queues(MOST, 2, 350) == 2, "at most so many at once"
+    assert await store.queues.shorten_queues(MOST, 9, 350) == 2
+    assert await store.queues.shorten_queues(MOST, 9, 350) == 0
+    waiting = [view.message.id for view in await store.queues.messages("orders")]
     assert sorted(waiting) == ["n0", "n5", "sent"]
-    assert [view.message.id for view in await store.messages("elsewhere")] == ["other"], (
+    assert [view.message.id for view in await store.queues.messages("elsewhere")] == ["other"], (
         "one alone may be large"
     )
-    (alert,) = await store.alerts()
+    (alert,) = await store.alerts.views()
     assert "messages of more than 350 B wait in queue orders: its oldest notices are dropped" in alert.text
     assert "MAKEGOOD_QUEUE_BYTES" in alert.text
 
 
 async def test_queues_are_shown_with_their_bytes(store: Store) -> None:
-    await store.send_messages(
+    await store.queues.send_messages(
         [big("1", 100), big("2", 50, delay=60.0), big("3", 25), big("4", 7, "dead")], MOST
     )
-    assert [view.bytes for view in await store.queues()] == [7, 175]
+    assert [view.bytes for view in await store.queues.views()] == [7, 175]
     (first,) = await take(store, 1)
     (dead,) = await take(store, 1, queue="dead")
-    await store.return_messages([Returned((dead.seq, dead.tries), dead=True)])
-    assert [(view.queue, view.bytes) for view in await store.queues()] == [("dead", 0), ("orders", 175)]
-    await store.acknowledge_messages(receipts([first]))
-    assert [view.bytes for view in await store.queues()] == [0, 75]
+    await store.queues.return_messages([Returned((dead.seq, dead.tries), dead=True)])
+    assert [(view.queue, view.bytes) for view in await store.queues.views()] == [("dead", 0), ("orders", 175)]
+    await store.queues.acknowledge_messages(receipts([first]))
+    assert [view.bytes for view in await store.queues.views()] == [0, 75]

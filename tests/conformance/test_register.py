@@ -48,7 +48,7 @@ class Caller:
         """Free the task of whoever holds it: every Scheduler here counts as dead."""
         for _ in range(times):
             began = self.clock()
-            freed = await store.release_dead(grant, 10)
+            freed = await store.supervision.release_dead(grant, 10)
             self.told.append(RecordedCall("requeue", self.name, began, self.clock(), self.task in freed))
             if freed:
                 self.supervised.set()
@@ -58,9 +58,9 @@ class Caller:
 async def race(store: Store, other: Store, task: int, rng: random.Random) -> list[RecordedCall]:
     """Let two Schedulers and a Supervisor at one task, all at once; returns what they were told."""
     told: list[RecordedCall] = []
-    await store.submit([draft(task)])
+    await store.tasks.submit([draft(task)])
     schedulers = [await hand(store, ttl=0.0), await hand(other, ttl=0.0)]
-    grant = await store.acquire("supervisor", "v", "nonce", 60.0)
+    grant = await store.leases.acquire("supervisor", "v", "nonce", 60.0)
     assert grant is not None
     plans = [["claim", *rng.choices(["claim", "wait", "complete", "complete"], k=3)] for _ in schedulers]
     supervised = asyncio.Event()
@@ -74,15 +74,15 @@ async def race(store: Store, other: Store, task: int, rng: random.Random) -> lis
 
 async def finish(store: Store, task: int) -> None:
     """End a task that a race has left."""
-    while (await store.find(Filter(ids=(task,))))[0].state != "processed":
-        await store.release_dead(await _again(store), 10)
+    while (await store.tasks.find(Filter(ids=(task,))))[0].state != "processed":
+        await store.supervision.release_dead(await _again(store), 10)
         last = await hand(store)
         if await last.claim(1) == [task]:
             await last.commit(to_state(last[task], "processed"))
 
 
 async def _again(store: Store) -> Grant:
-    grant = await store.acquire("supervisor", "v", "nonce", 60.0)
+    grant = await store.leases.acquire("supervisor", "v", "nonce", 60.0)
     if grant is None:
         raise FencedOffError("somebody else leads")
     return grant
@@ -110,9 +110,9 @@ async def test_a_task_is_a_linearizable_register(world: World, store: Store, oth
 async def test_one_false_answer_is_enough_to_be_refused(store: Store, other: Store) -> None:
     """The twin: were a caller told that it completed what it had lost, no order would explain it."""
     old = await hand(store, ttl=0.0)
-    await store.submit([draft(1)])
+    await store.tasks.submit([draft(1)])
     await old.claim(1)
-    assert await store.release_dead(await term(store), 10) == [1]
+    assert await store.supervision.release_dead(await term(store), 10) == [1]
     new = await hand(other)
     assert await new.claim(1) == [1]
     refused = await old.commit(to_state(old[1], "processed"))

@@ -32,8 +32,8 @@ async def claim(scheduler: Hand, limit: int, room: int, at_rest: tuple[int, ...]
 
 
 async def test_no_more_is_claimed_than_there_is_room_for_and_the_order_stays(store: Store) -> None:
-    await store.submit([draft(n, inputs=(LARGE,)) for n in range(1, 5)])
-    await store.submit([draft(9, inputs=(LARGE,), priority=9)])
+    await store.tasks.submit([draft(n, inputs=(LARGE,)) for n in range(1, 5)])
+    await store.tasks.submit([draft(9, inputs=(LARGE,), priority=9)])
     scheduler = await hand(store)
     assert await claim(scheduler, 10, 250_000) == [9, 1]
     assert scheduler.committed.more
@@ -46,7 +46,7 @@ async def test_no_more_is_claimed_than_there_is_room_for_and_the_order_stays(sto
 
 async def test_the_first_task_is_claimed_whatever_its_size(store: Store) -> None:
     """Otherwise it, and all behind it, would wait for ever."""
-    await store.submit([draft(1, inputs=(LARGE,) * 3), draft(2), draft(3, inputs=(LARGE,)), draft(4)])
+    await store.tasks.submit([draft(1, inputs=(LARGE,) * 3), draft(2), draft(3, inputs=(LARGE,)), draft(4)])
     scheduler = await hand(store)
     assert await claim(scheduler, 10, 1) == [1]
     assert await claim(scheduler, 10, 1) == [2]
@@ -55,7 +55,7 @@ async def test_the_first_task_is_claimed_whatever_its_size(store: Store) -> None
 
 
 async def test_what_is_not_claimed_for_want_of_room_is_another_schedulers(store: Store, other: Store) -> None:
-    await store.submit([draft(n, inputs=(LARGE,), within=60.0) for n in (1, 2)])
+    await store.tasks.submit([draft(n, inputs=(LARGE,), within=60.0) for n in (1, 2)])
     first, second = await hand(store), await hand(other)
     assert await claim(first, 10, 1) == [1]
     assert await claim(second, 10, 1) == [2]
@@ -72,13 +72,13 @@ async def test_large_values_are_read_as_they_are(store: Store, other: Store, wor
     )
     old = await running(store, 1, inputs=(value, b"1"), steps=plans, returns=Template(('"', value.decode())))
     payments = await agent(store)
-    (asked,) = await store.take(payments, [offer()])
+    (asked,) = await store.requests.take(payments, [offer()])
     await old.commit(done(old[1], 0, value=value))
-    await store.submit([draft(2)])
-    await store.post(1, Message("resubmit", value=value, act=Act("a")))
-    (mine,) = await store.load(old.node, [1])
+    await store.tasks.submit([draft(2)])
+    await store.tasks.post(1, Message("resubmit", value=value, act=Act("a")))
+    (mine,) = await store.tasks.load(old.node, [1])
     await world.elapse(61)
-    await store.release_dead(await term(store), 10)
+    await store.supervision.release_dead(await term(store), 10)
     new = await hand(other)
     assert sorted(await claim(new, 10, 10_000_000)) == [1, 2]
     (found,) = [loaded for loaded in new.seen if loaded.task.id == 1]
@@ -96,9 +96,9 @@ async def test_results_of_steps_and_messages_count_as_well_as_inputs(store: Stor
     """A task that is taken over late in its life is not read because its inputs are small."""
     old = await running(store, 1, 2, 3)
     await old.commit(done(old[1], 0, value=LARGE), done(old[2], 0, value=LARGE))
-    await store.post(3, Message("resubmit", value=LARGE, act=Act("a")))
+    await store.tasks.post(3, Message("resubmit", value=LARGE, act=Act("a")))
     await world.elapse(61)
-    await store.release_dead(await term(store), 10)
+    await store.supervision.release_dead(await term(store), 10)
     new = await hand(store)
     claimed: list[int] = []
     for _ in range(3):
@@ -112,7 +112,7 @@ async def test_tasks_at_rest_have_no_more_room_than_others(store: Store) -> None
     scheduler = await running(store, 1, 2, 3, inputs=(LARGE,))
     await scheduler.commit(*(to_state(scheduler[n], "error") for n in (1, 2, 3)))
     for n in (1, 2, 3):
-        await store.post(n, Message("cancel", act=Act(f"a{n}")))
+        await store.tasks.post(n, Message("cancel", act=Act(f"a{n}")))
     another = await hand(store)
     left = {1, 2, 3}
     for _ in range(3):
@@ -126,7 +126,7 @@ async def test_a_large_result_of_a_task_at_rest_is_read_as_it_is(store: Store) -
     ended = to_state(scheduler[1], "processed")
     ended.task = replace(ended.task, result=LARGE)
     await scheduler.commit(ended)
-    await store.post(1, Message("undo", act=Act("a")))
+    await store.tasks.post(1, Message("undo", act=Act("a")))
     seen: list[Loaded] = []
 
     def look(loaded: object) -> list[object]:
@@ -134,7 +134,7 @@ async def test_a_large_result_of_a_task_at_rest_is_read_as_it_is(store: Store) -
         return []
 
     batch = Batch(scheduler.node, claim=Claim(0, (1,), 10), decide=look)  # type: ignore[arg-type]
-    await store.commit(batch)
+    await store.tasks.commit(batch)
     assert [loaded.task.result for loaded in seen] == [LARGE]
 
 
@@ -142,12 +142,12 @@ async def test_the_inbox_is_read_in_portions(store: Store) -> None:
     """A thousand replies of a megabyte are not read at once; the rest is there for the next look."""
     scheduler = await running(store, 1, 2, 3)
     payments = await agent(store)
-    asked = await store.take(payments, [offer()])
-    assert all(await store.answer(payments, [reply(request, value=LARGE) for request in asked]))
-    found = await store.inbox(scheduler.node, 10, 150_000)
+    asked = await store.requests.take(payments, [offer()])
+    assert all(await store.requests.answer(payments, [reply(request, value=LARGE) for request in asked]))
+    found = await store.tasks.inbox(scheduler.node, 10, 150_000)
     assert (len(found.messages), found.more) == (2, True)
     assert all(m.value == LARGE for messages in found.messages.values() for m in messages)
-    assert len((await store.inbox(scheduler.node, 10, 1)).messages) == 1
-    everything = await store.inbox(scheduler.node, 10)
+    assert len((await store.tasks.inbox(scheduler.node, 10, 1)).messages) == 1
+    everything = await store.tasks.inbox(scheduler.node, 10)
     assert (len(everything.messages), everything.more) == (3, False)
-    assert (await store.inbox(scheduler.node, 2)).more
+    assert (await store.tasks.inbox(scheduler.node, 2)).more

@@ -16,34 +16,34 @@ async def test_an_empty_store_names_the_command_to_type(world: World) -> None:
     made = world.store()
     with pytest.raises(SchemaMismatchError, match="makegood store migrate"):
         await made.open()
-    status = await made.schema()
+    status = await made.admin.schema()
     assert status.version == 0
 
 
 async def test_migrating_makes_an_empty_store_ready(world: World) -> None:
     made = world.store()
     expected = [m.name for m in migrations.migrations(world.dialect)]  # type: ignore[arg-type]
-    assert await made.migrate() == expected
-    assert await made.migrate() == []
+    assert await made.admin.migrate() == expected
+    assert await made.admin.migrate() == []
     await made.open()
-    assert await made.find(Filter()) == []
+    assert await made.tasks.find(Filter()) == []
     await made.close()
 
 
 async def test_opening_with_migrate_applies_what_is_missing(world: World) -> None:
     made = world.store()
     await made.open(migrate=True)
-    await made.submit([draft(1)])
+    await made.tasks.submit([draft(1)])
     await made.close()
     again = world.store()
     await again.open(migrate=True)
-    assert len(await again.find(Filter())) == 1
+    assert len(await again.tasks.find(Filter())) == 1
     await again.close()
 
 
 async def test_the_status_works_before_and_after(world: World) -> None:
     made = world.store()
-    before = await made.schema()
+    before = await made.admin.schema()
     assert (before.dialect, before.version, before.missing) == (
         world.dialect,
         0,
@@ -52,7 +52,7 @@ async def test_the_status_works_before_and_after(world: World) -> None:
     assert before.needed == migrations.needed(world.dialect)
     await made.open(migrate=True)
     await running(made, 1)
-    after = await made.schema()
+    after = await made.admin.schema()
     assert (after.version, after.missing) == (after.needed, [])
     counted = {table: after.rows[table] for table in ("task", "step", "request", "event", "node", "inbox")}
     assert counted == {"task": 1, "step": 3, "request": 1, "event": 1, "node": 1, "inbox": 0}
@@ -70,13 +70,13 @@ async def test_a_newer_schema_is_refused_and_left_alone(world: World, store: Sto
     with pytest.raises(SchemaMismatchError, match="newer"):
         await store.open(migrate=True)
     with pytest.raises(SchemaMismatchError, match="newer"):
-        await store.migrate()
-    assert (await store.schema()).version == 9999
+        await store.admin.migrate()
+    assert (await store.admin.schema()).version == 9999
 
 
 async def test_two_processes_that_migrate_at_once_apply_each_migration_once(world: World) -> None:
     stores = [world.store() for _ in range(4)]
-    applied = await asyncio.gather(*(s.migrate() for s in stores))
+    applied = await asyncio.gather(*(s.admin.migrate() for s in stores))
     expected = [m.name for m in migrations.migrations(world.dialect)]  # type: ignore[arg-type]
     assert sorted(name for each in applied for name in each) == expected
 
@@ -90,19 +90,19 @@ async def test_processes_that_open_an_empty_store_at_once_all_come_up(world: Wor
 
 async def test_a_sound_store_has_no_findings(world: World, store: Store) -> None:
     await running(store, 1)
-    assert await store.check() == []
+    assert await store.admin.check() == []
 
 
 async def test_a_table_of_versions_without_a_row_is_told_with_the_remedy(world: World, store: Store) -> None:
     """What such a store holds cannot be told: nothing goes on, and no migration is tried on top of it."""
-    needed = (await store.schema()).needed
+    needed = (await store.admin.schema()).needed
     async with world.raw() as raw:
         await raw.run("delete from {schema_version}")
     await store.close()
-    for call in (store.open(), store.open(migrate=True), store.migrate(), store.schema()):
+    for call in (store.open(), store.open(migrate=True), store.admin.migrate(), store.admin.schema()):
         with pytest.raises(SchemaMismatchError, match=r"versions has no row.*restore a backup"):
             await call
-    assert any("versions has no row" in finding for finding in await store.check())
+    assert any("versions has no row" in finding for finding in await store.admin.check())
     async with world.raw() as raw:  # a database is used by many tests
         await raw.run(f"insert into {{schema_version}} (version, name, applied_at) values ({needed}, 'x', 0)")
     await store.open()

@@ -55,11 +55,11 @@ async def test_a_commit_that_stands_although_it_failed_is_told_as_done(
     answers = Answers()
     async with opened(tmp_path, answers.connect) as store:
         for _ in range(commits_before):
-            await store.submit([draft(8)])
+            await store.tasks.submit([draft(8)])
         answers.next = "after"
-        (given,) = await store.submit([draft(1)])
+        (given,) = await store.tasks.submit([draft(1)])
         assert (given.id, given.created) == (1, True)
-        assert [view.id for view in await store.find(Filter(ids=(1,)))] == [1]
+        assert [view.id for view in await store.tasks.find(Filter(ids=(1,)))] == [1]
 
 
 @pytest.mark.parametrize("commits_before", [0, 1], ids=["its first commit", "a later one"])
@@ -69,15 +69,15 @@ async def test_a_commit_that_does_not_stand_is_told_as_away_and_can_be_repeated(
     answers = Answers()
     async with opened(tmp_path, answers.connect) as store:
         for _ in range(commits_before):
-            await store.submit([draft(8)])
+            await store.tasks.submit([draft(8)])
         answers.next = "before"
         with pytest.raises(StoreUnavailableError, match="disk"):
-            await store.submit([draft(1)])
-        assert await store.find(Filter(ids=(1,))) == []
-        (given,) = await store.submit([draft(1)])
+            await store.tasks.submit([draft(1)])
+        assert await store.tasks.find(Filter(ids=(1,))) == []
+        (given,) = await store.tasks.submit([draft(1)])
         assert given.created
         answers.next = "after"  # and the numbers still tell one commit from the next
-        (given,) = await store.submit([draft(2)])
+        (given,) = await store.tasks.submit([draft(2)])
         assert given.created
 
 
@@ -85,13 +85,13 @@ async def test_the_numbers_of_two_processes_are_their_own(tmp_path: Path) -> Non
     mine, theirs = Answers(), Answers()
     async with opened(tmp_path, mine.connect) as store, opened(tmp_path, theirs.connect) as other:
         for n in range(3):
-            await other.submit([draft(10 + n)])
+            await other.tasks.submit([draft(10 + n)])
         mine.next = "before"
         with pytest.raises(StoreUnavailableError):
-            await store.submit([draft(1)])
-        await other.submit([draft(20)])
+            await store.tasks.submit([draft(1)])
+        await other.tasks.submit([draft(20)])
         mine.next = "after"
-        assert (await store.submit([draft(2)]))[0].created
+        assert (await store.tasks.submit([draft(2)]))[0].created
 
 
 async def test_the_store_looks_until_the_disk_is_back(
@@ -101,7 +101,7 @@ async def test_the_store_looks_until_the_disk_is_back(
     answers = Answers()
     async with opened(tmp_path, answers.connect) as store:
         answers.next, answers.broken = "after", 5
-        assert (await store.submit([draft(1)]))[0].created
+        assert (await store.tasks.submit([draft(1)]))[0].created
         assert answers.broken == 0
 
 
@@ -113,7 +113,7 @@ async def test_when_nobody_can_tell_the_store_says_so_and_does_not_say_that_noth
     async with opened(tmp_path, answers.connect) as store:
         answers.next, answers.broken = "after", 10_000
         with pytest.raises(StoreError, match="not known") as caught:
-            await store.submit([draft(1)])
+            await store.tasks.submit([draft(1)])
         assert not isinstance(caught.value, StoreUnavailableError)
         answers.broken = 0
 
@@ -121,9 +121,9 @@ async def test_when_nobody_can_tell_the_store_says_so_and_does_not_say_that_noth
 async def test_a_transaction_that_changes_nothing_leaves_no_number(tmp_path: Path) -> None:
     """Looking for work must not cost a write."""
     async with opened(tmp_path, Answers().connect) as store:
-        await store.submit([draft(1)])
+        await store.tasks.submit([draft(1)])
         watcher = sqlite3.connect(tmp_path / "store.db")
         before = watcher.execute("select last from makegood_writer").fetchall()
-        assert await store.take(1, []) == []
+        assert await store.requests.take(1, []) == []
         assert watcher.execute("select last from makegood_writer").fetchall() == before
         watcher.close()

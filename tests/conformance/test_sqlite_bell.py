@@ -163,7 +163,7 @@ async def test_without_a_bell_the_poll_sees_what_others_did(tmp_path: Path) -> N
     listening.subscribe("pending", lambda: rang.append(1))
     await eventually(lambda: rang, "the first look")
     rang.clear()
-    await acting.submit([draft(1)])
+    await acting.tasks.submit([draft(1)])
     await eventually(lambda: rang, "a poll that sees the commit")
     await listening.close()
     await acting.close()
@@ -181,7 +181,7 @@ async def test_another_process_rings_with_polling_off(tmp_path: Path) -> None:
         async def main():
             store = SQLiteStore(sys.argv[1])
             await store.open()
-            await store.submit([draft(1)])
+            await store.tasks.submit([draft(1)])
             await store.close()
         asyncio.run(main())
     """

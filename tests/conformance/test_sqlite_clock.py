@@ -63,13 +63,13 @@ async def test_after_a_boot_with_a_wrong_wall_clock_time_does_not_go_back(tmp_pa
         assert scheduler.node
     world.clock.forward(500)
     if left == "a heartbeat":
-        await store.register(info())
+        await store.nodes.register(info())
     elif left == "a lease":
         await term(store)
     elif left == "an event":
         await running(store, 2)
     else:
-        await store.submit([draft(7)])
+        await store.tasks.submit([draft(7)])
     before = await store.now()
     await store.close()
     world.clock.boot, world.clock.seconds, world.clock.wall_seconds = "boot-2", 5.0, 1000.0

@@ -75,8 +75,8 @@ def faults() -> Faults:
 async def test_a_lock_held_by_another_is_asked_for_again(tmp_path: Path, faults: Faults) -> None:
     async with opened(tmp_path, faults.connect) as store:
         faults.arm("begin immediate", BUSY, times=25)
-        await store.submit([draft(1)])
-        assert len(await store.find(Filter())) == 1
+        await store.tasks.submit([draft(1)])
+        assert len(await store.tasks.find(Filter())) == 1
 
 
 async def test_a_file_that_another_process_is_just_making_is_asked_for_again(
@@ -84,7 +84,7 @@ async def test_a_file_that_another_process_is_just_making_is_asked_for_again(
 ) -> None:
     faults.arm("pragma journal_mode = wal", BUSY, times=3)
     async with opened(tmp_path, faults.connect) as store:
-        await store.submit([draft(1)])
+        await store.tasks.submit([draft(1)])
 
 
 async def test_a_lock_that_never_gets_free_is_an_outage(
@@ -94,9 +94,9 @@ async def test_a_lock_that_never_gets_free_is_an_outage(
     async with opened(tmp_path, faults.connect) as store:
         faults.arm("begin immediate", BUSY, times=5)
         with pytest.raises(StoreUnavailableError, match="lock"):
-            await store.submit([draft(1)])
-        await store.submit([draft(2)])
-        assert [t.id for t in await store.find(Filter())] == [2]
+            await store.tasks.submit([draft(1)])
+        await store.tasks.submit([draft(2)])
+        assert [t.id for t in await store.tasks.find(Filter())] == [2]
 
 
 async def test_a_commit_waits_for_somebody_elses_transaction_and_reading_does_not(tmp_path: Path) -> None:
@@ -104,9 +104,9 @@ async def test_a_commit_waits_for_somebody_elses_transaction_and_reading_does_no
     store = world.store()
     await store.open(migrate=True)
     async with world.raw():
-        going = asyncio.create_task(store.submit([draft(1)]))
+        going = asyncio.create_task(store.tasks.submit([draft(1)]))
         assert await still_waits(going)
-        assert await store.find(Filter()) == []
+        assert await store.tasks.find(Filter()) == []
     await going
     await store.close()
 
@@ -124,38 +124,38 @@ async def test_a_failing_disk_is_an_outage_and_nothing_is_written(
     tmp_path: Path, faults: Faults, where: str, error: Exception, told: str
 ) -> None:
     async with opened(tmp_path, faults.connect) as store:
-        await store.submit([draft(1)])
+        await store.tasks.submit([draft(1)])
         faults.arm(where, error)
         with pytest.raises(StoreUnavailableError, match=told):
-            await store.submit([draft(2), draft(3)])
-        await store.submit([draft(4)])
-        assert [t.id for t in await store.find(Filter())] == [4, 1]
-        assert (await store.schema()).rows["step"] == 6
+            await store.tasks.submit([draft(2), draft(3)])
+        await store.tasks.submit([draft(4)])
+        assert [t.id for t in await store.tasks.find(Filter())] == [4, 1]
+        assert (await store.admin.schema()).rows["step"] == 6
 
 
 async def test_after_a_disk_error_the_file_is_opened_anew(tmp_path: Path, faults: Faults) -> None:
     async with opened(tmp_path, faults.connect) as store:
-        await store.submit([draft(3)])
+        await store.tasks.submit([draft(3)])
         before = faults.opened
         faults.arm("commit", IOERR)
         with pytest.raises(StoreUnavailableError):
-            await store.submit([draft(1)])
-        await store.submit([draft(2)])
+            await store.tasks.submit([draft(1)])
+        await store.tasks.submit([draft(2)])
         assert faults.opened == before + 1
 
 
 async def test_all_who_share_a_failed_commit_are_told(tmp_path: Path, faults: Faults) -> None:
     async with opened(tmp_path, faults.connect) as store:
-        await store.submit([draft(1)])
+        await store.tasks.submit([draft(1)])
         faults.arm("commit", FULL)
         results = await asyncio.gather(
-            store.submit([draft(2)]),
-            store.post(1, Message("cancel")),
-            store.submit([draft(3)]),
+            store.tasks.submit([draft(2)]),
+            store.tasks.post(1, Message("cancel")),
+            store.tasks.submit([draft(3)]),
             return_exceptions=True,
         )
         assert [type(r) for r in results] == [StoreUnavailableError] * 3
-        assert (await store.schema()).rows["task"] == 1
+        assert (await store.admin.schema()).rows["task"] == 1
 
 
 async def test_a_defect_in_one_operation_leaves_those_of_the_same_moment_alone(
@@ -163,19 +163,23 @@ async def test_a_defect_in_one_operation_leaves_those_of_the_same_moment_alone(
 ) -> None:
     async with opened(tmp_path, faults.connect) as store:
         scheduler = await hand(store)
-        await store.submit([draft(1)])
+        await store.tasks.submit([draft(1)])
 
         def broken(_: object) -> Any:
             raise ZeroDivisionError("a defect")
 
         results = await asyncio.gather(
-            store.submit([draft(2)]),
-            store.commit(Batch(scheduler.node, claim=Claim(5), decide=broken)),
-            store.register((await store.nodes())[0].info),
+            store.tasks.submit([draft(2)]),
+            store.tasks.commit(Batch(scheduler.node, claim=Claim(5), decide=broken)),
+            store.nodes.register((await store.nodes.views())[0].info),
             return_exceptions=True,
         )
         assert isinstance(results[1], ZeroDivisionError)
-        assert (await store.schema()).rows == {**(await store.schema()).rows, "task": 2, "node": 2}
+        assert (await store.admin.schema()).rows == {
+            **(await store.admin.schema()).rows,
+            "task": 2,
+            "node": 2,
+        }
         assert len(await scheduler.claim(5)) == 2
 
 
@@ -185,34 +189,34 @@ async def test_nothing_raised_inside_a_transaction_ends_the_thread(
 ) -> None:
     async with opened(tmp_path, faults.connect) as store:
         scheduler = await hand(store)
-        await store.submit([draft(1)])
+        await store.tasks.submit([draft(1)])
 
         def broken(_: object) -> Any:
             raise ending
 
         with pytest.raises(StoreError, match=ending.__name__):
-            await store.commit(Batch(scheduler.node, claim=Claim(5), decide=broken))
+            await store.tasks.commit(Batch(scheduler.node, claim=Claim(5), decide=broken))
         assert await scheduler.claim(5) == [1]
 
 
 async def test_a_failing_read_is_an_outage_and_the_next_one_works(tmp_path: Path, faults: Faults) -> None:
     async with opened(tmp_path, faults.connect) as store:
-        await store.submit([draft(1)])
+        await store.tasks.submit([draft(1)])
         faults.arm("select", IOERR)
         with pytest.raises(StoreUnavailableError, match="disk failed"):
-            await store.find(Filter())
-        assert len(await store.find(Filter())) == 1
+            await store.tasks.find(Filter())
+        assert len(await store.tasks.find(Filter())) == 1
 
 
 async def test_a_defective_batch_says_what_it_lacks(tmp_path: Path, faults: Faults) -> None:
     async with opened(tmp_path, faults.connect) as store:
         scheduler = await running(store, 1)
-        await store.submit([draft(2)])
+        await store.tasks.submit([draft(2)])
         with pytest.raises(StoreError, match="decide"):
-            await store.commit(Batch(scheduler.node, claim=Claim(5)))
+            await store.tasks.commit(Batch(scheduler.node, claim=Claim(5)))
         made: Callable[..., Any] = lambda _: [(None, begin(scheduler[1], 1))]  # noqa: E731
         with pytest.raises(StoreError, match="not claimed"):
-            await store.commit(Batch(scheduler.node, claim=Claim(5), decide=made))
+            await store.tasks.commit(Batch(scheduler.node, claim=Claim(5), decide=made))
 
 
 async def test_a_message_that_cannot_be_read_puts_its_task_to_error_and_the_others_are_given(
@@ -223,15 +227,15 @@ async def test_a_message_that_cannot_be_read_puts_its_task_to_error_and_the_othe
     await store.open(migrate=True)
     scheduler = await running(store, 1, 2)
     payments = await agent(store)
-    (first, _) = await store.take(payments, [offer()])
+    (first, _) = await store.requests.take(payments, [offer()])
     for n in (1, 2):
-        await store.post(n, Message("cancel"))
+        await store.tasks.post(n, Message("cancel"))
     async with world.raw() as raw:
         await raw.run("update {inbox} set body = ? where task = 1", b"{")
-    assert await store.answer(payments, [reply(first)]) == [True]
-    assert list((await store.inbox(scheduler.node, 10)).messages) == [2]
-    assert [t.id for t in await store.find(Filter(states=("error",)))] == [1]
-    found = await store.inbox(scheduler.node, 10)
+    assert await store.requests.answer(payments, [reply(first)]) == [True]
+    assert list((await store.tasks.inbox(scheduler.node, 10)).messages) == [2]
+    assert [t.id for t in await store.tasks.find(Filter(states=("error",)))] == [1]
+    found = await store.tasks.inbox(scheduler.node, 10)
     assert (list(found.messages), found.at_rest) == ([2], [])
     await store.close()
 
@@ -242,7 +246,7 @@ async def test_a_held_task_whose_rows_cannot_be_read_goes_to_error(tmp_path: Pat
     store = world.store()
     await store.open(migrate=True)
     scheduler = await running(store, 1, 2)
-    await store.post(1, Message("cancel"))
+    await store.tasks.post(1, Message("cancel"))
     async with world.raw() as raw:
         statement = {
             "inbox": "update {inbox} set body = ? where task = 1",
@@ -250,10 +254,10 @@ async def test_a_held_task_whose_rows_cannot_be_read_goes_to_error(tmp_path: Pat
             "task": "update {task} set static = ? where id = 1",
         }
         await raw.run(statement[table], b"{")
-    assert [loaded.task.id for loaded in await store.load(scheduler.node, [1, 2])] == [2]
-    (found,) = await store.find(Filter(states=("error",)))
+    assert [loaded.task.id for loaded in await store.tasks.load(scheduler.node, [1, 2])] == [2]
+    (found,) = await store.tasks.find(Filter(states=("error",)))
     assert (found.id, found.locked_by) == (1, None)
-    assert [a.kind for a in await store.alerts()] == ["guilty"]
+    assert [a.kind for a in await store.alerts.views()] == ["guilty"]
     await store.close()
 
 
@@ -266,8 +270,8 @@ async def test_a_request_that_cannot_be_read_puts_its_task_to_error_and_the_othe
     await running(store, 1, 2)
     async with world.raw() as raw:
         await raw.run("update {request} set body = ? where task = 1", b"{")
-    assert [r.task for r in await store.take(await agent(store), [offer()])] == [2]
-    assert [t.id for t in await store.find(Filter(states=("error",)))] == [1]
+    assert [r.task for r in await store.requests.take(await agent(store), [offer()])] == [2]
+    assert [t.id for t in await store.tasks.find(Filter(states=("error",)))] == [1]
     await store.close()
 
 
@@ -289,10 +293,10 @@ async def test_what_waited_for_the_lock_is_not_kept_until_the_garbage_collector_
             act = Written()
             gone = weakref.ref(act)
             faults.arm("begin immediate", failure(sqlite3.SQLITE_BUSY, "database is locked"), times=2)
-            assert await store._write(act) == b"x"
+            assert await store._database.write(act) == b"x"
             assert not faults.armed["begin immediate"]
             del act
-            await store._write(lambda _: None)  # the thread has let go of the one before
+            await store._database.write(lambda _: None)  # the thread has let go of the one before
             assert gone() is None
     finally:
         gc.enable()

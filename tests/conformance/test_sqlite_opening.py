@@ -12,7 +12,7 @@ from makegood.errors import ConfigError, SchemaMismatchError, StoreUnavailableEr
 from makegood.messaging.outbox.sqlite import SQLiteOutbox
 from makegood.store import open_store
 from makegood.store.sqlite import SQLiteStore
-from makegood.store.sqlite import store as facade
+from makegood.store.sqlite import database as facade
 from makegood.store.sqlite.connection import connect, examine, filesystem
 from makegood.store.views import Filter
 from tests.conformance.builders import draft, running
@@ -46,7 +46,7 @@ def altered(execute: Callable[[sqlite3.Connection, str], Any]) -> Callable[[str]
 
 async def test_a_missing_folder_is_named(place: SQLiteWorld) -> None:
     made = SQLiteStore(place.path.parent / "no" / "store.db")
-    for call in (made.open(migrate=True), made.migrate(), made.schema(), made.check()):
+    for call in (made.open(migrate=True), made.admin.migrate(), made.admin.schema(), made.admin.check()):
         with pytest.raises(ConfigError, match=r"folder .*/no does not exist"):
             await call
 
@@ -57,7 +57,7 @@ async def test_a_folder_that_this_user_may_not_enter_is_named(place: SQLiteWorld
     shut.mkdir()
     made = SQLiteStore(shut / "deep" / "store.db")
     with barred(shut):
-        for call in (made.open(migrate=True), made.migrate(), made.schema(), made.check()):
+        for call in (made.open(migrate=True), made.admin.migrate(), made.admin.schema(), made.admin.check()):
             with pytest.raises(ConfigError, match=r"may not enter the folder .*: run as"):
                 await call
         with pytest.raises(ConfigError, match="may not enter the folder"):
@@ -74,10 +74,10 @@ async def test_a_folder_that_is_barred_while_the_store_is_open_makes_it_unavaila
     store = SQLiteStore(folder / "store.db")
     await store.open(migrate=True)
     with barred(folder):
-        for call in (store.count(Filter()), store.submit([draft(1)])):
+        for call in (store.tasks.count(Filter()), store.tasks.submit([draft(1)])):
             with pytest.raises(StoreUnavailableError, match="cannot be reached"):
                 await call
-    assert await store.count(Filter()) == 0
+    assert await store.tasks.count(Filter()) == 0
     await store.close()
 
 
@@ -101,7 +101,7 @@ async def test_a_file_that_is_no_database_is_refused_and_left_alone(place: SQLit
     text = b"Dear diary, today I was mistaken for a database. " * 50
     place.path.write_bytes(text)
     made = place.store()
-    for call in (made.open(), made.open(migrate=True), made.migrate(), made.schema()):
+    for call in (made.open(), made.open(migrate=True), made.admin.migrate(), made.admin.schema()):
         with pytest.raises(ConfigError, match="not a SQLite database"):
             await call
     assert place.path.read_bytes() == text
@@ -110,7 +110,7 @@ async def test_a_file_that_is_no_database_is_refused_and_left_alone(place: SQLit
 async def test_opening_without_migrate_creates_no_file(place: SQLiteWorld) -> None:
     with pytest.raises(SchemaMismatchError, match="no such file yet"):
         await place.store().open()
-    assert (await place.store().schema()).version == 0
+    assert (await place.store().admin.schema()).version == 0
     assert not place.path.exists()
 
 
@@ -128,10 +128,10 @@ async def test_a_read_only_file_is_an_outage_with_its_remedy_but_for_who_only_lo
         await SQLiteStore(place.path, open_connection=read_only).open()
     looker = SQLiteStore(place.path, open_connection=read_only)
     await looker.open(looking=True)
-    assert await looker.find(Filter()) == []
-    assert await looker.check() == []
+    assert await looker.tasks.find(Filter()) == []
+    assert await looker.admin.check() == []
     with pytest.raises(StoreUnavailableError, match="read-only: give this user write access"):
-        await looker.submit([draft(1)])
+        await looker.tasks.submit([draft(1)])
     await looker.close()
 
 
@@ -144,11 +144,11 @@ async def test_opening_waits_for_nobody_who_writes(place: SQLiteWorld) -> None:
     for migrate in (True, False):
         await made.close()
         await made.open(migrate=migrate)
-        assert await made.find(Filter()) == []
+        assert await made.tasks.find(Filter()) == []
     with pytest.raises(StoreUnavailableError, match="another connection, perhaps of this very process"):
-        await made.submit([draft(1)])
+        await made.tasks.submit([draft(1)])
     writing.execute("rollback")
-    assert (await made.submit([draft(1)]))[0].created
+    assert (await made.tasks.submit([draft(1)]))[0].created
     writing.close()
     await made.close()
 
@@ -194,7 +194,7 @@ async def test_every_connection_writes_through_to_the_disk(place: SQLiteWorld) -
 
     made = SQLiteStore(place.path, open_connection=remember)
     await made.open(migrate=True)
-    await made.submit([draft(1)])
+    await made.tasks.submit([draft(1)])
     living = 0
     for connection in opened:
         try:
@@ -245,10 +245,10 @@ async def test_a_users_tables_live_beside_ours(place: SQLiteWorld) -> None:
     with closing(sqlite3.connect(place.path)) as connection, connection:
         connection.execute("create table orders (id integer primary key)")
     made = place.store()
-    assert (await made.schema()).version == 0
+    assert (await made.admin.schema()).version == 0
     await made.open(migrate=True)
     await running(made, 1)
-    assert "orders" not in (await made.schema()).rows
+    assert "orders" not in (await made.admin.schema()).rows
     await made.close()
 
 
@@ -257,8 +257,8 @@ async def test_a_url_names_the_file(place: SQLiteWorld, monkeypatch: pytest.Monk
     for url in ("sqlite:///shop.db", f"sqlite:////{place.path.parent.relative_to('/')}/shop.db"):
         made = open_store(url)
         await made.open(migrate=True)
-        await made.submit([draft(1)])
-        assert len(await made.find(Filter())) == 1
+        await made.tasks.submit([draft(1)])
+        assert len(await made.tasks.find(Filter())) == 1
         await made.close()
     assert (place.path.parent / "shop.db").exists()
 
@@ -266,21 +266,21 @@ async def test_a_url_names_the_file(place: SQLiteWorld, monkeypatch: pytest.Monk
 async def test_damage_is_found_by_check_and_told(place: SQLiteWorld) -> None:
     made = place.store()
     await made.open(migrate=True)
-    await made.submit([draft(n) for n in range(1, 200)])
-    assert await made.check() == []
+    await made.tasks.submit([draft(n) for n in range(1, 200)])
+    assert await made.admin.check() == []
     await made.close()
     data = bytearray(place.path.read_bytes())
     data[4096 * 30 : 4096 * 31] = b"\x55" * 4096
     place.path.write_bytes(bytes(data))
-    findings = await made.check()
+    findings = await made.admin.check()
     assert findings
     assert "restore a backup" in findings[0]
 
 
 async def test_check_names_a_schema_that_does_not_fit(place: SQLiteWorld) -> None:
     made = place.store()
-    await made.migrate()
+    await made.admin.migrate()
     async with place.raw() as raw:
         await raw.run("delete from {schema_version}")
-    (finding,) = await made.check()
+    (finding,) = await made.admin.check()
     assert "makegood store migrate" in finding

@@ -25,7 +25,7 @@ async def opened(path: Path) -> AsyncIterator[SQLiteStore]:
     """Open a store with one task."""
     store = SQLiteStore(path, poll=None)
     await store.open(migrate=True)
-    await store.submit([draft(1)])
+    await store.tasks.submit([draft(1)])
     try:
         yield store
     finally:
@@ -66,9 +66,9 @@ async def test_nothing_is_written_once_the_file_is_not_there_any_more(
         happens(tmp_path / "store.db")
         for _ in range(2):
             with pytest.raises(StoreUnavailableError, match=f"{GONE}.*start them anew"):
-                await store.submit([draft(2)])
+                await store.tasks.submit([draft(2)])
             with pytest.raises(StoreUnavailableError, match=GONE):
-                await store.find(Filter())
+                await store.tasks.find(Filter())
 
 
 async def test_a_file_that_was_put_back_is_used_again(tmp_path: Path) -> None:
@@ -76,10 +76,10 @@ async def test_a_file_that_was_put_back_is_used_again(tmp_path: Path) -> None:
     async with opened(path) as store:
         path.rename(away)
         with pytest.raises(StoreUnavailableError, match=GONE):
-            await store.submit([draft(2)])
+            await store.tasks.submit([draft(2)])
         away.rename(path)
-        await store.submit([draft(3)])
-        assert [task.id for task in await store.find(Filter())] == [3, 1]
+        await store.tasks.submit([draft(3)])
+        assert [task.id for task in await store.tasks.find(Filter())] == [3, 1]
 
 
 async def test_a_new_connection_does_not_take_another_file_for_ours(tmp_path: Path) -> None:
@@ -88,13 +88,13 @@ async def test_a_new_connection_does_not_take_another_file_for_ours(tmp_path: Pa
     async with opened(path) as store:
         shutil.copy(path, tmp_path / "other.db")
         (tmp_path / "other.db").replace(path)
-        for line in (store._writer, store._reader):
+        for line in (store._database.writer, store._database.reader):
             assert line is not None
             line._drop()
         with pytest.raises(StoreUnavailableError, match=GONE):
-            await store.submit([draft(2)])
+            await store.tasks.submit([draft(2)])
         with pytest.raises(StoreUnavailableError, match=GONE):
-            await store.find(Filter())
+            await store.tasks.find(Filter())
 
 
 async def test_a_store_behind_a_link_notices_that_the_link_was_turned(tmp_path: Path) -> None:
@@ -106,11 +106,11 @@ async def test_a_store_behind_a_link_notices_that_the_link_was_turned(tmp_path: 
     async with opened(real):
         link.symlink_to(real)
         async with opened(link) as store:
-            await store.submit([draft(2)])
+            await store.tasks.submit([draft(2)])
             link.unlink()
             link.symlink_to(other)
             with pytest.raises(StoreUnavailableError, match=GONE):
-                await store.submit([draft(3)])
+                await store.tasks.submit([draft(3)])
 
 
 async def test_a_node_goes_on_with_its_tasks_once_the_file_is_back(tmp_path: Path) -> None:

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from makegood.store import alerts
 from makegood.store.migrations import migrations
-from makegood.store.sqlite import alerts, claim, commit, load, requests, submit, supervision, take, upkeep
+from makegood.store.sqlite import claim, commit, load, requests, submit, supervision, take, upkeep
 
 STATEMENTS = {
     "claim": (claim.PENDING, "makegood_task_claim"),
@@ -26,7 +27,7 @@ STATEMENTS = {
     "past complete-by": (supervision.PAST, "makegood_task_complete_by"),
     "late undo": (supervision.LATE_UNDO, "makegood_task_undo_by"),
     "starved": (supervision.STARVED, "makegood_request_starved"),
-    "unclaimed": (alerts.UNCLAIMED, "makegood_task_claim"),
+    "unclaimed": (alerts.UNCLAIMED.sqlite, "makegood_task_claim"),
     "next request": (supervision.NEXT_REQUEST, "makegood_request_judge"),
     "next task": (supervision.NEXT_TASK, "makegood_task_complete_by"),
     "next node": (supervision.NEXT_NODE, "makegood_node_alive"),

@@ -45,7 +45,7 @@ class Shop:
             self.held[id_] = held
             first.handed = first.requests if local else ()
             drafts.append(replace(made, first=first))
-        await self.store.submit(drafts)
+        await self.store.tasks.submit(drafts)
         for made in drafts:
             assert made.first is not None
             saga.apply(self.held[made.id], made.first)
@@ -60,7 +60,7 @@ class Shop:
             self.strides += decision.stride is not None
             decision.handed = decision.requests[: 1 if self.part else None] if local else ()
             decisions.append(decision if self.together else replace(decision, stride=None))
-        committed = await self.store.commit(Batch(self.node, decisions))
+        committed = await self.store.tasks.commit(Batch(self.node, decisions))
         for decision in decisions:
             if decision.task.id not in committed.lost:
                 saga.apply(self.held[decision.task.id], decision)
@@ -78,7 +78,7 @@ async def seen(store: Store, ids: Sequence[int], first: int) -> list[object]:
     """Return all that can be seen of tasks and what is waiting for them, ids counted from ``first``, moments left out."""
     found: list[object] = []
     for id_ in ids:
-        detail = await store.detail(id_)
+        detail = await store.tasks.detail(id_)
         assert detail is not None
         task = replace(
             detail.task,
@@ -91,7 +91,7 @@ async def seen(store: Store, ids: Sequence[int], first: int) -> list[object]:
         for step in detail.steps:
             result = (step.result or b"").replace(b"%d." % id_, b"_.")
             found.append(replace(step, result=result, due=step.due and 0.0))
-        found += [replace(e, seq=0, task=0, at=0.0) for e in await store.history(id_)]
+        found += [replace(e, seq=0, task=0, at=0.0) for e in await store.tasks.history(id_)]
     return found
 
 
@@ -120,11 +120,11 @@ async def test_many_leave_what_each_alone_would(store: Store, plans: tuple[StepP
     assert rows[0] == rows[1]
     assert rows[2] == rows[3]
     for first in (1000, 4000):
-        detail = await store.detail(first)
+        detail = await store.tasks.detail(first)
         assert detail is not None
         taken = [step.taken_by for step in detail.steps if step.state == "running"]
         assert taken == ([node] if len(taken) == 1 else [node, node if first == 1000 else None])
-    assert await store.check() == []
+    assert await store.admin.check() == []
 
 
 async def test_only_what_was_judged_meanwhile_is_lost(store: Store, world: World) -> None:
@@ -133,12 +133,12 @@ async def test_only_what_was_judged_meanwhile_is_lost(store: Store, world: World
     await shop.born(1, 2, 3, plans=steps(3))
     await world.elapse(40.0)
     await shop.born(4, 5, plans=steps(3))
-    judged = await store.judge(await term(store), 0.0, 1)
+    judged = await store.supervision.judge(await term(store), 0.0, 1)
     assert len(judged.requests) == 1
     committed = await shop.done(1, 2, 3, 4, 5, idx=0)
     assert len(committed.lost) == 1
     for id_ in {1, 2, 3, 4, 5} - committed.lost:
-        detail = await store.detail(id_)
+        detail = await store.tasks.detail(id_)
         assert detail is not None
         assert [s.state for s in detail.steps] == ["done", "running", "waiting"]
 
@@ -150,7 +150,7 @@ async def test_tasks_of_another_are_lost(store: Store) -> None:
     shop.node = await scheduler(store)
     committed = await shop.done(1, 2, idx=0)
     assert committed.lost == {1, 2}
-    (one, _) = await store.find(Filter(ids=(1, 2)))
+    (one, _) = await store.tasks.find(Filter(ids=(1, 2)))
     assert one.state == "processing"
 
 
@@ -160,17 +160,17 @@ async def test_replies_from_the_inbox_are_taken_out_of_it(store: Store) -> None:
     shop = Shop(store, node)
     await shop.born(1, 2, 3, plans=steps(2), local=False)
     for idx in (0, 1):
-        taken = await store.take(bank, [offer()])
+        taken = await store.requests.take(bank, [offer()])
         assert sorted((r.task, r.idx) for r in taken) == [(1, idx), (2, idx), (3, idx)]
-        await store.answer(bank, [reply(r) for r in taken])
-        inbox = await store.inbox(node, 100)
+        await store.requests.answer(bank, [reply(r) for r in taken])
+        inbox = await store.tasks.inbox(node, 100)
         decisions = [saga.decide(shop.held[id_], found) for id_, found in inbox.messages.items()]
         assert all(d.stride is not None and d.seqs for d in decisions)
-        assert (await store.commit(Batch(node, decisions))).lost == set()
+        assert (await store.tasks.commit(Batch(node, decisions))).lost == set()
         for decision in decisions:
             saga.apply(shop.held[decision.task.id], decision)
-        assert (await store.inbox(node, 100)).messages == {}
-    assert [view.state for view in await store.find(Filter(ids=(1, 2, 3)))] == ["processed"] * 3
+        assert (await store.tasks.inbox(node, 100)).messages == {}
+    assert [view.state for view in await store.tasks.find(Filter(ids=(1, 2, 3)))] == ["processed"] * 3
 
 
 async def test_what_is_not_handed_over_in_memory_waits_in_the_store(store: Store) -> None:
@@ -178,7 +178,7 @@ async def test_what_is_not_handed_over_in_memory_waits_in_the_store(store: Store
     await shop.born(1, 2, 3, plans=steps(2))
     await shop.done(1, 2, idx=0, local=False)
     await shop.done(3, idx=0)
-    taken = await store.take(await agent(store), [offer(to=PAYMENTS)])
+    taken = await store.requests.take(await agent(store), [offer(to=PAYMENTS)])
     assert sorted((r.task, r.idx) for r in taken) == [(1, 1), (2, 1)]
 
 
@@ -191,7 +191,7 @@ async def test_results_of_all_kinds_come_back_as_they_were(store: Store) -> None
         await shop.done(id_, idx=0, value=text)
     await shop.done(*range(1, len(texts) + 1), idx=1)
     for id_, text in enumerate(texts, 1):
-        detail = await store.detail(id_)
+        detail = await store.tasks.detail(id_)
         assert detail is not None
         assert detail.steps[0].result == f'{{"of":"{id_}.0{text}"}}'.encode()
         assert detail.task.state == "processed"
@@ -204,5 +204,5 @@ async def test_each_task_returns_by_its_own_template(store: Store) -> None:
         await shop.born(id_, plans=steps(1), returns=Template((f'"{id_}"',)))
     await shop.done(1, 2, idx=0)
     for id_ in (1, 2):
-        (view,) = await store.find(Filter(ids=(id_,)))
+        (view,) = await store.tasks.find(Filter(ids=(id_,)))
         assert view.result == b'"%d"' % id_

@@ -33,8 +33,8 @@ from tests.conformance.worlds import World
 
 async def test_a_submitted_task_is_pending_with_every_step_not_yet_started(store: Store) -> None:
     given = draft(7, key="k", priority=3, correlation_id="c", inputs=(b"1", b'"two"'))
-    assert await store.submit([given]) == [Submitted(7, created=True)]
-    found = await store.detail(7)
+    assert await store.tasks.submit([given]) == [Submitted(7, created=True)]
+    found = await store.tasks.detail(7)
     assert found is not None
     assert found.inputs == (b"1", b'"two"')
     view = found.task
@@ -54,11 +54,11 @@ async def test_many_tasks_of_one_shape_have_the_steps_that_each_alone_has(store:
     plain = steps(3)
     shape = (replace(plain[0], name="it's\" $1 ?1", action="a'ct"), *plain[1:])
     scheduler = await hand(store)
-    await store.submit([draft(n, steps=shape) for n in range(1, 21)])
-    await store.submit([draft(21, steps=shape)])
+    await store.tasks.submit([draft(n, steps=shape) for n in range(1, 21)])
+    await store.tasks.submit([draft(21, steps=shape)])
     assert len(await scheduler.claim(30)) == 21
     assert all(held.steps == scheduler[21].steps for held in scheduler.tasks.values())
-    found = await store.detail(7)
+    found = await store.tasks.detail(7)
     assert found is not None
     assert [s.plan for s in found.steps] == list(shape)
     assert found.steps[0].name == "it's\" $1 ?1"
@@ -78,29 +78,31 @@ async def test_each_task_of_a_batch_keeps_its_own_texts_or_has_none(store: Store
         )
         for n, (key, correlation, trace) in enumerate(mixes, 1)
     ]
-    assert await store.submit(drafts) == [Submitted(d.id, created=True) for d in drafts]
+    assert await store.tasks.submit(drafts) == [Submitted(d.id, created=True) for d in drafts]
     scheduler = await hand(store)
     assert len(await scheduler.claim(len(drafts))) == len(drafts)
     for d in drafts:
         task = scheduler[d.id].task
         assert (task.key, task.trace, task.inputs, task.returns) == (d.key, d.trace, d.inputs, d.returns)
-    found = {view.id: view.correlation_id for view in await store.find(Filter(limit=len(drafts)))}
+    found = {view.id: view.correlation_id for view in await store.tasks.find(Filter(limit=len(drafts)))}
     assert found == {d.id: d.correlation_id for d in drafts}
 
 
 async def test_of_many_submissions_with_keys_those_that_are_there_already_stay_as_they_are(
     store: Store,
 ) -> None:
-    await store.submit([draft(n, key=f"k{n}") for n in range(1, 20, 2)])
-    answers = await store.submit([draft(100 + n, key=f"k{n % 20}", correlation_id="c") for n in range(1, 41)])
+    await store.tasks.submit([draft(n, key=f"k{n}") for n in range(1, 20, 2)])
+    answers = await store.tasks.submit(
+        [draft(100 + n, key=f"k{n % 20}", correlation_id="c") for n in range(1, 41)]
+    )
     assert [a.created for a in answers] == [(n < 20 and n % 2 == 0) or n == 20 for n in range(1, 41)]
     assert [a.id for a in answers[:20]] == [n if n % 2 else 100 + n for n in range(1, 21)]
     assert [a.id for a in answers[20:]] == [a.id for a in answers[:20]]
 
 
 async def test_answers_come_in_the_order_of_the_drafts(store: Store) -> None:
-    await store.submit([draft(1, key="taken")])
-    answers = await store.submit([draft(9), draft(2, key="taken"), draft(5), draft(9)])
+    await store.tasks.submit([draft(1, key="taken")])
+    answers = await store.tasks.submit([draft(9), draft(2, key="taken"), draft(5), draft(9)])
     assert answers == [
         Submitted(9, created=True),
         Submitted(1, created=False),
@@ -110,97 +112,99 @@ async def test_answers_come_in_the_order_of_the_drafts(store: Store) -> None:
 
 
 async def test_no_drafts_no_answers(store: Store) -> None:
-    assert await store.submit([]) == []
+    assert await store.tasks.submit([]) == []
 
 
 async def test_a_taken_key_with_equal_inputs_gives_the_existing_task_and_writes_nothing(store: Store) -> None:
-    await store.submit([draft(1, key="k")])
-    assert await store.submit([draft(2, key="k")]) == [Submitted(1, created=False)]
-    assert await store.detail(2) is None
-    assert (await store.schema()).rows["step"] == 3
+    await store.tasks.submit([draft(1, key="k")])
+    assert await store.tasks.submit([draft(2, key="k")]) == [Submitted(1, created=False)]
+    assert await store.tasks.detail(2) is None
+    assert (await store.admin.schema()).rows["step"] == 3
 
 
 async def test_a_taken_key_with_other_inputs_is_a_conflict(store: Store) -> None:
-    await store.submit([draft(1, key="k")])
-    answers = await store.submit([draft(2, key="k", fingerprint=b"other")])
+    await store.tasks.submit([draft(1, key="k")])
+    answers = await store.tasks.submit([draft(2, key="k", fingerprint=b"other")])
     assert answers == [Submitted(1, created=False, conflict=True)]
 
 
 async def test_a_key_stands_for_one_workflow_of_one_app(store: Store) -> None:
-    await store.submit([draft(1, key="k")])
-    answers = await store.submit([draft(2, key="k", workflow="refund"), draft(3, key="k", app="warehouse")])
+    await store.tasks.submit([draft(1, key="k")])
+    answers = await store.tasks.submit(
+        [draft(2, key="k", workflow="refund"), draft(3, key="k", app="warehouse")]
+    )
     assert answers == [Submitted(2, created=True), Submitted(3, created=True)]
 
 
 async def test_one_submission_with_a_key_twice_creates_one_task(store: Store) -> None:
-    answers = await store.submit([draft(1, key="k"), draft(2, key="k"), draft(3)])
+    answers = await store.tasks.submit([draft(1, key="k"), draft(2, key="k"), draft(3)])
     assert answers == [Submitted(1, created=True), Submitted(1, created=False), Submitted(3, created=True)]
 
 
 async def test_an_id_that_is_taken_leaves_both_tasks_alone(store: Store) -> None:
-    await store.submit([draft(1)])
-    answers = await store.submit([draft(1, workflow="refund", steps=steps(9)), draft(2)])
+    await store.tasks.submit([draft(1)])
+    answers = await store.tasks.submit([draft(1, workflow="refund", steps=steps(9)), draft(2)])
     assert answers == [Submitted(1, created=False, collided=True), Submitted(2, created=True)]
-    found = await store.detail(1)
+    found = await store.tasks.detail(1)
     assert found is not None
     assert (found.task.workflow, len(found.steps)) == ("place_order", 3)
 
 
 async def test_a_taken_key_counts_before_a_taken_id(store: Store) -> None:
-    await store.submit([draft(1, key="k")])
-    assert await store.submit([draft(1, key="k")]) == [Submitted(1, created=False)]
+    await store.tasks.submit([draft(1, key="k")])
+    assert await store.tasks.submit([draft(1, key="k")]) == [Submitted(1, created=False)]
 
 
 async def test_two_processes_submit_one_key_and_one_task_comes_of_it(store: Store, other: Store) -> None:
     for n in range(10):
         drafts = [draft(100 * n + m, key=f"k{n}") for m in range(2)]
-        answers = await asyncio.gather(store.submit(drafts[:1]), other.submit(drafts[1:]))
+        answers = await asyncio.gather(store.tasks.submit(drafts[:1]), other.tasks.submit(drafts[1:]))
         created = [a for (a,) in answers if a.created]
         assert len(created) == 1
         assert {a.id for (a,) in answers} == {created[0].id}
 
 
 async def test_tasks_of_concurrent_submissions_are_all_there(store: Store) -> None:
-    answers = await asyncio.gather(*(store.submit([draft(n), draft(n + 1000)]) for n in range(1, 101)))
+    answers = await asyncio.gather(*(store.tasks.submit([draft(n), draft(n + 1000)]) for n in range(1, 101)))
     assert [[a.id for a in each] for each in answers] == [[n, n + 1000] for n in range(1, 101)]
-    assert len(await store.find(Filter(limit=500))) == 200
+    assert len(await store.tasks.find(Filter(limit=500))) == 200
 
 
 @pytest.mark.parametrize("bad", [{"key": UNENCODABLE}, {"correlation_id": UNENCODABLE}, {"priority": 2**70}])
 async def test_a_submission_the_database_refuses_writes_nothing(store: Store, bad: dict[str, Any]) -> None:
     with pytest.raises(PayloadError, match="refuses"):
-        await store.submit([draft(1), draft(2, **bad)])
-    assert await store.find(Filter()) == []
+        await store.tasks.submit([draft(1), draft(2, **bad)])
+    assert await store.tasks.find(Filter()) == []
 
 
 async def test_a_refused_submission_leaves_others_of_the_same_moment_alone(store: Store) -> None:
     results = await asyncio.gather(
-        *(store.submit([draft(n, key=UNENCODABLE if n == 3 else None)]) for n in range(1, 6)),
+        *(store.tasks.submit([draft(n, key=UNENCODABLE if n == 3 else None)]) for n in range(1, 6)),
         return_exceptions=True,
     )
     assert isinstance(results[2], PayloadError)
     assert [r for n, r in enumerate(results, 1) if n != 3] == [
         [Submitted(n, created=True)] for n in (1, 2, 4, 5)
     ]
-    assert (await store.schema()).rows["step"] == 12
-    assert [t.id for t in await store.find(Filter())] == [5, 4, 2, 1]
+    assert (await store.admin.schema()).rows["step"] == 12
+    assert [t.id for t in await store.tasks.find(Filter())] == [5, 4, 2, 1]
 
 
 async def test_find_gives_the_newest_first_up_to_the_limit(store: Store) -> None:
-    await store.submit([draft(n) for n in (3, 1, 2, 5, 4)])
-    assert [t.id for t in await store.find(Filter(limit=3))] == [5, 4, 3]
-    assert [t.id for t in await store.find(Filter(limit=3, before=3))] == [2, 1]
+    await store.tasks.submit([draft(n) for n in (3, 1, 2, 5, 4)])
+    assert [t.id for t in await store.tasks.find(Filter(limit=3))] == [5, 4, 3]
+    assert [t.id for t in await store.tasks.find(Filter(limit=3, before=3))] == [2, 1]
 
 
 async def test_every_condition_of_find_must_hold(store: Store) -> None:
     scheduler = await running(store, 1, 2)
     await scheduler.commit(to_state(scheduler[2], "error", goal="hold", cause="no stock"))
-    await store.submit(
+    await store.tasks.submit(
         [draft(3, key="a"), draft(4, key="a", workflow="refund"), draft(5, key="b", app="depot")]
     )
 
     async def ids(**conditions: Any) -> list[int]:
-        return [t.id for t in await store.find(Filter(**conditions))]
+        return [t.id for t in await store.tasks.find(Filter(**conditions))]
 
     assert await ids(states=("error",)) == [2]
     assert await ids(states=("processing", "error")) == [2, 1]
@@ -214,12 +218,12 @@ async def test_every_condition_of_find_must_hold(store: Store) -> None:
 
 
 async def test_detail_of_an_unknown_task_is_none(store: Store) -> None:
-    assert await store.detail(12345) is None
+    assert await store.tasks.detail(12345) is None
 
 
 async def test_detail_tells_what_is_in_flight_and_when_it_is_due(store: Store) -> None:
     scheduler = await running(store, 1)
-    found = await store.detail(1)
+    found = await store.tasks.detail(1)
     assert found is not None
     first = found.steps[0]
     assert (first.state, first.attempt, first.doing, first.taken_by, first.due) == (
@@ -230,11 +234,11 @@ async def test_detail_tells_what_is_in_flight_and_when_it_is_due(store: Store) -
         None,
     )
     payments = await agent(store)
-    await store.take(payments, [offer()])
+    await store.requests.take(payments, [offer()])
     decision = begin(scheduler[1], 1, isolate=True)
     decision.timers[2] = 100.0
     await scheduler.commit(decision)
-    found = await store.detail(1)
+    found = await store.tasks.detail(1)
     assert found is not None
     assert [(s.doing, s.waiting, s.taken_by) for s in found.steps] == [
         ("do", False, payments),
@@ -250,7 +254,7 @@ async def test_history_has_one_event_per_commit_with_its_moves(store: Store) -> 
     decision = begin(scheduler[1], 1)
     decision.stale.append(Message("done", 0, "do", 9))
     await scheduler.commit(decision)
-    first, second = await store.history(1)
+    first, second = await store.tasks.history(1)
     assert first.moves == [
         ("s0", "waiting", "running", "asked"),
         ("task", "pending", "processing", "claimed"),
@@ -259,34 +263,34 @@ async def test_history_has_one_event_per_commit_with_its_moves(store: Store) -> 
     assert (first.task, first.node, first.note) == (1, scheduler.node, "")
     assert second.seq > first.seq
     assert "attempt 9" in second.note
-    assert await store.history(1, after=first.seq) == [second]
-    assert await store.history(1, after=second.seq) == []
+    assert await store.tasks.history(1, after=first.seq) == [second]
+    assert await store.tasks.history(1, after=second.seq) == []
 
 
 async def test_a_decision_without_moves_or_stale_replies_leaves_no_event(store: Store) -> None:
     scheduler = await running(store, 1)
     await scheduler.commit(Decision(scheduler[1].task, scheduler[1].task, timers={1: 5.0}))
-    assert len(await store.history(1)) == 1
+    assert len(await store.tasks.history(1)) == 1
 
 
 async def test_load_gives_only_what_the_node_still_holds(store: Store) -> None:
     first = await running(store, 1, 2)
     second = await running(store, 3)
     await first.commit(to_state(first[2], "processed", result=b"1"))
-    assert [found.task.id for found in await store.load(first.node, [1, 2, 3, 99])] == [1]
-    assert [found.task.id for found in await store.load(second.node, [1, 2, 3])] == [3]
-    assert await store.load(first.node, []) == []
+    assert [found.task.id for found in await store.tasks.load(first.node, [1, 2, 3, 99])] == [1]
+    assert [found.task.id for found in await store.tasks.load(second.node, [1, 2, 3])] == [3]
+    assert await store.tasks.load(first.node, []) == []
 
 
 async def test_load_gives_the_inbox_the_requests_and_the_timers(store: Store, world: World) -> None:
     scheduler = await running(store, 1)
     payments = await agent(store)
-    (asked,) = await store.take(payments, [offer()])
-    await store.answer(payments, [reply(asked)])
-    await store.post(1, Message("cancel"))
+    (asked,) = await store.requests.take(payments, [offer()])
+    await store.requests.answer(payments, [reply(asked)])
+    await store.tasks.post(1, Message("cancel"))
     await scheduler.commit(Decision(scheduler[1].task, scheduler[1].task, timers={1: 50.0, 2: 3.0}))
     await world.elapse(10)
-    (found,) = await store.load(scheduler.node, [1])
+    (found,) = await store.tasks.load(scheduler.node, [1])
     assert [(m.kind, m.idx, m.attempt) for m in found.messages] == [("done", 0, 1), ("cancel", -1, 0)]
     assert 0 < found.messages[0].seq < found.messages[1].seq
     assert [(s.doing, s.waiting) for s in found.steps] == [("do", False), (None, True), (None, True)]
@@ -300,14 +304,14 @@ async def test_every_field_of_a_task_comes_back_as_it_was_written(store: Store) 
         returns=Template(("[", "]"), ()),
     )
     scheduler = await hand(store)
-    await store.submit([plan])
+    await store.tasks.submit([plan])
     await scheduler.claim(1)
     before = scheduler[1].task
     assert before.inputs == (b'{"a":1}', b"null")
     assert before.returns == Template(("[", "]"), ())
     changed = replace(before, goal="undo", state="undoing", submission=2, cause="why", lost=0, result=b"[1]")
     await scheduler.commit(Decision(before, changed))
-    (found,) = await store.load(scheduler.node, [1])
+    (found,) = await store.tasks.load(scheduler.node, [1])
     assert found.task == changed
     assert (changed.key, changed.priority, changed.within, changed.undo_within) == ("k", 4, 50.0, 9.0)
     assert (changed.on_failure, changed.trace, changed.timed, changed.epoch) == ("hold", "00-a", True, 1)
@@ -335,17 +339,17 @@ async def test_every_field_of_a_step_comes_back_as_it_was_written(store: Store) 
     )
     decision = OpenDecision(scheduler[1].task, scheduler[1].task, steps={1: full}, counted={1: (True, 3)})
     await scheduler.commit(decision)
-    (found,) = await store.load(scheduler.node, [1])
+    (found,) = await store.tasks.load(scheduler.node, [1])
     assert found.steps[1] == full
     assert found.steps[2] == scheduler[1].steps[2]
-    seen = await store.detail(1)
+    seen = await store.tasks.detail(1)
     assert seen is not None
     assert [step.stood for step in seen.steps] == [False, True, False]
 
 
 async def test_a_task_can_have_hundreds_of_steps(store: Store) -> None:
     scheduler = await hand(store)
-    await store.submit([draft(1, steps=steps(700))])
+    await store.tasks.submit([draft(1, steps=steps(700))])
     await scheduler.claim(1)
     assert [s.idx for s in scheduler.seen[0].steps] == list(range(700))
 
@@ -354,9 +358,9 @@ async def test_a_whole_task_from_submission_to_its_end(store: Store) -> None:
     scheduler = await running(store, 1)
     payments = await agent(store)
     for n in range(3):
-        (asked,) = await store.take(payments, [offer()])
-        assert await store.answer(payments, [reply(asked, value=b"%d" % n)]) == [True]
-        inbox = await store.inbox(scheduler.node, 10)
+        (asked,) = await store.requests.take(payments, [offer()])
+        assert await store.requests.answer(payments, [reply(asked, value=b"%d" % n)]) == [True]
+        inbox = await store.tasks.inbox(scheduler.node, 10)
         (message,) = inbox.messages[1]
         memory: Memory = scheduler[1]
         decision = done(memory, n, message)
@@ -365,12 +369,12 @@ async def test_a_whole_task_from_submission_to_its_end(store: Store) -> None:
         else:
             to_state(memory, "processed", decision, result=b'"fine"')
         assert not (await scheduler.commit(decision)).lost
-    found = await store.detail(1)
+    found = await store.tasks.detail(1)
     assert found is not None
     assert (found.task.state, found.task.result, found.task.locked_by) == ("processed", b'"fine"', None)
     assert found.task.ended is not None
     assert [(s.state, s.result) for s in found.steps] == [("done", b"0"), ("done", b"1"), ("done", b"2")]
-    rows = (await store.schema()).rows
+    rows = (await store.admin.schema()).rows
     assert (rows["request"], rows["inbox"]) == (0, 0)
 
 
@@ -392,7 +396,7 @@ async def test_what_does_not_read_is_said_and_the_rest_is_shown(store: Store, wo
     await running(store, 1)
     async with world.raw() as raw:
         await raw.run("update {step} set spec = ? where idx = 1", b"not JSON")
-    found = await store.detail(1)
+    found = await store.tasks.detail(1)
     assert found is not None
     assert [step.plan is None for step in found.steps] == [False, True, False]
     assert found.steps[1].undoable, "as far as anybody knows"
@@ -404,9 +408,9 @@ async def test_what_does_not_read_is_said_and_the_rest_is_shown(store: Store, wo
     async with world.raw() as raw:
         await raw.run("update {task} set static = ?", b"{")
         await raw.run("update {event} set moves = ?", b"[3]")
-    found = await store.detail(1)
+    found = await store.tasks.detail(1)
     assert found is not None
     assert (found.inputs, len(found.unreadable)) == ((), 2)
-    events = await store.history(1)
+    events = await store.tasks.history(1)
     assert events
     assert all(not event.moves and "this entry does not read" in event.note for event in events)

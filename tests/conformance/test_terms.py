@@ -14,42 +14,42 @@ from tests.conformance.builders import agent, offer, running, term, to_state
 from tests.conformance.worlds import World, still_waits
 
 WRITES: dict[str, Callable[[Store, Grant], Awaitable[object]]] = {
-    "judge": lambda store, grant: store.judge(grant, 0, 10),
-    "release_dead": lambda store, grant: store.release_dead(grant, 10),
-    "release_deaf": lambda store, grant: store.release_deaf(grant, 0, 10),
-    "expire_tasks": lambda store, grant: store.expire_tasks(grant, 10),
-    "starved": lambda store, grant: store.starved(grant, 0, 10),
+    "judge": lambda store, grant: store.supervision.judge(grant, 0, 10),
+    "release_dead": lambda store, grant: store.supervision.release_dead(grant, 10),
+    "release_deaf": lambda store, grant: store.supervision.release_deaf(grant, 0, 10),
+    "expire_tasks": lambda store, grant: store.supervision.expire_tasks(grant, 10),
+    "starved": lambda store, grant: store.supervision.starved(grant, 0, 10),
 }
 
 
 async def ripe(store: Store, world: World) -> None:
     """Make a store in which each of the Supervisor's writes has something to do."""
     scheduler = await running(store, 1, 2, 3, 4, within=10.0, undo_within=10.0)
-    await store.take(await agent(store, ttl=1e6), [offer(2)])
+    await store.requests.take(await agent(store, ttl=1e6), [offer(2)])
     await scheduler.commit(to_state(scheduler[4], "undoing", goal="undo"))
     await world.elapse(40)
-    grant = await store.acquire("supervisor", "before", "before", 60)
+    grant = await store.leases.acquire("supervisor", "before", "before", 60)
     assert grant is not None
-    await store.judge(grant, 0, 1)
-    await store.release(grant)
+    await store.supervision.judge(grant, 0, 1)
+    await store.leases.release(grant)
     await world.elapse(100)
 
 
 async def steps_of(store: Store, task: int) -> list[StepView]:
     """Return the steps of a task."""
-    found = await store.detail(task)
+    found = await store.tasks.detail(task)
     return [] if found is None else found.steps
 
 
 async def snapshot(store: Store) -> object:
     """Return all that a Supervisor could have changed."""
-    tasks = await store.find(Filter())
+    tasks = await store.tasks.find(Filter())
     return (
         tasks,
         [replace(step, due=None) for t in tasks for step in await steps_of(store, t.id)],
-        (await store.schema()).rows,
-        await store.alerts(),
-        [(n.id, n.dead) for n in await store.nodes()],
+        (await store.admin.schema()).rows,
+        await store.alerts.views(),
+        [(n.id, n.dead) for n in await store.nodes.views()],
     )
 
 
@@ -61,15 +61,15 @@ async def test_a_supervisor_whose_term_is_over_writes_nothing(
     await ripe(store, world)
     old = await term(store, holder="old")
     if how == "released":
-        await store.release(old)
+        await store.leases.release(old)
     elif how == "expired":
         await world.elapse(61)
     else:
         await world.elapse(61)
-        new = await store.acquire("supervisor", "new", "new nonce", 1e6)
+        new = await store.leases.acquire("supervisor", "new", "new nonce", 1e6)
         assert new is not None
         if how == "renewed by another":
-            assert await store.renew(new)
+            assert await store.leases.renew(new)
     before = await snapshot(store)
     with pytest.raises(FencedOffError) as caught:
         await WRITES[write](store, old)
@@ -94,7 +94,7 @@ async def test_a_new_term_waits_for_a_write_of_the_old_one_that_is_under_way(
     await world.elapse(61)
     async with world.raw() as raw:  # a Supervisor's transaction, past its fence
         await raw.run("select 1 from {lease} where name = 'supervisor'" + raw.for_share)
-        going = asyncio.create_task(store.acquire("supervisor", "new", "new", 60))
+        going = asyncio.create_task(store.leases.acquire("supervisor", "new", "new", 60))
         assert await still_waits(going)
     grant = await going
     assert grant is not None

@@ -64,7 +64,7 @@ async def test_an_error_whose_text_cannot_be_kept_is_met_by_another_attempt(stor
         task = await node.client.submit(buy, "o")
         assert await task.result(timeout="20s") == "o"
     assert service.names() == ["convert"] * 4
-    assert not await store.alerts()
+    assert not await store.alerts.views()
 
 
 @pytest.mark.parametrize("what", FAULTS)
@@ -151,7 +151,7 @@ async def test_keys_and_names_that_cannot_be_kept_are_refused_by_their_name(stor
         for wrong in sent:
             with pytest.raises((mg.ConfigError, mg.PayloadError)):
                 await node.client.send("orders", 1, **wrong)
-        assert not await store.find(Filter())
+        assert not await store.tasks.find(Filter())
     with pytest.raises(mg.ConfigError, match="name="):
         Node(app, store, name=text)
 
@@ -227,7 +227,7 @@ async def test_a_message_whose_function_raises_such_errors_comes_again_after_its
         assert not node.dead()
     assert calls == [7, 7]
     assert [view.message.error for view in dead] == [text]
-    (alert,) = await store.alerts()
+    (alert,) = await store.alerts.views()
     assert text in alert.text
 
 

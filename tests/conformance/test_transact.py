@@ -44,7 +44,7 @@ def ordering(store: Store, id_: int, *, waits: bool) -> Work:
         await caller.ask("insert into shop_order (id, cents) values (?, ?)", f"o-{id_}", 5)
         if waits:
             await asyncio.sleep(0)
-        (answer,) = await store.join(caller, [draft(id_)])
+        (answer,) = await store.tasks.join(caller, [draft(id_)])
         return f"created {answer.created}"
 
     return work
@@ -55,7 +55,7 @@ async def test_what_work_writes_is_committed_with_the_task(store: Store, world: 
     await tables(store, world)
     assert await store.transact(ordering(store, 1, waits=waits), waits=waits) == "created True"
     assert await ids(store) == ["o-1"]
-    assert await store.detail(1) is not None
+    assert await store.tasks.detail(1) is not None
 
 
 @WAITS
@@ -73,7 +73,7 @@ async def test_work_that_raises_leaves_nothing_and_its_error_is_its_own(
     with pytest.raises(ZeroDivisionError, match="of the user's"):
         await store.transact(work, waits=waits)
     assert await ids(store) == []
-    assert await store.detail(2) is None
+    assert await store.tasks.detail(2) is None
 
 
 @WAITS
@@ -88,9 +88,9 @@ async def test_a_statement_that_fails_is_the_works_alone(store: Store, world: Wo
     node = await scheduler(store)
     said = await asyncio.gather(
         store.transact(wrong, waits=waits),
-        store.submit([draft(3)]),
+        store.tasks.submit([draft(3)]),
         store.transact(ordering(store, 4, waits=waits), waits=waits),
-        store.unregister(node),
+        store.nodes.unregister(node),
         return_exceptions=True,
     )
     assert [isinstance(answer, Exception) for answer in said] == [True, False, False, False]
@@ -142,13 +142,13 @@ async def test_work_that_is_cancelled_leaves_nothing(store: Store, world: World)
 
 async def test_a_message_is_acknowledged_with_the_work_or_not_at_all(store: Store, world: World) -> None:
     await tables(store, world)
-    await store.send_messages([Outgoing(queue="orders", id="o", body=b"1", remember=60.0)], 10)
-    (message,) = (await store.receive_messages("orders", "me", 1, 30.0, 5)).messages
+    await store.queues.send_messages([Outgoing(queue="orders", id="o", body=b"1", remember=60.0)], 10)
+    (message,) = (await store.queues.receive_messages("orders", "me", 1, 30.0, 5)).messages
     receipt = (message.seq, message.tries)
 
     async def work(caller: Caller) -> bool:
         await caller.ask("insert into shop_order (id, cents) values (?, ?)", "o", 5)
-        return await store.accept(caller, receipt)
+        return await store.queues.accept(caller, receipt)
 
     async def failing(caller: Caller) -> None:
         assert await work(caller)
@@ -156,13 +156,13 @@ async def test_a_message_is_acknowledged_with_the_work_or_not_at_all(store: Stor
 
     with pytest.raises(ZeroDivisionError):
         await store.transact(failing, waits=False)
-    assert await store.hold_messages([receipt], 30.0) == [True]
+    assert await store.queues.hold_messages([receipt], 30.0) == [True]
     assert await store.transact(work, waits=False)
     assert await ids(store) == ["o"]
-    assert await store.hold_messages([receipt], 30.0) == [False]
+    assert await store.queues.hold_messages([receipt], 30.0) == [False]
 
     async def again(caller: Caller) -> bool:
-        return await store.accept(caller, receipt)
+        return await store.queues.accept(caller, receipt)
 
     assert not await store.transact(again, waits=False)
 

@@ -40,7 +40,7 @@ async def test_what_was_written_is_there_after_closing_and_opening(world: World,
     await store.close()
     await store.open()
     assert store.identity == identity
-    found = await store.detail(1)
+    found = await store.tasks.detail(1)
     assert found is not None
     assert found.task.state == "processing"
 
@@ -55,30 +55,30 @@ async def test_opening_and_closing_twice_is_harmless(store: Store) -> None:
 async def test_a_store_that_is_not_open_says_so(world: World) -> None:
     made = world.store()
     with pytest.raises(StoreUnavailableError, match="open"):
-        await made.find(Filter())
+        await made.tasks.find(Filter())
     with pytest.raises(StoreUnavailableError, match="open"):
-        await made.submit([draft(1)])
+        await made.tasks.submit([draft(1)])
     with pytest.raises(StoreUnavailableError, match="open"):
         made.identity  # noqa: B018
 
 
 async def test_closing_finishes_what_was_asked_for(world: World, store: Store) -> None:
-    going = [asyncio.ensure_future(store.submit([draft(n)])) for n in range(1, 20)]
+    going = [asyncio.ensure_future(store.tasks.submit([draft(n)])) for n in range(1, 20)]
     await asyncio.sleep(0)
     await store.close()
     assert all(a.created for (a,) in await asyncio.gather(*going))
     await store.open()
-    assert len(await store.find(Filter())) == 19
+    assert len(await store.tasks.find(Filter())) == 19
 
 
 async def test_a_caller_that_gives_up_leaves_the_store_in_order(store: Store) -> None:
-    going = asyncio.ensure_future(store.submit([draft(1)]))
+    going = asyncio.ensure_future(store.tasks.submit([draft(1)]))
     await asyncio.sleep(0)
     going.cancel()
     with pytest.raises(asyncio.CancelledError):
         await going
-    assert [a.created for a in await store.submit([draft(2)])] == [True]
-    assert len(await store.find(Filter())) in (1, 2)
+    assert [a.created for a in await store.tasks.submit([draft(2)])] == [True]
+    assert len(await store.tasks.find(Filter())) in (1, 2)
 
 
 # The clock
@@ -98,110 +98,110 @@ async def test_a_registered_node_is_shown_with_what_it_published(store: Store) -
     published = info(
         "web-1", ("agent", "supervisor"), 30.0, agents=(AgentInfo(PAYMENTS, 4, 2, 10, 1, 0.5),), held=3
     )
-    node = await store.register(published)
-    (found,) = await store.nodes()
+    node = await store.nodes.register(published)
+    (found,) = await store.nodes.views()
     assert (found.id, found.info, found.stopped, found.dead) == (node, published, False, False)
     assert found.remaining == pytest.approx(30, abs=3)
     assert found.started == pytest.approx(await store.now(), abs=3)
 
 
 async def test_numbers_of_nodes_are_never_given_twice(store: Store, other: Store, world: World) -> None:
-    numbers = await asyncio.gather(*(s.register(info()) for s in (store, other) * 10))
+    numbers = await asyncio.gather(*(s.nodes.register(info()) for s in (store, other) * 10))
     assert len(set(numbers)) == 20
     async with world.raw() as raw:
         await raw.run("delete from {node}")
-    assert await store.register(info()) not in numbers
+    assert await store.nodes.register(info()) not in numbers
 
 
 async def test_a_heartbeat_extends_life_and_publishes(store: Store, world: World) -> None:
-    node = await store.register(info(ttl=5.0))
+    node = await store.nodes.register(info(ttl=5.0))
     await world.elapse(4)
-    assert await store.heartbeat(node, info("node", ttl=20.0, held=7))
-    (found,) = await store.nodes()
+    assert await store.nodes.heartbeat(node, info("node", ttl=20.0, held=7))
+    (found,) = await store.nodes.views()
     assert found.remaining == pytest.approx(20, abs=3)
     assert found.info.held == 7
 
 
 async def test_a_heartbeat_of_a_node_that_does_not_exist_is_refused(store: Store) -> None:
-    assert not await store.heartbeat(99, info())
+    assert not await store.nodes.heartbeat(99, info())
 
 
 async def test_a_stopped_node_is_shown_as_stopped_and_cannot_beat(store: Store, world: World) -> None:
-    node = await store.register(info(ttl=1000.0))
-    await store.unregister(node)
-    (found,) = await store.nodes()
+    node = await store.nodes.register(info(ttl=1000.0))
+    await store.nodes.unregister(node)
+    (found,) = await store.nodes.views()
     assert (found.stopped, found.dead) == (True, False)
     assert found.remaining <= 0
-    assert not await store.heartbeat(node, info())
-    await store.release_dead(await term(store), 10)
-    assert not (await store.nodes())[0].dead
+    assert not await store.nodes.heartbeat(node, info())
+    await store.supervision.release_dead(await term(store), 10)
+    assert not (await store.nodes.views())[0].dead
 
 
 async def test_nodes_are_forgotten_an_hour_after_their_end(store: Store, world: World) -> None:
     stopped, dead = (
-        await store.register(info("stopped", ttl=1e5)),
-        await store.register(info("dead", ttl=10.0)),
+        await store.nodes.register(info("stopped", ttl=1e5)),
+        await store.nodes.register(info("dead", ttl=10.0)),
     )
-    await store.unregister(stopped)
+    await store.nodes.unregister(stopped)
     await world.elapse(3000)
-    alive = await store.register(info("alive", ttl=1e5))
-    assert [n.id for n in await store.nodes()] == [stopped, dead, alive]
+    alive = await store.nodes.register(info("alive", ttl=1e5))
+    assert [n.id for n in await store.nodes.views()] == [stopped, dead, alive]
     await world.elapse(1000)
-    assert [n.id for n in await store.nodes()] == [alive]
+    assert [n.id for n in await store.nodes.views()] == [alive]
 
 
 async def test_the_depth_of_a_queue_is_shown_with_the_nodes_that_serve_it(store: Store) -> None:
     await running(store, 1, 2, 3)
     payments = await agent(store)
-    await store.take(payments, [offer(1)])
-    shown = {n.id: n.waiting for n in await store.nodes()}
+    await store.requests.take(payments, [offer(1)])
+    shown = {n.id: n.waiting for n in await store.nodes.views()}
     assert shown[payments] == {PAYMENTS: 2}
 
 
 async def test_the_depth_of_a_queue_is_known_when_no_process_serves_it(store: Store) -> None:
-    assert await store.depths() == {}
+    assert await store.nodes.depths() == {}
     await running(store, 1, 2, 3)
-    assert await store.depths() == {PAYMENTS: 3}
-    await store.take(await agent(store), [offer(1)])
-    assert await store.depths() == {PAYMENTS: 2}
+    assert await store.nodes.depths() == {PAYMENTS: 3}
+    await store.requests.take(await agent(store), [offer(1)])
+    assert await store.nodes.depths() == {PAYMENTS: 2}
 
 
 async def test_the_figures_count_what_has_not_ended_what_waits_and_what_is_wrong(
     store: Store, world: World
 ) -> None:
-    assert await store.figures() == Figures({}, {}, {})
+    assert await store.admin.figures() == Figures({}, {}, {})
     scheduler = await running(store, 1, 2, 3)
-    await store.submit([draft(4)])
+    await store.tasks.submit([draft(4)])
     await world.elapse(7.0)
-    await store.take(await agent(store), [offer(1)])
-    await store.alert([Alert("no_leader", text="nobody leads"), Alert("held", 2, "", "two")])
-    await store.ease([Alert("no_leader")], "somebody leads")
-    found = await store.figures()
+    await store.requests.take(await agent(store), [offer(1)])
+    await store.alerts.alert([Alert("no_leader", text="nobody leads"), Alert("held", 2, "", "two")])
+    await store.alerts.ease([Alert("no_leader")], "somebody leads")
+    found = await store.admin.figures()
     assert found.tasks == {("shop", "place_order", "processing"): 3, ("shop", "place_order", "pending"): 1}
     waiting, oldest = found.queues[PAYMENTS]
     assert (waiting, len(found.queues)) == (2, 1)
     assert oldest == pytest.approx(7.0, abs=3)
     assert found.alerts == {"held": 1}
     await scheduler.commit(to_state(scheduler[1], "error"))
-    assert (await store.figures()).tasks["shop", "place_order", "error"] == 1
+    assert (await store.admin.figures()).tasks["shop", "place_order", "error"] == 1
 
 
 # Alerts
 
 
 async def test_alerts_come_newest_first_up_to_the_limit(store: Store) -> None:
-    await store.submit([draft(1), draft(2)])
-    await store.alert([Alert("no_leader", text="nobody leads")])
-    await store.alert([Alert("held", 1, "s0", "one"), Alert("held", 2, "", "two")])
-    found = await store.alerts(2)
+    await store.tasks.submit([draft(1), draft(2)])
+    await store.alerts.alert([Alert("no_leader", text="nobody leads")])
+    await store.alerts.alert([Alert("held", 1, "s0", "one"), Alert("held", 2, "", "two")])
+    found = await store.alerts.views(2)
     assert [(a.kind, a.task, a.step, a.text) for a in found] == [
         ("held", 2, "", "two"),
         ("held", 1, "s0", "one"),
     ]
-    assert [(a.kind, a.task) for a in await store.alerts()][-1] == ("no_leader", None)
-    assert [a.text for a in await store.alerts(task=1)] == ["one"]
+    assert [(a.kind, a.task) for a in await store.alerts.views()][-1] == ("no_leader", None)
+    assert [a.text for a in await store.alerts.views(task=1)] == ["one"]
     assert found[0].at == pytest.approx(await store.now(), abs=3)
-    await store.alert([])
+    await store.alerts.alert([])
 
 
 # Wake-ups
@@ -234,17 +234,17 @@ async def test_a_ring_comes_for_everything_that_concerns_others(
     rings = Rings(store, *TOPICS)
     acting = store if from_where == "this process" else other
     scheduler, payments = await hand(acting), await agent(acting)
-    await acting.submit([draft(1)])
+    await acting.tasks.submit([draft(1)])
     await rings.of("pending")
     await scheduler.claim(1)
     await rings.of(f"agent:{PAYMENTS}")
-    taken = await acting.take(payments, [offer()])
-    await acting.give_back(payments, [(r.task, r.idx, r.attempt) for r in taken])
+    taken = await acting.requests.take(payments, [offer()])
+    await acting.requests.give_back(payments, [(r.task, r.idx, r.attempt) for r in taken])
     await rings.of(f"agent:{PAYMENTS}")
-    taken = await acting.take(payments, [offer()])
-    await acting.answer(payments, [reply(r) for r in taken])
+    taken = await acting.requests.take(payments, [offer()])
+    await acting.requests.answer(payments, [reply(r) for r in taken])
     await rings.of("inbox")
-    await acting.post(1, Message("cancel"))
+    await acting.tasks.post(1, Message("cancel"))
     await rings.of("inbox")
     decision = unchanged(scheduler[1])
     decision.answers = [Answer(Act("a"), "cancel", "noop")]
@@ -259,15 +259,15 @@ async def test_a_ring_comes_for_everything_that_concerns_others(
 
 async def test_the_supervisors_finds_ring_for_schedulers(store: Store, other: Store, world: World) -> None:
     await running(store, 1, within=10.0)
-    await store.take(await agent(store, ttl=1e6), [offer()])
+    await store.requests.take(await agent(store, ttl=1e6), [offer()])
     await world.elapse(100)
     rings = Rings(other, "pending", "inbox")
     grant = await term(store)
-    await store.judge(grant, 0, 10)
+    await store.supervision.judge(grant, 0, 10)
     await rings.of("inbox")
-    await store.expire_tasks(grant, 10)
+    await store.supervision.expire_tasks(grant, 10)
     await rings.of("inbox")
-    await store.release_dead(grant, 10)
+    await store.supervision.release_dead(grant, 10)
     await rings.of("pending")
 
 
@@ -288,7 +288,7 @@ async def test_many_rings_at_once_lose_no_topic(store: Store, other: Store) -> N
     decision = unchanged(scheduler[1])
     decision.answers = [Answer(Act("a"), "cancel", "noop")]
     for n in range(2, 80):
-        await other.submit([draft(n)])
+        await other.tasks.submit([draft(n)])
     await scheduler.commit(decision)
     await rings.of("answers")
 
@@ -298,7 +298,7 @@ async def test_a_subscription_ends_when_it_is_told_to(store: Store) -> None:
     still = Rings(store, "pending")
     rings.ends[0]()
     rings.ends[0]()
-    await store.submit([draft(1)])
+    await store.tasks.submit([draft(1)])
     await still.of("pending")
     assert rings.counts == {"pending": 0}
 
@@ -306,6 +306,6 @@ async def test_a_subscription_ends_when_it_is_told_to(store: Store) -> None:
 async def test_a_closed_store_no_longer_listens(store: Store, other: Store, world: World) -> None:
     Rings(other, "pending")
     await other.close()
-    await store.submit([draft(1)])
+    await store.tasks.submit([draft(1)])
     await other.open()
-    assert len(await other.find(Filter())) == 1
+    assert len(await other.tasks.find(Filter())) == 1

@@ -27,10 +27,11 @@ from makegood.model import notices
 from makegood.model.messages import AlertKind
 from makegood.options import Options
 from makegood.saga.rules import MOST_DEATHS
+from makegood.store import alerts
 from makegood.store.notice_records import KEPT
 from makegood.store.postgres import claim
 from makegood.store.postgres import connection as link
-from makegood.store.sqlite import alerts, connection
+from makegood.store.sqlite import connection
 from makegood.telemetry import http_server
 from makegood.workflow import app, verbs
 from tests.doors.conftest import BARE, Shop

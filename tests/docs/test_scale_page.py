@@ -11,7 +11,7 @@ import pytest
 import makegood as mg
 from makegood.errors import KeyConflict, TaskNotFoundError
 from makegood.options import Options
-from makegood.store.postgres import store as postgres
+from makegood.store.postgres import database as postgres
 from makegood.supervisor import janitor
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs/operating/scale.md").read_text(encoding="utf-8")

@@ -121,7 +121,7 @@ def test_supervisor_once_says_first_for_whom_it_waits(shop: Shop) -> None:
 
     async def lead() -> None:
         async with mg.Client(shop.url) as client:
-            await client.store.acquire(LEASE, "web-7", "nonce", 60.0)
+            await client.store.leases.acquire(LEASE, "web-7", "nonce", 60.0)
 
     asyncio.run(lead())
     result = shop.call("supervisor", "--once", MAKEGOOD_EVERY="10ms", MAKEGOOD_LEASE="100ms")

@@ -203,10 +203,10 @@ async def test_a_look_that_lasts_goes_on_when_its_user_may_write_at_last(folder:
     store = SQLiteStore(path)
     with visiting():
         await store.open(looking=True)
-        assert await store.count(Filter()) == 1
+        assert await store.tasks.count(Filter()) == 1
     permit(path, 0o666)
     with visiting():
-        assert await store.count(Filter()) == 1
+        assert await store.tasks.count(Filter()) == 1
         await store.close()
 
 
@@ -217,10 +217,10 @@ async def test_a_look_into_a_folder_that_is_barred_meanwhile_says_so(folder: Pat
         await store.open(looking=True)
     permit(folder, 0o700)
     with visiting(), pytest.raises(StoreUnavailableError, match="cannot be reached"):
-        await asyncio.wait_for(store.count(Filter()), 10)
+        await asyncio.wait_for(store.tasks.count(Filter()), 10)
     permit(folder, 0o777)
     with visiting():
-        assert await asyncio.wait_for(store.count(Filter()), 10) == 1
+        assert await asyncio.wait_for(store.tasks.count(Filter()), 10) == 1
         await store.close()
 
 
@@ -275,7 +275,7 @@ async def look():
     while not pathlib.Path('over').exists() or not looks:
         store = open_store('sqlite:///makegood.db')
         await store.open(looking=True)
-        (view,) = await store.find(Filter())
+        (view,) = await store.tasks.find(Filter())
         assert view.failure_count == view.priority, view
         await store.close()
         for name in ('makegood.db-wal', 'makegood.db-shm'):

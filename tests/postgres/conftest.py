@@ -31,7 +31,7 @@ def server_of_the_run() -> Iterator[PrivateServer]:
             server = stack.enter_context(PrivateServer(database=TEMPLATE, settings=SETTINGS))
         except ConfigError as missing:
             pytest.skip(f"postgres: {missing}")
-        asyncio.run(PostgresStore(server.url).migrate())
+        asyncio.run(PostgresStore(server.url).admin.migrate())
         yield server
 
 

@@ -49,20 +49,20 @@ class Scene:
 
 async def submits(scene: Scene) -> None:
     made = draft(7, inputs=(b'"' + MARK + b'"',), key="k")
-    (answer,) = await scene.store.submit([made])
+    (answer,) = await scene.store.tasks.submit([made])
     assert (answer.id, answer.created) == (7, True)
 
 
 async def submits_some_that_exist(scene: Scene) -> None:
     """The answer of those that were there already is found again too."""
-    await scene.store.submit([draft(5, key="old"), draft(6, key="other", fingerprint=b"else")])
+    await scene.store.tasks.submit([draft(5, key="old"), draft(6, key="other", fingerprint=b"else")])
     drafts = [
         draft(7, inputs=(b'"' + MARK + b'"',), key="k"),
         draft(8, key="old"),
         draft(9, key="other"),
         draft(5),
     ]
-    answers = await scene.store.submit(drafts)
+    answers = await scene.store.tasks.submit(drafts)
     assert [(a.id, a.created, a.conflict, a.collided) for a in answers] == [
         (7, True, False, False),
         (5, False, False, False),
@@ -98,7 +98,7 @@ async def withdraws(scene: Scene) -> None:
 
 
 async def claims(scene: Scene) -> None:
-    await scene.store.submit([draft(11), draft(12)])
+    await scene.store.tasks.submit([draft(11), draft(12)])
     got = await scene.scheduler.claim(10)
     assert sorted(got) == [11, 12]
     assert scene.scheduler[11].task.epoch == 1
@@ -106,38 +106,38 @@ async def claims(scene: Scene) -> None:
 
 async def answers(scene: Scene) -> None:
     message = reply(scene.taken, "done", error=MARK.decode())
-    assert await scene.store.answer(scene.agent, [message]) == [True]
+    assert await scene.store.requests.answer(scene.agent, [message]) == [True]
 
 
 async def answers_two_of_which_one_is_late(scene: Scene) -> None:
     message = reply(scene.taken, "done", error=MARK.decode())
     late = (2, Message("done", 0, attempt=9, value=VALUE))
-    assert await scene.store.answer(scene.agent, [late, message]) == [False, True]
+    assert await scene.store.requests.answer(scene.agent, [late, message]) == [False, True]
 
 
 async def takes(scene: Scene) -> None:
     """Also when the answer is lost a request comes with all its seconds: the agent counts them from when it asked."""
-    got = await scene.store.take(scene.agent, [offer(actions=("act0", MARK.decode()))])
+    got = await scene.store.requests.take(scene.agent, [offer(actions=("act0", MARK.decode()))])
     assert [(r.task, r.idx, r.attempt) for r in got] == [(2, 0, 1)]
     assert got[0].within == 30
 
 
 async def posts(scene: Scene) -> None:
-    await scene.store.post(1, Message("cancel", act=Act("a1", why=MARK.decode())))
+    await scene.store.tasks.post(1, Message("cancel", act=Act("a1", why=MARK.decode())))
 
 
 async def alerts(scene: Scene) -> None:
-    await scene.store.alert([Alert("no_leader", text=MARK.decode())])
+    await scene.store.alerts.alert([Alert("no_leader", text=MARK.decode())])
 
 
 async def registers(scene: Scene) -> None:
-    number = await scene.store.register(info(MARK.decode()))
-    assert [n.id for n in await scene.store.nodes() if n.info.name == MARK.decode()] == [number]
+    number = await scene.store.nodes.register(info(MARK.decode()))
+    assert [n.id for n in await scene.store.nodes.views() if n.info.name == MARK.decode()] == [number]
 
 
 async def judges(scene: Scene) -> None:
     grant = await term(scene.store)
-    got = await scene.store.judge(grant, -1000.0, 10)
+    got = await scene.store.supervision.judge(grant, -1000.0, 10)
     assert [(task, idx) for task, idx, _, _ in got.requests] == [(1, 0)]
 
 
@@ -172,8 +172,8 @@ async def prepared(store: PostgresStore) -> Scene:
     """Two tasks under way: the request of the first is taken, that of the second waits."""
     scheduler = await running(store, 1)
     payments = await agent(store)
-    (taken,) = await store.take(payments, [offer(1)])
-    await store.submit([draft(2)])
+    (taken,) = await store.requests.take(payments, [offer(1)])
+    await store.tasks.submit([draft(2)])
     await scheduler.claim(1)
     return Scene(store, scheduler, payments, taken)
 
@@ -196,10 +196,10 @@ async def test_what_the_caller_was_told_was_not_written_never_comes_late(
     behind: PostgresStore, proxy: Proxy, db: Any
 ) -> None:
     """Every try is held up on its way; when they all arrive at last, each finds its number out of use."""
-    await behind.submit([draft(1)])
+    await behind.tasks.submit([draft(1)])
     proxy.lose(MARK, "until later", times=100)
     with pytest.raises(StoreUnavailableError, match="nothing was written"):
-        await behind.submit([draft(2, inputs=(b'"' + MARK + b'"',))])
+        await behind.tasks.submit([draft(2, inputs=(b'"' + MARK + b'"',))])
     assert proxy.losses > 1
     await proxy.deliver()
     assert await db.fetchval(SEEN + "task") == 1
@@ -209,14 +209,14 @@ async def test_a_write_in_doubt_waits_for_the_server_and_then_answers(
     behind: PostgresStore, proxy: Proxy, server: PrivateServer
 ) -> None:
     """The server is away when the truth is asked: the caller waits, other callers are told that nothing was written."""
-    await behind.submit([draft(1)])
+    await behind.tasks.submit([draft(1)])
     lost = proxy.lose(MARK, "answer")
     proxy.refusing = True
-    going = asyncio.create_task(behind.submit([draft(2, inputs=(b'"' + MARK + b'"',))]))
+    going = asyncio.create_task(behind.tasks.submit([draft(2, inputs=(b'"' + MARK + b'"',))]))
     await lost.wait()
     proxy.cut()
     with pytest.raises(StoreUnavailableError, match=r"127\.0\.0\.1"):
-        await behind.post(1, Message("cancel"))
+        await behind.tasks.post(1, Message("cancel"))
     assert not going.done()
     proxy.refusing = False
     assert [a.created for a in await going] == [True]
@@ -224,10 +224,10 @@ async def test_a_write_in_doubt_waits_for_the_server_and_then_answers(
 
 async def test_closing_a_store_in_doubt_ends_and_does_not_lie(behind: PostgresStore, proxy: Proxy) -> None:
     """What cannot be learnt is not called "nothing was written"."""
-    await behind.submit([draft(1)])
+    await behind.tasks.submit([draft(1)])
     lost = proxy.lose(MARK, "answer")
     proxy.refusing = True
-    going = asyncio.create_task(behind.submit([draft(2, inputs=(b'"' + MARK + b'"',))]))
+    going = asyncio.create_task(behind.tasks.submit([draft(2, inputs=(b'"' + MARK + b'"',))]))
     await lost.wait()
     proxy.cut()
     async with asyncio.timeout(15):
@@ -252,9 +252,9 @@ async def test_a_caller_that_is_cancelled_does_not_cancel_the_write(
     )
     before = await db.fetchval(f"select count(*) from makegood.{table}")
     writes: dict[str, Callable[[], Awaitable[object]]] = {
-        "submit": lambda: store.submit([draft(2)]),
+        "submit": lambda: store.tasks.submit([draft(2)]),
         "commit": lambda: mine.commit(done(mine[1], 0)),
-        "alert": lambda: store.alert([Alert("no_leader")]),
+        "alert": lambda: store.alerts.alert([Alert("no_leader")]),
     }
     going = asyncio.ensure_future(writes[what]())
     while not await db.fetchval("select count(*) from pg_locks where locktype = 'advisory' and not granted"):
@@ -275,7 +275,7 @@ async def test_a_scheduler_that_went_on_after_a_lost_answer_keeps_its_numbers_in
     """Twenty commits, each answer or request lost in turn: every one is written once, in order."""
     scheduler = await hand(behind)
     for n in range(1, 21):
-        await behind.submit([draft(n)])
+        await behind.tasks.submit([draft(n)])
         proxy.lose(b"COMMIT", ("answer", "request")[n % 2])
         assert await scheduler.claim(1) == [n]
         assert proxy.losses == n

@@ -81,11 +81,11 @@ async def test_a_close_in_the_middle_of_everything_leaves_nothing(url: str, serv
         wire = Wire(way)
         store = wire.store(url, server)
         await store.open()
-        await asyncio.gather(store.now(), store.alerts(1), store.transact(nothing, waits=False))
+        await asyncio.gather(store.now(), store.alerts.views(1), store.transact(nothing, waits=False))
         wire.hush()
         asked = [
             asyncio.create_task(work)
-            for work in (store.now(), store.alerts(1), store.transact(nothing, waits=False))
+            for work in (store.now(), store.alerts.views(1), store.transact(nothing, waits=False))
         ]
         await asyncio.sleep(0)
         await store.close()

@@ -38,7 +38,7 @@ async def test_a_request_that_is_judged_while_its_reply_is_committed(
 ) -> None:
     """The commit finds the row, waits for the judge who is deleting it, and then finds it gone: its Decision is lost, the others are written."""
     mine = await running(store, 1, 2, 3)
-    await store.submit([draft(4)])
+    await store.tasks.submit([draft(4)])
     judge = await asyncpg.connect(url)
     async with judge.transaction():
         await judge.execute("delete from makegood.request where task = 2")
@@ -50,5 +50,5 @@ async def test_a_request_that_is_judged_while_its_reply_is_committed(
     await judge.close()
     assert got.lost == {2}
     assert [task for task, _ in got.guilty] == ([1] if "refused" in way else [])
-    details = [await store.detail(n) for n in (2, 3)]
+    details = [await store.tasks.detail(n) for n in (2, 3)]
     assert [found is not None and found.steps[0].state == "done" for found in details] == [False, True]

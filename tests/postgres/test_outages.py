@@ -24,7 +24,7 @@ WAITING = "select pid from pg_stat_activity where wait_event = 'SyncRep' and dat
 
 async def thrown_out(store: PostgresStore, db: Any) -> None:
     """End all sessions but our own, and wait until the store has noticed: nothing is in flight."""
-    links = [lane.link for lane in store._writing()._lanes if lane.link is not None]
+    links = [lane.link for lane in store._database.lanes._lanes if lane.link is not None]
     await db.fetchval(OTHERS)
 
     async def noticed() -> bool:
@@ -70,7 +70,7 @@ class Submitting:
             self.number += 1
             n = self.number
             try:
-                (answer,) = await self.store.submit([draft(n)])
+                (answer,) = await self.store.tasks.submit([draft(n)])
                 assert answer.created
                 self.acknowledged.append(n)
             except StoreUnavailableError:
@@ -104,7 +104,7 @@ async def test_acknowledged_is_kept_and_refused_was_not_written(
     for one in loads:
         one.stopping = True
     await asyncio.gather(*going)
-    found = {view.id for view in await store.find(Filter(limit=1_000_000))}
+    found = {view.id for view in await store.tasks.find(Filter(limit=1_000_000))}
     assert found == {n for one in loads for n in one.acknowledged}
     assert not found & {n for one in loads for n in one.refused}
 
@@ -119,7 +119,7 @@ async def test_a_terminated_session_is_replaced_unnoticed(store: PostgresStore, 
     load.stopping = True
     await going
     assert load.refused == []
-    assert {view.id for view in await store.find(Filter(limit=100_000))} == set(load.acknowledged)
+    assert {view.id for view in await store.tasks.find(Filter(limit=100_000))} == set(load.acknowledged)
 
 
 @pytest.mark.parametrize("question", ["heartbeat", "submit"])
@@ -140,9 +140,9 @@ async def test_a_connection_dropped_between_preparing_and_running_a_statement_is
 
     monkeypatch.setattr(driver, "_get_statement", then_dropped)
     if question == "heartbeat":
-        assert await store.heartbeat(scheduler.node, info())
+        assert await store.nodes.heartbeat(scheduler.node, info())
     else:
-        assert (await store.submit([draft(2)]))[0].created
+        assert (await store.tasks.submit([draft(2)]))[0].created
     assert torn
 
 
@@ -152,7 +152,7 @@ async def noticed(store: PostgresStore) -> None:
     The server's end is known here a moment earlier, and what is written in that moment is sent: of a commit that was sent the store asks
     until it knows what became of it, and so reports nothing at once.
     """
-    for connection in tuple(store._dialer.living):
+    for connection in tuple(store._database.dialer.living):
         gone = asyncio.Event()
         connection.add_termination_listener(lambda _, gone=gone: gone.set())
         if not connection.is_closed():
@@ -168,14 +168,14 @@ async def test_a_stopped_server_is_reported_at_once_by_every_slice(
     await asyncio.to_thread(server.stop, "immediate")
     await noticed(store)
     asking: list[Coroutine[Any, Any, Any]] = [
-        store.submit([draft(2)]),
-        store.find(Filter()),
-        store.inbox(scheduler.node, 10),
-        store.take(scheduler.node, [offer()]),
-        store.heartbeat(scheduler.node, info()),
-        store.renew(grant),
-        store.judge(grant, 1.0, 10),
-        store.post(1, Message("cancel")),
+        store.tasks.submit([draft(2)]),
+        store.tasks.find(Filter()),
+        store.tasks.inbox(scheduler.node, 10),
+        store.requests.take(scheduler.node, [offer()]),
+        store.nodes.heartbeat(scheduler.node, info()),
+        store.leases.renew(grant),
+        store.supervision.judge(grant, 1.0, 10),
+        store.tasks.post(1, Message("cancel")),
         store.now(),
     ]
     for ask in asking:
@@ -183,8 +183,8 @@ async def test_a_stopped_server_is_reported_at_once_by_every_slice(
             with pytest.raises(StoreUnavailableError, match=r"127\.0\.0\.1"):
                 await ask
     server.start()
-    assert await store.renew(grant)
-    assert (await store.submit([draft(2)]))[0].created
+    assert await store.leases.renew(grant)
+    assert (await store.tasks.submit([draft(2)]))[0].created
 
 
 async def test_a_parameter_that_the_server_does_not_take_is_no_outage(url: str) -> None:
@@ -228,26 +228,28 @@ async def test_a_password_changed_while_we_run_is_an_outage_and_not_a_crash(
     guest = PostgresStore(
         server.url_of(await db.fetchval("select current_database()")).replace("//postgres:", "//guest:x")
     )
-    guest._dialer.address.url = "postgresql://guest:first@" + guest._dialer.address.url.partition("@")[2]
+    guest._database.dialer.address.url = (
+        "postgresql://guest:first@" + guest._database.dialer.address.url.partition("@")[2]
+    )
     await guest.open()
     await db.execute("alter role guest password 'second'")
     await thrown_out(guest, db)
     with pytest.raises(StoreUnavailableError, match="refuses this user or password"):
-        await guest.submit([draft(1)])
+        await guest.tasks.submit([draft(1)])
     await db.execute("alter role guest password 'first'")
-    assert (await guest.submit([draft(1)]))[0].created
+    assert (await guest.tasks.submit([draft(1)]))[0].created
     await guest.close()
     await db.execute("drop role guest")
 
 
 async def test_a_read_only_database_is_an_outage(store: PostgresStore, url: str, db: Any) -> None:
-    await store.submit([draft(1)])
+    await store.tasks.submit([draft(1)])
     name = await db.fetchval("select current_database()")
     await db.execute(f'alter database "{name}" set default_transaction_read_only = on')
     await thrown_out(store, db)
     asking: list[Coroutine[Any, Any, Any]] = [
-        store.submit([draft(2)]),
-        store.find(Filter()),
+        store.tasks.submit([draft(2)]),
+        store.tasks.find(Filter()),
         open_store(url).open(),
     ]
     for ask in asking:
@@ -255,18 +257,18 @@ async def test_a_read_only_database_is_an_outage(store: PostgresStore, url: str,
             await ask
     await db.execute("set default_transaction_read_only = off")
     await db.execute(f'alter database "{name}" reset default_transaction_read_only')
-    assert (await store.submit([draft(2)]))[0].created
+    assert (await store.tasks.submit([draft(2)]))[0].created
 
 
 async def test_a_session_that_turns_read_only_is_left(store: PostgresStore, db: Any) -> None:
     """As on a primary that was demoted under an open connection."""
-    await store.submit([draft(1)])
-    for lane in store._writing()._lanes:
+    await store.tasks.submit([draft(1)])
+    for lane in store._database.lanes._lanes:
         if lane.link is not None:
             await lane.link.connection.execute("set default_transaction_read_only = on")
     with pytest.raises(StoreUnavailableError, match="read-only"):
-        await store.submit([draft(2)])
-    assert (await store.submit([draft(2)]))[0].created
+        await store.tasks.submit([draft(2)])
+    assert (await store.tasks.submit([draft(2)]))[0].created
 
 
 async def test_wake_ups_are_heard_again_after_the_listener_was_lost(
@@ -276,7 +278,7 @@ async def test_wake_ups_are_heard_again_after_the_listener_was_lost(
     await other.open()
     rung = asyncio.Event()
     store.subscribe("pending", rung.set)
-    await other.submit([draft(1)])
+    await other.tasks.submit([draft(1)])
     async with asyncio.timeout(10):
         await rung.wait()
     rung.clear()
@@ -286,7 +288,7 @@ async def test_wake_ups_are_heard_again_after_the_listener_was_lost(
     listening = "select count(*) from pg_stat_activity where query like 'LISTEN%' or query = 'select 1'"
     await until(lambda: db.fetchval(listening), "the listener to be back")
     rung.clear()
-    await other.submit([draft(2)])
+    await other.tasks.submit([draft(2)])
     async with asyncio.timeout(10):
         await rung.wait()
     await other.close()
@@ -295,13 +297,13 @@ async def test_wake_ups_are_heard_again_after_the_listener_was_lost(
 async def test_our_own_writes_ring_without_the_server_and_only_once(store: PostgresStore) -> None:
     rings: list[str] = []
     end = store.subscribe("pending", lambda: rings.append("pending"))
-    await store.submit([draft(1)])
+    await store.tasks.submit([draft(1)])
     assert rings == ["pending"]
     await store.now()  # the listening connection has had its chance
     await store.now()
     assert rings == ["pending"]
     end()
-    await store.submit([draft(2)])
+    await store.tasks.submit([draft(2)])
     assert rings == ["pending"]
 
 
@@ -309,11 +311,11 @@ async def test_a_commit_that_waits_for_its_standby_is_not_called_done_when_the_w
     store: PostgresStore, url: str, db: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The server then says WARNING and "done"; the row is visible and may not be on the standby."""
-    await store.submit([draft(1)])
+    await store.tasks.submit([draft(1)])
     async with without_standby(url, db):
         (probe,) = await db.fetch(WAITING)
         ours = f"{WAITING} and pid <> {probe['pid']}"
-        going = asyncio.create_task(store.submit([draft(2)]))
+        going = asyncio.create_task(store.tasks.submit([draft(2)]))
         for _ in range(3):
             await until(lambda: db.fetchval(ours), "a commit to wait for the standby")
             await db.fetchval(f"select pg_cancel_backend(pid) from ({ours}) w")
@@ -330,9 +332,9 @@ async def test_a_write_that_hangs_is_dropped_after_its_patience_and_still_answer
     """An absent standby: the connection is dropped (which cancels nothing), the truth asked on another, the reason logged."""
     store = PostgresStore(url, patience=0.3)
     await store.open()
-    await store.submit([draft(1)])
+    await store.tasks.submit([draft(1)])
     async with without_standby(url, db):
-        going = asyncio.create_task(store.submit([draft(2)]))
+        going = asyncio.create_task(store.tasks.submit([draft(2)]))
 
         async def explained() -> bool:
             return "waits for a synchronous standby" in caplog.text
@@ -350,10 +352,10 @@ async def test_a_promoted_copy_raises_the_generation_once_and_says_so(
     """Fail-over: the same address shows another timeline, and lacks what the copy never got."""
     before = behind.identity
     scheduler = await hand(behind)
-    await behind.submit([draft(1)])
+    await behind.tasks.submit([draft(1)])
     copy = server.copy()
     try:
-        await behind.submit([draft(2)])  # acknowledged, and lost by the fail-over
+        await behind.tasks.submit([draft(2)])  # acknowledged, and lost by the fail-over
         proxy.target = copy.port
         proxy.cut()
         copy.run("select pg_promote(true)", database="postgres")
@@ -362,12 +364,12 @@ async def test_a_promoted_copy_raises_the_generation_once_and_says_so(
         after = second.identity
         assert (after.store_id, after.generation) == (before.store_id, before.generation + 1)
         assert behind.identity == after
-        assert [a.kind for a in await second.alerts()] == ["generation"]
+        assert [a.kind for a in await second.alerts.views()] == ["generation"]
         assert not scheduler.tasks  # it may remember them otherwise than the store does
-        assert not await behind.heartbeat(scheduler.node, info())
+        assert not await behind.nodes.heartbeat(scheduler.node, info())
         assert await (await hand(behind)).claim(5) == [1]
         assert (
-            await second.register(info()) > scheduler.node + 1000
+            await second.nodes.register(info()) > scheduler.node + 1000
         )  # numbers of the lost stretch are not given out again
         third = PostgresStore(url.replace(f":{server.port}/", f":{copy.port}/"))
         await third.open()
@@ -384,7 +386,7 @@ async def test_a_store_that_never_saw_a_timeline_does_not_take_its_first_for_a_n
 ) -> None:
     assert store.identity.generation == 1
     assert await db.fetchval("select timeline <> '' from makegood.generation")
-    assert await store.alerts() == []
+    assert await store.alerts.views() == []
 
 
 async def test_sessions_shared_by_a_pooling_proxy_are_found(url: str, store: PostgresStore) -> None:
@@ -406,8 +408,8 @@ async def test_sessions_shared_by_a_pooling_proxy_are_found(url: str, store: Pos
     async def driver(*_: object, **__: object) -> Any:
         return Pooled()
 
-    assert not any("pool_mode" in finding for finding in await store.check())
-    findings = await PostgresStore(url, driver=driver).check()
+    assert not any("pool_mode" in finding for finding in await store.admin.check())
+    findings = await PostgresStore(url, driver=driver).admin.check()
     assert sum("pool_mode=transaction" in finding for finding in findings) == 1
     await shared.close()
 
@@ -416,7 +418,7 @@ async def test_an_orderly_end_leaves_no_lane_behind_and_old_ones_are_forgotten(u
     store = PostgresStore(url)
     await store.open()
     await db.execute("insert into makegood.writer (id, number, at) values (1, 1, 0)")
-    await store.submit([draft(1)])
+    await store.tasks.submit([draft(1)])
     lanes = await db.fetch("select id from makegood.writer")
     assert [row["id"] > 1 for row in lanes] == [True]
     await store.close()
@@ -427,12 +429,12 @@ async def test_a_lane_whose_row_is_gone_draws_a_new_one(store: PostgresStore, db
     """As after a fail-over that lost it, or a sleep of more than a day."""
     mine = await running(store, 1)
     await db.execute("delete from makegood.writer")
-    assert (await store.submit([draft(2)]))[0].created
+    assert (await store.tasks.submit([draft(2)]))[0].created
     await db.execute("delete from makegood.writer")
     assert await mine.claim(5) == [2]
     await db.execute("update makegood.writer set number = number + 7")
     assert (await mine.commit(begin(mine[1], 1))).lost == set()
     payments = await agent(store)
     await db.execute("delete from makegood.writer")
-    assert len(await store.take(payments, [offer()])) == 3
+    assert len(await store.requests.take(payments, [offer()])) == 3
     assert await db.fetchval("select count(*) from makegood.event") == 3

@@ -12,9 +12,9 @@ import asyncpg
 import pytest
 
 from makegood.model.messages import Alert
+from makegood.store import alerts, listening
 from makegood.store.postgres import (
     PostgresStore,
-    alerts,
     claim,
     commit_statement,
     load,
@@ -68,7 +68,7 @@ STATEMENTS = {
     "rates used": take._USED,
     "delayed": take._DELAYED,
     "excuse": requests._EXCUSE,
-    "living": alerts.LIVING,
+    "living": alerts.LIVING.postgres,
     "overdue": supervision.OVERDUE,
     "judge": supervision.JUDGE,
     "lock": supervision._LOCK,
@@ -86,7 +86,7 @@ STATEMENTS = {
     "free": supervision._FREE,
     "horizon": supervision.HORIZON,
     "receive": messages._RECEIVE,
-    "notices due": notices._HOSTS,
+    "notices due": listening.HOSTS.postgres,
     "take notices": notices._TAKE,
     "our notices": notices._OURS,
     "sent": notices._SENT,
@@ -129,8 +129,8 @@ async def looked_at(store: PostgresStore, db: Any, statistics: str) -> None:
     """Plans are made once for a session, at worst from statistics of an idle moment: they must be right when tables are full."""
     if statistics != "never made":
         await db.execute("analyze")
-    await store.alert([Alert("no_leader")])
-    lane = store._writing()._lanes[-1]
+    await store.alerts.alert([Alert("no_leader")])
+    lane = store._database.lanes._lanes[-1]
     assert lane.link is not None
     connection, found = lane.link.connection, {}
     for name, text in STATEMENTS.items():  # none is executed, so that each finds what the one before found
@@ -174,7 +174,7 @@ LOOKS: dict[str, tuple[str, tuple[Any, ...], set[str]]] = {
     "past": (supervision.PAST, (100, -1.0), {"task by task_complete_by"}),
     "late undo": (supervision.LATE_UNDO, (100,), {"task by task_undo_by"}),
     "starved": (supervision.STARVED, (-1000.0, 100), {"request by request_take"}),
-    "unclaimed": (alerts.WATCHED, (100, -1000.0), {"task by task_claim"}),
+    "unclaimed": (alerts.WATCHED.postgres, (100, -1000.0), {"task by task_claim"}),
 }
 
 
@@ -183,11 +183,11 @@ async def ripe(store: PostgresStore, ended: int) -> Hand:
     mine = await hand(store)
     for start in range(1, ended + 1, 1000):
         ids = range(start, min(start + 1000, ended + 1))
-        await store.submit([draft(n, within=600.0) for n in ids])
+        await store.tasks.submit([draft(n, within=600.0) for n in ids])
         await mine.claim(1000, lambda memory: to_state(memory, "processed"))
-    await store.submit([draft(n, within=600.0) for n in range(100_000, 100_040)])
+    await store.tasks.submit([draft(n, within=600.0) for n in range(100_000, 100_040)])
     await mine.claim(20)
-    await store.take(await agent(store), [offer(10)])
+    await store.requests.take(await agent(store), [offer(10)])
     return mine
 
 
@@ -196,7 +196,7 @@ async def test_what_is_looked_for_all_the_time_is_found_by_its_index(store: Post
     """With statistics and without, among many ended tasks."""
     await ripe(store, 500)
     sql, values, wanted = LOOKS[look]
-    lane = store._writing()._lanes[-1]
+    lane = store._database.lanes._lanes[-1]
     assert lane.link is not None
     connection = lane.link.connection
     for _ in range(2):
@@ -209,7 +209,7 @@ async def test_what_is_looked_for_all_the_time_is_found_by_its_index(store: Post
 async def test_a_take_goes_by_its_index(store: PostgresStore) -> None:
     await ripe(store, 200)
     payments = await agent(store)
-    lane = store._writing()._lanes[-1]
+    lane = store._database.lanes._lanes[-1]
     assert lane.link is not None
     before = ["shop/payments"], ["act0,act1"], [5]
     for sql, rest in (
@@ -245,7 +245,7 @@ async def test_ended_tasks_cost_a_look_nothing(store: PostgresStore, db: Any, lo
     touched: list[int] = []
     for ended in (0, 5000):
         await ripe(store, ended)
-        lane = store._writing()._lanes[-1]
+        lane = store._database.lanes._lanes[-1]
         assert lane.link is not None
         connection = lane.link.connection
         begun = await connection.fetchval(
@@ -257,7 +257,7 @@ async def test_ended_tasks_cost_a_look_nothing(store: PostgresStore, db: Any, lo
             "select min(complete_by) - 0.5 from makegood.task where ended_at is null and complete_by is not null"
         )
         # A tenth of the slack, which is in time: on a quick machine most of what ended lies within it.
-        claims = store._claims
+        claims = store.tasks.claims
         floors = [int(claims.floor(("pending", p)) + 0.9 * claims.slack) for p in claim.PRIORITIES]
         sql, values = {
             "claim": (claim.PENDING, (claim.PRIORITIES, floors, 10)),
@@ -303,7 +303,7 @@ def test_no_statement_ever_reads_a_whole_table_there(
 
     async def looked() -> None:
         store = PostgresStore(elsewhere.url)
-        await store.migrate()
+        await store.admin.migrate()
         await store.open()
         db = await asyncpg.connect(elsewhere.url)
         try:

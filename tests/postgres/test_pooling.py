@@ -68,7 +68,7 @@ def _listening(port: int, process: "subprocess.Popen[bytes]", log: Path) -> None
 
 async def test_transaction_pooling_is_an_error_with_the_remedy(pooled: Pooled) -> None:
     """Nothing else is asked over it: what one transaction sets, another one does not find."""
-    (found,) = await PostgresStore(pooled("transaction")).examine()
+    (found,) = await PostgresStore(pooled("transaction")).admin.examine()
     assert (found.check, found.severity) == ("pooling", "error")
     assert "pool_mode=transaction" in found.what
     assert "pool_mode=session" in found.remedy
@@ -76,7 +76,7 @@ async def test_transaction_pooling_is_an_error_with_the_remedy(pooled: Pooled) -
 
 async def test_session_pooling_will_do(pooled: Pooled) -> None:
     """The same proxy, one session for each connection."""
-    found = await PostgresStore(pooled("session")).examine()
+    found = await PostgresStore(pooled("session")).admin.examine()
     assert [one.severity for one in found if one.check == "pooling"] == ["ok"]
 
 

@@ -125,10 +125,10 @@ async def test_a_shop_runs_between_the_traps(trapped: str) -> None:
         assert await client.audit()
         assert await client.queues()
         store = node.store
-        assert await store.examine()
-        await store.check()
-        assert (await store.schema()).version
-        await store.prune(0.0, 0, 100)
+        assert await store.admin.examine()
+        await store.admin.check()
+        assert (await store.admin.schema()).version
+        await store.admin.prune(0.0, 0, 100)
 
 
 async def test_every_connection_of_the_store_sets_its_path_before_anything_else(url: str) -> None:
@@ -155,9 +155,9 @@ async def test_every_connection_of_the_store_sets_its_path_before_anything_else(
         await (await node.client.submit(shop.place_order, "good")).result(timeout=60)
         await node.client.send("orders", "by message", id="m-1")
         await ended(node.client, "by message")
-        await store.examine()
-        await store.check()
-        await store.schema()
+        await store.admin.examine()
+        await store.admin.check()
+        await store.admin.schema()
     await store.close()
     assert len(firsts) > 8
     assert set(firsts) == {PATH}
@@ -265,6 +265,6 @@ async def test_the_name_of_a_table_is_never_run(url: str, db: Any) -> None:
     name = 'generation" where pg_catalog.pg_sleep(0) is not null--'
     await db.execute(f'create table makegood."{name.replace(chr(34), chr(34) * 2)}" (a int)')
     store = PostgresStore(url)
-    found = await store.schema()
+    found = await store.admin.schema()
     assert found.rows[name] == 0
     await store.close()

@@ -19,7 +19,7 @@ from makegood.store.postgres import (
     PostgresStore,
     supervision,
 )
-from makegood.store.postgres.store import _WRITERS
+from makegood.store.postgres.database import _WRITERS
 from makegood.store.queue_records import Outgoing
 from tests.conformance.builders import (
     Hand,
@@ -61,9 +61,9 @@ async def watched(url: str) -> AsyncIterator[tuple[PostgresStore, Sent]]:
     sent = Sent()
     store = PostgresStore(url, driver=sent.driver)
     await store.open()
-    alerts = [store.alert([Alert("no_leader")]) for _ in range(_WRITERS)]
-    await asyncio.gather(*alerts, store.submit([draft(1_000_000)]))
-    (answer,) = await store.submit([draft(1_000_001)])
+    alerts = [store.alerts.alert([Alert("no_leader")]) for _ in range(_WRITERS)]
+    await asyncio.gather(*alerts, store.tasks.submit([draft(1_000_000)]))
+    (answer,) = await store.tasks.submit([draft(1_000_001)])
     assert answer.created
     mine = await hand(store)
     assert len(await mine.claim(10)) == 2
@@ -80,19 +80,19 @@ async def test_each_batch_is_one_statement_and_one_round_trip(url: str, size: in
         mine = await hand(store)
         payments = await agent(store)
         sent.since()
-        await store.submit([draft(n) for n in tasks])
+        await store.tasks.submit([draft(n) for n in tasks])
         assert len(sent.since()) == 1
         assert len(await mine.claim(1000)) == size
         # BEGIN, find and lock, read, write, COMMIT
         assert len(sent.since()) == 5
         await mine.commit(*(begin(mine[n], 1, done(mine[n], 0)) for n in tasks))
         assert len(sent.since()) == 1
-        taken = await store.take(payments, [offer(size)])
+        taken = await store.requests.take(payments, [offer(size)])
         assert len(taken) == size
         assert len(sent.since()) == 1
-        assert all(await store.answer(payments, [reply(r) for r in taken]))
+        assert all(await store.requests.answer(payments, [reply(r) for r in taken]))
         assert len(sent.since()) == 1
-        await store.inbox(mine.node, 1000)
+        await store.tasks.inbox(mine.node, 1000)
         assert len(sent.since()) == 1
 
 
@@ -101,26 +101,26 @@ async def test_calls_that_come_while_a_commit_runs_share_the_next(url: str) -> N
         mine = await hand(store)
         payments = await agent(store)
         sent.since()
-        await asyncio.gather(*(store.submit([draft(n)]) for n in range(1, 301)))
+        await asyncio.gather(*(store.tasks.submit([draft(n)]) for n in range(1, 301)))
         assert len(sent.since()) == 1
         assert len(await mine.claim(1000)) == 300
-        taken = await store.take(payments, [offer(300)])
+        taken = await store.requests.take(payments, [offer(300)])
         sent.since()
-        answers = await asyncio.gather(*(store.answer(payments, [reply(r)]) for r in taken))
+        answers = await asyncio.gather(*(store.requests.answer(payments, [reply(r)]) for r in taken))
         assert all(ok for (ok,) in answers)
         assert len(sent.since()) == 1
 
 
 async def test_more_than_the_most_together_go_in_several_statements(url: str) -> None:
     async with watched(url) as (store, sent):
-        await asyncio.gather(*(store.submit([draft(n)]) for n in range(1, 2502)))
+        await asyncio.gather(*(store.tasks.submit([draft(n)]) for n in range(1, 2502)))
         assert len(sent.since()) == 3
 
 
 async def test_a_decision_that_is_lost_costs_two_more_statements(url: str) -> None:
     """The first fails, as a row is missing that it deletes; the second looks for losers and writes nothing; the third writes the rest."""
     async with watched(url) as (store, sent):
-        await store.submit([draft(n) for n in range(1, 101)])
+        await store.tasks.submit([draft(n) for n in range(1, 101)])
         mine = await hand(store)
         await mine.claim(1000)
         await mine.commit(done(mine[7], 0))
@@ -180,7 +180,7 @@ async def test_a_take_over_waits_for_our_commit_and_loads_what_it_wrote(
     """The commit is held up after it has locked and written; the take-over then gets the new state, and its late twin is lost."""
     old = await running(store, 1)
     if claiming:
-        await store.submit([draft(2)])
+        await store.tasks.submit([draft(2)])
     await db.execute("select pg_advisory_lock(1)")
     await db.execute(
         "create function slow() returns trigger language plpgsql as $$ begin perform pg_advisory_xact_lock(1); return null; end $$;"
@@ -230,16 +230,16 @@ async def test_a_deadlock_is_tried_again(store: PostgresStore, url: str, db: Any
 async def test_a_stuck_transaction_does_not_hold_up_the_supervisor(store: PostgresStore, db: Any) -> None:
     """Somebody holds one task's row for long: after the lock timeout the others are freed, and that one in a later pass."""
     old = Hand(store, await scheduler(store, ttl=0.0))
-    await store.submit([draft(n) for n in (1, 2, 3)])
+    await store.tasks.submit([draft(n) for n in (1, 2, 3)])
     assert len(await old.claim(10)) == 3
-    grant = await store.acquire("supervisor", "me", "nonce", 60)
+    grant = await store.leases.acquire("supervisor", "me", "nonce", 60)
     assert grant is not None
     stuck = db.transaction()
     await stuck.start()
     await db.execute("select 1 from makegood.task where id = 2 for update")
-    assert await store.release_dead(grant, 10) == [1, 3]
+    assert await store.supervision.release_dead(grant, 10) == [1, 3]
     await stuck.rollback()
-    assert await store.release_dead(grant, 10) == [2]
+    assert await store.supervision.release_dead(grant, 10) == [2]
 
 
 async def test_who_was_nearly_declared_dead_keeps_its_tasks(store: PostgresStore, db: Any) -> None:
@@ -247,33 +247,33 @@ async def test_who_was_nearly_declared_dead_keeps_its_tasks(store: PostgresStore
     marked it went by what it remembered.
     """
     mine = Hand(store, await scheduler(store, ttl=0.0))
-    await store.submit([draft(1)])
+    await store.tasks.submit([draft(1)])
     assert await mine.claim(10) == [1]
-    past = await store.acquire("supervisor", "me", "nonce", 60)
+    past = await store.leases.acquire("supervisor", "me", "nonce", 60)
     assert past is not None
-    await store.release(past)
-    grant = await store.acquire("supervisor", "me", "another nonce", 60)
+    await store.leases.release(past)
+    grant = await store.leases.acquire("supervisor", "me", "another nonce", 60)
     assert grant is not None
-    store._judged._rests[supervision.HOLD] = math.inf
+    store.supervision.floors._rests[supervision.HOLD] = math.inf
     with pytest.raises(FencedOffError):
-        await store.release_dead(past, 10)
+        await store.supervision.release_dead(past, 10)
     await db.execute("update makegood.node set alive_until = alive_until + 1000")
-    assert await store.release_dead(grant, 10) == []
+    assert await store.supervision.release_dead(grant, 10) == []
     await db.execute("update makegood.node set alive_until = 0")
-    assert await store.release_dead(grant, 10) == [1]
+    assert await store.supervision.release_dead(grant, 10) == [1]
 
 
 async def test_what_is_behind_a_message_just_being_taken_waits_for_it(store: PostgresStore, db: Any) -> None:
     """Another receiver has locked it and has not committed: the next of its task is not given past it, and asked for again soon."""
-    await store.send_messages([Outgoing(queue="web", id=id_, body=b"1", task=1) for id_ in "ab"], 9)
+    await store.queues.send_messages([Outgoing(queue="web", id=id_, body=b"1", task=1) for id_ in "ab"], 9)
     taking = db.transaction()
     await taking.start()
     await db.execute("select 1 from makegood.message where id = 'a' for update")
-    handed = await store.receive_messages("web", "me", 5, 30.0, 5)
+    handed = await store.queues.receive_messages("web", "me", 5, 30.0, 5)
     assert (handed.messages, handed.dead) == ([], 0)
     assert 0 < (handed.rest or 0) < 0.1
     await taking.rollback()
-    handed = await store.receive_messages("web", "me", 5, 30.0, 5)
+    handed = await store.queues.receive_messages("web", "me", 5, 30.0, 5)
     assert [m.id for m in handed.messages] == ["a", "b"]
 
 
@@ -301,13 +301,13 @@ async def test_tasks_of_many_shapes_in_one_submission(store: PostgresStore, coun
         )
         for n in range(1, 121)
     ]
-    assert all(a.created for a in await store.submit(drafts))
+    assert all(a.created for a in await store.tasks.submit(drafts))
     for n in (1, 5, 60, 120):
-        found = await store.detail(n)
+        found = await store.tasks.detail(n)
         assert found is not None
         assert [s.name for s in found.steps] == [f"s{i}-{n % count}" for i in range(3)]
         assert (found.task.key, found.task.priority) == (f"k{n}" if n % 2 else None, n % 10)
-    again = await store.submit(drafts)
+    again = await store.tasks.submit(drafts)
     assert [a.created for a in again] == [False] * 120
     assert [a.collided for a in again] == [n % 2 == 0 for n in range(1, 121)]
 

@@ -28,12 +28,12 @@ async def test_a_nul_in_a_decision_is_found_among_many_and_named(store: Postgres
     assert [task for task, _ in got.guilty] == [17, 40]
     assert all("refuses a value" in reason for _, reason in got.guilty)
     for n in (16, 17, 18):
-        found = await store.detail(n)
+        found = await store.tasks.detail(n)
         assert found is not None
         assert found.task.state == ("error" if n == 17 else "processing")
         assert found.steps[0].error == (None if n == 17 else "fine")
         assert found.steps[0].state == ("in_doubt" if n == 17 else "running")
-        assert [a.kind for a in await store.alerts(task=n)] == (["guilty"] if n == 17 else [])
+        assert [a.kind for a in await store.alerts.views(task=n)] == (["guilty"] if n == 17 else [])
 
 
 async def test_a_nul_in_the_reason_itself_does_not_stop_the_verdict(store: PostgresStore, db: Any) -> None:
@@ -51,13 +51,13 @@ async def test_a_number_out_of_range_is_the_fault_of_its_task_alone(store: Postg
     decision.steps[0] = too_big
     got = await mine.commit(decision, begin(mine[2], 1))
     assert [task for task, _ in got.guilty] == [1]
-    assert (await store.detail(2)).steps[1].state == "running"  # type: ignore[union-attr]
+    assert (await store.tasks.detail(2)).steps[1].state == "running"  # type: ignore[union-attr]
 
 
 async def test_a_guilty_claim_does_not_hold_up_its_batch_nor_losers(store: PostgresStore) -> None:
     """Everything at once: a guilty claim, a good one, a loser, a good Decision."""
     mine = await running(store, 1, 2)
-    await store.submit([draft(3), draft(4)])
+    await store.tasks.submit([draft(3), draft(4)])
     late = done(mine[2], 0)
     await mine.commit(done(mine[2], 0))
 
@@ -68,11 +68,11 @@ async def test_a_guilty_claim_does_not_hold_up_its_batch_nor_losers(store: Postg
     assert got == [4]
     assert mine.committed.lost == {2}
     assert [task for task, _ in mine.committed.guilty] == [3]
-    assert (await store.detail(1)).steps[1].state == "running"  # type: ignore[union-attr]
+    assert (await store.tasks.detail(1)).steps[1].state == "running"  # type: ignore[union-attr]
 
 
 async def test_of_submissions_that_share_a_statement_only_the_guilty_fails(store: PostgresStore) -> None:
-    asking = [store.submit([draft(n, key=NUL if n == 7 else f"k{n}")]) for n in range(1, 21)]
+    asking = [store.tasks.submit([draft(n, key=NUL if n == 7 else f"k{n}")]) for n in range(1, 21)]
     answers = await asyncio.gather(*asking, return_exceptions=True)
     for n, answer in enumerate(answers, 1):
         if n == 7:
@@ -85,7 +85,7 @@ async def test_of_submissions_that_share_a_statement_only_the_guilty_fails(store
 
 async def test_a_priority_that_nobody_would_claim_is_refused(store: PostgresStore) -> None:
     with pytest.raises(PayloadError, match="priority"):
-        await store.submit([draft(1, priority=10)])
+        await store.tasks.submit([draft(1, priority=10)])
 
 
 async def test_a_request_that_cannot_be_read_goes_to_error_and_the_others_are_taken(
@@ -93,9 +93,9 @@ async def test_a_request_that_cannot_be_read_goes_to_error_and_the_others_are_ta
 ) -> None:
     await running(store, 1, 2)
     await db.execute("update makegood.request set body = 'not ours' where task = 1")
-    taken = await store.take(await agent(store), [offer()])
+    taken = await store.requests.take(await agent(store), [offer()])
     assert [r.task for r in taken] == [2]
-    found = await store.detail(1)
+    found = await store.tasks.detail(1)
     assert found is not None
     assert (found.task.state, found.steps[0].state) == ("error", "in_doubt")
 
@@ -106,17 +106,17 @@ async def test_a_first_dispatch_is_its_request_row_alone_and_seen_as_running(
     """The step's row follows with the reply; whoever reads, and the Supervisor who judges, knows the attempt."""
     mine = await running(store, 1)
     assert await db.fetchval("select state from makegood.step where task = 1 and idx = 0") == "waiting"
-    (loaded,) = await store.load(mine.node, [1])
+    (loaded,) = await store.tasks.load(mine.node, [1])
     assert (loaded.steps[0].state, loaded.steps[0].attempt, loaded.steps[0].doing) == ("running", 1, "do")
     payments = await agent(store)
-    await store.take(payments, [offer()])
+    await store.requests.take(payments, [offer()])
     await db.execute("update makegood.request set complete_by = 0")
-    grant = await store.acquire("supervisor", "me", "nonce", 60)
+    grant = await store.leases.acquire("supervisor", "me", "nonce", 60)
     assert grant is not None
-    assert (await store.judge(grant, 1.0, 10)).requests == [(1, 0, 1, 1)]
+    assert (await store.supervision.judge(grant, 1.0, 10)).requests == [(1, 0, 1, 1)]
     found = await db.fetchrow("select state, attempt from makegood.step where task = 1 and idx = 0")
     assert tuple(found) == ("running", 1)
-    (loaded,) = await store.load(mine.node, [1])
+    (loaded,) = await store.tasks.load(mine.node, [1])
     assert (loaded.steps[0].state, loaded.steps[0].attempt, loaded.steps[0].doing) == ("running", 1, None)
     assert [m.kind for m in loaded.messages] == ["expired"]
 
@@ -125,7 +125,7 @@ async def test_what_a_task_at_rest_would_leave_in_flight_is_not_written(
     store: PostgresStore, db: Any
 ) -> None:
     mine = await hand(store)
-    await store.submit([draft(1)])
+    await store.tasks.submit([draft(1)])
 
     def make(memory: Any) -> Any:
         decision = to_state(memory, "error", begin(memory), goal="hold")
@@ -139,17 +139,17 @@ async def test_what_a_task_at_rest_would_leave_in_flight_is_not_written(
 async def test_what_was_left_far_behind_is_found_by_a_sweep(store: PostgresStore, db: Any) -> None:
     """A task whose number is far below what has been claimed: as after a claim of another process that was rolled back."""
     mine = await hand(store)
-    await store.submit([draft(n) for n in range(1, 4)])
+    await store.tasks.submit([draft(n) for n in range(1, 4)])
     assert len(await mine.claim(10)) == 3
-    store._claims.passed(("pending", 0), 1e18)
-    await store.submit([draft(4)])
+    store.tasks.claims.passed(("pending", 0), 1e18)
+    await store.tasks.submit([draft(4)])
     assert await db.fetchval("select ready_seq from makegood.task where id = 4") < 1e17
     assert await mine.claim(10) == [4]
 
 
 async def test_a_message_far_behind_is_found_by_a_sweep(store: PostgresStore) -> None:
     mine = await running(store, 1)
-    await store.inbox(mine.node, 10)
-    store._messages.passed(("inbox", mine.node), 1_000_000)
-    await store.post(1, Message("cancel"))
-    assert [m.kind for m in (await store.inbox(mine.node, 10)).messages[1]] == ["cancel"]
+    await store.tasks.inbox(mine.node, 10)
+    store.tasks.messages.passed(("inbox", mine.node), 1_000_000)
+    await store.tasks.post(1, Message("cancel"))
+    assert [m.kind for m in (await store.tasks.inbox(mine.node, 10)).messages[1]] == ["cancel"]

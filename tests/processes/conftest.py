@@ -46,7 +46,7 @@ def started() -> PrivateServer:
 def shared_server() -> Iterator[PrivateServer]:
     """The server for all tests of this process that leave it alone; its template database has the schema."""
     server = started()
-    asyncio.run(open_store(server.create_database(TEMPLATE)).migrate())
+    asyncio.run(open_store(server.create_database(TEMPLATE)).admin.migrate())
     yield server
     server.discard()
 

@@ -26,6 +26,7 @@ from makegood.model.messages import Message, Request
 from makegood.store import Store
 from makegood.store.queue_records import Handed, Outgoing, Receipt, Sent
 from makegood.store.records import NO_LIMIT, Batch, Committed, Inbox, Judged, Offer, Taken
+from makegood.testing.simulator.doubles import Doubled
 from makegood.transactions import Caller
 
 T = TypeVar("T")
@@ -85,20 +86,17 @@ class Fault:
         return cls(name, act, bool(rest))  # type: ignore[arg-type]  # both were just looked up
 
 
-class Seen:
+class Seen(Doubled):
     """The store of one process. ``folder`` takes the trace and the signs; ``name`` is the process's."""
 
     def __init__(self, store: Store, folder: Path, name: str, fault: Fault | None) -> None:
-        self._store = store
+        super().__init__(store)
+        self._store: Store = store
         self._folder = folder
         self._name = name
         self._fault = fault
         self._trace = (folder / f"{name}.trace").open("a", buffering=1, encoding="utf-8")
         self._shut = False
-
-    def __getattr__(self, name: str) -> Any:
-        """Everything that is not named below is the real store's."""
-        return getattr(self._store, name)
 
     def shut(self) -> None:
         """Close the trace."""
@@ -150,7 +148,7 @@ class Seen:
             await self._at("deciding")
         elif any(request.attempt > 1 for decision in batch.decisions for request in decision.requests):
             await self._at("retrying")
-        committed = await self._store.commit(batch)
+        committed = await self._store.tasks.commit(batch)
         claimed = [held.task.id for held, _ in committed.claimed]
         sent = [
             [r.task, r.idx, r.attempt]
@@ -177,7 +175,7 @@ class Seen:
 
     async def inbox(self, node: int, limit: int, room: int = NO_LIMIT) -> Inbox:
         """Point: heard, when there is a reply."""
-        found = await self._store.inbox(node, limit, room)
+        found = await self._store.tasks.inbox(node, limit, room)
         kinds = [m.kind for messages in found.messages.values() for m in messages]
         if kinds:
             self._note("inbox", kinds=kinds)
@@ -199,7 +197,7 @@ class Seen:
             self._shut = True
             taken = Taken(msgspec.json.decode(line, type=Request) for line in file.read_bytes().splitlines())
         else:
-            taken = await self._store.take(node, offers, alone=alone)
+            taken = await self._store.requests.take(node, offers, alone=alone)
         if taken:
             self._note(
                 "take", requests=[[r.task, r.idx, r.attempt, r.doing, r.isolate] for r in taken], alone=alone
@@ -217,14 +215,14 @@ class Seen:
         if self._due("answering", "wait"):
             self._shut = True
         await self._at("answering")
-        accepted = await self._store.answer(node, replies)
+        accepted = await self._store.requests.answer(node, replies)
         self._note("answer", node=node, replies=_short(replies), accepted=accepted)
         if self._due("answering", "twice"):
             self._strike("answering")
-            again = await self._store.answer(node, [*replies, *replies])
+            again = await self._store.requests.answer(node, [*replies, *replies])
             self._note("answered at once again", replies=_short(replies), accepted=again)
             await self._pass_file(f"{self._name}.go")
-            again = await self._store.answer(node, replies)
+            again = await self._store.requests.answer(node, replies)
             self._note("answered much later again", replies=_short(replies), accepted=again)
         if any(accepted):
             await self._at("answered")
@@ -236,7 +234,7 @@ class Seen:
         self, queue: str, taker: str, limit: int, lease: float, threshold: int
     ) -> Handed:
         """Point: received."""
-        handed = await self._store.receive_messages(queue, taker, limit, lease, threshold)
+        handed = await self._store.queues.receive_messages(queue, taker, limit, lease, threshold)
         if handed.messages:
             self._note("received", messages=[[m.id, m.tries] for m in handed.messages])
             await self._at("received")
@@ -246,14 +244,14 @@ class Seen:
         self, messages: Sequence[Outgoing], most: int, most_bytes: int = NO_LIMIT
     ) -> list[Sent]:
         """Point: carried."""
-        sent = await self._store.send_messages(messages, most, most_bytes)
+        sent = await self._store.queues.send_messages(messages, most, most_bytes)
         self._note("sent", messages=[[m.id, m.created] for m in sent])
         await self._at("carried")
         return sent
 
     async def accept(self, caller: Caller, receipt: Receipt) -> bool:
         """Point: acknowledging, after it, in the open transaction."""
-        ours = await self._store.accept(caller, receipt)
+        ours = await self._store.queues.accept(caller, receipt)
         if self._due("acknowledging", "kill"):
             self._strike("acknowledging")
             end_now()
@@ -281,7 +279,7 @@ class Seen:
 
     async def _judge(self, term: Grant, grace: float, limit: int) -> Judged | FencedOffError:
         try:
-            return await self._store.judge(term, grace, limit)
+            return await self._store.supervision.judge(term, grace, limit)
         except FencedOffError as refused:
             self._note("fenced off", epoch=term.epoch)
             return refused
@@ -289,14 +287,14 @@ class Seen:
     async def release_dead(self, term: Grant, limit: int) -> list[int]:
         """Point: releasing, before."""
         await self._at("releasing")
-        freed = await self._store.release_dead(term, limit)
+        freed = await self._store.supervision.release_dead(term, limit)
         if freed:
             self._note("freed", epoch=term.epoch, tasks=freed)
         return freed
 
     async def starved(self, term: Grant, after: float, limit: int, outage: float = 300.0) -> list[int]:
         """Write down that a pass came to its end."""
-        found = await self._store.starved(term, after, limit, outage)
+        found = await self._store.supervision.starved(term, after, limit, outage)
         self._note("pass", epoch=term.epoch, starved=found)
         return found
 

@@ -50,7 +50,7 @@ async def test_inboxes_killed_around_their_transactions(world: World) -> None:
             sent.append(id_)
             queue = QUEUES[len(sent) % 2]
             message = Outgoing(queue=queue, id=id_, body=f'{{"id":"{id_}"}}'.encode(), remember=600.0)
-            await world.client.store.send_messages([message] * 10, 10_000)
+            await world.client.store.queues.send_messages([message] * 10, 10_000)
         for child, point in zip(doomed, POINTS, strict=True):
             await world.dies(child, point)
         await world.started(*(world.start(f"later-{n}", "inbox") for n in range(2)))

@@ -36,7 +36,7 @@ async def test_forty_large_tasks_do_not_fill_a_scheduler_nor_its_successor(world
             await world.submit(fault_app.fill, f"order-{n}", LARGE)
 
         async def held(child: Child) -> bool:
-            nodes = await world.client.store.nodes()
+            nodes = await world.client.store.nodes.views()
             return any(view.info.name == child.name and view.info.held >= 8 for view in nodes)
 
         first = world.start("first", "scheduler", max_task_memory="8MiB")

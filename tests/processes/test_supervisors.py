@@ -206,7 +206,7 @@ async def test_def_action_that_ignores_its_deadline(world: World) -> None:
         )
         (request,) = await world.rows("request")
         assert (request["attempt"], request["taken_by"]) == (2, None)
-        (node,) = [n for n in await world.client.store.nodes() if n.info.name == "mill"]
+        (node,) = [n for n in await world.client.store.nodes.views() if n.info.name == "mill"]
         assert [(a.agent, a.slots, a.used) for a in node.info.agents] == [("faults/mill", 1, 1)]
         assert not node.dead
         (world.folder / "free").touch()
@@ -221,7 +221,7 @@ async def test_def_action_that_ignores_its_deadline(world: World) -> None:
         assert world.service.calls("grind") == ["done", "repeated"]
 
         async def slot_free() -> bool:
-            (now,) = [n for n in await world.client.store.nodes() if n.info.name == "mill"]
+            (now,) = [n for n in await world.client.store.nodes.views() if n.info.name == "mill"]
             return now.info.agents[0].used == 0
 
         await world.until(slot_free, "the slot is free again", agent)

@@ -330,7 +330,7 @@ class World:
 
     async def history(self, task: TaskHandle[Any]) -> list[EventView]:
         """Return the events of a task."""
-        return await self.client.store.history(task.number)
+        return await self.client.store.tasks.history(task.number)
 
     async def moves(self, task: TaskHandle[Any], who: str) -> list[str]:
         """Return the states that the task (``who`` = "task") or a step went through, with the first one."""
@@ -343,17 +343,17 @@ class World:
 
     async def alerts(self, task: TaskHandle[Any] | None = None) -> list[str]:
         """Return the kinds of the alerts, oldest first."""
-        found = await self.client.store.alerts(1000, None if task is None else task.number)
+        found = await self.client.store.alerts.views(1000, None if task is None else task.number)
         return [alert.kind for alert in reversed(found)]
 
     async def epoch(self) -> int:
         """Return the epoch of the Supervisors' lease, 0 when it was never taken."""
-        lease = await self.client.store.read("makegood/supervisor")
+        lease = await self.client.store.leases.read("makegood/supervisor")
         return lease.epoch if lease is not None else 0
 
     async def leader(self) -> str | None:
         """Return who holds the Supervisors' lease."""
-        lease = await self.client.store.read("makegood/supervisor")
+        lease = await self.client.store.leases.read("makegood/supervisor")
         return lease.holder if lease is not None and lease.remaining > 0 else None
 
     async def rows(self, table: str) -> list[dict[str, Any]]:

@@ -77,7 +77,7 @@ class Load:
 
 async def tasks(client: mg.Client) -> dict[str, TaskView]:
     """Return all tasks of the store by their key."""
-    return {str(view.key): view for view in await client.store.find(Filter(limit=1_000_000))}
+    return {str(view.key): view for view in await client.store.tasks.find(Filter(limit=1_000_000))}
 
 
 async def ended(client: mg.Client, keys: Iterable[str] | None = None) -> dict[str, TaskView]:
@@ -101,7 +101,7 @@ async def balanced(client: mg.Client, service: Service, found: dict[str, TaskVie
     """Compare the record with the books: processed = every step done, each effect stands once; undone = none stands."""
     wrong = {}
     for key, view in found.items():
-        detail = await client.store.detail(view.id)
+        detail = await client.store.tasks.detail(view.id)
         assert detail is not None
         states = {step.state for step in detail.steps}
         due = dict.fromkeys(STEPS, 1) if view.state == "processed" else {}

@@ -76,7 +76,7 @@ async def test_a_cancel_in_the_lost_stretch_is_forgotten(asynchronous: ReplicaPa
         await asyncio.to_thread(asynchronous.promote)
         found = await ended(node.client)
         assert (found["cancelled"].state, service.standing("cancelled")) == ("processed", {"ship": 1})
-        assert [a.kind for a in await node.store.alerts() if a.task is None] == ["generation"]
+        assert [a.kind for a in await node.store.alerts.views() if a.task is None] == ["generation"]
 
 
 async def _holds(service: Service, step: str, count: int) -> bool:

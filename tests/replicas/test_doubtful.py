@@ -29,10 +29,10 @@ async def test_a_cancelled_wait_is_not_success_when_the_standby_is_promoted_with
     pair = synchronous
     store = PostgresStore(pair.url)
     await store.open(migrate=True)
-    await store.submit([draft(1)])
+    await store.tasks.submit([draft(1)])
     await asyncio.to_thread(pair.detach)
     watcher = await asyncpg.connect(pair.primary.url)
-    going = asyncio.create_task(store.submit([draft(2)]))
+    going = asyncio.create_task(store.tasks.submit([draft(2)]))
     for _ in range(3):
         await until(lambda: watcher.fetchval(CANCEL), "a commit to wait for the standby")
         await until(lambda: watcher.fetchval(THERE), "the row to be seen")

@@ -62,7 +62,7 @@ async def test_synchronous_nothing_acknowledged_is_lost(synchronous: ReplicaPair
         assert not found.keys() & {key for load in loads for key in load.unwritten}
         await balanced(node.client, service, found)
         assert {view.state for view in found.values()} == {"processed", "undone"}
-        assert [a.kind for a in await node.store.alerts() if a.task is None] == ["generation"]
+        assert [a.kind for a in await node.store.alerts.views() if a.task is None] == ["generation"]
         assert node.store.identity.generation == 2
 
 
@@ -114,7 +114,7 @@ async def test_asynchronous_what_is_lost_is_detected_and_the_rest_ends_whole(
         found = await ended(node.client)
         missing = set(load.acknowledged) - found.keys()
         assert missing == {f"{kind}-{n}" for kind in ("lost", "flying") for n in range(20)}
-        assert [a.kind for a in await node.store.alerts() if a.task is None] == ["generation"]
+        assert [a.kind for a in await node.store.alerts.views() if a.task is None] == ["generation"]
         assert node.store.identity.generation == 2
         _asked_again(service, gap, held)
         assert set(held) == {key for key in held if await _was_in_doubt(node.client, found[key].id)}
@@ -166,7 +166,7 @@ async def _holds(service: Service, step: str, count: int) -> bool:
 
 
 async def _was_in_doubt(client: mg.Client, task: int) -> bool:
-    events = await client.store.history(task)
+    events = await client.store.tasks.history(task)
     return any(move[0] == "ship" and move[2] == "in_doubt" for event in events for move in event.moves)
 
 

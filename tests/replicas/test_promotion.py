@@ -59,13 +59,13 @@ async def test_nobody_decides_by_what_he_remembers(url: str) -> None:
     """Locks are gone, processes are dead; a task not held by anybody stays as it was, with its order among the pending."""
     old = await opened(url)
     mine = await running(old, 1)
-    await old.submit([draft(2)])
+    await old.tasks.submit([draft(2)])
     store = await anew(url)
-    found = {view.id: (view.state, view.locked_by) for view in await store.find(Filter())}
+    found = {view.id: (view.state, view.locked_by) for view in await store.tasks.find(Filter())}
     assert found == {1: ("pending", None), 2: ("pending", None)}
     assert (await mine.commit(begin(mine[1], 1))).lost == {1}
-    assert not await old.heartbeat(mine.node, info())
-    (event, *_) = reversed(await store.history(1))
+    assert not await old.nodes.heartbeat(mine.node, info())
+    (event, *_) = reversed(await store.tasks.history(1))
     assert [move[1:3] for move in event.moves] == [("processing", "pending")]
     fresh = await hand(store)
     assert sorted(await fresh.claim(5)) == [1, 2]
@@ -76,9 +76,9 @@ async def test_a_process_of_the_generation_before_claims_nothing_until_it_has_a_
     """It lives on in a store that was connected before, and may hold in memory what it would claim."""
     old = await opened(url)
     mine = await hand(old)
-    await old.submit([draft(1)])
+    await old.tasks.submit([draft(1)])
     store = await anew(url)
-    for lane in old._writing()._lanes:
+    for lane in old._database.lanes._lanes:
         if lane.link is not None:
             lane.link.terminate()
     assert await mine.claim(5) == []
@@ -92,11 +92,11 @@ async def test_what_nobody_has_taken_is_in_doubt_and_what_was_taken_may_be_answe
     old = await opened(url)
     await running(old, 1, 2)
     payments = await agent(old)
-    (taken,) = await old.take(payments, [offer(1)])
+    (taken,) = await old.requests.take(payments, [offer(1)])
     store = await anew(url)
     (left,) = {1, 2} - {taken.task}
     assert await rows(url, "select task from makegood.request") == [(taken.task,)]
-    assert await old.answer(payments, [reply(taken)]) == [True]
+    assert await old.requests.answer(payments, [reply(taken)]) == [True]
     fresh = await hand(store)
     assert sorted(await fresh.claim(5)) == [1, 2]
     (verdict,) = fresh[left].messages
@@ -120,11 +120,11 @@ async def test_an_epoch_of_a_lease_never_comes_again(url: str) -> None:
     old = await opened(url)
     grant = await term(old)
     store = await anew(url)
-    assert not await store.renew(grant)
+    assert not await store.leases.renew(grant)
     with pytest.raises(FencedOffError):
-        await store.release_dead(grant, 10)
-    assert await store.acquire("supervisor", "other", "nonce of other", 60.0) is None
-    view = await store.read("supervisor")
+        await store.supervision.release_dead(grant, 10)
+    assert await store.leases.acquire("supervisor", "other", "nonce of other", 60.0) is None
+    view = await store.leases.read("supervisor")
     assert view is not None
     assert view.epoch > grant.epoch + 1000
     await asyncio.gather(old.close(), store.close())
@@ -135,7 +135,7 @@ async def test_many_who_find_out_at_once_begin_anew_once(url: str) -> None:
     await (await opened(url)).close()
     stores = [await anew(url), *await asyncio.gather(*(opened(url) for _ in range(4)))]
     assert [store.identity.generation for store in stores] == [2] * 5
-    assert [alert.kind for alert in await stores[0].alerts()] == ["generation"]
+    assert [alert.kind for alert in await stores[0].alerts.views()] == ["generation"]
     connection = await asyncpg.connect(url)
     async with connection.transaction():
         assert not await generation.begin_anew(connection, ("somebody", "else's"), ("x", "y"))

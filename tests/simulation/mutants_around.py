@@ -17,7 +17,7 @@ from makegood.model.breaker import Circuit
 from makegood.model.notices import ENDS, Notice
 from makegood.model.queue_message import QueueMessage
 from makegood.store.queue_records import Outgoing, Sent
-from makegood.store.sqlite import SQLiteStore, notices, pruning
+from makegood.store.sqlite import notices, pruning, slices
 from makegood.store.sqlite import queues as messages
 from makegood.store.sqlite.transaction import Transaction as Writing
 from makegood.testing.simulator.peers import RECEIVING, Around
@@ -53,17 +53,17 @@ def notice_lost(m: pytest.MonkeyPatch) -> None:
 @mutant(QUEUED, "place_order")
 def notice_before_the_commit(m: pytest.MonkeyPatch) -> None:
     """A notice is sent in a transaction of its own, before the state change that it tells of."""
-    true = SQLiteStore.commit
+    true = slices.Tasks.commit
 
-    async def hasty(self: SQLiteStore, batch: Any) -> Any:
+    async def hasty(self: slices.Tasks, batch: Any) -> Any:
         made = [notice for decision in batch.decisions for notice in decision.notices]
         if made:
-            await self._write(partial(notices.write, made=made))
+            await self._db.write(partial(notices.write, made=made))
             for decision in batch.decisions:
                 decision.notices.clear()
         return await true(self, batch)
 
-    m.setattr(SQLiteStore, "commit", hasty)
+    m.setattr(slices.Tasks, "commit", hasty)
 
 
 @mutant(QUEUED, "place_order")
@@ -87,7 +87,7 @@ def acknowledged_without_the_task(m: pytest.MonkeyPatch) -> None:
 
     async def hasty(self: Acceptor, inbox: Inbox[Any], message: QueueMessage) -> Any:
         payload = inbox.read(message.body)
-        await self._store.acknowledge_messages([(message.seq, message.tries)])
+        await self._store.queues.acknowledge_messages([(message.seq, message.tries)])
 
         async def work(caller: Caller) -> Any:
             plan = inbox.checked(await self._called(inbox, payload, Transaction(caller, None, message)))
@@ -102,15 +102,15 @@ def acknowledged_without_the_task(m: pytest.MonkeyPatch) -> None:
 @mutant(SENT, "place_order")
 def messages_not_deduplicated(m: pytest.MonkeyPatch) -> None:
     """A queue takes a message again that it knows by its id."""
-    true, sent = SQLiteStore.send_messages, itertools.count()
+    true, sent = slices.Queues.send_messages, itertools.count()
 
     async def forgetful(
-        self: SQLiteStore, messages: Sequence[Outgoing], most: int, most_bytes: int
+        self: slices.Queues, messages: Sequence[Outgoing], most: int, most_bytes: int
     ) -> list[Sent]:
         renamed = [changed(one, id=f"{one.id}#{next(sent)}") for one in messages]
         return await true(self, renamed, most, most_bytes)
 
-    m.setattr(SQLiteStore, "send_messages", forgetful)
+    m.setattr(slices.Queues, "send_messages", forgetful)
 
 
 FORGETFUL = replace(

@@ -219,7 +219,7 @@ def store_clock_of_each(m: pytest.MonkeyPatch) -> None:
 
     def off(member: FleetMember) -> Any:
         store = true(member)
-        store._clock.clock = _Wall(member.clock)
+        store._database.clock.clock = _Wall(member.clock)
         return store
 
     m.setattr(FleetMember, "_store", off)

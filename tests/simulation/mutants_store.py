@@ -11,7 +11,8 @@ from makegood.actor import slot_pool
 from makegood.saga import first_decision, rules
 from makegood.scheduler import eager_submission
 from makegood.store import rows
-from makegood.store.sqlite import SQLiteStore, commit, decision_rows, requests, store_threads, supervision
+from makegood.store.sqlite import commit, decision_rows, requests, slices, store_threads, supervision
+from makegood.store.sqlite.database import writes
 from makegood.testing.simulator.clocks import SimulatedClock
 from tests.simulation.mutants_making import mutant
 from tests.simulation.mutants_worlds import (
@@ -97,7 +98,7 @@ def supervisor_cas(m: pytest.MonkeyPatch) -> None:
         stale: Any = _Remembering(tx, overdue, before)
         return true(stale, term, grace, limit)
 
-    m.setattr(supervision, "judge", blind)
+    m.setattr(slices.Supervision, "judge", writes(blind))
     m.setattr(
         supervision, "_JUDGED", "delete from makegood_request where task = ? and idx = ? and attempt >= ?"
     )
@@ -163,15 +164,15 @@ def half_a_batch(m: pytest.MonkeyPatch) -> None:
 @mutant(replace(FAULTS_OF_ALL_KINDS, layout=APART, points={"kill": 0.03}), "place_order")
 def acknowledged_before_the_commit(m: pytest.MonkeyPatch) -> None:
     """A message is taken out of the inbox when it is read, before what follows from it is committed."""
-    true = SQLiteStore.inbox
+    true = slices.Tasks.inbox
 
-    async def emptied(store: SQLiteStore, node: int, limit: int) -> Any:
+    async def emptied(store: slices.Tasks, node: int, limit: int) -> Any:
         found = await true(store, node, limit)
         read = [(m.seq, task) for task, messages in found.messages.items() for m in messages]
-        await store._write(partial(_throw_away, read=read))
+        await store._db.write(partial(_throw_away, read=read))
         return found
 
-    m.setattr(SQLiteStore, "inbox", emptied)
+    m.setattr(slices.Tasks, "inbox", emptied)
 
 
 def _throw_away(tx: Any, *, read: Sequence[tuple[int, int]]) -> None:

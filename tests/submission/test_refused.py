@@ -96,10 +96,10 @@ def test_a_database_of_another_server_with_the_same_number(postgres: PostgresWor
         connection = await asyncpg.connect(postgres.url)
         await store.open()
         async with mg.Client(store) as client, connection.transaction():
-            store._dialer.system = "another server's"
+            store._database.dialer.system = "another server's"
             with pytest.raises(mg.TransactionError, match="nothing can be committed in two databases"):
                 await client.submit(CHAIN, "a", connection=connection)
-            store._dialer.system = ""  # the store's server does not tell: then nothing is compared
+            store._database.dialer.system = ""  # the store's server does not tell: then nothing is compared
             assert (await client.submit(CHAIN, "a", connection=connection)).created
         await store.close()
         await connection.close()

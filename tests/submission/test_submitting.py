@@ -117,13 +117,13 @@ async def test_a_batch_is_planned_while_the_one_before_is_written(world: World) 
         yield "c"
 
     async with mg.Client(world.url) as client:
-        submit = client.store.submit
+        submit = client.store.tasks.submit
 
         async def when_asked(drafts: Sequence[Draft]) -> list[Submitted]:
             await asked.wait()
             return await submit(drafts)
 
-        client.store.submit = when_asked  # type: ignore[method-assign]
+        client.store.tasks.submit = when_asked  # type: ignore[method-assign]
         assert len(await client.submit_many(CHAIN, inputs(), batch=2)) == 3
 
 

@@ -50,13 +50,13 @@ async def test_a_node_is_alive_before_it_is_ready_and_ready_once_it_has_started(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While the store takes its time the process is up, and neither started nor ready."""
-    go, register = asyncio.Event(), store.register
+    go, register = asyncio.Event(), store.nodes.register
 
     async def slow(info: Any) -> int:
         await go.wait()
         return await register(info)
 
-    monkeypatch.setattr(store, "register", slow)
+    monkeypatch.setattr(store.nodes, "register", slow)
     telemetry = Telemetry(listen="127.0.0.1:0")
     assert telemetry.address == ""
     node = Node(None, store, roles=("scheduler",), options=QUICK, telemetry=telemetry)
@@ -102,20 +102,20 @@ async def test_a_node_whose_store_is_away_is_alive_and_not_ready_until_it_is_bac
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One heartbeat that failed is enough, and one that came through; metrics that need the store are left out meanwhile."""
-    heartbeat = store.heartbeat
+    heartbeat = store.nodes.heartbeat
 
     async def away(*_: Any) -> Any:
         raise StoreUnavailableError("the cable is cut")
 
     async with watched(None, store, roles=("supervisor",), options=BEATING) as (_, telemetry):
         await until(telemetry, "readyz", 200)
-        monkeypatch.setattr(store, "heartbeat", away)
-        monkeypatch.setattr(store, "figures", away)
+        monkeypatch.setattr(store.nodes, "heartbeat", away)
+        monkeypatch.setattr(store.admin, "figures", away)
         assert await until(telemetry, "readyz", 503) == "not ready: the store does not answer\n"
         assert (await states(telemetry))["livez"] == 200
         status, _, text = await asked(telemetry.address, "/metrics")
         assert (status, Numbers(text)("makegood_alerts")) == (200, None)
-        monkeypatch.setattr(store, "heartbeat", heartbeat)
+        monkeypatch.setattr(store.nodes, "heartbeat", heartbeat)
         await until(telemetry, "readyz", 200)
 
 
@@ -127,7 +127,7 @@ async def test_a_store_that_does_not_answer_at_all_is_found_out_when_a_life_has_
 
     short = Options(heartbeat="10ms", life="30ms", poll=None, leaderless=None, tell=None)
     async with watched(None, store, roles=("scheduler",), options=short) as (_, telemetry):
-        monkeypatch.setattr(store, "heartbeat", never)
+        monkeypatch.setattr(store.nodes, "heartbeat", never)
         await until(telemetry, "readyz", 503)
 
 

@@ -6,7 +6,7 @@ from makegood.client.waiters import Rested
 from makegood.model.messages import Message
 from makegood.model.plan import StepPlan, Template
 from makegood.store import rows
-from makegood.store.postgres import store as postgres
+from makegood.store.postgres import slices as postgres
 from makegood.store.queue_records import Depths
 from makegood.store.rows import Interner
 from makegood.store.views import StepView, TaskView

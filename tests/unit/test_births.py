@@ -3,6 +3,7 @@
 import asyncio
 import random
 from collections.abc import Callable, Sequence
+from typing import cast
 
 import pytest
 
@@ -15,6 +16,7 @@ from makegood.scheduler.claims import Claims
 from makegood.scheduler.eager_submission import EagerSubmissions
 from makegood.scheduler.task_table import TaskTable
 from makegood.scheduler.wakeups import Wakeups
+from makegood.store.protocol import Tasks
 from makegood.store.records import Draft, Submitted
 from tests.unit.saga_case import action
 from tests.unit.slot_pools import Pool
@@ -54,7 +56,7 @@ class Shop:
         self.tasks = TaskTable(clock, 2**20, self.wakeups)
         self.tasks.node = MINE
         self.claims = Claims(self.tasks, hold=hold, most=5)
-        self.eager = EagerSubmissions(self.store, agents, self.claims)
+        self.eager = EagerSubmissions(cast("Tasks", self.store), agents, self.claims)
         self.eager.open()
 
     async def submit(self, *plans: StepPlan, number: int = 1) -> Draft:

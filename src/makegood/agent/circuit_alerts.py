@@ -15,7 +15,6 @@ import logging
 import math
 import random
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Protocol
 
 from makegood.actor.actor import Actor
 from makegood.actor.setbacks import Setbacks
@@ -25,6 +24,7 @@ from makegood.base.pacing import Pauses, rung
 from makegood.errors import StoreUnavailableError
 from makegood.model.breaker import SHUT
 from makegood.model.messages import Alert
+from makegood.store.protocol import Store
 from makegood.store.views import NodeView
 
 log = logging.getLogger("makegood.agent")
@@ -38,14 +38,6 @@ longest that a step of it may rest between two attempts.
 """
 
 
-class _Store(Protocol):
-    async def nodes(self) -> list[NodeView]: ...
-
-    async def alert(self, alerts: Sequence[Alert]) -> None: ...
-
-    async def ease(self, causes: Sequence[Alert], why: str) -> None: ...
-
-
 class Circuits(Actor):
     """Watches the circuits of one process.
 
@@ -54,7 +46,7 @@ class Circuits(Actor):
 
     def __init__(
         self,
-        store: _Store,
+        store: Store,
         slots: Sequence[Slots],
         publish: Callable[[], Awaitable[object]],
         me: Callable[[], int],
@@ -79,7 +71,7 @@ class Circuits(Actor):
 
     async def run(self) -> None:
         """Tell of what has changed, until cancelled."""
-        pauses, look, setbacks = Pauses(self._rng), _LOOK, Setbacks("circuits", self._store, self._rng)
+        pauses, look, setbacks = Pauses(self._rng), _LOOK, Setbacks("circuits", self._store.alerts, self._rng)
         while True:
             rung = await self._rung(look)
             look = _LOOK if rung else min(_SELDOM, look * 1.5)
@@ -118,12 +110,14 @@ class Circuits(Actor):
         await self._publish()
         if new:
             text = "its service does not answer: its circuit is open, requests wait (see `makegood agents`)"
-            await self._store.alert([Alert("circuit_open", step=address, text=text) for address in new])
+            await self._store.alerts.alert(
+                [Alert("circuit_open", step=address, text=text) for address in new]
+            )
             self._told |= {address: shut[address] for address in new}
             for address in new:
                 self._idle.pop(address, None)
         if over:
-            elsewhere = self._shut(await self._store.nodes())
+            elsewhere = self._shut(await self._store.nodes.views())
             await self._ease(
                 [address for address in over if address not in elsewhere], "the service answers again"
             )
@@ -132,7 +126,7 @@ class Circuits(Actor):
 
     async def _ease(self, agents: Sequence[str], why: str) -> None:
         if agents:
-            await self._store.ease([Alert("circuit_open", step=address) for address in agents], why)
+            await self._store.alerts.ease([Alert("circuit_open", step=address) for address in agents], why)
 
     # -- what waits for a canary -----------------------------------------------------------------------------
 
@@ -141,7 +135,7 @@ class Circuits(Actor):
         awaiting = {name: circuit for name, circuit in self._circuits.items() if circuit.state == "half-open"}
         if not awaiting:
             return
-        views = await self._store.nodes()
+        views = await self._store.nodes.views()
         now = self._clock.monotonic()
         unasked: list[str] = []
         for address, circuit in awaiting.items():

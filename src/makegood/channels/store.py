@@ -1,42 +1,37 @@
 """The default channel: the store's request and reply rows, with its wake-ups."""
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 from makegood.model.messages import Message
-from makegood.store.protocol import Queues
+from makegood.store.protocol import Store
 from makegood.store.records import Offer, Taken
-
-
-class _Store(Queues, Protocol):
-    def subscribe(self, topic: str, ring: Callable[[], None]) -> Callable[[], None]: ...
 
 
 class StoreChannel:
     """Carries requests and replies as rows of the state store: nothing else to install, durable by themselves."""
 
-    def __init__(self, store: _Store) -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
 
     async def take(self, node: int, offers: Sequence[Offer], *, alone: bool = False) -> Taken:
         """Take waiting request rows; their complete-by starts now."""
-        return await self._store.take(node, offers, alone=alone)
+        return await self._store.requests.take(node, offers, alone=alone)
 
     async def answer(self, node: int, replies: Sequence[tuple[int, Message]]) -> list[bool]:
         """Insert reply rows addressed to the tasks."""
-        return await self._store.answer(node, replies)
+        return await self._store.requests.answer(node, replies)
 
     async def extend(self, node: int, task: int, idx: int, attempt: int, seconds: float) -> bool:
         """Move the request row's complete-by."""
-        return await self._store.extend(node, task, idx, attempt, seconds)
+        return await self._store.requests.extend(node, task, idx, attempt, seconds)
 
     async def give_back(self, node: int, requests: Sequence[tuple[int, int, int]]) -> None:
         """Clear ``taken_by`` of request rows not begun."""
-        await self._store.give_back(node, requests)
+        await self._store.requests.give_back(node, requests)
 
     async def excuse(self, node: int, requests: Sequence[tuple[int, int, int]]) -> None:
         """Mark request rows whose silence is not to be counted."""
-        await self._store.excuse(node, requests)
+        await self._store.requests.excuse(node, requests)
 
     def subscribe(self, agent: str, ring: Callable[[], None]) -> Callable[[], None]:
         """Ring on the store's topic of the agent."""

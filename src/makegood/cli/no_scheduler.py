@@ -25,7 +25,8 @@ def state_of(view: NodeView) -> str:
 async def unattended(client: Client) -> bool:
     """Whether no process runs that puts steps in order and decides on acts."""
     return not any(
-        "scheduler" in view.info.roles and state_of(view) == "alive" for view in await client.store.nodes()
+        "scheduler" in view.info.roles and state_of(view) == "alive"
+        for view in await client.store.nodes.views()
     )
 
 

@@ -199,7 +199,7 @@ class Client:
             if self._near is not None:
                 answer = await self._near.submit(draft)
             else:
-                (answer,) = await self.store.submit([draft])
+                (answer,) = await self.store.tasks.submit([draft])
             if answer.conflict:
                 raise conflict(plan, answer)
             if not answer.collided:
@@ -282,11 +282,11 @@ class Client:
 
     async def find(self, wanted: Filter | None = None) -> list[TaskView]:
         """Return tasks that match, newest first."""
-        return await self._opened.ready().find(wanted or Filter())
+        return await self._opened.ready().tasks.find(wanted or Filter())
 
     async def count(self, wanted: Filter) -> int:
         """Return how many tasks match, whatever the filter's ``limit``: before doing something to all of them."""
-        return await self._opened.ready().count(wanted)
+        return await self._opened.ready().tasks.count(wanted)
 
     # -- operating ------------------------------------------------------------------------------------------------------
 
@@ -302,9 +302,9 @@ class Client:
         """
         self._opened.ready()
         of = _number(task)
-        found = await self.store.alerts(limit, of, ended=False)
+        found = await self.store.alerts.views(limit, of, ended=False)
         rest = limit - len(found) if ended else 0
-        return found + (await self.store.alerts(rest, of, ended=True) if rest > 0 else [])
+        return found + (await self.store.alerts.views(rest, of, ended=True) if rest > 0 else [])
 
     async def acknowledge(self, alert: int, *, who: str | None = None, why: str = "") -> AlertView:
         """Say that somebody takes care of an alert: it is no longer open, for nobody. Returns it as it is now.
@@ -313,7 +313,7 @@ class Client:
         """
         self._opened.ready()
         act = self.acts.new(who, why)
-        found = (await self.store.acknowledge([alert], act)).get(alert)
+        found = (await self.store.alerts.acknowledge([alert], act)).get(alert)
         if found is None:
             raise AlertNotFoundError(f"there is no alert {alert} in this store: see `makegood alerts --all`")
         if found.acked is None:
@@ -331,7 +331,7 @@ class Client:
 
     async def audit(self, task: str | int | None = None, *, limit: int = 100) -> list[AuditView]:
         """Return what operators did, newest first: who, when, why, and what became of it. ``task``: only acts on this one."""
-        return await self._opened.ready().audit(limit, _number(task))
+        return await self._opened.ready().admin.audit(limit, _number(task))
 
     async def cancel_all(
         self,
@@ -429,10 +429,10 @@ class Client:
             remember=None if id is None else remember,  # nobody can say one again that was drawn
         )  # fmt: skip
         if connection is None:
-            (sent,) = await self.store.send_messages([message], self._queue_limit, self._queue_bytes)
+            (sent,) = await self.store.queues.send_messages([message], self._queue_limit, self._queue_bytes)
             return sent
         sent = await recognise(connection).perform(
-            lambda tx: self.store.put(tx, message, self._queue_limit, self._queue_bytes)
+            lambda tx: self.store.queues.put(tx, message, self._queue_limit, self._queue_bytes)
         )
         if sent.created:
             self.store.joined((message.queue, message.id))
@@ -446,7 +446,7 @@ class Client:
 
     async def queues(self) -> list[QueueView]:
         """Return the queues in which messages wait or are dead, by name."""
-        return await self._opened.ready().queues()
+        return await self._opened.ready().queues.views()
 
     async def messages(
         self, queue: str | None = None, *, dead: bool = False, limit: int = 100
@@ -454,7 +454,7 @@ class Client:
         """Return messages that wait, or with ``dead`` dead letters, of one queue or of all; nobody takes them by that."""
         self._opened.ready()
         refuse_unstorable(ConfigError, queue=queue)
-        return await self.store.messages(queue, limit, dead=dead)
+        return await self.store.queues.messages(queue, limit, dead=dead)
 
     async def replay_messages(
         self,
@@ -477,7 +477,7 @@ class Client:
             if ids is None or len(ids) != 1:
                 raise ConfigError("value= replaces that of one message: name it, ids=[...]")
             body = encode(value, what=f"the message to queue {queue}")
-        return await self.store.replay_messages(queue, self.acts.new(who, why), ids, body=body)
+        return await self.store.queues.replay_messages(queue, self.acts.new(who, why), ids, body=body)
 
     async def drop_messages(
         self,
@@ -496,14 +496,14 @@ class Client:
         act = self.acts.new(who, why)
         dropped: list[str] = []
         while True:
-            some = await self.store.drop_messages(queue, act, ids, waiting=waiting)
+            some = await self.store.queues.drop_messages(queue, act, ids, waiting=waiting)
             dropped += some
             if not waiting or ids is not None or len(some) < MOST_DROPPED:
                 return dropped
 
     async def notices(self, *, dead: bool = False, limit: int = 100) -> list[ListenerView]:
         """Return the webhooks that are still to be told something, those given up first; ``dead``: only those."""
-        return await self._opened.ready().listeners(limit, dead=dead)
+        return await self._opened.ready().notices.listeners(limit, dead=dead)
 
     async def retry_notices(
         self, task: str | int | None = None, *, who: str | None = None, why: str = ""
@@ -511,14 +511,14 @@ class Client:
         """Send again what was given up, of one task or of all, and end its alerts; returns the tasks' ids. ``who`` (default:
         user@host) and ``why`` stand in the audit.
         """
-        found = await self._opened.ready().retry_notices(self.acts.new(who, why), _number(task))
+        found = await self._opened.ready().notices.retry_notices(self.acts.new(who, why), _number(task))
         return [ids.show(one) for one in found]
 
     async def drop_notices(
         self, task: str | int | None = None, *, who: str | None = None, why: str = ""
     ) -> list[str]:
         """Drop what was given up of all tasks, or of one task whatever is unsent: its submitter will not be told. See ``retry_notices``."""
-        found = await self._opened.ready().drop_notices(self.acts.new(who, why), _number(task))
+        found = await self._opened.ready().notices.drop_notices(self.acts.new(who, why), _number(task))
         return [ids.show(one) for one in found]
 
 

@@ -61,7 +61,7 @@ class TaskHandle(Generic[R_co]):
 
     async def status(self) -> TaskDetail:
         """Return the task with its steps as they are now. Raises ``TaskNotFoundError``, ``ClosedError``."""
-        found = await self._access.opened.ready().detail(self.number)
+        found = await self._access.opened.ready().tasks.detail(self.number)
         if found is None:
             raise missing(self.number)
         return found
@@ -147,7 +147,7 @@ class TaskHandle(Generic[R_co]):
     async def look(self, after: int = 0) -> tuple[list[EventView], bool]:
         """Return the events with a sequence above ``after``, and whether these are all until somebody acts on the task."""
         view = (await self.status()).task
-        return await self._access.opened.store.history(self.number, after=after), view.state in AT_REST
+        return await self._access.opened.store.tasks.history(self.number, after=after), view.state in AT_REST
 
     async def cancel(
         self, *, why: str = "", who: str | None = None, timeout: Duration | None = "30s"

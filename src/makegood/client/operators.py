@@ -100,7 +100,7 @@ class Acts:
         done: list[Acted] = []
         while limit is None or len(done) < limit:
             most = AT_ONCE if limit is None else min(AT_ONCE, limit - len(done))
-            page = await store.find(replace(wanted, limit=most))
+            page = await store.tasks.find(replace(wanted, limit=most))
             messages = {
                 view.id: Message(kind, act=Act(f"{act.id}/{ids.show(view.id)}", act.who, act.why))
                 for view in page
@@ -127,11 +127,11 @@ class Acts:
         try:
             for task in messages:
                 self._recent.pop(task)  # its end, if it had come, is no longer its end
-            await asyncio.gather(*(store.post(task, message) for task, message in messages.items()))
+            await asyncio.gather(*(store.tasks.post(task, message) for task, message in messages.items()))
             async with asyncio.timeout(limit):
                 while waiting:
                     ring.clear()
-                    for act, answer in (await store.answers(list(waiting))).items():
+                    for act, answer in (await store.tasks.answers(list(waiting))).items():
                         answers[waiting.pop(act)] = answer
                     if waiting:
                         await rung(ring, min(self._poll, 0.25))
@@ -143,7 +143,7 @@ class Acts:
 
     async def _won(self, task: int, act: str) -> str:
         """Say which act on the task was the last one before this, if there was one."""
-        for other in await self._opened.store.audit(10, task):
+        for other in await self._opened.store.admin.audit(10, task):
             if other.verdict == "applied" and other.act != act:
                 why = f" ({other.why})" if other.why else ""
                 ago = max(0.0, await self._opened.store.now() - other.at)

@@ -109,7 +109,7 @@ class Queue:
 
     async def _take(self, limit: int) -> list[QueueMessage] | float:
         """Return messages, or how long there will be none for certain (but for those that somebody rings for)."""
-        handed = await self._opened.store.receive_messages(
+        handed = await self._opened.store.queues.receive_messages(
             self.name, _receiver(), limit, self._lease, self._tries
         )
         if handed.dead:
@@ -129,10 +129,10 @@ class Queue:
         """
         receipts = self._settled(messages)
         if connection is None:
-            return await self._said(lambda store: store.acknowledge_messages(receipts))
+            return await self._said(lambda store: store.queues.acknowledge_messages(receipts))
 
         async def accepted(tx: Caller) -> bool:
-            return all([await self._opened.store.accept(tx, receipt) for receipt in receipts])
+            return all([await self._opened.store.queues.accept(tx, receipt) for receipt in receipts])
 
         return await recognise(connection).perform(accepted)
 
@@ -146,13 +146,13 @@ class Queue:
         """
         pause = seconds(wait, name="wait")
         returned = [Returned(receipt, pause, error, dead) for receipt in self._settled(messages)]
-        return await self._said(lambda store: store.return_messages(returned))
+        return await self._said(lambda store: store.queues.return_messages(returned))
 
     async def hold(self, *messages: QueueMessage, lease: Duration) -> bool:
         """Keep messages for ``lease`` from now on, never shorter than before. False when one was another receiver's by now."""
         self._opened.ready()
         receipts = [(message.seq, message.tries) for message in messages]
-        return all(await self._opened.store.hold_messages(receipts, seconds(lease, name="lease")))
+        return all(await self._opened.store.queues.hold_messages(receipts, seconds(lease, name="lease")))
 
     async def _said(self, say: Callable[[Store], Awaitable[list[bool]]]) -> bool:
         """Say it until the store has heard: a listener must not end, nor forget what it has handled, because the store was away."""

@@ -186,9 +186,9 @@ class Submitter:
         self.check(plans)
         store = self._access.opened.store
         if caller is None:
-            return await insert(plans, self._draw, store.submit, self._watched)
+            return await insert(plans, self._draw, store.tasks.submit, self._watched)
         answers = await caller.perform(
-            lambda tx: insert(plans, self._draw, partial(store.join, tx), self._watched)
+            lambda tx: insert(plans, self._draw, partial(store.tasks.join, tx), self._watched)
         )
         store.joined(*[answer.id for answer in answers if answer.created][-1:])
         return answers

@@ -201,7 +201,7 @@ class Waiters:
             try:
                 for start in range(0, len(wanted), 500):
                     some = tuple(wanted[start : start + 500])
-                    found = await self._opened.store.find(Filter(ids=some, limit=len(some)))
+                    found = await self._opened.store.tasks.find(Filter(ids=some, limit=len(some)))
                     for view in found:
                         if view.state in AT_REST:
                             self._ended(Rested(view))

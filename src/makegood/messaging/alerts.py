@@ -20,7 +20,7 @@ from makegood.base import ids
 from makegood.base.webhook_signature import TIMEOUT
 from makegood.errors import DeliveryError, StoreUnavailableError
 from makegood.payload.codec import UNREADABLE
-from makegood.store.protocol import Alerts
+from makegood.store.protocol import Store
 from makegood.store.records import Identity
 from makegood.store.views import AlertView, Telling
 
@@ -48,18 +48,13 @@ class Sender(Protocol):
         ...
 
 
-class _Store(Alerts, Protocol):
-    @property
-    def identity(self) -> Identity: ...
-
-
 class Teller(Actor):
     """Logs alerts and sends them to ``webhook``, if there is one. ``pause``: seconds between looks at the store.
 
     The log never waits for the sending. An alert that this process has taken and cannot send is sent by another one a while later.
     """
 
-    def __init__(self, store: _Store, webhook: Sender | None, *, pause: float, rng: random.Random) -> None:
+    def __init__(self, store: Store, webhook: Sender | None, *, pause: float, rng: random.Random) -> None:
         self._store = store
         self._webhook = webhook
         self._pause = pause
@@ -77,7 +72,7 @@ class Teller(Actor):
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _repeat(self, once: Callable[[], Awaitable[bool]]) -> None:
-        setbacks = Setbacks("teller", self._store, self._rng)
+        setbacks = Setbacks("teller", self._store.alerts, self._rng)
         while True:
             try:
                 more = await once()
@@ -98,7 +93,7 @@ class Teller(Actor):
 
     async def log(self) -> bool:
         """Log some alerts; returns whether there may be more."""
-        found = await self._store.unlogged(100)
+        found = await self._store.alerts.unlogged(100)
         for telling in found:
             try:
                 write(telling)
@@ -110,7 +105,7 @@ class Teller(Actor):
         """Send some alerts to the webhook, at most ``AT_ONCE`` at a time; returns whether there may be more."""
         if self._webhook is None:
             return False
-        waiting = await self._store.untold(_HELD, AT_ONCE)
+        waiting = await self._store.alerts.untold(_HELD, AT_ONCE)
         if waiting:
             await self._send(self._webhook, waiting)
         return len(waiting) == AT_ONCE
@@ -118,7 +113,7 @@ class Teller(Actor):
     async def _send(self, webhook: Sender, waiting: Sequence[Telling]) -> None:
         sent = await asyncio.gather(*(self._one(webhook, telling) for telling in waiting))
         later = {telling.alert.id: wait for telling, wait in zip(waiting, sent, strict=True) if wait}
-        await self._store.told([t for t in waiting if t.alert.id not in later], later)
+        await self._store.alerts.told([t for t in waiting if t.alert.id not in later], later)
 
     async def _one(self, webhook: Sender, telling: Telling) -> float:
         """Send that an alert was raised, that it has ended, or both; returns 0, or seconds after which to try again."""

@@ -14,10 +14,10 @@ import contextlib
 import contextvars
 import logging
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from makegood.actor.actor import Actor
 from makegood.actor.setbacks import Setbacks
@@ -32,7 +32,7 @@ from makegood.declare.inbox import Inbox, is_final
 from makegood.errors import KeyConflict, Later, MakegoodError, Permanent, StoreUnavailableError
 from makegood.model.plan import Plan
 from makegood.model.queue_message import QueueMessage
-from makegood.store.protocol import Alerts, Messages, Tasks
+from makegood.store.protocol import Store
 from makegood.store.queue_records import Returned
 from makegood.store.records import Submitted
 from makegood.telemetry.hooks import Observer
@@ -44,10 +44,6 @@ _LAST = 2.0
 """Seconds in which functions that were cancelled at the end of a drain may come to their ends, and messages be given back."""
 _SHARE = 0.8
 """How much of a message's lease an ``async def`` may use."""
-
-
-class _Store(Messages, Tasks, Alerts, Protocol):
-    def subscribe(self, topic: str, ring: Callable[[], None]) -> Callable[[], None]: ...
 
 
 class _LostError(MakegoodError):
@@ -62,7 +58,7 @@ class Acceptor:
 
     def __init__(
         self,
-        store: _Store,
+        store: Store,
         threads: DaemonThreads,
         *,
         clock: Clock,
@@ -83,7 +79,7 @@ class Acceptor:
             with self._traced(message):
                 plan = inbox.checked(await self._called(inbox, payload, tx))
                 answer = None if plan is None else await self._submit(caller, plan, message)
-            if not await self._store.accept(caller, (message.seq, message.tries)):
+            if not await self._store.queues.accept(caller, (message.seq, message.tries)):
                 raise _LostError(f"message {message.id} is not ours any more")
             return answer
 
@@ -110,7 +106,7 @@ class Acceptor:
         )
         plan = with_options(told, None, None, None)
         watched = None if self._telemetry is None else self._telemetry.submitted
-        (answer,) = await insert([plan], self._draw, partial(self._store.join, caller), watched)
+        (answer,) = await insert([plan], self._draw, partial(self._store.tasks.join, caller), watched)
         if answer.conflict:
             raise conflict(plan, answer)
         return answer
@@ -122,7 +118,7 @@ class _Reader:
     def __init__(
         self,
         inbox: Inbox[Any],
-        store: _Store,
+        store: Store,
         acceptor: Acceptor,
         *,
         name: str,
@@ -154,7 +150,7 @@ class _Reader:
         """Take messages, until cancelled."""
         inbox, wake = self.inbox, self._wake
         stop = self._store.subscribe(f"queue:{inbox.queue}", wake.set)
-        pauses, setbacks = Pauses(), Setbacks(f"inbox {inbox.queue}", self._store, self._rng)
+        pauses, setbacks = Pauses(), Setbacks(f"inbox {inbox.queue}", self._store.alerts, self._rng)
         try:
             while True:
                 wake.clear()
@@ -181,7 +177,7 @@ class _Reader:
             if free <= 0:
                 return None  # whoever ends rings
             async with self.handing_over:
-                handed = await self._store.receive_messages(
+                handed = await self._store.queues.receive_messages(
                     inbox.queue, self._name, free, inbox.lease, inbox.retry.tries
                 )
                 for message in handed.messages:
@@ -275,7 +271,7 @@ class _Reader:
     ) -> None:
         returned = Returned((message.seq, message.tries), wait, error, dead, counted)
         try:
-            (ours,) = await self._store.return_messages([returned])
+            (ours,) = await self._store.queues.return_messages([returned])
         except StoreUnavailableError as away:
             log.warning(
                 "message %s of %s comes again after its lease: %s", message.id, self.inbox.where, away
@@ -292,7 +288,7 @@ class Inboxes(Actor):
 
     def __init__(
         self,
-        store: _Store,
+        store: Store,
         inboxes: Iterable[Inbox[Any]],
         *,
         name: str,

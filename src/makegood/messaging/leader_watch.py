@@ -3,20 +3,15 @@
 import asyncio
 import logging
 import random
-from typing import Protocol
 
 from makegood.actor.actor import Actor
 from makegood.actor.setbacks import Setbacks
 from makegood.base.clock import Clock
 from makegood.errors import StoreUnavailableError
 from makegood.model.messages import Alert
-from makegood.store.protocol import Alerts, Leases
+from makegood.store.protocol import Store
 
 log = logging.getLogger("makegood.alerts")
-
-
-class _Leased(Leases, Alerts, Protocol):
-    """What the watch needs."""
 
 
 class LeaderWatch(Actor):
@@ -25,7 +20,7 @@ class LeaderWatch(Actor):
     ``lease``: the name of the Supervisors' lease.
     """
 
-    def __init__(self, store: _Leased, lease: str, *, after: float, clock: Clock, rng: random.Random) -> None:
+    def __init__(self, store: Store, lease: str, *, after: float, clock: Clock, rng: random.Random) -> None:
         self._store = store
         self._lease = lease
         self._after = after
@@ -36,7 +31,7 @@ class LeaderWatch(Actor):
 
     async def run(self) -> None:
         """Watch until cancelled."""
-        setbacks = Setbacks("leader watch", self._store, self._rng)
+        setbacks = Setbacks("leader watch", self._store.alerts, self._rng)
         while True:
             try:
                 await self.once()
@@ -51,7 +46,7 @@ class LeaderWatch(Actor):
 
     async def once(self) -> bool:
         """Look once; returns whether nobody leads for too long."""
-        view = await self._store.read(self._lease)
+        view = await self._store.leases.read(self._lease)
         now = self._clock.monotonic()
         if view is not None and view.holder is not None and view.remaining > 0:
             self._since, self._told = None, False
@@ -64,6 +59,6 @@ class LeaderWatch(Actor):
                 f"no supervisor has led for {self._after:g} s: what is overdue is not found, and nobody frees the tasks of dead "
                 "processes; start `makegood supervisor`"
             )
-            await self._store.alert([Alert("no_leader", text=text)])
+            await self._store.alerts.alert([Alert("no_leader", text=text)])
             self._told = True
         return True

@@ -14,9 +14,9 @@ import asyncio
 import logging
 import random
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol, Self
+from typing import Final, Self
 
 from makegood.actor.actor import Actor
 from makegood.actor.setbacks import Setbacks
@@ -32,7 +32,7 @@ from makegood.model.notices import name_of
 from makegood.options import Options
 from makegood.payload.codec import UNREADABLE
 from makegood.store.notice_records import Due, HostDue, Sending
-from makegood.store.protocol import Alerts, Notices
+from makegood.store.protocol import Store
 
 log = logging.getLogger("makegood.notifier")
 
@@ -59,10 +59,6 @@ _LEASES: Final = 3
 
 ABANDONED: Final = 300.0
 """Seconds after which a notice is given up that no process may send: another one may have the host on its list."""
-
-
-class _Store(Notices, Alerts, Protocol):
-    def subscribe(self, topic: str, ring: Callable[[], None]) -> Callable[[], None]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +193,7 @@ class Notifier(Actor):
 
     def __init__(
         self,
-        store: _Store,
+        store: Store,
         poster: Poster,
         hosts: Hosts,
         *,
@@ -224,7 +220,7 @@ class Notifier(Actor):
         """There from a drain on: set once nothing is under way."""
 
     @classmethod
-    def of(cls, store: _Store, options: Options, *, clock: Clock, rng: random.Random) -> Self:
+    def of(cls, store: Store, options: Options, *, clock: Clock, rng: random.Random) -> Self:
         """Return a notifier as ``options`` want it. Raises ``ConfigError`` when they name a host without a secret."""
         hosts, timeout, poll = (
             Hosts((options.webhook_hosts or "").split()),
@@ -261,7 +257,7 @@ class Notifier(Actor):
         """Send what there is to send, until cancelled. What is under way then is sent again by another."""
         stop = self._store.subscribe("notice", self._wake.set)
         pauses = Pauses()
-        setbacks = Setbacks("notifier", self._store, self._rng)
+        setbacks = Setbacks("notifier", self._store.alerts, self._rng)
         try:
             while True:
                 self._wake.clear()
@@ -299,19 +295,19 @@ class Notifier(Actor):
             if not self._posts:
                 self._idle.set()
             return self._poll
-        due = await self._store.notices_due()
+        due = await self._store.notices.notices_due()
         self.shares.warn({host.host for host in due if self.shares.left(host.host)})
         room = self.shares.room(due, Counter(self._posts.values()))
         if room:
             began = self._clock.monotonic()
-            for notice in await self._store.take_notices(self._node, room, _LEASES * self._timeout):
+            for notice in await self._store.notices.take_notices(self._node, room, _LEASES * self._timeout):
                 self._send(notice, began)
         return self._rest(due)
 
     async def _settle(self, settled: Sequence[Sending]) -> None:
         """Write down what became of notices; what cannot be written of one is left to its lease, and sent again."""
         try:
-            await self._store.settle_notices(self._node, settled)
+            await self._store.notices.settle_notices(self._node, settled)
         except StoreUnavailableError:
             raise
         except Exception:

@@ -14,7 +14,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Sequence
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 
@@ -27,7 +27,7 @@ from makegood.errors import ConfigError, PayloadError, QueueFullError, StoreUnav
 from makegood.messaging.outbox import Entry, Outbox
 from makegood.model.messages import Alert
 from makegood.payload.codec import UNREADABLE, sized
-from makegood.store.protocol import Alerts, Messages
+from makegood.store.protocol import Store
 from makegood.store.queue_records import Outgoing
 from makegood.store.records import NO_LIMIT
 
@@ -43,10 +43,6 @@ FULL: Final = 5.0
 _ALERTS: Final = 1000
 
 
-class _Store(Messages, Alerts, Protocol):
-    pass
-
-
 class Relay(Actor):
     """Carries entries of ``outbox`` to the queues of ``store``. ``most``: messages that may wait in a queue,
     ``most_bytes``: their bytes; ``poll``: seconds between looks into an empty outbox.
@@ -54,7 +50,7 @@ class Relay(Actor):
 
     def __init__(
         self,
-        store: _Store,
+        store: Store,
         outbox: Outbox,
         *,
         most: int,
@@ -76,7 +72,7 @@ class Relay(Actor):
 
     async def run(self) -> None:
         """Carry what there is, until cancelled. Raises ``ConfigError`` when there is no outbox."""
-        pauses, setbacks = Pauses(), Setbacks("relay", self._store, self._rng)
+        pauses, setbacks = Pauses(), Setbacks("relay", self._store.alerts, self._rng)
         try:
             while not self._ending.is_set():
                 self._rests.clear()
@@ -132,7 +128,7 @@ class Relay(Actor):
         """
         while wanted:
             try:
-                sent = await self._store.send_messages(
+                sent = await self._store.queues.send_messages(
                     [message for _, message in wanted], self._most, self._most_bytes
                 )
             except QueueFullError as full:
@@ -177,13 +173,13 @@ class Relay(Actor):
             for entry, why in refused
         ]  # fmt: skip
         if alerts:
-            await self._store.alert(alerts)
+            await self._store.alerts.alert(alerts)
 
     async def _ease(self, done: Sequence[Entry]) -> None:
         """End the alerts of entries that were mended, now that their queues have them."""
-        standing = {alert.step for alert in await self._store.alerts(_ALERTS, ended=False)}
+        standing = {alert.step for alert in await self._store.alerts.views(_ALERTS, ended=False)}
         if mended := [name for entry in done if (name := _named(entry)) in standing]:
-            await self._store.ease(
+            await self._store.alerts.ease(
                 [Alert("dead_letter", step=name) for name in mended], "mended, and carried"
             )
 

@@ -9,7 +9,6 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable
-from typing import Protocol
 
 from makegood.actor.actor import Actor
 from makegood.actor.setbacks import Setbacks
@@ -17,16 +16,10 @@ from makegood.base.clock import Clock
 from makegood.errors import StoreUnavailableError
 from makegood.node.loop_lag import Lateness
 from makegood.options import Options
-from makegood.store.protocol import Alerts
+from makegood.store.protocol import Store
 from makegood.store.views import NodeInfo
 
 log = logging.getLogger("makegood.node")
-
-
-class _Store(Alerts, Protocol):
-    async def register(self, info: NodeInfo) -> int: ...
-
-    async def heartbeat(self, node: int, info: NodeInfo) -> bool: ...
 
 
 class Heartbeat(Actor):
@@ -36,7 +29,7 @@ class Heartbeat(Actor):
 
     def __init__(
         self,
-        store: _Store,
+        store: Store,
         info: Callable[[], NodeInfo],
         renumbered: Callable[[int], None],
         *,
@@ -57,13 +50,13 @@ class Heartbeat(Actor):
 
     async def register(self) -> None:
         """Become a process of the store, under a number that nobody had."""
-        self.number = await self._store.register(self._info())
+        self.number = await self._store.nodes.register(self._info())
         self._reached = self._clock.monotonic()
         self._renumbered(self.number)
 
     async def publish(self) -> bool:
         """Renew the row; returns False when the process was declared dead."""
-        return await self._store.heartbeat(self.number, self._info())
+        return await self._store.nodes.heartbeat(self.number, self._info())
 
     def reaches(self) -> bool:
         """Return whether the store took a heartbeat that has not run out."""
@@ -71,7 +64,7 @@ class Heartbeat(Actor):
 
     async def run(self) -> None:
         """Renew the row again and again, until cancelled."""
-        lateness, setbacks = Lateness(), Setbacks("heartbeat", self._store, self._rng)
+        lateness, setbacks = Lateness(), Setbacks("heartbeat", self._store.alerts, self._rng)
         while True:
             rest, began = self._pause * self._rng.uniform(0.9, 1.0), self._clock.monotonic()
             await asyncio.sleep(rest)

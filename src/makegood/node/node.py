@@ -245,7 +245,7 @@ class Node:
         await self._running.cancel()
         with contextlib.suppress(StoreUnavailableError):  # its heartbeat runs out by itself
             if self.number:
-                await self.store.unregister(self.number)
+                await self.store.nodes.unregister(self.number)
         await self._let_go()
         if ran:
             took = now() - began

@@ -115,7 +115,7 @@ def _agents(parts: Parts) -> Agents | None:
         poll=parts.options.poll_seconds,
         beside_scheduler="scheduler" in parts.roles,
         watched=None if parts.telemetry is None else parts.telemetry.answering,
-        alerts=parts.store,
+        alerts=parts.store.alerts,
     )
 
 

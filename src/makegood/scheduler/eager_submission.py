@@ -14,7 +14,7 @@ whatever becomes of the caller, the Scheduler must hear of a task that it holds:
 import asyncio
 from collections.abc import Sequence
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -29,14 +29,11 @@ from makegood.model.shape import Held
 from makegood.model.task import Step, Task
 from makegood.scheduler.claims import Claims
 from makegood.scheduler.task_memory import weigh
+from makegood.store.protocol import Tasks
 from makegood.store.records import Draft, Submitted
 
 _TOGETHER, _TOGETHER_BYTES = 250, 4 * MIB
 """Tasks, and the bytes of their inputs, that share one call of the store."""
-
-
-class _Store(Protocol):
-    async def submit(self, drafts: Sequence[Draft], /) -> list[Submitted]: ...
 
 
 class _Prepared(NamedTuple):
@@ -69,7 +66,7 @@ class _Batch:
 class EagerSubmissions:
     """Submits tasks for a Scheduler to hold from the beginning."""
 
-    def __init__(self, store: _Store, agents: SlotPool, claims: Claims) -> None:
+    def __init__(self, store: Tasks, agents: SlotPool, claims: Claims) -> None:
         self._store = store
         self._agents = agents
         self._tasks = claims.tasks

@@ -27,7 +27,6 @@ import asyncio
 import logging
 import random
 from collections.abc import Awaitable, Callable
-from typing import Protocol
 
 from makegood.actor.actor import Actor
 from makegood.actor.setbacks import Setbacks
@@ -44,7 +43,7 @@ from makegood.scheduler.store_reader import StoreReader
 from makegood.scheduler.task_table import TaskTable
 from makegood.scheduler.turns import Listeners, Turns
 from makegood.scheduler.wakeups import Wakeups
-from makegood.store.protocol import Alerts, Queues, Tasks
+from makegood.store.protocol import Store
 from makegood.store.records import Draft, Submitted
 from makegood.telemetry.hooks import Watch
 
@@ -54,12 +53,6 @@ _IN_VAIN = 8
 """After so many failed turns in a row the process ends, so that others get what it holds."""
 
 _LAST_COMMITS = 5.0  # seconds that a drain may last beyond its limit, for giving back what is left
-
-
-class _Store(Tasks, Queues, Alerts, Protocol):
-    abreast: int | None
-
-    def subscribe(self, topic: str, ring: Callable[[], None]) -> Callable[[], None]: ...
 
 
 class Scheduler(Actor):
@@ -74,7 +67,7 @@ class Scheduler(Actor):
 
     def __init__(
         self,
-        store: _Store,
+        store: Store,
         agents: SlotPool | None,
         *,
         clock: Clock,
@@ -91,11 +84,11 @@ class Scheduler(Actor):
         claims = Claims(tasks, hold=hold, most=claim)
         self.turns = turns = Turns(tasks, claims, Listeners(ended, watch), store.abreast)
         self._agents = agents = agents or NoAgents()
-        self._reader = StoreReader(store, agents, turns)
-        self._commits = Commits(store, agents, turns)
-        self._eager = EagerSubmissions(store, agents, claims)
+        self._reader = StoreReader(store.tasks, agents, turns)
+        self._commits = Commits(store.tasks, agents, turns)
+        self._eager = EagerSubmissions(store.tasks, agents, claims)
         self._clock = clock
-        self._setbacks = Setbacks("scheduler", store, rng, most=_IN_VAIN)
+        self._setbacks = Setbacks("scheduler", store.alerts, rng, most=_IN_VAIN)
 
     # -- what others of the same process use -------------------------------------------------------------------------
 

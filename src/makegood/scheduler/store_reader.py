@@ -1,7 +1,5 @@
 """What a Scheduler reads of its tasks: their inbox, and the tasks themselves when memory may be wrong."""
 
-from typing import Protocol
-
 from makegood import saga
 from makegood.actor.slot_pool import SlotPool, in_memory, resend
 from makegood.errors import StoreUnavailableError
@@ -10,21 +8,17 @@ from makegood.model.shape import Held
 from makegood.scheduler.doubts import unfit
 from makegood.scheduler.task_memory import weigh
 from makegood.scheduler.turns import Turns
-from makegood.store.protocol import Queues, Tasks
+from makegood.store.protocol import Tasks
 from makegood.store.records import Loaded
 
 LOST_MOST = 3
 """A task that lost its Scheduler this often in a row may be what kills them."""
 
 
-class _Store(Tasks, Queues, Protocol):
-    """What is read, and where a task goes that cannot be."""
-
-
 class StoreReader:
     """Brings a Scheduler's memory up to what the store has for its tasks."""
 
-    def __init__(self, store: _Store, agents: SlotPool, turns: Turns) -> None:
+    def __init__(self, store: Tasks, agents: SlotPool, turns: Turns) -> None:
         self._store = store
         self._agents = agents
         self._turns = turns

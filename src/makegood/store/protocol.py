@@ -48,7 +48,7 @@ T = TypeVar("T")
 
 
 class Tasks(Protocol):
-    """Tasks and their steps: submitted by clients, advanced by the Scheduler that holds them."""
+    """Tasks, their steps and their inboxes: submitted by clients, advanced by the Scheduler that holds them."""
 
     async def submit(self, drafts: Sequence[Draft]) -> list[Submitted]:
         """Insert tasks with all their steps, in one commit; one answer per draft, in order.
@@ -64,12 +64,6 @@ class Tasks(Protocol):
         May run in any thread, and waits for nothing else. Raises ``TransactionError`` for a connection to another database, in
         autocommit, with less durability, or without rights; ``SchemaMismatchError``; ``PayloadError``; and whatever the
         caller's driver raises. It neither commits nor rolls back, and its own errors leave the transaction as it was.
-        """
-        ...
-
-    def joined(self, *written: int | tuple[str, str]) -> None:
-        """Look out for a task that ``join`` inserted (its id), or a message of ``put`` (its queue and id), so that those who listen
-        hear of it soon after the caller's commit. One tells of all that is committed with it. May be called in any thread.
         """
         ...
 
@@ -92,6 +86,22 @@ class Tasks(Protocol):
         """
         ...
 
+    async def inbox(self, node: int, limit: int, room: int = NO_LIMIT) -> Inbox:
+        """Return messages for tasks that ``node`` holds, and the unlocked tasks (not pending) that have messages; at most ``limit``
+        messages, and no further one once they have ``room`` bytes.
+
+        Nothing is removed: messages go with the commit that uses them up (``Decision.seqs``).
+        """
+        ...
+
+    async def post(self, task: int, message: Message) -> None:
+        """Leave an operator's act in a task's inbox. Raises ``TaskNotFoundError``."""
+        ...
+
+    async def answers(self, acts: Sequence[str]) -> dict[str, Answer]:
+        """Return what became of acts, by act id; those not yet decided are missing."""
+        ...
+
     async def find(self, wanted: Filter) -> list[TaskView]:
         """Return tasks that match, newest first, at most ``wanted.limit``."""
         ...
@@ -109,24 +119,8 @@ class Tasks(Protocol):
         ...
 
 
-class Queues(Protocol):
-    """Messages: requests to agents, replies and acts to tasks."""
-
-    async def inbox(self, node: int, limit: int, room: int = NO_LIMIT) -> Inbox:
-        """Return messages for tasks that ``node`` holds, and the unlocked tasks (not pending) that have messages; at most ``limit``
-        messages, and no further one once they have ``room`` bytes.
-
-        Nothing is removed: messages go with the commit that uses them up (``Decision.seqs``).
-        """
-        ...
-
-    async def post(self, task: int, message: Message) -> None:
-        """Leave an operator's act in a task's inbox. Raises ``TaskNotFoundError``."""
-        ...
-
-    async def answers(self, acts: Sequence[str]) -> dict[str, Answer]:
-        """Return what became of acts, by act id; those not yet decided are missing."""
-        ...
+class Requests(Protocol):
+    """Requests to agents, pulled by those who work, and their replies."""
 
     async def take(self, node: int, offers: Sequence[Offer], *, alone: bool = False) -> Taken:
         """Give up to ``slots`` waiting requests per offer to ``node``: highest priority, then oldest; complete-by starts now.
@@ -218,7 +212,7 @@ class Alerts(Protocol):
         """End the alerts of these causes (kind, task, step): they have gone. Those that do not stand do not matter."""
         ...
 
-    async def alerts(
+    async def views(
         self, limit: int = 100, task: int | None = None, *, ended: bool | None = None
     ) -> list[AlertView]:
         """Return alerts, newest first; ``ended``: only those that have ended, or (False) those that have not: of these the open
@@ -244,15 +238,12 @@ class Alerts(Protocol):
         """Note what was told; ``later``: ids of alerts to be tried again in so many seconds."""
         ...
 
-    async def audit(
-        self, limit: int = 100, task: int | None = None, *, before: float | None = None
-    ) -> list[AuditView]:
-        """Return operators' acts, newest first; ``before``: those earlier than this point in time."""
-        ...
 
+class Queues(Protocol):
+    """Queues of messages that applications read and write.
 
-class Messages(Protocol):
-    """Queues that applications read and write. A message is lent to one receiver at a time, whose receipt (``seq``, ``tries``) is good until another has it."""
+    A message is lent to one receiver at a time, whose receipt (``seq``, ``tries``) is good until another has it.
+    """
 
     async def send_messages(
         self, messages: Sequence[Outgoing], most: int, most_bytes: int = NO_LIMIT
@@ -288,16 +279,6 @@ class Messages(Protocol):
         """Give messages back, or put them to the dead letters with an alert. False for each that is not the holder's any more."""
         ...
 
-    async def transact(self, work: Callable[[Caller], Coroutine[Any, Any, T]], *, waits: bool) -> T:
-        """Do ``work`` in a transaction of the store's own database: committed when it returns, rolled back when it raises, which
-        is then raised. ``waits``: it waits for other things than the statements that it executes; only then it is run on
-        the event loop for certain.
-
-        When the answer to its commit is lost that is a ``StoreUnavailableError``, and what was done in it has to tell whether
-        it stands, such as a message by coming again.
-        """
-        ...
-
     async def accept(self, caller: Caller, receipt: Receipt) -> bool:
         """Acknowledge a message in a transaction, asking nothing but ``caller``; False: it is not the holder's any more.
 
@@ -316,7 +297,7 @@ class Messages(Protocol):
         """Return messages that wait, oldest first, or dead letters (of all queues: None); nobody takes them by that."""
         ...
 
-    async def queues(self) -> list[QueueView]:
+    async def views(self) -> list[QueueView]:
         """Return the queues in which messages wait or are dead, by name."""
         ...
 
@@ -382,20 +363,6 @@ class Notices(Protocol):
         ...
 
 
-class Retention(Protocol):
-    """Removing what ended long ago."""
-
-    async def prune(self, older: float, after: int, limit: int, *, dry: bool = False) -> Pruned:
-        """Remove tasks processed or undone more than ``older`` seconds ago, with all rows about them.
-
-        Looks at ``limit`` tasks with an id above ``after``, which is the order of submission. Kept are those for which a message
-        waits, whose submitter is still to be told, or about which an alert stands or was not told; tasks in error never count as
-        ended. With the first window (``after`` = 0) go at most ``limit`` alerts and acts as old that belong to no task.
-        ``dry``: nothing is removed.
-        """
-        ...
-
-
 class Leases(Protocol):
     """Leases with epochs: the record is never deleted, so an epoch never comes again."""
 
@@ -420,40 +387,8 @@ class Leases(Protocol):
         ...
 
 
-class Upkeep(Protocol):
-    """Opening, closing, the generation, the clock, nodes, the schema."""
-
-    @property
-    def identity(self) -> Identity:
-        """The store's own random id and its generation, read when it was opened, at each reconnection and by ``register``."""
-        ...
-
-    async def open(self, *, migrate: bool = False, looking: bool = False) -> None:
-        """Connect and verify durability settings and schema; ``migrate`` applies missing migrations first.
-
-        ``looking``: the caller will only read; then nothing is written at opening, so that it works on a store that may not
-        be written now.
-        Raises ``StoreUnavailableError``, ``SchemaMismatchError``, ``ConfigError``. An empty store without ``migrate`` is a
-        ``SchemaMismatchError`` that names the command to type.
-        """
-        ...
-
-    async def close(self) -> None:
-        """Finish what is under way and let go of files and connections."""
-        ...
-
-    async def begin_anew(self, act: Act) -> Anew:
-        """Raise the generation, because the store was restored and may have gone back in time, with a row in the audit and an alert.
-
-        In the same transaction every process counts as dead and every lock is gone; requests that nobody has taken may have been
-        carried out in the lost stretch, and are judged as silence without counting a failure; numbers that were perhaps given
-        out (processes, messages, epochs of leases) are skipped. Processes that run learn of it when they register anew.
-        """
-        ...
-
-    async def now(self) -> float:
-        """Return the store's clock."""
-        ...
+class Nodes(Protocol):
+    """Processes: their numbers, their heartbeats, and what they run."""
 
     async def register(self, info: NodeInfo) -> int:
         """Insert a node row with its first heartbeat; returns the node's number, never given twice."""
@@ -467,7 +402,7 @@ class Upkeep(Protocol):
         """Mark the node as stopped in good order."""
         ...
 
-    async def nodes(self) -> list[NodeView]:
+    async def views(self) -> list[NodeView]:
         """Return nodes alive or stopped within the last hour, and per-agent queue depth with them."""
         ...
 
@@ -475,9 +410,9 @@ class Upkeep(Protocol):
         """Return how many requests wait for each agent ("APP/AGENT"), whether a process runs it or not."""
         ...
 
-    async def figures(self) -> Figures:
-        """Return how much there is to do, and what is wrong. Its cost grows with what is unended or in flight, never with what ended."""
-        ...
+
+class Admin(Protocol):
+    """What operators do to the store as a whole: schema, examination, figures, audit, removal of what ended, a new generation."""
 
     async def schema(self) -> SchemaStatus:
         """Return schema version, migrations not applied, and row counts. Works on a store that needs migrating."""
@@ -509,6 +444,112 @@ class Upkeep(Protocol):
         """Commit a small write as durably as every other, for whoever measures how long that takes."""
         ...
 
+    async def figures(self) -> Figures:
+        """Return how much there is to do, and what is wrong. Its cost grows with what is unended or in flight, never with what ended."""
+        ...
+
+    async def audit(
+        self, limit: int = 100, task: int | None = None, *, before: float | None = None
+    ) -> list[AuditView]:
+        """Return operators' acts, newest first; ``before``: those earlier than this point in time."""
+        ...
+
+    async def prune(self, older: float, after: int, limit: int, *, dry: bool = False) -> Pruned:
+        """Remove tasks processed or undone more than ``older`` seconds ago, with all rows about them.
+
+        Looks at ``limit`` tasks with an id above ``after``, which is the order of submission. Kept are those for which a message
+        waits, whose submitter is still to be told, or about which an alert stands or was not told; tasks in error never count as
+        ended. With the first window (``after`` = 0) go at most ``limit`` alerts and acts as old that belong to no task.
+        ``dry``: nothing is removed.
+        """
+        ...
+
+    async def begin_anew(self, act: Act) -> Anew:
+        """Raise the generation, because the store was restored and may have gone back in time, with a row in the audit and an alert.
+
+        In the same transaction every process counts as dead and every lock is gone; requests that nobody has taken may have been
+        carried out in the lost stretch, and are judged as silence without counting a failure; numbers that were perhaps given
+        out (processes, messages, epochs of leases) are skipped. Processes that run learn of it when they register anew.
+        """
+        ...
+
+
+class Store(Protocol):
+    """The state store, in slices: what ``open_store`` returns. On itself are opening and closing, its clock and its doorbell.
+
+    ``abreast``: of how many Decisions a further commit is worth while one is under way; None: of none.
+    """
+
+    abreast: int | None
+
+    @property
+    def tasks(self) -> Tasks:
+        """Tasks, their steps and their inboxes."""
+        ...
+
+    @property
+    def requests(self) -> Requests:
+        """Requests to agents."""
+        ...
+
+    @property
+    def supervision(self) -> Supervision:
+        """What the Supervisor finds."""
+        ...
+
+    @property
+    def alerts(self) -> Alerts:
+        """What operators are shown."""
+        ...
+
+    @property
+    def queues(self) -> Queues:
+        """Messages of applications."""
+        ...
+
+    @property
+    def notices(self) -> Notices:
+        """What submitters are told."""
+        ...
+
+    @property
+    def leases(self) -> Leases:
+        """Leases with epochs."""
+        ...
+
+    @property
+    def nodes(self) -> Nodes:
+        """Processes."""
+        ...
+
+    @property
+    def admin(self) -> Admin:
+        """The store as a whole."""
+        ...
+
+    @property
+    def identity(self) -> Identity:
+        """The store's own random id and its generation, read when it was opened, at each reconnection and by ``register``."""
+        ...
+
+    async def open(self, *, migrate: bool = False, looking: bool = False) -> None:
+        """Connect and verify durability settings and schema; ``migrate`` applies missing migrations first.
+
+        ``looking``: the caller will only read; then nothing is written at opening, so that it works on a store that may not
+        be written now.
+        Raises ``StoreUnavailableError``, ``SchemaMismatchError``, ``ConfigError``. An empty store without ``migrate`` is a
+        ``SchemaMismatchError`` that names the command to type.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Finish what is under way and let go of files and connections."""
+        ...
+
+    async def now(self) -> float:
+        """Return the store's clock."""
+        ...
+
     def subscribe(self, topic: str, ring: Callable[[], None]) -> Callable[[], None]:
         """Call ``ring`` (on the event loop) when something may have come for ``topic``, from this process or another.
 
@@ -518,11 +559,18 @@ class Upkeep(Protocol):
         """
         ...
 
+    def joined(self, *written: int | tuple[str, str]) -> None:
+        """Look out for a task that ``join`` inserted (its id), or a message of ``put`` (its queue and id), so that those who listen
+        hear of it soon after the caller's commit. One tells of all that is committed with it. May be called in any thread.
+        """
+        ...
 
-class Store(Tasks, Queues, Supervision, Alerts, Messages, Notices, Retention, Leases, Upkeep, Protocol):
-    """All slices: what ``open_store`` returns. Actors name the slices they use in their constructors.
+    async def transact(self, work: Callable[[Caller], Coroutine[Any, Any, T]], *, waits: bool) -> T:
+        """Do ``work`` in a transaction of the store's own database: committed when it returns, rolled back when it raises, which
+        is then raised. ``waits``: it waits for other things than the statements that it executes; only then it is run on
+        the event loop for certain.
 
-    ``abreast``: of how many Decisions a further commit is worth while one is under way; None: of none.
-    """
-
-    abreast: int | None
+        When the answer to its commit is lost that is a ``StoreUnavailableError``, and what was done in it has to tell whether
+        it stands, such as a message by coming again.
+        """
+        ...

@@ -16,12 +16,11 @@ import logging
 import random
 from collections.abc import Callable
 from functools import partial
-from typing import Protocol
 
 from makegood.actor.actor import Actor
 from makegood.actor.setbacks import Setbacks
 from makegood.errors import StoreUnavailableError
-from makegood.store.protocol import Retention
+from makegood.store.protocol import Store
 from makegood.store.records import Pruned
 
 log = logging.getLogger("makegood.janitor")
@@ -37,12 +36,6 @@ QUEUES_EVERY = 30.0
 """Seconds at most between two looks at the queues."""
 
 
-class _Store(Retention, Protocol):
-    async def expire_messages(self, limit: int) -> int: ...
-
-    async def shorten_queues(self, most: int, limit: int, most_bytes: int) -> int: ...
-
-
 class Janitor(Actor):
     """Removes tasks that ended more than ``keep`` seconds ago (None: never), every ``sweep`` seconds; and of
     queues what was not received in time, and the oldest notices when more than ``most`` messages wait, or
@@ -53,7 +46,7 @@ class Janitor(Actor):
 
     def __init__(
         self,
-        store: _Store,
+        store: Store,
         *,
         keep: float | None,
         sweep: float,
@@ -93,8 +86,8 @@ class Janitor(Actor):
 
     async def queues(self) -> None:
         """Look through all queues, once; ends early when it leads no more."""
-        shorten = partial(self._store.shorten_queues, self._most, most_bytes=self._most_bytes)
-        for tidy in (self._store.expire_messages, shorten):
+        shorten = partial(self._store.queues.shorten_queues, self._most, most_bytes=self._most_bytes)
+        for tidy in (self._store.queues.expire_messages, shorten):
             while self._leads() and await tidy(WINDOW) >= WINDOW:
                 await self._rest()
 
@@ -104,7 +97,7 @@ class Janitor(Actor):
         """
         removed, after = 0, 0
         while self._leads():
-            found: Pruned = await self._store.prune(keep, after, WINDOW)
+            found: Pruned = await self._store.admin.prune(keep, after, WINDOW)
             removed += found.removed
             if found.next is None:
                 break

@@ -19,16 +19,14 @@ import random
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from makegood.actor.actor import Actor
 from makegood.actor.setbacks import Setbacks
 from makegood.base.clock import Clock
 from makegood.election import Election, Term
 from makegood.errors import FencedOffError, StoreUnavailableError
-from makegood.model.messages import Alert
 from makegood.options import Options
-from makegood.store.protocol import Leases, Supervision
+from makegood.store.protocol import Store
 
 log = logging.getLogger("makegood.supervisor")
 
@@ -37,12 +35,6 @@ LEASE = "makegood/supervisor"
 
 DEAF_INTERVALS = 2
 """A Scheduler that leaves ``expired`` unanswered for so many intervals loses the task's lock."""
-
-
-class _Store(Supervision, Leases, Protocol):
-    async def alert(self, alerts: list[Alert], /) -> None: ...
-
-    async def ease(self, causes: list[Alert], why: str, /) -> None: ...
 
 
 @dataclass(slots=True)
@@ -70,7 +62,7 @@ class Supervisor(Actor):
     """
 
     def __init__(
-        self, store: _Store, options: Options, *, me: str, clock: Clock, rng: random.Random, limit: int = 500
+        self, store: Store, options: Options, *, me: str, clock: Clock, rng: random.Random, limit: int = 500
     ) -> None:
         self._store = store
         self._clock = clock
@@ -80,7 +72,9 @@ class Supervisor(Actor):
         self._starve = options.number("starve")
         self._outage = options.number("outage_after")
         self._limit = limit
-        self._election: Election = Election(LEASE, store, me=me, ttl=options.lease, clock=clock, rng=rng)
+        self._election: Election = Election(
+            LEASE, store.leases, me=me, ttl=options.lease, clock=clock, rng=rng
+        )
         self.leading: Term | None = None
 
     async def run(self) -> None:
@@ -116,7 +110,7 @@ class Supervisor(Actor):
         them at most).
         """
         done: list[Pass] = []
-        watched, setbacks = False, Setbacks("supervisor", self._store, self._rng)
+        watched, setbacks = False, Setbacks("supervisor", self._store.alerts, self._rng)
         while passes is None or len(done) < passes:
             rest = self._every
             try:
@@ -148,7 +142,7 @@ class Supervisor(Actor):
         least = self._every / 20
         if last.full:
             return 0.0 if last.done else least
-        return max(least, await self._store.horizon(self._grace, self._every))
+        return max(least, await self._store.supervision.horizon(self._grace, self._every))
 
     async def _writes_at_once(self, term: Term) -> bool:
         """Write to the store; False when that took so long that heartbeats and replies may have been held up
@@ -157,7 +151,7 @@ class Supervisor(Actor):
         Judging without this look would find every heartbeat run out in the first moment after an outage.
         """
         began = self._clock.monotonic()
-        if not await self._store.renew(term.grant):
+        if not await self._store.leases.renew(term.grant):
             raise FencedOffError(f"the term {term.epoch} is over", epoch=term.epoch)
         took = self._clock.monotonic() - began
         if took > self._every:
@@ -167,20 +161,25 @@ class Supervisor(Actor):
     async def once(self, term: Term) -> Pass:
         """Make one bounded pass. Raises ``FencedOffError`` when the term is over in the store."""
         grant, limit, found = term.grant, self._limit, Pass()
-        judged = await self._store.judge(grant, self._grace, limit)
+        judged = await self._store.supervision.judge(grant, self._grace, limit)
         found.judged = len(judged.requests)
         found.full = judged.full
-        freed = await self._bounded(lambda: self._store.release_dead(grant, limit), found)
+        freed = await self._bounded(lambda: self._store.supervision.release_dead(grant, limit), found)
         found.released = len(freed)
         found.tasks += freed
         found.deaf = len(
             await self._bounded(
-                lambda: self._store.release_deaf(grant, DEAF_INTERVALS * self._every, limit), found
+                lambda: self._store.supervision.release_deaf(grant, DEAF_INTERVALS * self._every, limit),
+                found,
             )
         )
-        found.expired = len(await self._bounded(lambda: self._store.expire_tasks(grant, limit), found))
+        found.expired = len(
+            await self._bounded(lambda: self._store.supervision.expire_tasks(grant, limit), found)
+        )
         found.starved = len(
-            await self._bounded(lambda: self._store.starved(grant, self._starve, limit, self._outage), found)
+            await self._bounded(
+                lambda: self._store.supervision.starved(grant, self._starve, limit, self._outage), found
+            )
         )
         if found.done:
             log.info(

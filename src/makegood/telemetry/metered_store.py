@@ -12,8 +12,19 @@ from makegood.election.protocol import Grant
 from makegood.errors import FencedOffError
 from makegood.model.attempt import Attempt
 from makegood.model.messages import Message, Request
-from makegood.store.protocol import Store
-from makegood.store.records import NO_LIMIT, Batch, Committed, Draft, Inbox, Judged, Offer, Submitted, Taken
+from makegood.store.protocol import Leases, Nodes, Requests, Store, Supervision, Tasks
+from makegood.store.records import (
+    NO_LIMIT,
+    Batch,
+    Committed,
+    Draft,
+    Identity,
+    Inbox,
+    Judged,
+    Offer,
+    Submitted,
+    Taken,
+)
 from makegood.store.views import NodeInfo
 from makegood.telemetry import catalogue
 from makegood.telemetry.counters import Counters
@@ -79,75 +90,120 @@ class _Timed:
         self._tally.observe(catalogue.STORE_SECONDS, self._clock.monotonic() - self._began, self._op)
 
 
-class WatchedStore:
-    """Passes everything on to a store. What writes much, or tells that the store is slow, is timed and counted."""
+class _Meter:
+    """Times and counts what is asked of a store."""
 
-    def __init__(self, inner: Store, tally: Counters, clock: Clock, whose: Whose) -> None:
+    def __init__(self, tally: Counters, clock: Clock, whose: Whose) -> None:
+        self.tally = tally
+        self.clock = clock
+        self.whose = whose
+
+    def timed(self, op: str) -> _Timed:
+        """Note how long a call takes."""
+        return _Timed(self.tally, self.clock, op)
+
+    def wrote(self, op: str, size: int) -> None:
+        """Count a commit, and how much was in it."""
+        if size:
+            self.tally.count(catalogue.COMMITS, op)
+            self.tally.observe(catalogue.BATCH, float(size), op)
+
+
+class _WatchedTasks:
+    def __init__(self, inner: Tasks, meter: _Meter) -> None:
         self._inner = inner
-        self._tally = tally
-        self._clock = clock
-        self._whose = whose
-        self._epoch = 0
-        self._pass_began: float | None = None
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
+        self._meter = meter
+        self.join, self.load, self.put_to_error = inner.join, inner.load, inner.put_to_error
+        self.post, self.answers, self.history = inner.post, inner.answers, inner.history
+        self.find, self.count, self.detail = inner.find, inner.count, inner.detail
 
     async def commit(self, batch: Batch) -> Committed:
         """Write Decisions."""
-        with self._timed("commit"):
+        with self._meter.timed("commit"):
             committed = await self._inner.commit(batch)
-        self._wrote("commit", len(batch.decisions) + len(committed.claimed))
+        self._meter.wrote("commit", len(batch.decisions) + len(committed.claimed))
         return committed
 
     async def submit(self, drafts: Sequence[Draft]) -> list[Submitted]:
         """Insert tasks."""
-        with self._timed("submit"):
+        with self._meter.timed("submit"):
             answers = await self._inner.submit(drafts)
-        self._wrote("submit", len(drafts))
+        self._meter.wrote("submit", len(drafts))
         return answers
+
+    async def inbox(self, node: int, limit: int, room: int = NO_LIMIT) -> Inbox:
+        """Look for messages."""
+        with self._meter.timed("inbox"):
+            return await self._inner.inbox(node, limit, room)
+
+
+class _WatchedRequests:
+    def __init__(self, inner: Requests, meter: _Meter) -> None:
+        self._inner = inner
+        self._meter = meter
+        self.extend, self.give_back, self.excuse = inner.extend, inner.give_back, inner.excuse
 
     async def take(self, node: int, offers: Sequence[Offer], *, alone: bool = False) -> Taken:
         """Take requests."""
-        with self._timed("take"):
+        with self._meter.timed("take"):
             taken = await self._inner.take(node, offers, alone=alone)
-        self._wrote("take", len(taken))
+        self._meter.wrote("take", len(taken))
         for request in taken:  # what is handed over in memory is answered in memory, as good as always
-            self._whose.note(request)
+            self._meter.whose.note(request)
         return taken
 
     async def answer(self, node: int, replies: Sequence[tuple[int, Message]]) -> list[bool]:
         """Leave replies."""
-        with self._timed("answer"):
+        with self._meter.timed("answer"):
             accepted = await self._inner.answer(node, replies)
-        self._wrote("answer", len(replies))
+        self._meter.wrote("answer", len(replies))
         for (task, message), in_time in zip(replies, accepted, strict=True):
-            whose = self._whose.of(task, message)
+            whose = self._meter.whose.of(task, message)
             if not in_time:
-                self._tally.count(catalogue.LATE, *whose)
+                self._meter.tally.count(catalogue.LATE, *whose)
         return accepted
 
-    async def inbox(self, node: int, limit: int, room: int = NO_LIMIT) -> Inbox:
-        """Look for messages."""
-        with self._timed("inbox"):
-            return await self._inner.inbox(node, limit, room)
+
+class _WatchedNodes:
+    def __init__(self, inner: Nodes, meter: _Meter) -> None:
+        self._inner = inner
+        self._meter = meter
+        self.register, self.unregister = inner.register, inner.unregister
+        self.views, self.depths = inner.views, inner.depths
 
     async def heartbeat(self, node: int, info: NodeInfo) -> bool:
         """Extend the process's life."""
-        with self._timed("heartbeat"):
+        with self._meter.timed("heartbeat"):
             return await self._inner.heartbeat(node, info)
+
+
+class _WatchedLeases:
+    def __init__(self, inner: Leases, meter: _Meter) -> None:
+        self._inner = inner
+        self._meter = meter
+        self._epoch = 0
+        self.renew, self.release = inner.renew, inner.release
+        self.read, self.past_terms = inner.read, inner.past_terms
 
     async def acquire(self, name: str, holder: str, nonce: str, ttl: float) -> Grant | None:
         """Take a lease; a new epoch is a new term."""
         grant = await self._inner.acquire(name, holder, nonce, ttl)
         if grant is not None and grant.epoch != self._epoch:
             self._epoch = grant.epoch
-            self._tally.count(catalogue.LEADER_CHANGES, "supervisor")
+            self._meter.tally.count(catalogue.LEADER_CHANGES, "supervisor")
         return grant
+
+
+class _WatchedSupervision:
+    def __init__(self, inner: Supervision, meter: _Meter) -> None:
+        self._inner = inner
+        self._meter = meter
+        self._pass_began: float | None = None
+        self.horizon = inner.horizon
 
     async def judge(self, term: Grant, grace: float, limit: int) -> Judged:
         """Judge silence: a pass of the Supervisor begins."""
-        self._pass_began = self._clock.monotonic()
+        self._pass_began = self._meter.clock.monotonic()
         with self._fenced():
             return await self._inner.judge(term, grace, limit)
 
@@ -156,7 +212,9 @@ class WatchedStore:
         with self._fenced():
             found = await self._inner.starved(term, after, limit, outage)
         if self._pass_began is not None:
-            self._tally.observe(catalogue.SCAN_SECONDS, self._clock.monotonic() - self._pass_began)
+            self._meter.tally.observe(
+                catalogue.SCAN_SECONDS, self._meter.clock.monotonic() - self._pass_began
+            )
         return found
 
     async def release_dead(self, term: Grant, limit: int) -> list[int]:
@@ -179,13 +237,32 @@ class WatchedStore:
         try:
             yield
         except FencedOffError:
-            self._tally.count(catalogue.FENCED, "supervisor")
+            self._meter.tally.count(catalogue.FENCED, "supervisor")
             raise
 
-    def _timed(self, op: str) -> "_Timed":
-        return _Timed(self._tally, self._clock, op)
 
-    def _wrote(self, op: str, size: int) -> None:
-        if size:
-            self._tally.count(catalogue.COMMITS, op)
-            self._tally.observe(catalogue.BATCH, float(size), op)
+class WatchedStore:
+    """A store some of whose slices are timed and counted: what writes much, or tells that the store is slow."""
+
+    def __init__(self, inner: Store, tally: Counters, clock: Clock, whose: Whose) -> None:
+        meter = _Meter(tally, clock, whose)
+        self._inner = inner
+        self.abreast = inner.abreast
+        self.tasks = _WatchedTasks(inner.tasks, meter)
+        self.requests = _WatchedRequests(inner.requests, meter)
+        self.supervision = _WatchedSupervision(inner.supervision, meter)
+        self.leases = _WatchedLeases(inner.leases, meter)
+        self.nodes = _WatchedNodes(inner.nodes, meter)
+        self.alerts, self.queues, self.notices, self.admin = (
+            inner.alerts,
+            inner.queues,
+            inner.notices,
+            inner.admin,
+        )
+        self.open, self.close, self.now = inner.open, inner.close, inner.now
+        self.subscribe, self.joined, self.transact = inner.subscribe, inner.joined, inner.transact
+
+    @property
+    def identity(self) -> Identity:
+        """The store's own random id and its generation."""
+        return self._inner.identity

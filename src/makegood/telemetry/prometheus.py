@@ -64,7 +64,7 @@ class Gauges:
             return
         try:
             async with asyncio.timeout(PATIENCE):
-                self._figures = await process.store.figures()
+                self._figures = await process.store.admin.figures()
         except (StoreUnavailableError, TimeoutError):
             self._figures = None  # better no number than an old one
         after = self._clock.monotonic()

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, cast
+from typing import Any
 
 from makegood.base.clock import Clock, SystemClock
 from makegood.errors import ConfigError
@@ -99,7 +99,7 @@ class Telemetry:
         """Return what the roles are to use in place of the store."""
         if self._tally is None:
             return store
-        return cast("Store", WatchedStore(store, self._tally, self._clock, self._whose))
+        return WatchedStore(store, self._tally, self._clock, self._whose)
 
     def answering(self, runner: Answering) -> Answering:
         """Return what the agents are to use in place of ``runner``."""

@@ -24,7 +24,7 @@ def agents(cli: Cli, /, *, everything: bool) -> None:
 
     async def look() -> tuple[list[NodeView], dict[str, int]]:
         async with looking(cli) as client:
-            return await client.store.nodes(), await client.store.depths()
+            return await client.store.nodes.views(), await client.store.nodes.depths()
 
     found, depths = asyncio.run(look())
     waiting = as_json.waiting(found, depths)

@@ -153,12 +153,12 @@ async def _test(cli: Cli, asks: str | None, limit: float) -> int:
     async with connect(cli) as client:
         mark = uuid.uuid4().hex[:8]
         who = client.acts.new(asks, "").who
-        await client.store.alert(
+        await client.store.alerts.alert(
             [Alert("test", step=mark, text=f"a test alert ({mark}) by {who}: nothing is wrong")]
         )
         tellers = [
             view
-            for view in await client.store.nodes()
+            for view in await client.store.nodes.views()
             if not view.stopped and view.remaining > 0 and {"scheduler", "supervisor"} & set(view.info.roles)
         ]
         if not tellers:
@@ -211,7 +211,7 @@ async def _told(client: Client, mark: str, limit: float, *, webhook: bool) -> Al
     now = asyncio.get_running_loop().time
     end = now() + limit
     while True:
-        (view,) = [v for v in await client.store.alerts(1000) if v.kind == "test" and v.step == mark]
+        (view,) = [v for v in await client.store.alerts.views(1000) if v.kind == "test" and v.step == mark]
         if (view.logged and (view.told or view.tries or not webhook)) or now() > end:
             return view
         await asyncio.sleep(_LOOK)

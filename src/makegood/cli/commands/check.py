@@ -273,7 +273,7 @@ async def _open_tasks(client: Client, app: str, limit: int) -> AsyncIterator[tup
     while limit > 0:
         page = await client.find(Filter(states=OPEN, app=app, limit=min(PAGE, limit), before=before))
         for view in page:
-            detail = await client.store.detail(view.id)
+            detail = await client.store.tasks.detail(view.id)
             if detail is not None:
                 yield ids.show(view.id), detail
         if len(page) < min(PAGE, limit):

@@ -104,12 +104,12 @@ async def examined(url: str) -> tuple[list[Finding], int]:
     store = open_store(url)
     found: list[Finding] = []
     try:
-        found += await store.examine()
+        found += await store.admin.examine()
         if any(finding.check == "pooling" and finding.severity == "error" for finding in found):
             return found, exits.DONE
 
         async def schema() -> list[Finding]:
-            return [findings.schema(await store.schema())]
+            return [findings.schema(await store.admin.schema())]
 
         found += await _allowed("schema", schema())
         if found[-1].severity == "error":
@@ -147,11 +147,13 @@ async def _measured(store: Store) -> list[Finding]:
     took, skew = best
 
     async def read() -> list[Finding]:
-        taken = await _timed(lambda: store.read(LEASE))
+        taken = await _timed(lambda: store.leases.read(LEASE))
         return [findings.latency("read", taken, findings.SLOW_READ, _SLOW_READ)]
 
     async def commit() -> list[Finding]:
-        return [findings.latency("commit", await _timed(store.touch), findings.SLOW_COMMIT, _SLOW_COMMIT)]
+        return [
+            findings.latency("commit", await _timed(store.admin.touch), findings.SLOW_COMMIT, _SLOW_COMMIT)
+        ]
 
     return [
         findings.clock(skew, took),
@@ -178,10 +180,10 @@ async def _running(store: Store) -> list[Finding]:
         return await _processes(store)
 
     async def rows() -> list[Finding]:
-        return [*findings.broken(await store.broken(_BROKEN), _BROKEN)]
+        return [*findings.broken(await store.admin.broken(_BROKEN), _BROKEN)]
 
     async def queues() -> list[Finding]:
-        return [*findings.unread(await store.queues())]
+        return [*findings.unread(await store.queues.views())]
 
     found: list[Finding] = []
     for check, look in (("processes", processes), ("rows", rows), ("queues", queues)):
@@ -190,17 +192,17 @@ async def _running(store: Store) -> list[Finding]:
 
 
 async def _processes(store: Store) -> list[Finding]:
-    nodes = await store.nodes()
+    nodes = await store.nodes.views()
     alive = [view for view in nodes if state_of(view) == "alive"]
     dead = [view for view in nodes if state_of(view) == "dead"]
     supervisors = sum("supervisor" in view.info.roles for view in alive)
-    lease = await store.read(LEASE)
-    figures = await store.figures()
+    lease = await store.leases.read(LEASE)
+    figures = await store.admin.figures()
     led = findings.leading(lease, supervisors)
     scheduled = led.severity == "ok" and any("scheduler" in view.info.roles for view in alive)
     return [
         led,
         *findings.processes(alive, dead, figures),
-        findings.orphaned(await store.orphans(_ORPHANS), _ORPHANS, scheduled=scheduled),
+        findings.orphaned(await store.admin.orphans(_ORPHANS), _ORPHANS, scheduled=scheduled),
         findings.alerting(figures.alerts),
     ]

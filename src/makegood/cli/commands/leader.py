@@ -65,7 +65,7 @@ async def _leases(cli: Cli, name: str | None) -> AsyncIterator[LeaseStore]:
     """The Supervisor's lease is in the state store; those of others are where --store says, in tables of their own."""
     if name is None:
         async with looking(cli) as client:
-            yield client.store
+            yield client.store.leases
     else:
         _verify_there(cli.settings.store)
         async with open_leases(cli.settings.store) as leases:

@@ -189,7 +189,7 @@ def ack(cli: Cli, /, *, name: str, receipts: tuple[str, ...]) -> None:
 
     async def run() -> list[bool]:
         async with connect(cli) as client:
-            return await client.store.acknowledge_messages([one for one in parsed if one is not None])
+            return await client.store.queues.acknowledge_messages([one for one in parsed if one is not None])
 
     said = asyncio.run(run())
     if cli.json:

@@ -47,11 +47,11 @@ def restored(cli: Cli, /, *, yes: bool, why: str, who: str | None) -> None:
 
 async def _restored(cli: Cli, who: str | None, why: str, *, asked: bool) -> Anew:
     async with connect(cli) as client:
-        refuse_while_alive(await client.store.nodes())
+        refuse_while_alive(await client.store.nodes.views())
         if asked and not _confirmed(cli, client.store.identity.generation):
             raise click.Abort
-        refuse_while_alive(await client.store.nodes())
-        return await client.store.begin_anew(client.acts.new(who, why))
+        refuse_while_alive(await client.store.nodes.views())
+        return await client.store.admin.begin_anew(client.acts.new(who, why))
 
 
 def refuse_while_alive(views: list[NodeView]) -> None:

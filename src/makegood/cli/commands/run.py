@@ -174,7 +174,7 @@ async def _supervise_once(cli: Cli) -> Pass | None:
     """Make one pass, None when another Supervisor leads; while that may give up its lease there is a wait, so it is said first."""
     wait = cli.settings.options.number("lease") * 1.5
     async with looking(cli) as client:
-        view = await client.store.read(LEASE)
+        view = await client.store.leases.read(LEASE)
     if view is not None and view.holder and view.remaining > 0:
         cli.note(f"makegood: {view.holder} leads; waiting up to {shown(wait)} for its lease")
     node = Node(None, cli.settings.store, roles=("supervisor",), options=cli.settings.options)

@@ -40,7 +40,7 @@ def with_store(cli: Cli, work: Callable[[Store], Awaitable[T]]) -> T:
 
 async def set_up(cli: Cli, store: Store, *, empty: bool = False) -> list[str]:
     """Migrate a store and return what was applied; ``empty``: only an empty one. Says when others keep tables in it."""
-    found = await store.schema()
+    found = await store.admin.schema()
     if empty and found.version > 0:
         return []
     if found.version == 0 and found.others:
@@ -48,7 +48,7 @@ async def set_up(cli: Cli, store: Store, *, empty: bool = False) -> list[str]:
             f"makegood: {masked(cli.settings.store)} holds other tables ({listed(found.others)}); makegood's are put beside "
             "them, their names begin with makegood_"
         )
-    return await store.migrate()
+    return await store.admin.migrate()
 
 
 def listed(names: Sequence[str]) -> str:
@@ -88,7 +88,7 @@ def migrate(cli: Cli, /, *, plan: bool, sql: bool) -> None:
                 f"applied {', '.join(applied)}" if applied else "nothing to apply: the schema is up to date"
             )
         return
-    found = with_store(cli, lambda store: store.schema())
+    found = with_store(cli, lambda store: store.admin.schema())
     dialect: Dialect = "sqlite" if found.dialect == "sqlite" else "postgres"
     if (
         found.version > found.needed
@@ -111,7 +111,7 @@ def migrate(cli: Cli, /, *, plan: bool, sql: bool) -> None:
 @pass_cli
 def status(cli: Cli) -> None:
     """Show schema version, missing migrations and row counts; exit 9 when the schema is older or newer than needed."""
-    found = with_store(cli, lambda store: store.schema())
+    found = with_store(cli, lambda store: store.admin.schema())
     if cli.json:
         cli.out.document(shape_of(cli, found))
     else:
@@ -149,9 +149,9 @@ def check(cli: Cli) -> None:
         store = open_store(cli.settings.store)
         try:
             await store.open(looking=True)
-            findings = await store.check()
+            findings = await store.admin.check()
             try:
-                return findings + await store.broken(_BROKEN)
+                return findings + await store.admin.broken(_BROKEN)
             except StoreError:
                 if not findings:  # which say why nothing can be read
                     raise
@@ -225,7 +225,7 @@ def prune(cli: Cli, /, *, older: str, dry_run: bool) -> None:
         async with looking(cli) if dry_run else Client(cli.settings.store) as client:
             said = time.monotonic()
             while True:
-                found = await client.store.prune(least, after, _PAGE, dry=dry_run)
+                found = await client.store.admin.prune(least, after, _PAGE, dry=dry_run)
                 removed, kept = removed + found.removed, kept + found.kept
                 if found.next is None:
                     return removed, kept

@@ -243,7 +243,7 @@ def list_(cli: Cli, /, *, chosen: Filter | None, before: str | None, limit: int)
             for line in [] if views else await unknown_names(client, wanted):
                 cli.note(line)
             backward = [view.id for view in views if view.state in ("error", "undoing") and not cli.json]
-            seen = [(task, await client.store.detail(task)) for task in backward]
+            seen = [(task, await client.store.tasks.detail(task)) for task in backward]
             return (
                 views,
                 {task: detail for task, detail in seen if detail is not None},
@@ -285,9 +285,9 @@ def show(cli: Cli, /, *, task_id: str) -> None:
         async with looking(cli) as client:
             task = client.task(task_id)
             found = (
-                await client.store.detail(task.number, asked=True) or await task.status()
+                await client.store.tasks.detail(task.number, asked=True) or await task.status()
             )  # raises for none
-            alerts = await client.store.alerts(task=task.number)
+            alerts = await client.store.alerts.views(task=task.number)
             corrected = [act for act in reversed(await client.audit(task.number)) if act.change is not None]
             if cli.json:
                 more = {
@@ -297,7 +297,7 @@ def show(cli: Cli, /, *, task_id: str) -> None:
                 }
                 cli.out.document({**as_json.detail(found), **more, **next_commands.shape(cli, found)})
                 return
-            nodes = {view.id: view.info.name for view in await client.store.nodes()}
+            nodes = {view.id: view.info.name for view in await client.store.nodes.views()}
             now = await client.store.now()
         cli.out.drawing(ladder(found, now=now, nodes=nodes, unicode=cli.out.unicode))
         for what in found.unreadable:
@@ -421,7 +421,7 @@ async def _draw(cli: Cli, client: Client, task: TaskHandle[Any]) -> None:
     found = await task.status()
     with cli.out.live() as live:
         while True:
-            nodes = {view.id: view.info.name for view in await client.store.nodes()}
+            nodes = {view.id: view.info.name for view in await client.store.nodes.views()}
             now = await client.store.now()
             height = live.height - 2
             live.show(ladder(found, now=now, nodes=nodes, unicode=cli.out.unicode, height=height))

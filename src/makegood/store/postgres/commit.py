@@ -17,8 +17,8 @@ from makegood.model.decision import Decision
 from makegood.model.messages import Alert
 from makegood.model.shape import Held
 from makegood.store import rows
+from makegood.store.alerts import raise_
 from makegood.store.postgres import claim, notices
-from makegood.store.postgres.alerts import raise_
 from makegood.store.postgres.decision_rows import Writing
 from makegood.store.postgres.errors import MISSING, is_data, is_lost
 from makegood.store.postgres.scan_floors import Floors

@@ -1,19 +1,16 @@
 """What ``makegood doctor`` asks of a PostgreSQL store: its settings, its standbys, the way to it, what nothing will move."""
 
 import re
-from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from itertools import count
 from typing import Any, TypeVar
 
 from makegood.base.host_port import is_verified, remote_hosts
-from makegood.store.postgres import upkeep
-from makegood.store.postgres.connection import Address, Connection, Dialer
+from makegood.store.postgres.connection import Connection
 from makegood.store.postgres.load import COLUMNS, Raw, read
-from makegood.store.postgres.transaction import Transaction, Work
+from makegood.store.postgres.transaction import Transaction
 from makegood.store.rows import Interner
-from makegood.store.soundness import broken, unknown_state
+from makegood.store.soundness import unknown_state
 from makegood.store.views import Finding
 
 T = TypeVar("T")
@@ -135,7 +132,7 @@ async def orphans(connection: Connection, limit: int) -> list[int]:
     return [task for (task,) in await connection.fetch(ORPHANS, limit)]
 
 
-async def _nothing(tx: Transaction) -> None:
+async def nothing(tx: Transaction) -> None:
     """Write nothing but the lane's number, which every commit writes."""
     await tx.mark()
 
@@ -163,48 +160,3 @@ async def asked(connection: Connection, sql: str, values: Sequence[Any]) -> Sequ
     sql = re.sub(r"\{(\w+)\}", r"makegood.\1", sql)
     rows: Sequence[Any] = await connection.fetch(re.sub(r"\?", lambda _: f"${next(numbers)}", sql), *values)
     return rows
-
-
-class ExaminingVerbs(ABC):
-    """The verbs of an examination, for the store's object."""
-
-    _address: Address
-    _dialer: Dialer
-
-    @abstractmethod
-    async def _write(self, work: Work[T]) -> T: ...
-
-    @abstractmethod
-    async def _read(self, question: Callable[[Connection], Awaitable[T]]) -> T: ...
-
-    @abstractmethod
-    async def _alone(self, question: Callable[[Connection], Awaitable[T]]) -> T: ...
-
-    async def examine(self) -> list[Finding]:
-        """Look at the way to the server, and at the server."""
-        shared = await upkeep.pooled(Dialer(self._address, self._dialer.driver, warned=True))
-        if shared:  # nothing that is asked over it can be relied on
-            what = shared[0].removeprefix(f"{self._address.where}: ").partition(";")[0]
-            remedy = "connect to PostgreSQL itself, or use pool_mode=session for makegood"
-            return [Finding("pooling", "error", what, remedy)]
-        return [
-            Finding("pooling", "ok", "sessions keep their state"),
-            *await self._alone(partial(look, url=self._address.url)),
-        ]
-
-    async def orphans(self, limit: int) -> list[int]:
-        """Return tasks under way that nothing will move."""
-        return await self._read(partial(orphans, limit=limit))
-
-    async def broken(self, limit: int) -> list[str]:
-        """Return which rows do not read, a sentence each."""
-        plans = Interner()
-        return await broken(
-            lambda sql, values: self._read(partial(asked, sql=sql, values=values)),
-            lambda after, most: self._read(partial(unread, plans=plans, after=after, limit=most)),
-            limit,
-        )
-
-    async def touch(self) -> None:
-        """Commit a small write."""
-        await self._write(_nothing)

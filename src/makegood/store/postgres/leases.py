@@ -40,6 +40,6 @@ async def read(connection: Connection, name: str) -> LeaseView | None:
     return LeaseView(name, row["holder"], row["epoch"], row["ttl"], row["taken_at"], row["remaining"])
 
 
-async def past_terms(connection: Connection, name: str, limit: int) -> list[PastTerm]:
+async def past_terms(connection: Connection, name: str, limit: int = 100) -> list[PastTerm]:
     """Return the latest terms, newest first."""
     return [PastTerm(*row) for row in await connection.fetch(_SQL.past, name, limit)]

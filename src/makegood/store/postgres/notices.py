@@ -1,29 +1,15 @@
 """Notices to submitters: written with the state change, taken for sending one after another of each task."""
 
-from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import TypeVar
 
 from makegood.model import notices
-from makegood.model.messages import Act, Alert
 from makegood.model.notices import Notice
-from makegood.store.notice_records import (
-    Due,
-    HostDue,
-    ListenerView,
-    Sending,
-    dead_letter,
-    listeners,
-    of_guilty,
-    queued,
-    revived,
-)
-from makegood.store.postgres import alerts
+from makegood.store import alerts
+from makegood.store.notice_records import Due, Sending, dead_letter, listeners, of_guilty, queued
 from makegood.store.postgres.commit_statement import AS_QUEUED, HEARD, IN_ORDER, INTO_LISTENER, INTO_NOTICE
-from makegood.store.postgres.connection import Connection
 from makegood.store.postgres.decision_rows import columns
-from makegood.store.postgres.transaction import Transaction, Work
+from makegood.store.postgres.transaction import Transaction
 
 T = TypeVar("T")
 
@@ -54,15 +40,6 @@ _GUILTY = "select id, app, workflow, key, submission, told, notified, static fro
 _ACTIONS = "select name, state, flags from makegood.step where task = $1 and kind = 'action' order by idx"
 
 # The host after this one, again and again: the index is not read as a whole, however much waits.
-_HOSTS = f"""
-with recursive h (host) as (
-    select min(host) from makegood.listener where due_at is not null
-    union all
-    select (select min(l.host) from makegood.listener l where l.due_at is not null and l.host > h.host) from h where h.host is not null
-)
-select h.host, (select min(l.due_at) from makegood.listener l where l.host = h.host and l.due_at is not null) - {_NOW} as seconds
-from h where h.host is not null
-"""  # noqa: S608 - our own text
 _TAKE = f"""
 with at as materialized (select {_NOW} as now),
 found as materialized (
@@ -100,19 +77,6 @@ _DEAD = """
 update makegood.listener l set tries = l.tries + 1, due_at = null, taken_by = null, dead = true, error = x.error
 from unnest($1::bigint[], $2::text[]) as x (task, error) where l.task between x.task and x.task
 """
-_VIEWS = f"""
-select task, url, sent, last, tries, dead, due_at - {_NOW}, error from makegood.listener
-where ($1 or dead) order by dead desc, task limit $2
-"""  # noqa: S608 - our own text
-_DEAD_ONES = """
-select task, url from makegood.listener where dead and ($1::bigint is null or task = $1) order by task for update
-"""
-_THIS_ONE = "select task, url from makegood.listener where task = $1 for update"
-_REVIVE = (
-    f"update makegood.listener set dead = false, tries = 0, due_at = {_NOW} where task = any ($1::bigint[])"  # noqa: S608 - our own text
-)
-_DROP = "delete from makegood.listener where task = any ($1::bigint[])"
-_DROP_ALL = "delete from makegood.notice where task = any ($1::bigint[])"
 
 
 async def write(tx: Transaction, made: Sequence[Notice]) -> None:
@@ -141,11 +105,6 @@ async def guilty(tx: Transaction, task: int, cause: str) -> None:
     found = of_guilty(told, static, cause, actions)
     if found is not None:
         await write(tx, [found])
-
-
-async def due(connection: Connection) -> list[HostDue]:
-    """Return the hosts that something is to be sent to, and when the first of it is due."""
-    return [HostDue(*row) for row in await connection.fetch(_HOSTS)]
 
 
 async def take(tx: Transaction, node: int, room: Sequence[tuple[str, int]], lease: float) -> list[Due]:
@@ -188,62 +147,3 @@ async def _settle(tx: Transaction, outcomes: Sequence[Sending], urls: dict[int, 
     if dead:
         await tx.run(_DEAD, *columns([(o.task, o.error) for o in dead], 2))
         await alerts.alert(tx, [dead_letter(o, urls[o.task]) for o in dead])
-
-
-async def views(connection: Connection, dead: bool, limit: int) -> list[ListenerView]:  # noqa: FBT001 - called by keyword
-    """Return webhooks that are still to be told something; those given up first."""
-    return [ListenerView(*row) for row in await connection.fetch(_VIEWS, not dead, limit)]
-
-
-async def revive(tx: Transaction, act: Act, task: int | None, *, drop: bool) -> list[int]:
-    """Send again what was given up, or drop it, of one task or of all; it is an operator's act. Of one task what waits is dropped too."""
-    wanted = _THIS_ONE if drop and task is not None else _DEAD_ONES
-    listening = [(row["task"], row["url"]) for row in await tx.rows(wanted, task)]
-    found = [one for one, _ in listening]
-    tx.idle = not found
-    if not found:
-        return []
-    if drop:
-        await tx.run(_DROP_ALL, found)
-        await tx.run(_DROP, found)
-    else:
-        await tx.run(_REVIVE, found)
-        tx.topics.add("notice")
-    await alerts.ease(tx, [Alert("dead_letter", one) for one in found], "dropped" if drop else "sent again")
-    await alerts.acted(tx, revived(act, listening, drop=drop))
-    tx.idle = False
-    return found
-
-
-class NoticeVerbs(ABC):
-    """The verbs of the ``Notices`` slice, for the store's object."""
-
-    @abstractmethod
-    async def _write(self, work: Work[T]) -> T: ...
-
-    @abstractmethod
-    async def _read(self, question: Callable[[Connection], Awaitable[T]]) -> T: ...
-
-    async def notices_due(self) -> list[HostDue]:
-        """Return the hosts that something is to be sent to."""
-        return await self._read(due)
-
-    async def take_notices(self, node: int, room: Sequence[tuple[str, int]], lease: float) -> list[Due]:
-        """Take notices for sending."""
-        return await self._write(partial(take, node=node, room=room, lease=lease))
-
-    async def settle_notices(self, node: int, outcomes: Sequence[Sending]) -> list[bool]:
-        """Write down what became of notices."""
-        return await self._write(partial(settle, node=node, outcomes=outcomes))
-
-    async def listeners(self, limit: int = 100, *, dead: bool = False) -> list[ListenerView]:
-        """Return webhooks that are still to be told something."""
-        return await self._read(partial(views, dead=dead, limit=limit))
-
-    async def retry_notices(self, act: Act, task: int | None = None) -> list[int]:
-        """Send again what was given up."""
-        return await self._write(partial(revive, act=act, task=task, drop=False))
-
-    async def drop_notices(self, act: Act, task: int | None = None) -> list[int]:
-        """Drop what was given up."""
-        return await self._write(partial(revive, act=act, task=task, drop=True))

@@ -43,7 +43,7 @@ delete from makegood.audit where act in (
 """
 
 
-async def prune(tx: Transaction, *, older: float, after: int, limit: int, dry: bool) -> Pruned:
+async def prune(tx: Transaction, older: float, after: int, limit: int, *, dry: bool = False) -> Pruned:
     """Remove ended tasks of a window of ids, with the first also what belongs to no task; ``dry``: only count them."""
     if after == 0 and not dry:
         await tx.run(OTHERS, older, limit)

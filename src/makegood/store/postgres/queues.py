@@ -1,34 +1,19 @@
 """Messages in queues: sent, given to receivers under a lease, acknowledged, given back, dead."""
 
 import base64
-from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import Final, TypeVar
 
 import msgspec
 
-from makegood.base.clock import Clock
 from makegood.errors import PayloadError, TransactionError
-from makegood.model.messages import Act
-from makegood.store import queue_records, rows
-from makegood.store.postgres import alerts
+from makegood.store import alerts, queue_records, rows
 from makegood.store.postgres.commit_statement import CAT, EQ, EXACT_NOW, INTO_MESSAGE, PLUS
 from makegood.store.postgres.connection import Connection
 from makegood.store.postgres.decision_rows import columns
 from makegood.store.postgres.errors import is_data
-from makegood.store.postgres.transaction import Row, Transaction, Work
-from makegood.store.queue_records import (
-    Depths,
-    Handed,
-    MessageView,
-    Outgoing,
-    QueueView,
-    Receipt,
-    Returned,
-    Room,
-    Sent,
-)
+from makegood.store.postgres.transaction import Row, Transaction
+from makegood.store.queue_records import Handed, Outgoing, Receipt, Returned, Room, Sent
 from makegood.store.records import NO_LIMIT
 from makegood.transactions import Caller
 
@@ -189,49 +174,6 @@ update makegood.message m set state = 'dead', taken_by = null, ended_at = {_NOW}
 from unnest($1::bigint[], $2::int[], $3::text[]) as x (seq, tries, error)
 where m.seq = x.seq and m.tries = x.tries and m.state = 'waiting' and (m.taken_by is not null or $4)
 returning m.seq, m.queue, m.id, m.error, m.task
-"""  # noqa: S608 - our own text
-_VIEW = f"""
-select {queue_records.COLUMNS}, state, visible_at - {_NOW}, taken_by, ended_at, expires_at from makegood.message
-where state = $1 and ($2::text is null or queue = $2) order by {{order}} limit $3
-"""  # noqa: S608 - our own columns
-_QUEUES = f"""
-{_AT}
-select m.queue, count(*) filter (where m.visible_at <= at.now and m.state = 'waiting'),
-    count(*) filter (where m.visible_at > at.now and m.state = 'waiting' and m.taken_by is not null),
-    count(*) filter (where m.visible_at > at.now and m.state = 'waiting' and m.taken_by is null),
-    count(*) filter (where m.state = 'dead'),
-    max(at.now - m.visible_at) filter (where m.visible_at <= at.now and m.state = 'waiting'), bool_or(m.tries > 0),
-    coalesce(sum(octet_length(m.body)) filter (where m.state = 'waiting'), 0)::bigint
-from at cross join makegood.message m where m.state <> 'done' group by m.queue order by m.queue
-"""  # noqa: S608 - our own text
-_DEAD = """
-select seq, id, task from makegood.message
-where queue = $1 and state = 'dead' and ($2::text[] is null or id = any ($2::text[])) order by seq for update
-"""
-_BODY = "select body from makegood.message where seq = $1"
-_CORRECT = "update makegood.message set body = $2 where seq = $1"
-_LEFT = f"""
-{_AT}
-select m.seq, m.id, m.task from at cross join lateral (
-    select m.seq, m.id, m.task from makegood.message m
-    where m.queue = $1 and m.state = 'waiting' and (m.taken_by is null or m.visible_at <= at.now)
-        and ($2::text[] is null or m.id = any ($2::text[]))
-    order by m.visible_at, m.seq limit case when $2::text[] is null then $3::int end for update skip locked
-) m
-"""  # noqa: S608 - our own text
-_REPLAY = f"""
-update makegood.message set state = 'waiting', tries = 0, visible_at = {_NOW}, ended_at = null where seq = any ($1::bigint[])
-"""  # noqa: S608 - our own text
-_DROP = "delete from makegood.message where seq = any ($1::bigint[])"
-_EXPIRE = f"""
-{_AT}
-delete from makegood.message where seq in (
-    select m.seq from at cross join lateral (
-        select m.seq from makegood.message m
-        where m.expires_at <= at.now and (m.state <> 'waiting' or m.taken_by is null or m.visible_at <= at.now)
-        order by m.expires_at limit $1 for update skip locked
-    ) m
-)
 """  # noqa: S608 - our own text
 # The queue after this one, again and again: none is counted further than it matters.
 _SHORTEN = f"""
@@ -399,11 +341,13 @@ async def acknowledge(tx: Transaction, receipts: Sequence[Receipt]) -> list[bool
 
 async def accept(caller: Caller, receipt: Receipt) -> bool:
     """Take a message out of its queue in somebody's transaction."""
+    await _may(caller, _MAY_ACCEPT)
     return bool(await caller.ask(_ACCEPT, *receipt))
 
 
 async def put(caller: Caller, message: Outgoing, room: Room, now: float) -> Sent:
     """Send a message in somebody's transaction."""
+    await _may(caller, _MAY_PUT)
     queue_records.checked([message])
     queue, body, head, size = (
         message.queue,
@@ -474,164 +418,10 @@ async def give_back(tx: Transaction, returned: Sequence[Returned]) -> list[bool]
     return [one.receipt[0] in hit for one in returned]
 
 
-async def views(connection: Connection, queue: str | None, limit: int, *, dead: bool) -> list[MessageView]:
-    """Return messages that wait, or dead letters."""
-    sql = _VIEW.format(order="queue, seq" if dead else "queue, visible_at, seq")
-    found = [tuple(row) for row in await connection.fetch(sql, "dead" if dead else "waiting", queue, limit)]
-    return [MessageView(queue_records.received(row[:_WIDTH]), *row[_WIDTH:]) for row in found]
-
-
-async def queues(connection: Connection) -> list[QueueView]:
-    """Return the queues in which messages wait or are dead."""
-    return [QueueView(*row) for row in await connection.fetch(_QUEUES)]
-
-
-async def drop_waiting(tx: Transaction, queue: str, act: Act, ids: Sequence[str] | None) -> list[str]:
-    """Remove messages that wait and that no receiver has; it is an operator's act."""
-    rows_ = await tx.rows(_LEFT, queue, None if ids is None else list(ids), queue_records.MOST_DROPPED)
-    found = [(row["seq"], row["id"], row["task"]) for row in rows_]
-    tx.idle = not found
-    if found:
-        await tx.run(_DROP, [seq for seq, _, _ in found])
-        await alerts.acted(tx, queue_records.revived(act, queue, found, drop=True))
-        tx.idle = False
-    return [id_ for _, id_, _ in found]
-
-
-async def revive(
-    tx: Transaction, queue: str, act: Act, ids: Sequence[str] | None, *, drop: bool, body: bytes | None = None
-) -> list[str]:
-    """Let dead letters be received again, the one perhaps with another ``body``, or remove them; it is an operator's act."""
-    found = await tx.rows(_DEAD, queue, None if ids is None else list(ids))
-    tx.idle = not found
-    if found:
-        await tx.run(_DROP if drop else _REPLAY, [row["seq"] for row in found])
-        change: bytes | None = None
-        if body is not None:
-            for row in found:
-                before = await tx.row(_BODY, row["seq"])
-                change = queue_records.corrected(row["id"], b"" if before is None else before["body"], body)
-                await tx.run(_CORRECT, row["seq"], body)
-        causes = [queue_records.dead_letter(queue, row["id"], "") for row in found]
-        await alerts.ease(tx, causes, "dropped" if drop else "replayed")
-        await alerts.acted(
-            tx,
-            queue_records.revived(
-                act,
-                queue,
-                [(row["seq"], row["id"], row["task"]) for row in found],
-                drop=drop,
-                corrected=body is not None,
-            ),
-            change,
-        )
-        tx.idle = False
-        tx.topics.add(f"queue:{queue}")
-    return [row["id"] for row in found]
-
-
-async def expire(tx: Transaction, limit: int) -> int:
-    """Remove what has expired."""
-    gone = await tx.run(_EXPIRE, limit)
-    tx.idle = gone == 0
-    return gone
-
-
-async def shorten(tx: Transaction, most: int, limit: int, most_bytes: int) -> int:
+async def shorten(tx: Transaction, most: int, limit: int, most_bytes: int = NO_LIMIT) -> int:
     """Drop the oldest notices of queues that are too long, or have too many bytes."""
     gone = await tx.rows(_SHORTEN, most, limit, most_bytes)
     tx.idle = not gone
     raised = [queue_records.overfull(row["queue"], most, most_bytes, count=row["by_count"]) for row in gone]
     await alerts.alert(tx, raised)
     return sum(row["dropped"] for row in gone)
-
-
-class MessageVerbs(ABC):
-    """The verbs of the ``Messages`` slice, for the store's object."""
-
-    _depths: Depths
-    _clock: Clock
-
-    @abstractmethod
-    async def _write(self, work: Work[T]) -> T: ...
-
-    @abstractmethod
-    async def _read(self, question: Callable[[Connection], Awaitable[T]]) -> T: ...
-
-    @abstractmethod
-    async def _verified(self, caller: Caller) -> None: ...
-
-    async def accept(self, caller: Caller, receipt: Receipt) -> bool:
-        """Acknowledge a message in a transaction."""
-        await self._verified(caller)
-        await _may(caller, _MAY_ACCEPT)
-        return await accept(caller, receipt)
-
-    async def put(self, caller: Caller, message: Outgoing, most: int, most_bytes: int = NO_LIMIT) -> Sent:
-        """Send a message in a transaction."""
-        await self._verified(caller)
-        await _may(caller, _MAY_PUT)
-        return await put(caller, message, Room(most, most_bytes, self._depths), self._clock.monotonic())
-
-    async def send_messages(
-        self, messages: Sequence[Outgoing], most: int, most_bytes: int = NO_LIMIT
-    ) -> list[Sent]:
-        """Put messages into their queues."""
-        queue_records.checked(messages)
-        if not messages:
-            return []
-        room, now = Room(most, most_bytes, self._depths), self._clock.monotonic()
-        return await self._write(partial(send, messages=messages, room=room, now=now))
-
-    async def receive_messages(
-        self, queue: str, taker: str, limit: int, lease: float, threshold: int
-    ) -> Handed:
-        """Give messages to ``taker``; where none is due, nothing is written."""
-        rest = await self._read(partial(due, queue=queue))
-        if rest is None or rest > 0:
-            return Handed([], rest)
-        return await self._write(
-            partial(receive, queue=queue, taker=taker, limit=limit, lease=lease, threshold=threshold)
-        )
-
-    async def hold_messages(self, receipts: Sequence[Receipt], lease: float) -> list[bool]:
-        """Make leases longer."""
-        return await self._write(partial(hold, receipts=receipts, lease=lease)) if receipts else []
-
-    async def acknowledge_messages(self, receipts: Sequence[Receipt]) -> list[bool]:
-        """Take messages out of their queues."""
-        return await self._write(partial(acknowledge, receipts=receipts)) if receipts else []
-
-    async def return_messages(self, returned: Sequence[Returned]) -> list[bool]:
-        """Give messages back, or put them to the dead letters."""
-        return await self._write(partial(give_back, returned=returned)) if returned else []
-
-    async def messages(self, queue: str | None, limit: int = 100, *, dead: bool = False) -> list[MessageView]:
-        """Return messages that wait, or dead letters."""
-        return await self._read(partial(views, queue=queue, limit=limit, dead=dead))
-
-    async def queues(self) -> list[QueueView]:
-        """Return the queues in which messages wait or are dead."""
-        return await self._read(queues)
-
-    async def replay_messages(
-        self, queue: str, act: Act, ids: Sequence[str] | None = None, *, body: bytes | None = None
-    ) -> list[str]:
-        """Let dead letters be received again."""
-        return await self._write(partial(revive, queue=queue, act=act, ids=ids, drop=False, body=body))
-
-    async def drop_messages(
-        self, queue: str, act: Act, ids: Sequence[str] | None = None, *, waiting: bool = False
-    ) -> list[str]:
-        """Remove dead letters for good, or what waits and nobody has."""
-        if waiting:
-            return await self._write(partial(drop_waiting, queue=queue, act=act, ids=ids))
-        return await self._write(partial(revive, queue=queue, act=act, ids=ids, drop=True))
-
-    async def expire_messages(self, limit: int) -> int:
-        """Remove what has expired."""
-        return await self._write(partial(expire, limit=limit))
-
-    async def shorten_queues(self, most: int, limit: int, most_bytes: int = NO_LIMIT) -> int:
-        """Drop the oldest notices of queues that are too long, or have too many bytes."""
-        return await self._write(partial(shorten, most=most, limit=limit, most_bytes=most_bytes))

@@ -1,27 +1,14 @@
 """What people and handles read: tasks, their steps, their history."""
 
-from typing import Any
-
 from makegood.store import rows
+from makegood.store.finding import COLUMNS, task_view
 from makegood.store.postgres.connection import Connection
 from makegood.store.postgres.transaction import Row
 from makegood.store.rows import Interner
-from makegood.store.views import EventView, Filter, StepView, TaskDetail, TaskView
+from makegood.store.views import StepView, TaskDetail
 
-_COLUMNS = """
-id, app, workflow, key, state, goal, submission, priority, cause, failure_count, locked_by, epoch, correlation_id, created_at,
-ended_at, complete_by, result
-"""
-_STATES = {
-    "pending": "state = 'pending'",
-    "processing": "state = 'processing'",
-    "processed": "state = 'processed'",
-    "undoing": "state = 'undoing'",
-    "undone": "state = 'undone'",
-    "error": "state = 'error'",  # written out, so that the index on tasks in error is used
-}
 _NOW = "extract(epoch from clock_timestamp())::float8"
-_TASK = f"select {_COLUMNS}, static from makegood.task where id = $1"  # noqa: S608 - our own columns
+_TASK = f"select {COLUMNS}, static from makegood.task where id = $1"  # noqa: S608 - our own columns
 _STEPS = """
 select idx, kind, name, agent, action, state, attempt, round, failure_count, flags, spec, result, error
 from makegood.step where task = $1 order by idx
@@ -32,44 +19,6 @@ select idx, kind, attempt, taken_by, complete_by - extract(epoch from clock_time
 _ASKED = f"""
 select at, body from makegood.inbox where task = $1 and kind in ({rows.KINDS_OF_ACTS}) order by seq
 """  # noqa: S608 - our own kinds
-_HISTORY = (
-    "select seq, task, at, node, moves, note from makegood.event where task = $1 and seq > $2 order by seq"
-)
-
-
-async def find(connection: Connection, wanted: Filter) -> list[TaskView]:
-    """Return tasks that match, newest first."""
-    where, values = _matching(wanted)
-    values.append(wanted.limit)
-    sql = f"select {_COLUMNS} from makegood.task where {where} order by id desc limit ${len(values)}"  # noqa: S608 - our own clauses
-    return [TaskView(*row) for row in await connection.fetch(sql, *values)]
-
-
-async def count(connection: Connection, wanted: Filter) -> int:
-    """Return how many tasks match."""
-    where, values = _matching(wanted)
-    found: int = await connection.fetchval(f"select count(*) from makegood.task where {where}", *values)  # noqa: S608 - our own clauses
-    return found
-
-
-def _matching(wanted: Filter) -> tuple[str, list[Any]]:
-    clauses = ["true"]
-    values: list[Any] = []
-    if wanted.states:
-        clauses.append("(" + " or ".join(_STATES[state] for state in wanted.states) + ")")
-    for compared, value in (
-        ("id = any ({}::bigint[])", list(wanted.ids) or None),
-        ("app = {}", wanted.app),
-        ("workflow = {}", wanted.workflow),
-        ("key = {}", wanted.key),
-        ("id < {}", wanted.before),
-        (f"created_at <= {_NOW} - {{}}::float8", wanted.older),
-        (f"created_at >= {_NOW} - {{}}::float8", wanted.younger),
-    ):
-        if value is not None:
-            values.append(value)
-            clauses.append(compared.format(f"${len(values)}"))
-    return " and ".join(clauses), values
 
 
 async def detail(
@@ -93,7 +42,7 @@ async def detail(
     *columns, static = found
     inputs, returns, reply = rows.seen(rows.read_static, static, rows.INPUTS, unreadable) or ((), None, None)
     to = None if reply is None else reply.to
-    return TaskDetail(TaskView(*columns), steps, inputs, to, tuple(unreadable), acts, returns)
+    return TaskDetail(task_view(columns), steps, inputs, to, tuple(unreadable), acts, returns)
 
 
 def _step(
@@ -114,8 +63,3 @@ def _step(
         request["kind"] if request is not None else None, timer is not None,
         request["taken_by"] if request is not None else None, due, plan, bool(flags & rows.STOOD),
     )  # fmt: skip
-
-
-async def history(connection: Connection, task: int, after: int) -> list[EventView]:
-    """Return the events of a task in order."""
-    return [rows.event(row) for row in await connection.fetch(_HISTORY, task, after)]

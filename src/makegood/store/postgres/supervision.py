@@ -10,7 +10,7 @@ from typing import Any
 
 from makegood.model.messages import Alert, Message
 from makegood.store import rows
-from makegood.store.postgres.alerts import living, raise_, watch
+from makegood.store.alerts import living, raise_, watch
 from makegood.store.postgres.connection import Connection
 from makegood.store.postgres.decision_rows import columns
 from makegood.store.postgres.requests import leave
@@ -192,7 +192,7 @@ async def _overdue(tx: Transaction, what: str, floors: Floors, sql: str, *values
     return [row for row in found if row["complete_by"] is not None]
 
 
-async def judge(tx: Transaction, grace: float, limit: int, floors: Floors) -> Judged:
+async def judge(tx: Transaction, floors: Floors, grace: float, limit: int) -> Judged:
     """Judge requests whose complete-by passed more than ``grace`` ago without an answer."""
     overdue = await _overdue(tx, REQUESTS, floors, OVERDUE, grace, limit)
     if not overdue:
@@ -215,7 +215,7 @@ async def judge(tx: Transaction, grace: float, limit: int, floors: Floors) -> Ju
     return Judged(judged, full=len(overdue) >= limit)
 
 
-async def release_dead(tx: Transaction, limit: int, floors: Floors) -> list[int]:
+async def release_dead(tx: Transaction, floors: Floors, limit: int) -> list[int]:
     """Free tasks held by nodes whose heartbeat has run out; marks the nodes."""
     marked = await tx.rows(_DEAD)
     floors.left |= {row["id"] for row in marked}
@@ -230,7 +230,7 @@ async def release_dead(tx: Transaction, limit: int, floors: Floors) -> list[int]
     return await _free(tx, found, "the heartbeat of its scheduler ran out", suspect=False)
 
 
-async def release_deaf(tx: Transaction, older: float, limit: int) -> list[int]:
+async def release_deaf(tx: Transaction, _: Floors, older: float, limit: int) -> list[int]:
     """Free tasks whose Scheduler has not answered an ``expired`` message for more than ``older`` seconds."""
     deaf = await tx.rows(DEAF, older, limit)
     found = await _locked(tx, _LOCK_LOCKED, [row["task"] for row in deaf])
@@ -250,7 +250,7 @@ async def _free(tx: Transaction, found: Sequence[Row], why: str, *, suspect: boo
     return ids
 
 
-async def expire_tasks(tx: Transaction, limit: int, floors: Floors) -> list[int]:
+async def expire_tasks(tx: Transaction, floors: Floors, limit: int) -> list[int]:
     """Leave ``task_expired`` for forward tasks past their complete-by; alert undos that take too long. Once each."""
     overdue = [row["id"] for row in await _overdue(tx, TASKS, floors, PAST, limit)]
     past: list[int] = [row["id"] for row in await _locked(tx, _LOCK_PAST, overdue)]
@@ -267,7 +267,9 @@ async def expire_tasks(tx: Transaction, limit: int, floors: Floors) -> list[int]
     return past
 
 
-async def starved(tx: Transaction, after: float, limit: int, outage: float, floors: Floors) -> list[int]:
+async def starved(
+    tx: Transaction, floors: Floors, after: float, limit: int, outage: float = 300.0
+) -> list[int]:
     """Find requests that no agent has taken for ``after`` seconds; raise an alert per action that nobody takes; watch others."""
     if not floors.affordable(WAIT):
         tx.idle = True
@@ -277,7 +279,8 @@ async def starved(tx: Transaction, after: float, limit: int, outage: float, floo
         await tx.run(_STARVED_TOLD, *columns([tuple(row)[:3] for row in found], 3))
         starving = [(row["task"], row["name"], row["agent"], row["action"]) for row in found]
         await raise_(tx, rows.starved_alerts(starving, after, await living(tx)))
-    tx.idle = not await watch(tx, after, limit, outage) and not found
+    await watch(tx, after, limit, outage)
+    tx.idle = not (tx.wrote or found)
     floors.swept(WAIT)
     return [row["task"] for row in found]
 

@@ -10,6 +10,7 @@ from makegood.election.protocol import Grant
 from makegood.errors import FencedOffError
 from makegood.store.postgres.connection import Connection
 from makegood.store.rows import Interner
+from makegood.store.transaction import Sql
 
 T = TypeVar("T")
 Row = asyncpg.Record
@@ -38,7 +39,7 @@ class Transaction:
     """One write under way. ``before`` and ``number``: the lane's number so far, and the one this write carries.
 
     ``topics``: to ring for once it is committed. ``sent``: what commits has been sent, so its fate is open should the
-    connection be lost now. ``marked``: the number is written. ``idle``: there was nothing to write.
+    connection be lost now. ``marked``: the number is written. ``idle``: there was nothing to write. ``wrote``: rows were changed.
     ``again``: it was tried before and gave way, perhaps to a lock that somebody holds for long.
     """
 
@@ -52,19 +53,32 @@ class Transaction:
     marked: bool = False
     idle: bool = False
     again: bool = False
+    wrote: bool = False
 
-    async def rows(self, sql: str, *values: Any) -> list[Row]:
+    async def rows(self, sql: str | Sql, *values: Any) -> list[Row]:
         """Execute one statement; returns all its rows."""
-        return await self.connection.fetch(sql, *values)
+        if isinstance(sql, str):
+            return await self.connection.fetch(sql, *values)
+        found: list[Row] = await self.connection.fetch(sql.postgres, *values)
+        if found and sql.writes:
+            self.wrote = True
+        return found
 
     async def row(self, sql: str, *values: Any) -> Row | None:
         """Execute one statement; returns its first row."""
         return await self.connection.fetchrow(sql, *values)
 
-    async def run(self, sql: str, *values: Any) -> int:
+    async def run(self, sql: str | Sql, *values: Any) -> int:
         """Execute one statement; returns the number of rows that it changed."""
-        said = await self.connection.execute(sql, *values)
-        return int(said.rpartition(" ")[2])
+        said = await self.connection.execute(sql if isinstance(sql, str) else sql.postgres, *values)
+        changed = int(said.rpartition(" ")[2])
+        if changed:
+            self.wrote = True
+        return changed
+
+    async def many(self, sql: Sql, found: Sequence[Sequence[Any]], *more: Any) -> int:
+        """Execute one statement for all of these rows."""
+        return await self.run(sql, *map(list, zip(*found, strict=True)), *more) if found else 0
 
     async def mark(self) -> None:
         """Write the number into the lane's row and notify other processes. The last write before the commit."""
@@ -79,6 +93,27 @@ class Transaction:
                 f"the term {term.epoch} of {term.holder} over {term.name!r} is over: nothing was written",
                 epoch=term.epoch,
             )
+
+
+@dataclass(slots=True)
+class Look:
+    """What reads outside of a transaction, as verbs see it that are written once for every store."""
+
+    connection: Connection
+    topics: set[str] = field(default_factory=set)
+
+    async def rows(self, sql: Sql, *values: Any) -> list[Row]:
+        """Execute one statement; returns all its rows."""
+        found: list[Row] = await self.connection.fetch(sql.postgres, *values)
+        return found
+
+    async def run(self, sql: Sql, *values: Any) -> int:
+        """Refuse: nothing is written here."""
+        raise NotImplementedError
+
+    async def many(self, sql: Sql, found: Sequence[Sequence[Any]], *more: Any) -> int:
+        """Refuse: nothing is written here."""
+        raise NotImplementedError
 
 
 Work = Callable[[Transaction], Awaitable[T]]

@@ -16,10 +16,10 @@ from makegood.errors import StoreError
 from makegood.model.decision import Decision
 from makegood.model.messages import Alert
 from makegood.model.shape import Held
-from makegood.store import rows
+from makegood.store import alerts, rows
 from makegood.store.priority_ageing import Ageing
 from makegood.store.records import Batch, Committed
-from makegood.store.sqlite import alerts, claim, notices
+from makegood.store.sqlite import claim, notices
 from makegood.store.sqlite.bulk_change import UNUSED, Change, OvertakenError, tasks
 from makegood.store.sqlite.decision_rows import EVENT, Writing
 from makegood.store.sqlite.shape_rows import Strides
@@ -200,9 +200,7 @@ def put_to_error(
         tx.run(_ALL_CONSUMED, (task,))
     else:
         tx.many(_CONSUMED, [(seq, task) for seq in seqs])
-    tx.many(
-        alerts.RAISE, [alerts.raised(row, tx.now) for row in rows.alerts([Alert("guilty", task, "", reason)])]
-    )
+    tx.do(alerts.alert, [Alert("guilty", task, "", reason)])
     tx.run(EVENT, (task, tx.now, node, rows.guilty_moves(state, reason, in_flight), ""))
     tx.topics.add("ended")
     try:

@@ -14,8 +14,8 @@ from makegood.model.messages import Request
 from makegood.model.notices import Notice
 from makegood.model.states import TaskState
 from makegood.model.task import Step
-from makegood.store import rows
-from makegood.store.sqlite import alerts, bulk_change, notices
+from makegood.store import alerts, rows
+from makegood.store.sqlite import bulk_change, notices
 from makegood.store.sqlite.bulk_change import OVERTAKEN, SPAN, UNUSED, Change, spans, tasks
 from makegood.store.sqlite.transaction import Row, Transaction, blob
 
@@ -138,6 +138,10 @@ _UNTAKEN = """
 select task, idx, attempt from makegood_request where task in ({marks}) and taken_by is null and kind <> 'timer'
 """
 _WITHDRAW = "delete from makegood_request where task = ? and idx = ? and attempt = ?"
+EASE = """
+update makegood_alert set standing = null, ended_at = ?4, ended_why = ?3
+where task = ?1 and ended_at is null and kind <> 'starved' and (?2 = '*' or step = ?2)
+"""
 _AUDIT = """
 insert into makegood_audit (act, task, kind, who, why, verdict, reason, state, change, at) values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 on conflict do nothing
@@ -311,8 +315,8 @@ class Writing:
         self.dropped += [(id_, idx) for idx in decision.dropped]
         self.withdraw += [(id_, idx, attempt) for idx, attempt in decision.withdraw]
         self.timers += [(id_, idx, now, wait, now + wait) for idx, wait in decision.timers.items()]
-        self.eased += [alerts.eased(ending, now) for ending in rows.eased(decision)]
-        self.alerts += [alerts.raised(row, now) for row in rows.decided(decision)]
+        self.eased += [(*ending, now) for ending in rows.eased(decision)]
+        self.alerts += [(*row, now) for row in rows.decided(decision)]
         self.audits += [
             (a.act.id, id_, a.kind, a.act.who, a.act.why, a.verdict, a.outcome, a.state, a.change, now)
             for a in decision.answers
@@ -419,8 +423,8 @@ class Writing:
         tx.many(_TIMER, self.timers)
         tx.many(_REWRITE, self.rewritten)
         tx.many(_INPUTS, self.inputs)
-        tx.many(alerts.EASE, self.eased)
-        tx.many(alerts.RAISE, self.alerts)
+        tx.many(EASE, self.eased)
+        tx.many(alerts.RAISE.sqlite, self.alerts)
         tx.many(_AUDIT, self.audits)
         tx.many(EVENT, self.events)
         if self.notices:

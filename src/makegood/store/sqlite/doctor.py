@@ -5,8 +5,7 @@ import re
 import shlex
 import shutil
 import sqlite3
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -14,13 +13,11 @@ from typing import Any, TypeVar
 
 from makegood.base.private_files import exposed, name_of
 from makegood.base.sqlite_readonly import Glance, glanced, journal_mode, log_of
-from makegood.store.soundness import broken, unknown_state
-from makegood.store.sqlite import upkeep
+from makegood.store.soundness import unknown_state
 from makegood.store.sqlite.connection import (
     REMOTE,
     WAL_LIMIT,
     Connect,
-    connect,
     filesystem,
     is_damaged,
     translated,
@@ -28,7 +25,7 @@ from makegood.store.sqlite.connection import (
 )
 from makegood.store.sqlite.doorbell import folder_of
 from makegood.store.sqlite.load import COLUMNS, Raw, read
-from makegood.store.sqlite.transaction import Action, Row, Transaction
+from makegood.store.sqlite.transaction import Row, Transaction
 from makegood.store.views import Finding
 
 T = TypeVar("T")
@@ -172,39 +169,3 @@ def unread(tx: Transaction, after: int, limit: int) -> tuple[int | None, list[tu
 def asked(tx: Transaction, sql: str, values: Sequence[Any]) -> list[Row]:
     """Execute a statement of ``soundness``."""
     return tx.rows(re.sub(r"\{(\w+)\}", r"makegood_\1", sql), values)
-
-
-class ExaminingVerbs(ABC):
-    """The verbs of an examination, for the store's object."""
-
-    _path: Path
-    _connect: Connect = staticmethod(connect)
-
-    @abstractmethod
-    async def _write(self, action: Action[T]) -> T: ...
-
-    @abstractmethod
-    async def _read(self, action: Action[T]) -> T: ...
-
-    @abstractmethod
-    async def _apart(self, action: Callable[[], T]) -> T: ...
-
-    async def examine(self) -> list[Finding]:
-        """Look at the file, where it lies and how it is kept."""
-        return await self._apart(partial(look, self._path, self._connect))
-
-    async def orphans(self, limit: int) -> list[int]:
-        """Return tasks under way that nothing will move."""
-        return await self._read(partial(orphans, limit=limit))
-
-    async def broken(self, limit: int) -> list[str]:
-        """Return which rows do not read, a sentence each."""
-        return await broken(
-            lambda sql, values: self._read(partial(asked, sql=sql, values=values)),
-            lambda after, most: self._read(partial(unread, after=after, limit=most)),
-            limit,
-        )
-
-    async def touch(self) -> None:
-        """Commit a small write."""
-        await self._write(upkeep.pass_by)

@@ -6,9 +6,8 @@ see ``store/postgres/promotion.py``.
 """
 
 from makegood.model.messages import Act, Alert, Message
-from makegood.store import rows
+from makegood.store import alerts, rows
 from makegood.store.records import Anew
-from makegood.store.sqlite import alerts
 from makegood.store.sqlite.decision_rows import EVENT, draw_ready
 from makegood.store.sqlite.requests import LEAVE
 from makegood.store.sqlite.transaction import Row, Transaction
@@ -55,8 +54,8 @@ def begin_anew(tx: Transaction, act: Act) -> Anew:
     tx.many(LEAVE, [(row[0], "expired", tx.now, _silence(row)) for row in doubtful])
     done = Anew(generation, len(held), len(doubtful))
     raised = rows.alerts([Alert("generation", step=str(generation), text=rows.restored(done, act))])
-    tx.many(alerts.RAISE, [alerts.raised(row, tx.now) for row in raised])
-    alerts.acted(tx, [(act.id, 0, "restored", act.who, act.why, f"generation {generation}", "restored")])
+    tx.do(alerts.raise_, raised)
+    tx.do(alerts.acted, [(act.id, 0, "restored", act.who, act.why, f"generation {generation}", "restored")])
     tx.topics.update(("pending", "inbox"))
     return done
 

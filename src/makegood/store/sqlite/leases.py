@@ -37,20 +37,19 @@ select epoch, holder, began_at, ended_at, released from makegood_lease_term wher
 """
 
 
-def acquire(tx: Transaction, wanted: Grant) -> Grant | None:
-    """Take a lease that is free, expired or ours already; ``wanted.epoch`` does not matter."""
-    name = wanted.name
+def acquire(tx: Transaction, name: str, holder: str, nonce: str, ttl: float) -> Grant | None:
+    """Take a lease that is free, expired or ours already (the same nonce)."""
     before = tx.rows(_BEFORE, (name,))
-    got = tx.rows(_ACQUIRE, (name, wanted.holder, wanted.nonce, wanted.ttl, tx.now + wanted.ttl, tx.now))
+    got = tx.rows(_ACQUIRE, (name, holder, nonce, ttl, tx.now + ttl, tx.now))
     pass_by(tx)
     if not got:
         return None
     epoch: int = got[0][0]
     if before:
         tx.run(_RAN_OUT, (min(before[0][0], tx.now) if are_numbers(before[0][0]) else tx.now, name, epoch))
-    tx.run(_BEGUN, (name, epoch, wanted.holder, tx.now))
+    tx.run(_BEGUN, (name, epoch, holder, tx.now))
     tx.run(_TRIM, (name, epoch - KEPT))
-    return Grant(name, wanted.holder, wanted.nonce, epoch, wanted.ttl)
+    return Grant(name, holder, nonce, epoch, ttl)
 
 
 def renew(tx: Transaction, grant: Grant) -> bool:
@@ -72,7 +71,7 @@ def read(tx: Transaction, name: str) -> LeaseView | None:
     return None
 
 
-def past_terms(tx: Transaction, name: str, limit: int) -> list[PastTerm]:
+def past_terms(tx: Transaction, name: str, limit: int = 100) -> list[PastTerm]:
     """Return the latest terms, newest first."""
     rows = tx.rows(_PAST, (name, limit))
     return [PastTerm(e, holder, began, ended, bool(back)) for e, holder, began, ended, back in rows]

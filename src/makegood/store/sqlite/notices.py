@@ -1,29 +1,16 @@
 """Notices to submitters: written with the state change, taken for sending one after another of each task."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from functools import partial
 from typing import TypeVar
 
 from makegood.model import notices
-from makegood.model.messages import Act, Alert
 from makegood.model.notices import Notice
-from makegood.store.notice_records import (
-    KEPT,
-    Due,
-    HostDue,
-    ListenerView,
-    Sending,
-    dead_letter,
-    listeners,
-    of_guilty,
-    revived,
-    to_queues,
-)
+from makegood.store import alerts
+from makegood.store.notice_records import KEPT, Due, Sending, dead_letter, listeners, of_guilty, to_queues
 from makegood.store.queue_records import Outgoing
-from makegood.store.sqlite import alerts, queues
-from makegood.store.sqlite.transaction import Action, Row, Transaction, blob
+from makegood.store.sqlite import queues
+from makegood.store.sqlite.transaction import Row, Transaction, blob
 
 T = TypeVar("T")
 
@@ -38,15 +25,6 @@ _GUILTY = "select id, app, workflow, key, submission, told, notified, static fro
 _ACTIONS = "select name, state, flags from makegood_step where task = ? and kind = 'action' order by idx"
 
 # The host after this one, again and again: the index is not read as a whole, however much waits.
-_HOSTS = """
-with recursive h (host) as (
-    select min(host) from makegood_listener where due_at is not null
-    union all
-    select (select min(l.host) from makegood_listener l where l.due_at is not null and l.host > h.host) from h where h.host is not null
-)
-select h.host, (select min(l.due_at) from makegood_listener l where l.host = h.host and l.due_at is not null) - ?
-from h where h.host is not null
-"""
 _TAKE = """
 update makegood_listener set due_at = ?, taken_by = ?
 where task in (select task from makegood_listener where host = ? and due_at <= ? order by due_at limit ?)
@@ -65,15 +43,6 @@ _AGAIN = (
 _DEAD = """
 update makegood_listener set tries = tries + 1, due_at = null, taken_by = null, dead = 1, error = ? where task = ?
 """
-_VIEWS = """
-select task, url, sent, last, tries, dead, due_at - ?, error from makegood_listener
-where (? or dead) order by dead desc, task limit ?
-"""
-_DEAD_ONES = "select task, url from makegood_listener where dead and (? is null or task = ?) order by task"
-_THIS_ONE = "select task, url from makegood_listener where task = ?"
-_REVIVE = "update makegood_listener set dead = 0, tries = 0, due_at = ? where task = ?"
-_DROP = "delete from makegood_listener where task = ?"
-_DROP_ALL = "delete from makegood_notice where task = ?"
 
 
 def write(tx: Transaction, made: Sequence[Notice]) -> None:
@@ -117,11 +86,6 @@ def guilty(tx: Transaction, task: int, cause: str) -> None:
         write(tx, [found])
 
 
-def due(tx: Transaction) -> list[HostDue]:
-    """Return the hosts that something is to be sent to, and when the first of it is due."""
-    return [HostDue(*row) for row in tx.rows(_HOSTS, (tx.now,))]
-
-
 def take(tx: Transaction, node: int, room: Sequence[tuple[str, int]], lease: float) -> list[Due]:
     """Take notices for sending."""
     taken: list[Row] = []
@@ -157,66 +121,7 @@ def _settle(tx: Transaction, outcome: Sending, url: str) -> None:
             tx.topics.add("notice")
     elif outcome.outcome == "dead":
         tx.run(_DEAD, (outcome.error, task))
-        alerts.alert(tx, [dead_letter(outcome, url)])
+        tx.do(alerts.alert, [dead_letter(outcome, url)])
     else:
         tried = 1 if outcome.outcome == "failed" else 0
         tx.run(_AGAIN, (tried, tx.now + outcome.wait, outcome.error, task))
-
-
-def views(tx: Transaction, dead: bool, limit: int) -> list[ListenerView]:  # noqa: FBT001 - called by keyword
-    """Return webhooks that are still to be told something; those given up first."""
-    return [
-        ListenerView(task, url, sent, last, tries, bool(gone), seconds, error)
-        for task, url, sent, last, tries, gone, seconds, error in tx.rows(_VIEWS, (tx.now, not dead, limit))
-    ]
-
-
-def revive(tx: Transaction, act: Act, task: int | None, *, drop: bool) -> list[int]:
-    """Send again what was given up, or drop it, of one task or of all; it is an operator's act. Of one task what waits is dropped too."""
-    listening = (
-        tx.rows(_THIS_ONE, (task,)) if drop and task is not None else tx.rows(_DEAD_ONES, (task, task))
-    )
-    found: list[int] = [one for one, _ in listening]
-    if drop:
-        tx.many(_DROP_ALL, [(one,) for one in found])
-        tx.many(_DROP, [(one,) for one in found])
-    else:
-        tx.many(_REVIVE, [(tx.now, one) for one in found])
-        tx.topics.add("notice")
-    alerts.ease(tx, [Alert("dead_letter", one) for one in found], "dropped" if drop else "sent again")
-    alerts.acted(tx, revived(act, listening, drop=drop))
-    return found
-
-
-class NoticeVerbs(ABC):
-    """The verbs of the ``Notices`` slice, for the store's object."""
-
-    @abstractmethod
-    async def _write(self, action: Action[T]) -> T: ...
-
-    @abstractmethod
-    async def _read(self, action: Action[T]) -> T: ...
-
-    async def notices_due(self) -> list[HostDue]:
-        """Return the hosts that something is to be sent to."""
-        return await self._read(due)
-
-    async def take_notices(self, node: int, room: Sequence[tuple[str, int]], lease: float) -> list[Due]:
-        """Take notices for sending."""
-        return await self._write(partial(take, node=node, room=room, lease=lease))
-
-    async def settle_notices(self, node: int, outcomes: Sequence[Sending]) -> list[bool]:
-        """Write down what became of notices."""
-        return await self._write(partial(settle, node=node, outcomes=outcomes))
-
-    async def listeners(self, limit: int = 100, *, dead: bool = False) -> list[ListenerView]:
-        """Return webhooks that are still to be told something."""
-        return await self._read(partial(views, dead=dead, limit=limit))
-
-    async def retry_notices(self, act: Act, task: int | None = None) -> list[int]:
-        """Send again what was given up."""
-        return await self._write(partial(revive, act=act, task=task, drop=False))
-
-    async def drop_notices(self, act: Act, task: int | None = None) -> list[int]:
-        """Drop what was given up."""
-        return await self._write(partial(revive, act=act, task=task, drop=True))

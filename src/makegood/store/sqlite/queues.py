@@ -1,33 +1,16 @@
 """Messages in queues: sent, given to receivers under a lease, acknowledged, given back, dead."""
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine, Sequence
-from functools import partial
-from typing import Any, TypeVar
+from collections.abc import Sequence
+from typing import TypeVar
 
 from makegood.errors import PayloadError
-from makegood.model.messages import Act
-from makegood.store import queue_records, rows
-from makegood.store.queue_records import (
-    Depths,
-    Handed,
-    MessageView,
-    Outgoing,
-    QueueView,
-    Receipt,
-    Returned,
-    Room,
-    Sent,
-)
-from makegood.store.records import NO_LIMIT
-from makegood.store.sqlite import alerts
-from makegood.store.sqlite.inbox_work import WorkFault, talked, transacted
-from makegood.store.sqlite.transaction import DATA_FAULTS, Action, Row, Transaction, blob
+from makegood.store import alerts, queue_records, rows
+from makegood.store.queue_records import Handed, Outgoing, Receipt, Returned, Room, Sent
+from makegood.store.sqlite.transaction import DATA_FAULTS, Row, Transaction, blob
 from makegood.transactions import Caller
 
 T = TypeVar("T")
 
-_WIDTH = len(queue_records.COLUMNS.split(", "))
 
 SEND = """
 insert into makegood_message (queue, id, body, kind, correlation_id, reply_to, task, sequence, headers, sent_at, visible_at,
@@ -98,37 +81,6 @@ _KILL = """
 update makegood_message set state = 'dead', taken_by = null, ended_at = ?, expires_at = null, error = ?
 where seq = ? and tries = ? and state = 'waiting' {ours}
 returning queue, id, task
-"""
-_VIEW = f"""
-select {queue_records.COLUMNS}, state, visible_at - ?, taken_by, ended_at, expires_at from makegood_message
-where state = ? and (? is null or queue = ?) order by {{order}} limit ?
-"""  # noqa: S608 - our own columns
-_QUEUES = """
-select queue, sum(visible_at <= ?1 and state = 'waiting'), sum(visible_at > ?1 and state = 'waiting' and taken_by is not null),
-    sum(visible_at > ?1 and state = 'waiting' and taken_by is null), sum(state = 'dead'),
-    ?1 - min(case when visible_at <= ?1 and state = 'waiting' then visible_at end), max(tries > 0),
-    sum(case when state = 'waiting' then length(body) else 0 end)
-from makegood_message where state <> 'done' group by queue order by queue
-"""
-_DEAD = "select seq, id, task from makegood_message where queue = ? and state = 'dead' order by seq"
-_DEAD_ONES = "select seq, id, task from makegood_message where queue = ? and state = 'dead' and id in ({marks}) order by seq"
-_LEFT = """
-select seq, id, task from makegood_message
-where queue = ? and state = 'waiting' and (taken_by is null or visible_at <= ?) {which}
-"""
-_LEFT_FIRST = _LEFT.format(which="order by visible_at, seq limit ?")
-_LEFT_ONES = _LEFT.format(which="and id in ({marks}) order by seq")
-_REPLAY = (
-    "update makegood_message set state = 'waiting', tries = 0, visible_at = ?, ended_at = null where seq = ?"
-)
-_DROP = "delete from makegood_message where seq = ?"
-_BODY = "select body from makegood_message where seq = ?"
-_CORRECT = "update makegood_message set body = ? where seq = ?"
-_EXPIRE = """
-delete from makegood_message where seq in (
-    select seq from makegood_message where expires_at <= ? and (state <> 'waiting' or taken_by is null or visible_at <= ?)
-    order by expires_at limit ?
-)
 """
 # The queue after this one, again and again: none is counted further than it matters.
 _OVERFULL = """
@@ -257,7 +209,7 @@ def _later(rest: float | None) -> float | None:
 def _kill(tx: Transaction, receipt: Receipt, error: str, *, ours: str = "and taken_by is not null") -> bool:
     for queue, id_, task in tx.rows(_KILL.format(ours=ours), (tx.now, error, *receipt)):
         raised = rows.alerts([queue_records.dead_letter(queue, id_, error, task)])
-        tx.many(alerts.RAISE, [alerts.raised(row, tx.now) for row in raised])
+        tx.do(alerts.raise_, raised)
         return True
     return False
 
@@ -317,59 +269,6 @@ def give_back(tx: Transaction, returned: Sequence[Returned]) -> list[bool]:
     return said
 
 
-def views(tx: Transaction, queue: str | None, limit: int, *, dead: bool) -> list[MessageView]:
-    """Return messages that wait, or dead letters."""
-    order = "queue, seq" if dead else "queue, visible_at, seq"
-    values = (tx.now, "dead" if dead else "waiting", queue, queue, limit)
-    return [
-        MessageView(queue_records.received(row[:_WIDTH]), *row[_WIDTH:])
-        for row in tx.rows(_VIEW.format(order=order), values)
-    ]
-
-
-def queues(tx: Transaction) -> list[QueueView]:
-    """Return the queues in which messages wait or are dead."""
-    return [QueueView(*(*row[:6], bool(row[6]), row[7])) for row in tx.rows(_QUEUES, (tx.now,))]
-
-
-def drop_waiting(tx: Transaction, queue: str, act: Act, ids: Sequence[str] | None) -> list[str]:
-    """Remove messages that wait and that no receiver has; it is an operator's act."""
-    if ids is None:
-        found = tx.rows(_LEFT_FIRST, (queue, tx.now, queue_records.MOST_DROPPED))
-    else:
-        found = list(dict.fromkeys(tx.among(_LEFT_ONES, ids, queue, tx.now))) if ids else []
-    tx.many(_DROP, [(seq,) for seq, _, _ in found])
-    alerts.acted(tx, queue_records.revived(act, queue, found, drop=True))
-    return [id_ for _, id_, _ in found]
-
-
-def revive(
-    tx: Transaction, queue: str, act: Act, ids: Sequence[str] | None, *, drop: bool, body: bytes | None = None
-) -> list[str]:
-    """Let dead letters be received again, the one perhaps with another ``body``, or remove them; it is an operator's act."""
-    found = tx.rows(_DEAD, (queue,)) if ids is None else tx.among(_DEAD_ONES, ids, queue) if ids else []
-    found = list(dict.fromkeys(found))
-    if drop:
-        tx.many(_DROP, [(seq,) for seq, _, _ in found])
-    else:
-        tx.many(_REPLAY, [(tx.now, seq) for seq, _, _ in found])
-    tx.topics.add(f"queue:{queue}")
-    change: bytes | None = None
-    if body is not None:
-        for seq, id_, _ in found:
-            change = queue_records.corrected(id_, tx.rows(_BODY, (seq,))[0][0], body)
-            tx.run(_CORRECT, (body, seq))
-    why = "dropped" if drop else "replayed"
-    alerts.ease(tx, [queue_records.dead_letter(queue, id_, "") for _, id_, _ in found], why)
-    alerts.acted(tx, queue_records.revived(act, queue, found, drop=drop, corrected=body is not None), change)
-    return [id_ for _, id_, _ in found]
-
-
-def expire(tx: Transaction, limit: int) -> int:
-    """Remove what has expired."""
-    return tx.run(_EXPIRE, (tx.now, tx.now, limit))
-
-
 def shorten(tx: Transaction, most: int, limit: int, most_bytes: int) -> int:
     """Drop the oldest notices of queues that are too long, or have too many bytes."""
     gone: dict[str, tuple[int, bool]] = {}
@@ -380,110 +279,10 @@ def shorten(tx: Transaction, most: int, limit: int, most_bytes: int) -> int:
         for queue, (dropped, count) in gone.items()
         if dropped
     ]
-    alerts.alert(tx, raised)
+    tx.do(alerts.alert, raised)
     return sum(dropped for dropped, _ in gone.values())
 
 
-def _any_overfull(tx: Transaction, most: int, most_bytes: int) -> bool:
+def any_overfull(tx: Transaction, most: int, most_bytes: int) -> bool:
+    """Return whether a queue is too long."""
     return bool(tx.rows(_OVERFULL, (most, most_bytes, most + 1)))
-
-
-class MessageVerbs(ABC):
-    """The verbs of the ``Messages`` slice, for the store's object."""
-
-    _depths: Depths
-
-    @abstractmethod
-    async def _write(self, action: Action[T]) -> T: ...
-
-    @abstractmethod
-    async def _read(self, action: Action[T]) -> T: ...
-
-    @abstractmethod
-    async def _together(
-        self, action: Callable[..., list[T]], items: Sequence[Any], *, octets: int = 0
-    ) -> list[T]: ...
-
-    @abstractmethod
-    async def _verified(self, caller: Caller) -> float: ...
-
-    async def transact(self, work: Callable[[Caller], Coroutine[Any, Any, T]], *, waits: bool) -> T:
-        """Do ``work`` in a transaction of the store's own."""
-        if waits:
-            return await talked(self._write, work)
-        try:
-            return await self._write(partial(transacted, work=work))
-        except WorkFault as wrapped:
-            raise wrapped.fault from None
-
-    async def accept(self, caller: Caller, receipt: Receipt) -> bool:
-        """Acknowledge a message in a transaction."""
-        return await accept(caller, receipt, await self._verified(caller))
-
-    async def put(self, caller: Caller, message: Outgoing, most: int, most_bytes: int = NO_LIMIT) -> Sent:
-        """Send a message in a transaction."""
-        return await put(caller, message, Room(most, most_bytes, self._depths), await self._verified(caller))
-
-    async def send_messages(
-        self, messages: Sequence[Outgoing], most: int, most_bytes: int = NO_LIMIT
-    ) -> list[Sent]:
-        """Put messages into their queues, together with what others send in this moment."""
-        queue_records.checked(messages)
-        room = Room(most, most_bytes, self._depths)
-        octets = sum([len(m.body) for m in messages])
-        return await self._together(send, [(m, room) for m in messages], octets=octets)
-
-    async def receive_messages(
-        self, queue: str, taker: str, limit: int, lease: float, threshold: int
-    ) -> Handed:
-        """Give messages to ``taker``; where none is due, nothing is written."""
-        found = await self._read(partial(look, queue=queue))
-        if found is not None:
-            return found
-        return await self._write(
-            partial(receive, queue=queue, taker=taker, limit=limit, lease=lease, threshold=threshold)
-        )
-
-    async def hold_messages(self, receipts: Sequence[Receipt], lease: float) -> list[bool]:
-        """Make leases longer."""
-        return await self._write(partial(hold, receipts=receipts, lease=lease))
-
-    async def acknowledge_messages(self, receipts: Sequence[Receipt]) -> list[bool]:
-        """Take messages out of their queues."""
-        return await self._together(acknowledge, receipts)
-
-    async def return_messages(self, returned: Sequence[Returned]) -> list[bool]:
-        """Give messages back, or put them to the dead letters."""
-        return await self._together(give_back, returned)
-
-    async def messages(self, queue: str | None, limit: int = 100, *, dead: bool = False) -> list[MessageView]:
-        """Return messages that wait, or dead letters."""
-        return await self._read(partial(views, queue=queue, limit=limit, dead=dead))
-
-    async def queues(self) -> list[QueueView]:
-        """Return the queues in which messages wait or are dead."""
-        return await self._read(queues)
-
-    async def replay_messages(
-        self, queue: str, act: Act, ids: Sequence[str] | None = None, *, body: bytes | None = None
-    ) -> list[str]:
-        """Let dead letters be received again."""
-        return await self._write(partial(revive, queue=queue, act=act, ids=ids, drop=False, body=body))
-
-    async def drop_messages(
-        self, queue: str, act: Act, ids: Sequence[str] | None = None, *, waiting: bool = False
-    ) -> list[str]:
-        """Remove dead letters for good, or what waits and nobody has."""
-        if waiting:
-            return await self._write(partial(drop_waiting, queue=queue, act=act, ids=ids))
-        return await self._write(partial(revive, queue=queue, act=act, ids=ids, drop=True))
-
-    async def expire_messages(self, limit: int) -> int:
-        """Remove what has expired."""
-        return await self._write(partial(expire, limit=limit))
-
-    async def shorten_queues(self, most: int, limit: int, most_bytes: int = NO_LIMIT) -> int:
-        """Drop the oldest notices of queues that are too long, or have too many bytes; where none is, nothing is written."""
-        if not await self._read(partial(_any_overfull, most=most, most_bytes=most_bytes)):
-            return 0
-        return await self._write(partial(shorten, most=most, limit=limit, most_bytes=most_bytes))

@@ -1,27 +1,11 @@
 """What people and handles read: tasks, their steps, their history."""
 
-from collections.abc import Sequence
-from typing import Any
-
-from msgspec.structs import replace
-
 from makegood.store import rows
+from makegood.store.finding import COLUMNS, task_view
 from makegood.store.sqlite.transaction import Row, Transaction, are_numbers
-from makegood.store.views import EventView, Filter, StepView, TaskDetail, TaskView
+from makegood.store.views import StepView, TaskDetail
 
-_COLUMNS = """
-id, app, workflow, key, state, goal, submission, priority, cause, failure_count, locked_by, epoch, correlation_id, created_at,
-ended_at, complete_by, result
-"""
-_STATES = {
-    "pending": "state = 'pending'",
-    "processing": "state = 'processing'",
-    "processed": "state = 'processed'",
-    "undoing": "state = 'undoing'",
-    "undone": "state = 'undone'",
-    "error": "state = 'error'",  # written out, so that the index on tasks in error is used
-}
-_TASK = f"select {_COLUMNS}, static from makegood_task where id = ?"  # noqa: S608 - our own columns
+_TASK = f"select {COLUMNS}, static from makegood_task where id = ?"  # noqa: S608 - our own columns
 _STEPS = """
 select s.idx, s.kind, s.name, s.agent, s.action, s.state, s.attempt, s.round, s.failure_count, s.flags, s.spec, s.result, s.error
 from makegood_step s where s.task = ? order by s.idx
@@ -30,62 +14,6 @@ _REQUESTS = "select idx, kind, taken_by, complete_by from makegood_request where
 _ASKED = f"""
 select at, body from makegood_inbox where task = ? and kind in ({rows.KINDS_OF_ACTS}) order by seq
 """  # noqa: S608 - our own kinds
-_HISTORY = (
-    "select seq, task, at, node, moves, note from makegood_event where task = ? and seq > ? order by seq"
-)
-
-
-def find(tx: Transaction, wanted: Filter) -> list[TaskView]:
-    """Return tasks that match, newest first."""
-    where, values = _matching(tx, wanted)
-    sql = f"select {_COLUMNS} from makegood_task where {where} order by id desc limit ?"  # noqa: S608 - our own clauses
-    return [_view(row) for row in tx.rows(sql, (*values, wanted.limit))]
-
-
-def _view(row: Sequence[Any]) -> TaskView:
-    """Return a task as people see it; a moment that is not a number, which only SQL of somebody can have written, is left out."""
-    view = TaskView(*row)
-    return replace(
-        view,
-        created=_moment(view.created) or 0.0,
-        ended=_moment(view.ended),
-        complete_by=_moment(view.complete_by),
-    )
-
-
-def _moment(value: object) -> float | None:
-    return value if isinstance(value, int | float) else None
-
-
-def count(tx: Transaction, wanted: Filter) -> int:
-    """Return how many tasks match."""
-    where, values = _matching(tx, wanted)
-    found: int = tx.rows(f"select count(*) from makegood_task where {where}", values)[0][0]  # noqa: S608 - our own clauses
-    return found
-
-
-def _matching(tx: Transaction, wanted: Filter) -> tuple[str, list[object]]:
-    clauses: list[str] = ["1 = 1"]
-    values: list[object] = []
-    if wanted.ids:
-        marks = ",".join("?" * len(wanted.ids))
-        clauses.append(f"id in ({marks})")
-        values += wanted.ids
-    if wanted.states:
-        clauses.append("(" + " or ".join(_STATES[state] for state in wanted.states) + ")")
-    for column, value in (("app", wanted.app), ("workflow", wanted.workflow), ("key", wanted.key)):
-        if value is not None:
-            clauses.append(f"{column} = ?")
-            values.append(value)
-    for compared, number in (
-        ("id < ?", wanted.before),
-        ("created_at <= ?", None if wanted.older is None else tx.now - wanted.older),
-        ("created_at >= ?", None if wanted.younger is None else tx.now - wanted.younger),
-    ):
-        if number is not None:
-            clauses.append(compared)
-            values.append(number)
-    return " and ".join(clauses), values
 
 
 def detail(tx: Transaction, task: int, *, asked: bool = False) -> TaskDetail | None:
@@ -124,9 +52,4 @@ def detail(tx: Transaction, task: int, *, asked: bool = False) -> TaskDetail | N
     inputs, returns, reply = rows.seen(rows.read_static, static, rows.INPUTS, unreadable) or ((), None, None)
     to = None if reply is None else reply.to
     acts = rows.asked(tx.rows(_ASKED, (task,)), unreadable) if asked else ()
-    return TaskDetail(_view(columns), steps, inputs, to, tuple(unreadable), acts, returns)
-
-
-def history(tx: Transaction, task: int, after: int) -> list[EventView]:
-    """Return the events of a task in order."""
-    return [rows.event(row) for row in tx.rows(_HISTORY, (task, after))]
+    return TaskDetail(task_view(columns), steps, inputs, to, tuple(unreadable), acts, returns)

@@ -8,9 +8,8 @@ from collections.abc import Sequence
 from makegood.election.protocol import Grant
 from makegood.errors import FencedOffError
 from makegood.model.messages import Alert, Message
-from makegood.store import rows
+from makegood.store import alerts, rows
 from makegood.store.records import Judged
-from makegood.store.sqlite import alerts
 from makegood.store.sqlite.decision_rows import EVENT, draw_ready
 from makegood.store.sqlite.requests import LEAVE
 from makegood.store.sqlite.transaction import Row, Transaction, are_numbers
@@ -188,19 +187,19 @@ def expire_tasks(tx: Transaction, term: Grant, limit: int) -> list[int]:
     tx.many(_UNDO_TOLD, late)
     text = "the undo has not finished within undo_within; it goes on"
     raised = rows.alerts([Alert("late_undo", task, "", text) for (task,) in late])
-    tx.many(alerts.RAISE, [alerts.raised(row, tx.now) for row in raised])
+    tx.do(alerts.raise_, raised)
     return [task for (task,) in past]
 
 
-def starved(tx: Transaction, term: Grant, after: float, limit: int, outage: float) -> list[int]:
+def starved(tx: Transaction, term: Grant, after: float, limit: int, outage: float = 300.0) -> list[int]:
     """Find requests that no agent has taken for ``after`` seconds; raise an alert per action that nobody takes; watch others."""
     fence(tx, term)
     found = tx.rows(STARVED, (tx.now - after, limit))
     tx.many(_STARVED_TOLD, [row[:3] for row in found])
-    living = alerts.living(tx) if found else ()
+    living = tx.do(alerts.living) if found else ()
     starving = rows.starved_alerts([(row[0], *row[3:]) for row in found], after, living)
-    tx.many(alerts.RAISE, [alerts.raised(row, tx.now) for row in starving])
-    alerts.watch(tx, after, limit, outage)
+    tx.do(alerts.raise_, starving)
+    tx.do(alerts.watch, after, limit, outage)
     return [row[0] for row in found]
 
 

@@ -1,16 +1,20 @@
 """What a transaction works with: a connection, one moment in time, and the topics to ring for when it is committed."""
 
+import json
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import msgspec
 
 from makegood.store.rows import Interner
+from makegood.store.transaction import Sql, Tx
+from makegood.transactions import at_once
 
 T = TypeVar("T")
+P = ParamSpec("P")
 Row = tuple[Any, ...]
 Action = Callable[["Transaction"], T]
 """A transaction: a plain function. It runs in the store's thread, sees one moment, and is written whole or not at all."""
@@ -99,6 +103,12 @@ class Transaction:
             found += self.connection.execute(sql.format(marks=marks), (*before, *part)).fetchall()
         return found
 
+    def do(
+        self, verb: Callable[Concatenate[Tx, P], Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """Do a verb that is written once for every store."""
+        return at_once(verb(SharedTx(self), *args, **kwargs))
+
     @contextmanager
     def savepoint(self) -> Iterator[None]:
         """Undo what was written inside when it fails, and leave what was written before. Raises ``CarefullyError``."""
@@ -119,3 +129,32 @@ class Transaction:
                 self.connection.execute("release makegood")
             raise
         self.connection.execute("release makegood")
+
+
+class SharedTx:
+    """A transaction as verbs see it that are written once for every store. Nothing in them waits."""
+
+    __slots__ = ("_now", "_tx", "topics")
+
+    def __init__(self, tx: Transaction) -> None:
+        self._tx = tx
+        self._now = (tx.now,)
+        self.topics = tx.topics
+
+    def _values(self, sql: Sql, values: Sequence[Any]) -> Sequence[Any]:
+        if any(type(value) is list for value in values):
+            values = [json.dumps(value) if type(value) is list else value for value in values]
+        return (*values, *self._now) if sql.dated else values
+
+    async def rows(self, sql: Sql, *values: Any) -> list[Row]:
+        """Execute one statement; returns all its rows."""
+        return self._tx.rows(sql.sqlite, self._values(sql, values))
+
+    async def run(self, sql: Sql, *values: Any) -> int:
+        """Execute one statement; returns the number of rows that it changed."""
+        return self._tx.run(sql.sqlite, self._values(sql, values))
+
+    async def many(self, sql: Sql, found: Sequence[Sequence[Any]], *more: Any) -> int:
+        """Execute one statement for each of these rows."""
+        behind = (*more, *self._now) if sql.dated else more
+        return self._tx.many(sql.sqlite, [(*row, *behind) for row in found])

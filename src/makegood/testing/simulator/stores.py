@@ -22,6 +22,7 @@ from makegood.store.sqlite.doorbell import Bell, Heard
 from makegood.store.sqlite.store_threads import Line, Operation
 from makegood.store.sqlite.transaction import Transaction
 from makegood.testing.history import History
+from makegood.testing.simulator.doubles import Doubled
 from makegood.testing.simulator.files import Files, WatchedConnection
 from makegood.testing.simulator.loop import KilledError, SimulatedProcess, WorldLoop
 from makegood.testing.simulator.recorder import Recorder
@@ -289,23 +290,20 @@ _AROUND = frozenset(
 """Verbs that faults strike only in worlds with surroundings; other worlds draw nothing for them."""
 
 
-class Wire:
-    """The store as one process sees it, and the path of its messages."""
+class Wire(Doubled):
+    """The store as one process sees it, and the way of its messages."""
 
     def __init__(self, world: StoreWorld, store: Any, process: SimulatedProcess) -> None:
+        super().__init__(store)
         self._world = world
-        self._store = store
         self._process = process
         self._again: list[tuple[float, Request]] = []
 
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(self._store, name)
+    def passed(self, name: str, found: Any) -> Any:
+        """Return a verb that may be struck."""
         if name not in _VERBS and (name not in _AROUND or self._world.swarm.around is None):
             return found
-
-        called = partial(self._call, name, found)
-        setattr(self, name, called)
-        return called
+        return partial(self._call, name, found)
 
     async def _call(self, name: str, method: Any, *args: Any, **kwargs: Any) -> Any:
         world = self._world
@@ -333,8 +331,8 @@ class Wire:
     # -- requests and replies ----------------------------------------------------------------------
 
     async def take(self, node: int, offers: Sequence[Offer], *, alone: bool = False) -> Taken:
-        """Take requests; each may be lost on its way, and may arrive a second time."""
-        taken: Taken = await self._call("take", self._store.take, node, offers, alone=alone)
+        """Take requests; each may be lost on its way, and may come a second time."""
+        taken: Taken = await self._call("take", self._store.requests.take, node, offers, alone=alone)
         world, now = self._world, self._world.loop.now
         room = {offer.agent: offer.slots for offer in offers}
         arrived = Taken((), taken.again)
@@ -369,7 +367,7 @@ class Wire:
                 sent.append((task, message))
         if not sent:
             return [True] * len(replies)
-        verdicts = await self._call("answer", self._store.answer, node, sent)
+        verdicts = await self._call("answer", self._store.requests.answer, node, sent)
         self._refused(sent, verdicts)
         told = {(task, id(message)): verdict for (task, message), verdict in zip(sent, verdicts, strict=True)}
         return [told.get((task, id(message)), True) for task, message in replies]
@@ -378,7 +376,7 @@ class Wire:
         """Deliver a slow reply; nobody learns its result."""
         await asyncio.sleep(self._world.lateness())
         try:
-            verdicts = await self._call("answer", self._store.answer, node, [(task, message)])
+            verdicts = await self._call("answer", self._store.requests.answer, node, [(task, message)])
         except StoreUnavailableError:
             return
         self._refused([(task, message)], verdicts)
@@ -393,8 +391,8 @@ class Wire:
                 )
 
     async def commit(self, batch: Batch) -> Committed:
-        """Commit Decisions; lost ones, and replies that changed nothing, are noted as refused."""
-        done: Committed = await self._call("commit", self._store.commit, batch)
+        """Commit Decisions; those that were lost, and replies that changed nothing, are noted as refused."""
+        done: Committed = await self._call("commit", self._store.tasks.commit, batch)
         history, name = self._world.history, self._process.name
         for task in sorted(done.lost):
             history.note(
@@ -422,7 +420,7 @@ class Wire:
 
     async def renew(self, grant: Any) -> bool:
         """Renew a lease; a refusal is noted."""
-        held: bool = await self._call("renew", self._store.renew, grant)
+        held: bool = await self._call("renew", self._store.leases.renew, grant)
         if not held:
             self._world.history.note(
                 "refused", self._process.name, what="lease", idx=-1, attempt=0, why=f"epoch {grant.epoch}"

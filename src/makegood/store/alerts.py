@@ -1,0 +1,268 @@
+"""Alerts and the audit: raised once while their cause stands, ended when it has gone, acknowledged, told."""
+
+from collections.abc import Mapping, Sequence
+from itertools import starmap
+from operator import itemgetter
+from typing import Any
+
+from makegood.model.messages import UNTIL_SEEN, Act, Alert
+from makegood.store import rows
+from makegood.store.transaction import Sql, Tx, Verbs, for_each, reading, writing
+from makegood.store.views import AlertView, AuditView, NodeInfo, Telling
+
+RAISE = for_each(
+    """
+insert into makegood.alert as a (kind, task, step, text, standing, ended_at, ended_why, at)
+select x.kind, x.task, x.step, x.text, x.standing, case when x.standing is null then {now} end, x.over, {now} {rows}
+where true
+on conflict (standing) where standing is not null do update set text = excluded.text where a.text <> excluded.text
+""",
+    kind="text", task="bigint", step="text", text="text", standing="text", over="text",
+)  # fmt: skip
+"""Values: ``rows.AlertRow``."""
+
+_COLUMNS = (
+    "id, kind, task, step, text, at, ended_at, ended_why, acked_at, acked_by, acked_why, logged, told, tries"
+)
+_ENDED: Mapping[bool | None, str] = {None: "true", True: "ended_at is not null", False: "ended_at is null"}
+_AMONG = Sql(f"select {_COLUMNS} from makegood.alert where id = any ($1::bigint[]) order by id")  # noqa: S608 - our own columns
+_STANDING = for_each(
+    "update makegood.alert set standing = null, ended_at = {now}, ended_why = x.why {rows} where standing = x.name",
+    name="text", why="text",
+)  # fmt: skip
+_ACK = Sql("""
+update makegood.alert set acked_at = {now}, acked_by = $2, acked_why = $3,
+    standing = case when kind = any ($4::text[]) then null else standing end,
+    ended_at = case when kind = any ($4::text[]) then {now} end,
+    ended_why = case when kind = any ($4::text[]) then 'acknowledged' else '' end
+where id = any ($1::bigint[]) and acked_at is null and ended_at is null
+returning id, kind, task
+""")
+_AUDIT = Sql(
+    """
+insert into makegood.audit (act, task, kind, who, why, verdict, reason, state, change, at, db_user)
+select x.act, x.task, x.kind, x.who, x.why, 'applied', x.what, x.state, $8::bytea, {now}, session_user
+from unnest($1::text[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[]) as x (act, task, kind, who, why, what, state)
+on conflict do nothing
+""",
+    """
+insert into makegood.audit (act, task, kind, who, why, verdict, reason, state, change, at)
+values ($1, $2, $3, $4, $5, 'applied', $6, $7, $8, {now})
+on conflict do nothing
+""",
+)
+_UNLOGGED = f"""
+select {_COLUMNS} from makegood.alert where logged = 0 or (logged = 1 and ended_at is not null) order by id limit $1
+"""  # noqa: S608 - our own columns
+_UNTOLD = f"""
+select {_COLUMNS} from makegood.alert
+where at > {{now}} - $1::float8 and (told = 0 or (told = 1 and ended_at is not null)) and coalesce(tell_at, 0) <= {{now}}
+order by at, id limit $2
+"""  # noqa: S608 - our own columns
+_ANY_UNLOGGED, _ANY_UNTOLD = Sql(_UNLOGGED), Sql(_UNTOLD)
+_ALONE = "for no key update skip locked"
+_UNLOGGED_ALONE, _UNTOLD_ALONE = Sql(_UNLOGGED + _ALONE), Sql(_UNTOLD + _ALONE)
+_LOGGED = for_each(
+    "update makegood.alert set logged = x.logged {rows} where makegood.alert.id = x.id",
+    id="bigint", logged="int",
+)  # fmt: skip
+_HOLD = Sql("update makegood.alert set tell_at = {now} + $2::float8 where id = any ($1::bigint[])")
+_TOLD = for_each(
+    "update makegood.alert set told = greatest(makegood.alert.told, x.told), tell_at = null, tries = 0 {rows} where makegood.alert.id = x.id",
+    id="bigint", told="int",
+)  # fmt: skip
+_LATER = for_each(
+    "update makegood.alert set tell_at = {now} + x.wait, tries = tries + 1 {rows} where makegood.alert.id = x.id",
+    id="bigint", wait="float8",
+)  # fmt: skip
+_AUDITED = Sql("""
+select act, task, kind, who, why, verdict, reason, state, at, change, db_user from makegood.audit
+where ($1::bigint is null or task = $1) and ($2::float8 is null or at < $2) order by at desc, act limit $3
+""")
+LIVING = Sql(
+    "select info from makegood.node where not dead and stopped_at is null and alive_until > (select {now})"
+)
+_UNCLAIMED = "select 1 from makegood.task where state = 'pending' and locked_by is null and priority "
+_UNCLAIMED_POSTGRES = (
+    _UNCLAIMED
+    + "= any ('{0,1,2,3,4,5,6,7,8,9}') and ready_seq < (((select {now}) - $2::float8) * 1000000)::bigint"
+)
+_UNCLAIMED_SQLITE = _UNCLAIMED + "in (0, 1, 2, 3, 4, 5, 6, 7, 8, 9) and ready_seq < ({now} - $2) * 1000000"
+UNCLAIMED = Sql(_UNCLAIMED_POSTGRES, _UNCLAIMED_SQLITE)
+
+
+def _watched(waiting_sql: str) -> str:
+    return f"""
+select * from (
+    select standing, {{now}} - at as age, text from makegood.alert
+    where ended_at is null and standing is not null and kind in ('starved', 'no_scheduler', 'no_leader', 'circuit_open', 'outage')
+    order by id limit $1
+) a
+union all select '{rows.UNCLAIMED}', 0, ''
+where exists ({waiting_sql})
+and not exists (
+    select 1 from makegood.node
+    where not dead and stopped_at is null and alive_until > (select {{now}}) - $2::float8 and roles like '%scheduler%'
+)
+and not exists (select 1 from makegood.node where alive_until > (select {{now}}) - $2::float8 and roles like '%scheduler%')
+"""  # noqa: S608 - our own text
+
+
+WATCHED = Sql(_watched(_UNCLAIMED_POSTGRES), _watched(_UNCLAIMED_SQLITE))
+_STARVES = Sql(
+    """
+select x.name from unnest($1::text[], $2::text[], $3::text[]) as x (name, agent, action)
+where exists (
+    select 1 from makegood.request r
+    where r.agent = x.agent and r.action = x.action and r.taken_by is null and r.kind <> 'timer' and r.starved
+)
+""",
+    """
+select x.value from json_each($1) x join json_each($2) a on a.key = x.key join json_each($3) c on c.key = x.key
+where exists (
+    select 1 from makegood.request r
+    where r.agent = a.value and r.action = c.value and r.isolate in (0, 1) and r.taken_by is null and r.kind <> 'timer'
+        and r.starved = 1
+)
+""",
+)
+WAITS = Sql(
+    "select task from makegood.request where taken_by is null and kind <> 'timer' and agent = $1 limit $2"
+)
+
+TOLD_WITHIN = 86_400.0
+"""Alerts older than this many seconds are told to no webhook any more: one set today does not tell of last year."""
+
+
+async def raise_(tx: Tx, raised: Sequence[rows.AlertRow]) -> None:
+    """Write alerts; one whose cause stands already gets the new text."""
+    await tx.many(RAISE, raised)
+
+
+async def alert(tx: Tx, alerts: Sequence[Alert]) -> None:
+    """Raise alerts that belong to no Decision."""
+    await raise_(tx, rows.alerts(alerts))
+
+
+async def ease(tx: Tx, causes: Sequence[Alert], why: str) -> None:
+    """End the alerts of these causes."""
+    names = sorted({rows.cause(a.kind, a.task, a.step) for a in causes})
+    await tx.many(_STANDING, [(name, why) for name in names])
+
+
+async def views(
+    tx: Tx, limit: int = 100, task: int | None = None, *, ended: bool | None = None
+) -> list[AlertView]:
+    """Return alerts, newest first; of those that stand the open ones before all others."""
+    where = _ENDED[ended] if task is None else f"{_ENDED[ended]} and task = $2"
+    order = "acked_at is not null, id desc" if ended is False else "id desc"
+    sql = Sql(f"select {_COLUMNS} from makegood.alert where {where} order by {order} limit $1")  # noqa: S608 - our own text
+    return _views(await tx.rows(sql, *((limit,) if task is None else (limit, task))))
+
+
+def _views(found: Sequence[Any]) -> list[AlertView]:
+    return list(starmap(AlertView, found))
+
+
+async def acknowledge(tx: Tx, ids: Sequence[int], act: Act) -> dict[int, AlertView]:
+    """Acknowledge what is open of ``ids``, with a row in the audit for each; returns all that there are."""
+    wanted = list(ids)
+    hit = await tx.rows(_ACK, wanted, act.who, act.why, list(UNTIL_SEEN))
+    seen = [(id_, task, f"alert {id_}: {kind}") for id_, kind, task in sorted(hit, key=itemgetter(0))]
+    await acted(tx, rows.audited(act, "acknowledge", "acknowledged", seen))
+    return {view.id: view for view in _views(await tx.rows(_AMONG, wanted))}
+
+
+async def acted(tx: Tx, audited: Sequence[rows.AuditRow], change: bytes | None = None) -> None:
+    """Write into the audit what an operator did in this transaction, and what it replaced."""
+    await tx.many(_AUDIT, audited, change)
+
+
+async def unlogged(tx: Tx, limit: int) -> list[Telling]:
+    """Return alerts that no process has logged; they are logged from here on."""
+    found = _views(await tx.rows(_UNLOGGED_ALONE, limit))
+    await tx.many(_LOGGED, [(view.id, 1 if view.ended is None else 2) for view in found])
+    return [Telling(view, raised=view.logged == 0) for view in found]
+
+
+async def untold(tx: Tx, hold: float, limit: int) -> list[Telling]:
+    """Return alerts that no webhook was told of, and hold them."""
+    found = _views(await tx.rows(_UNTOLD_ALONE, TOLD_WITHIN, limit))
+    if found:
+        await tx.run(_HOLD, [view.id for view in found], hold)
+    return [Telling(view, raised=view.told == 0, tries=view.tries) for view in found]
+
+
+async def told(tx: Tx, done: Sequence[Telling], later: Mapping[int, float]) -> None:
+    """Note what was told, and what is to be tried again."""
+    await tx.many(_TOLD, [(t.alert.id, 1 if t.alert.ended is None else 2) for t in done])
+    await tx.many(_LATER, list(later.items()))
+
+
+async def audit(
+    tx: Tx, limit: int = 100, task: int | None = None, *, before: float | None = None
+) -> list[AuditView]:
+    """Return operators' acts, newest first."""
+    found = await tx.rows(_AUDITED, task, before, limit)
+    return [AuditView(row[0], row[1] or None, *tuple(row)[2:]) for row in found]
+
+
+async def watch(tx: Tx, after: float, limit: int, outage: float) -> None:
+    """Raise the alert that tasks have waited and no Scheduler has lived for ``after`` seconds, and the one that names the tasks that wait
+    for an agent whose circuit is open for ``outage`` seconds. End those of actions whose requests
+    are taken again, of circuits that are closed, that no Scheduler lives and, since somebody leads, that nobody does.
+    """
+    names = {name: (age, text) for name, age, text in await tx.rows(WATCHED, limit, after)}
+    if not names:
+        return
+    starving = [(name, *rows.starving_of(name)) for name in names if name.startswith("starved")]
+    still: set[str] = set()
+    if starving:
+        columns = [list(column) for column in zip(*starving, strict=True)]
+        still = {name for (name,) in await tx.rows(_STARVES, *columns)}
+    told: list[rows.AlertRow] = []
+    for agent in await shut(tx) if any(name.startswith("circuit_open") for name in names) else ():
+        opened = rows.cause("circuit_open", 0, agent)
+        still.add(opened)
+        if opened in names and names[opened][0] > outage:
+            waiting = [task for (task,) in await tx.rows(WAITS, agent, rows.COUNTED + 1)]
+            out, over = rows.outage_alert(agent, waiting, outage), rows.cause("outage", 0, agent)
+            still.add(over)
+            if waiting and not (over in names and names[over][1] == out[3]):
+                told.append(out)
+    if rows.UNCLAIMED in names:
+        unclaimed = rows.unclaimed(after)
+        still |= {rows.UNCLAIMED, *(row[4] or "" for row in unclaimed)}
+        told += [row for row in unclaimed if row[4] not in names]
+    await raise_(tx, told)
+    await tx.many(_STANDING, [(name, rows.gone(name)) for name in names if name not in still])
+
+
+async def shut(tx: Tx) -> set[str]:
+    """Return the agents whose circuit is shut in some process that lives."""
+    return rows.shut(await living(tx))
+
+
+async def living(tx: Tx) -> list[NodeInfo]:
+    """Return what the processes that live say of themselves."""
+    return [rows.node_info(info) for (info,) in await tx.rows(LIVING)]
+
+
+async def _any_unlogged(tx: Tx, limit: int) -> bool:
+    return bool(await tx.rows(_ANY_UNLOGGED, min(limit, 1)))
+
+
+async def _any_untold(tx: Tx, hold: float, limit: int) -> bool:  # noqa: ARG001 - as the verb is called
+    return bool(await tx.rows(_ANY_UNTOLD, TOLD_WITHIN, min(limit, 1)))
+
+
+class AlertVerbs(Verbs):
+    """What operators are shown."""
+
+    alert = writing(alert)
+    ease = writing(ease)
+    views = reading(views)
+    acknowledge = writing(acknowledge)
+    unlogged = writing(unlogged, looks=_any_unlogged, otherwise=[])
+    untold = writing(untold, looks=_any_untold, otherwise=[])
+    told = writing(told)

@@ -1,0 +1,137 @@
+"""What operators see of queues, and do to messages: those that wait, and dead letters."""
+
+from collections.abc import Sequence
+
+from makegood.model.messages import Act
+from makegood.store import alerts, queue_records
+from makegood.store.queue_records import MessageView, QueueView
+from makegood.store.transaction import Sql, Tx
+
+_WIDTH = len(queue_records.COLUMNS.split(", "))
+_VIEW = f"""
+select {queue_records.COLUMNS}, state, visible_at - {{now}}, taken_by, ended_at, expires_at from makegood.message
+where state = $1 and ($2::text is null or queue = $2) order by queue, """  # noqa: S608 - our own columns
+_WAITING, _DEAD_ONES = Sql(_VIEW + "visible_at, seq limit $3"), Sql(_VIEW + "seq limit $3")
+_QUEUES = Sql(
+    """
+with at as materialized (select {now} as now)
+select m.queue, count(*) filter (where m.visible_at <= at.now and m.state = 'waiting'),
+    count(*) filter (where m.visible_at > at.now and m.state = 'waiting' and m.taken_by is not null),
+    count(*) filter (where m.visible_at > at.now and m.state = 'waiting' and m.taken_by is null),
+    count(*) filter (where m.state = 'dead'),
+    max(at.now - m.visible_at) filter (where m.visible_at <= at.now and m.state = 'waiting'), bool_or(m.tries > 0),
+    coalesce(sum(octet_length(m.body)) filter (where m.state = 'waiting'), 0)::bigint
+from at cross join makegood.message m where m.state <> 'done' group by m.queue order by m.queue
+""",
+    """
+select queue, sum(visible_at <= {now} and state = 'waiting'), sum(visible_at > {now} and state = 'waiting' and taken_by is not null),
+    sum(visible_at > {now} and state = 'waiting' and taken_by is null), sum(state = 'dead'),
+    {now} - min(case when visible_at <= {now} and state = 'waiting' then visible_at end), max(tries > 0),
+    sum(case when state = 'waiting' then length(body) else 0 end)
+from makegood.message where state <> 'done' group by queue order by queue
+""",
+)
+_DEAD = Sql("""
+select seq, id, task from makegood.message
+where queue = $1 and state = 'dead' and ($2::text[] is null or id = any ($2::text[])) order by seq for update
+""")
+_LEFT = Sql(
+    """
+with at as materialized (select {now} as now)
+select m.seq, m.id, m.task from at cross join lateral (
+    select m.seq, m.id, m.task from makegood.message m
+    where m.queue = $1 and m.state = 'waiting' and (m.taken_by is null or m.visible_at <= at.now)
+        and ($2::text[] is null or m.id = any ($2::text[]))
+    order by m.visible_at, m.seq limit case when $2::text[] is null then $3::int end for update skip locked
+) m
+""",
+    """
+select seq, id, task from makegood.message
+where queue = $1 and state = 'waiting' and (taken_by is null or visible_at <= {now})
+    and ($2 is null or id = any ($2::text[]))
+order by visible_at, seq limit case when $2 is null then $3 else -1 end
+""",
+)
+_REPLAY = Sql("""
+update makegood.message set state = 'waiting', tries = 0, visible_at = {now}, ended_at = null where seq = any ($1::bigint[])
+""")
+_DROP = Sql("delete from makegood.message where seq = any ($1::bigint[])")
+_BODY = Sql("select body from makegood.message where seq = $1")
+_CORRECT = Sql("update makegood.message set body = $2 where seq = $1")
+_EXPIRE = Sql(
+    """
+with at as materialized (select {now} as now)
+delete from makegood.message where seq in (
+    select m.seq from at cross join lateral (
+        select m.seq from makegood.message m
+        where m.expires_at <= at.now and (m.state <> 'waiting' or m.taken_by is null or m.visible_at <= at.now)
+        order by m.expires_at limit $1 for update skip locked
+    ) m
+)
+""",
+    """
+delete from makegood.message where seq in (
+    select seq from makegood.message where expires_at <= {now} and (state <> 'waiting' or taken_by is null or visible_at <= {now})
+    order by expires_at limit $1
+)
+""",
+)
+
+
+async def messages(tx: Tx, queue: str | None, limit: int = 100, *, dead: bool = False) -> list[MessageView]:
+    """Return messages that wait, or dead letters."""
+    found = await tx.rows(_DEAD_ONES if dead else _WAITING, "dead" if dead else "waiting", queue, limit)
+    return [MessageView(queue_records.received(row[:_WIDTH]), *row[_WIDTH:]) for row in map(tuple, found)]
+
+
+async def queues(tx: Tx) -> list[QueueView]:
+    """Return the queues in which messages wait or are dead."""
+    return [QueueView(*(*row[:6], bool(row[6]), row[7])) for row in map(tuple, await tx.rows(_QUEUES))]
+
+
+async def drop(
+    tx: Tx, queue: str, act: Act, ids: Sequence[str] | None = None, *, waiting: bool = False
+) -> list[str]:
+    """Remove dead letters for good, or what waits and no receiver has; it is an operator's act."""
+    if not waiting:
+        return await _revive(tx, queue, act, ids, drop=True)
+    rows = await tx.rows(_LEFT, queue, None if ids is None else list(ids), queue_records.MOST_DROPPED)
+    found = [tuple(row) for row in rows]
+    if found:
+        await tx.run(_DROP, [seq for seq, _, _ in found])
+        await alerts.acted(tx, queue_records.revived(act, queue, found, drop=True))
+    return [id_ for _, id_, _ in found]
+
+
+async def replay(
+    tx: Tx, queue: str, act: Act, ids: Sequence[str] | None = None, *, body: bytes | None = None
+) -> list[str]:
+    """Let dead letters be received again, the one perhaps with another ``body``; it is an operator's act."""
+    return await _revive(tx, queue, act, ids, drop=False, body=body)
+
+
+async def _revive(
+    tx: Tx, queue: str, act: Act, ids: Sequence[str] | None, *, drop: bool, body: bytes | None = None
+) -> list[str]:
+    found = [tuple(row) for row in await tx.rows(_DEAD, queue, None if ids is None else list(ids))]
+    if not found:
+        return []
+    await tx.run(_DROP if drop else _REPLAY, [seq for seq, _, _ in found])
+    change: bytes | None = None
+    if body is not None:
+        for seq, id_, _ in found:
+            ((before,),) = await tx.rows(_BODY, seq)
+            change = queue_records.corrected(id_, before, body)
+            await tx.run(_CORRECT, seq, body)
+    causes = [queue_records.dead_letter(queue, id_, "") for _, id_, _ in found]
+    await alerts.ease(tx, causes, "dropped" if drop else "replayed")
+    await alerts.acted(
+        tx, queue_records.revived(act, queue, found, drop=drop, corrected=body is not None), change
+    )
+    tx.topics.add(f"queue:{queue}")
+    return [id_ for _, id_, _ in found]
+
+
+async def expire(tx: Tx, limit: int) -> int:
+    """Remove what has expired."""
+    return await tx.run(_EXPIRE, limit)

@@ -1,0 +1,285 @@
+"""A PostgreSQL database as the slices see it: three connections write, one reads, one carries heartbeats and leases and listens."""
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable, Coroutine, Hashable, Sequence
+from functools import partial, wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
+
+from makegood.base.clock import Clock
+from makegood.errors import StoreUnavailableError
+from makegood.store import migrations, records
+from makegood.store.postgres import joined_submit, upkeep
+from makegood.store.postgres.batcher import Together
+from makegood.store.postgres.connection import AwaitingError, Connection, Dialer
+from makegood.store.postgres.errors import cause, translated
+from makegood.store.postgres.inbox_work import Callers
+from makegood.store.postgres.reader import Line
+from makegood.store.postgres.transaction import Look, Transaction, within
+from makegood.store.postgres.transaction import Work as Write
+from makegood.store.postgres.writers import Lanes, pauses_of
+from makegood.store.transaction import Verbs, Work
+
+log = logging.getLogger("makegood.store")
+
+T = TypeVar("T")
+P = ParamSpec("P")
+I = TypeVar("I")  # noqa: E741 - items in
+O = TypeVar("O")  # noqa: E741 - answers out
+
+_WRITERS = 3  # two commits of a Scheduler, and submissions
+_CONTROL_PATIENCE = 5.0
+_KEEP = 5.0
+_AWAITED = 15.0
+"""Seconds that a role with few rights waits at its start for another process to begin a new generation."""
+_MOST_TOGETHER = 1000
+"""Calls that are written together."""
+
+
+class Database:
+    """The connections, and who wants to hear of what.
+
+    ``registered``: nodes, and the generation under which they came. ``clock``: for pauses only.
+    """
+
+    def __init__(self, dialer: Dialer, clock: Clock, rng: random.Random, patience: float) -> None:
+        self.dialer = dialer
+        self.clock = clock
+        self.registered: dict[int, int] = {}
+        self.callers = Callers(dialer, patience, self._announce)
+        self._rng = rng
+        self._patience = patience
+        self._lanes: Lanes | None = None
+        self._reader: Line | None = None
+        self._control: Line | None = None
+        self._keeper: asyncio.Task[None] | None = None
+        self._batches: dict[Hashable, Together[Any, Any]] = {}
+        self._listeners: dict[str, list[Callable[[], None]]] = {}
+
+    @property
+    def identity(self) -> records.Identity:
+        """The store's own random id and its generation, as seen by the latest connection."""
+        if self.dialer.identity is None:
+            raise self._not_open()
+        return self.dialer.identity
+
+    @property
+    def where(self) -> str:
+        """The server and database, for messages."""
+        return self.dialer.address.where
+
+    def place(self) -> joined_submit.Place:
+        """Return what a caller's connection must be one to."""
+        return joined_submit.Place(self.where, self.identity, self.dialer.database, self.dialer.system)
+
+    async def open(self, *, migrate: bool) -> None:
+        """Connect, verify settings and schema, listen for wake-ups."""
+        if self._lanes is not None:
+            return
+        await self.alone(partial(self._prepared, migrate=migrate))
+        dialer = self.dialer
+        dialer.checked, dialer.shut = True, False
+        lanes = Lanes(dialer, self._rng, self._announce, size=_WRITERS, patience=self._patience)
+        line = partial(Line, dialer, self._rng, lanes.tasks)
+        reader = line(patience=self._patience)
+        control = line(patience=min(self._patience, _CONTROL_PATIENCE), heard=self._heard)
+        try:
+            await self._reached(control)
+        except BaseException:
+            await control.close()
+            await lanes.end(0.0)
+            raise
+        self._lanes, self._reader, self._control = lanes, reader, control
+        self._batches = {}
+        self.callers.open()
+        self._keeper = asyncio.get_running_loop().create_task(control.keep(_KEEP))
+
+    async def _reached(self, control: Line) -> None:
+        """Connect; wait, up to a limit, where a process with more rights has to begin a new generation first."""
+        pauses = pauses_of(self._rng)
+        loop = asyncio.get_running_loop()
+        end = loop.time() + _AWAITED
+        while True:
+            try:
+                await control.ask(lambda connection: connection.fetchval("select 1"))
+            except AwaitingError as waits:
+                if loop.time() >= end:
+                    raise
+                if end - loop.time() > _AWAITED - 1.0:
+                    log.warning("%s", waits)
+                await asyncio.sleep(pauses.draw())
+            else:
+                return
+
+    async def _prepared(self, connection: Connection, *, migrate: bool) -> None:
+        if migrate:
+            await upkeep.migrate(connection, self.where)
+        migrations.verify("postgres", await upkeep.version(connection, self.where), self.where)
+        for finding in await upkeep.settings(connection, self.where):
+            log.warning("%s", finding)
+
+    async def alone(self, question: Callable[[Connection], Awaitable[T]]) -> T:
+        """Ask on a connection of its own, whatever the state of the schema."""
+        link = await self.other(warned=True).dial()
+        try:
+            return await question(link.connection)
+        except Exception as fault:  # noqa: BLE001 - raised below, sorted
+            raise translated(fault, self.where) from cause(fault)
+        finally:
+            await link.close(1.0)
+
+    def other(self, *, checked: bool = False, warned: bool) -> Dialer:
+        """Return what dials connections to the same place that are not the store's own."""
+        return Dialer(self.dialer.address, self.dialer.driver, checked=checked, warned=warned)
+
+    async def close(self) -> None:
+        """Finish what is under way, for some seconds, and let go of the connections."""
+        lanes, reader, control, keeper = self._lanes, self._reader, self._control, self._keeper
+        self._lanes = self._reader = self._control = self._keeper = None
+        self._batches = {}
+        if keeper is not None:
+            keeper.cancel()
+            await asyncio.gather(keeper, return_exceptions=True)
+        await self.callers.close()
+        if lanes is not None:
+            await lanes.close(5.0)
+        for line in (reader, control):
+            if line is not None:
+                await line.close()
+        if lanes is not None:
+            await lanes.end(1.0)
+
+    def _not_open(self) -> StoreUnavailableError:
+        return StoreUnavailableError(f"{self.where}: the store is not open; `await store.open()` first")
+
+    @property
+    def lanes(self) -> Lanes:
+        """The connections that write."""
+        if self._lanes is None:
+            raise self._not_open()
+        return self._lanes
+
+    async def write(self, work: Write[T], term: records.Grant | None = None) -> T:
+        """Do ``work`` in an explicit transaction; with ``term``, under that lease."""
+        lanes = self.lanes
+        return await asyncio.shield(lanes.tasks.start(explicit(lanes, work, term)))
+
+    async def read(self, question: Callable[[Connection], Awaitable[T]]) -> T:
+        """Ask on the connection that reads."""
+        if self._reader is None:
+            raise self._not_open()
+        return await self._reader.ask(question)
+
+    async def ask(self, question: Callable[[Connection], Awaitable[T]]) -> T:
+        """Ask, or write what may safely be written twice, on the connection that waits behind no batch."""
+        if self._control is None:
+            raise self._not_open()
+        return await self._control.ask(question)
+
+    def together(
+        self,
+        key: Hashable,
+        flush: Callable[[Sequence[I]], Awaitable[list[O]]],
+        weigh: Callable[[Sequence[I]], int],
+    ) -> Together[I, O]:
+        """Return what gives the items of concurrent calls of this ``key`` to ``flush`` at once; a new one after each opening."""
+        found = self._batches.get(key)
+        if found is None:
+            found = self._batches[key] = Together(self.lanes.tasks, flush, _MOST_TOGETHER, weigh)
+        return cast("Together[I, O]", found)
+
+    async def written(self, work: Work[T]) -> T:
+        """Do a verb that is written once for every store."""
+
+        async def noted(tx: Transaction) -> T:
+            done = await work(tx)
+            tx.idle = not (tx.wrote or tx.topics)
+            return done
+
+        return await self.write(noted)
+
+    async def looked(self, work: Work[T]) -> T:
+        """Do a verb that is written once for every store, and only reads."""
+        return await self.read(lambda connection: work(Look(connection)))
+
+    # Wake-ups
+
+    def subscribe(self, topic: str, ring: Callable[[], None]) -> Callable[[], None]:
+        """Call ``ring`` when something may have come for ``topic``; returns what ends that."""
+        self._listeners.setdefault(topic, []).append(ring)
+
+        def end() -> None:
+            rings = self._listeners.get(topic, [])
+            if ring in rings:
+                rings.remove(ring)
+            if not rings:
+                self._listeners.pop(topic, None)
+
+        return end
+
+    def _announce(self, topics: set[str]) -> None:
+        for topic in topics:
+            for ring in tuple(self._listeners.get(topic, ())):
+                ring()
+
+    def _heard(self, topic: str | None) -> None:
+        self._announce(set(self._listeners) if topic is None else {topic})
+
+
+async def explicit(lanes: Lanes, work: Write[T], term: records.Grant | None = None) -> T:
+    """Run an explicit transaction; its answer is known before its commit is sent, so nothing has to be recovered."""
+    answer: list[T] = []
+
+    async def keep(tx: Transaction) -> T:
+        answer[:] = [await work(tx)]
+        return answer[0]
+
+    async def run(tx: Transaction) -> T:
+        return await within(tx, keep, term)
+
+    async def recover(_: Transaction, __: Sequence[int] | None) -> T:
+        return answer[0]
+
+    return await lanes.write_here(run, recover)
+
+
+class Slice(Verbs):
+    """Verbs over one database."""
+
+    def __init__(self, database: Database) -> None:
+        super().__init__(database)
+        self._db = database
+
+
+Method = Callable[Concatenate[Slice, P], Coroutine[Any, Any, T]]
+
+
+def writes(function: Callable[Concatenate[Transaction, P], Awaitable[T]]) -> Method[P, T]:
+    """Make a method of a transaction that writes."""
+
+    @wraps(function)
+    async def method(self: Slice, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._db.write(lambda tx: function(tx, *args, **kwargs))
+
+    return method
+
+
+def reads(function: Callable[Concatenate[Connection, P], Awaitable[T]]) -> Method[P, T]:
+    """Make a method of a question."""
+
+    @wraps(function)
+    async def method(self: Slice, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._db.read(lambda connection: function(connection, *args, **kwargs))
+
+    return method
+
+
+def asks(function: Callable[Concatenate[Connection, P], Awaitable[T]]) -> Method[P, T]:
+    """Make a method of a question, or of a small write that may be made twice, that must not wait behind a batch."""
+
+    @wraps(function)
+    async def method(self: Slice, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._db.ask(lambda connection: function(connection, *args, **kwargs))
+
+    return method

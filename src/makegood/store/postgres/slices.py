@@ -1,0 +1,367 @@
+"""The slices of the store on PostgreSQL. A verb is a transaction of one of the modules beside this one, made a method."""
+
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from functools import partial, wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from makegood.base.sizes import KIB
+from makegood.model.messages import Act, Message
+from makegood.store import finding, letters, listening, queue_records, records, rows
+from makegood.store import views as views_
+from makegood.store.alerts import audit
+from makegood.store.postgres import (
+    doctor,
+    joined_submit,
+    leases,
+    load,
+    notices,
+    pruning,
+    supervision,
+    take,
+    upkeep,
+)
+from makegood.store.postgres import generation as promotion
+from makegood.store.postgres import queues as mails
+from makegood.store.postgres import (
+    reads as looks,
+)
+from makegood.store.postgres import requests as queues
+from makegood.store.postgres.commit import Commit, put_to_error
+from makegood.store.postgres.database import Database, Slice, asks, explicit, reads, writes
+from makegood.store.postgres.scan_floors import Floors
+from makegood.store.postgres.submit import recovered as submit_recovered
+from makegood.store.postgres.submit import submit
+from makegood.store.postgres.transaction import Transaction
+from makegood.store.postgres.writers import Lanes
+from makegood.store.priority_ageing import Ageing
+from makegood.store.queue_records import Depths, Handed, Outgoing, Receipt, Returned, Room, Sent
+from makegood.store.rows import Interner
+from makegood.store.soundness import broken
+from makegood.store.transaction import reading, writing
+from makegood.transactions import Caller
+
+T = TypeVar("T")
+P = ParamSpec("P")
+
+_HEAVY = 16 * KIB
+"""Of calls that are written together, one of so many bytes weighs as much as another one."""
+# Slack of floors: how many numbers, microseconds or seconds later than its turn a transaction may commit and still be seen at once.
+
+
+class Tasks(Slice):
+    """Tasks, their steps and their inboxes."""
+
+    def __init__(self, database: Database, ageing: Ageing) -> None:
+        super().__init__(database)
+        self.ageing = ageing
+        self.claims = Floors(database.clock, 250_000)
+        self.messages = Floors(database.clock, 2000)
+
+    async def submit(self, drafts: Sequence[records.Draft]) -> list[records.Submitted]:
+        """Insert tasks with all their steps."""
+        return await self._db.together("submit", partial(_submit, self._db.lanes), _weight).ask(drafts)
+
+    async def join(self, caller: Caller, drafts: Sequence[records.Draft]) -> list[records.Submitted]:
+        """Insert tasks in a transaction of the caller's."""
+        return await joined_submit.join(caller, drafts, self._db.place())
+
+    async def commit(self, batch: records.Batch) -> records.Committed:
+        """Write Decisions, claim tasks, and write what ``decide`` makes of them."""
+        commit = Commit(batch, self.claims, self.ageing, partial(self._outlived, batch.node))
+        done = await self._db.lanes.write(commit.work, commit.recovered)
+        commit.settled()
+        return done
+
+    def _outlived(self, node: int) -> bool:
+        """Return whether a node was registered here before the store's generation was raised."""
+        generation = self._db.identity.generation
+        return self._db.registered.get(node, generation) != generation
+
+    async def load(self, node: int, tasks: Sequence[int]) -> list[records.Loaded]:
+        """Return tasks that ``node`` still holds."""
+        plans = self._db.lanes.plans
+        found = await self._db.read(lambda connection: load.load(connection, plans, node, tasks))
+        await self._put_to_error(node, found.unreadable)
+        return found.tasks
+
+    async def put_to_error(self, node: int, task: int, reason: str) -> None:
+        """Put a task that ``node`` holds to error, whatever is in its rows."""
+        await self._put_to_error(node, [(task, reason)])
+
+    async def _put_to_error(self, node: int, unreadable: Sequence[tuple[int, str]]) -> None:
+        for task, reason in unreadable:
+            await self._db.write(partial(put_to_error, node=node, task=task, reason=reason, held=True))
+
+    async def inbox(self, node: int, limit: int, room: int = records.NO_LIMIT) -> records.Inbox:
+        """Return messages for the tasks of ``node``, and unlocked tasks at rest that have some."""
+        found, unreadable = await self._db.read(
+            partial(queues.inbox, node=node, limit=limit, room=room, floors=self.messages)
+        )
+        await self._put_to_error(node, unreadable)
+        return found
+
+    async def detail(self, task: int, *, asked: bool = False) -> views_.TaskDetail | None:
+        """Return one task with its steps."""
+        plans = self._db.lanes.plans
+        return await self._db.read(partial(looks.detail, plans=plans, task=task, asked=asked))
+
+    post = writes(queues.post)
+    answers = reads(queues.answers)
+    find = reading(finding.find)
+    count = reading(finding.count)
+    history = reading(finding.history)
+
+
+class Requests(Slice):
+    """Requests to agents, and their replies."""
+
+    def __init__(self, database: Database, ageing: Ageing) -> None:
+        super().__init__(database)
+        self._ageing = ageing
+        self._floors = Floors(database.clock, 0.25)
+
+    async def take(self, node: int, offers: Sequence[records.Offer], *, alone: bool = False) -> records.Taken:
+        """Give waiting requests to ``node``."""
+        taking = take.Taking(node, offers, self._floors, self._ageing, self._db.clock.monotonic(), alone)
+        found = await self._db.lanes.write(taking.work, lambda tx, _: take.recovered(tx, node))
+        requests, unreadable = take.read(found)
+        for task, reason in unreadable:
+            await self._db.write(partial(put_to_error, node=None, task=task, reason=reason, seqs=()))
+        return requests
+
+    async def answer(self, node: int, replies: Sequence[tuple[int, Message]]) -> list[bool]:
+        """Leave replies in the tasks' inboxes; True for each that came in time."""
+        flush = partial(_answer, self._db.lanes, node)
+        return await self._db.together(node, flush, _weight_of_replies).ask(replies)
+
+    async def give_back(self, node: int, requests: Sequence[tuple[int, int, int]]) -> None:
+        """Make requests that were taken but not begun available again."""
+        if requests:
+            await self._db.write(partial(queues.give_back, node=node, requests=requests))
+
+    async def excuse(self, node: int, requests: Sequence[tuple[int, int, int]]) -> None:
+        """Mark requests whose silence is not to be counted."""
+        if requests:
+            await self._db.ask(partial(queues.excuse, node=node, requests=requests))
+
+    async def extend(self, node: int, task: int, idx: int, attempt: int, seconds: float) -> bool:
+        """Move an attempt's complete-by."""
+        key = (task, idx, attempt)
+        return await self._db.ask(partial(queues.extend, node=node, key=key, seconds=seconds))
+
+
+class _Looking(Slice):
+    """Verbs of the leading Supervisor. ``floors``: how far it has looked."""
+
+    def __init__(self, database: Database) -> None:
+        super().__init__(database)
+        self.floors = Floors(database.clock, 5.0)
+
+
+def _under_term(
+    function: Callable[Concatenate[Transaction, Floors, P], Awaitable[T]],
+) -> Callable[Concatenate[_Looking, records.Grant, P], Coroutine[Any, Any, T]]:
+    """Make a method of a transaction under a term."""
+
+    @wraps(function)
+    async def method(self: _Looking, term: records.Grant, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._db.write(lambda tx: function(tx, self.floors, *args, **kwargs), term)
+
+    return method
+
+
+class Supervision(_Looking):
+    """What the leading Supervisor finds."""
+
+    async def horizon(self, grace: float, most: float) -> float:
+        """Return seconds until something may have to be judged."""
+        return await self._db.ask(partial(supervision.horizon, grace=grace, most=most, floors=self.floors))
+
+    judge = _under_term(supervision.judge)
+    release_dead = _under_term(supervision.release_dead)
+    release_deaf = _under_term(supervision.release_deaf)
+    expire_tasks = _under_term(supervision.expire_tasks)
+    starved = _under_term(supervision.starved)
+
+
+class Queues(Slice):
+    """Queues of messages."""
+
+    def __init__(self, database: Database) -> None:
+        super().__init__(database)
+        self._depths = Depths()
+
+    def _room(self, most: int, most_bytes: int) -> Room:
+        return Room(most, most_bytes, self._depths)
+
+    async def accept(self, caller: Caller, receipt: Receipt) -> bool:
+        """Acknowledge a message in a transaction."""
+        await joined_submit.verify(caller, self._db.place())
+        return await mails.accept(caller, receipt)
+
+    async def put(
+        self, caller: Caller, message: Outgoing, most: int, most_bytes: int = records.NO_LIMIT
+    ) -> Sent:
+        """Send a message in a transaction."""
+        await joined_submit.verify(caller, self._db.place())
+        return await mails.put(caller, message, self._room(most, most_bytes), self._db.clock.monotonic())
+
+    async def send_messages(
+        self, messages: Sequence[Outgoing], most: int, most_bytes: int = records.NO_LIMIT
+    ) -> list[Sent]:
+        """Put messages into their queues."""
+        queue_records.checked(messages)
+        if not messages:
+            return []
+        room, now = self._room(most, most_bytes), self._db.clock.monotonic()
+        return await self._db.write(partial(mails.send, messages=messages, room=room, now=now))
+
+    async def receive_messages(
+        self, queue: str, taker: str, limit: int, lease: float, threshold: int
+    ) -> Handed:
+        """Give messages to ``taker``; where none is due, nothing is written."""
+        rest = await self._db.read(partial(mails.due, queue=queue))
+        if rest is None or rest > 0:
+            return Handed([], rest)
+        return await self._db.write(
+            partial(mails.receive, queue=queue, taker=taker, limit=limit, lease=lease, threshold=threshold)
+        )
+
+    async def hold_messages(self, receipts: Sequence[Receipt], lease: float) -> list[bool]:
+        """Make leases longer."""
+        return await self._db.write(partial(mails.hold, receipts=receipts, lease=lease)) if receipts else []
+
+    async def acknowledge_messages(self, receipts: Sequence[Receipt]) -> list[bool]:
+        """Take messages out of their queues."""
+        return await self._db.write(partial(mails.acknowledge, receipts=receipts)) if receipts else []
+
+    async def return_messages(self, returned: Sequence[Returned]) -> list[bool]:
+        """Give messages back, or put them to the dead letters."""
+        return await self._db.write(partial(mails.give_back, returned=returned)) if returned else []
+
+    messages = reading(letters.messages)
+    views = reading(letters.queues)
+    replay_messages = writing(letters.replay)
+    drop_messages = writing(letters.drop)
+    expire_messages = writing(letters.expire)
+    shorten_queues = writes(mails.shorten)
+
+
+class Notices(Slice):
+    """What submitters are told."""
+
+    notices_due = reading(listening.due)
+    take_notices = writes(notices.take)
+    settle_notices = writes(notices.settle)
+    listeners = reading(listening.listeners)
+    retry_notices = writing(listening.retry)
+    drop_notices = writing(listening.drop)
+
+
+class Leases(Slice):
+    """Leases with epochs."""
+
+    acquire = asks(leases.acquire)
+    renew = asks(leases.renew)
+    release = asks(leases.release)
+    read = asks(leases.read)
+    past_terms = asks(leases.past_terms)
+
+
+class Nodes(Slice):
+    """Processes."""
+
+    async def register(self, info: views_.NodeInfo) -> int:
+        """Insert a node row with its first heartbeat."""
+        number, generation = await self._db.write(partial(upkeep.register, info=info))
+        self._db.dialer.identity = records.Identity(self._db.identity.store_id, generation)
+        self._db.registered[number] = generation
+        return number
+
+    heartbeat = asks(upkeep.heartbeat)
+    unregister = asks(upkeep.unregister)
+    views = reads(upkeep.nodes)
+    depths = reads(upkeep.depths)
+
+
+class Admin(Slice):
+    """The store as a whole."""
+
+    async def schema(self) -> views_.SchemaStatus:
+        """Return where the schema stands; works on a store that needs migrating."""
+        return await self._db.alone(partial(upkeep.schema, where=self._db.where))
+
+    async def migrate(self) -> list[str]:
+        """Apply missing migrations under a lock, and record the history that the server shows, which roles with fewer rights may not."""
+        applied = await self._db.alone(partial(upkeep.migrate, where=self._db.where))
+        link = await self._db.other(checked=True, warned=True).dial()
+        await link.close(1.0)
+        return applied
+
+    async def check(self) -> list[str]:
+        """Verify settings, schema and the way to the server."""
+        findings = await self._db.alone(partial(upkeep.check, where=self._db.where))
+        return findings + await upkeep.pooled(self._db.other(warned=True))
+
+    async def examine(self) -> list[views_.Finding]:
+        """Look at the way to the server, and at the server."""
+        where = self._db.where
+        shared = await upkeep.pooled(self._db.other(warned=True))
+        if shared:  # nothing that is asked over it can be relied on
+            what = shared[0].removeprefix(f"{where}: ").partition(";")[0]
+            remedy = "connect to PostgreSQL itself, or use pool_mode=session for makegood"
+            return [views_.Finding("pooling", "error", what, remedy)]
+        url = self._db.dialer.address.url
+        found = await self._db.alone(partial(doctor.look, url=url))
+        return [views_.Finding("pooling", "ok", "sessions keep their state"), *found]
+
+    async def broken(self, limit: int) -> list[str]:
+        """Return which rows do not read, a sentence each."""
+        plans = Interner()
+        return await broken(
+            lambda sql, values: self._db.read(partial(doctor.asked, sql=sql, values=values)),
+            lambda after, most: self._db.read(partial(doctor.unread, plans=plans, after=after, limit=most)),
+            limit,
+        )
+
+    async def begin_anew(self, act: Act) -> records.Anew:
+        """Raise the generation, because an operator says that the store was restored."""
+        done = await self._db.write(lambda tx: promotion.restored(tx.connection, act))
+        self._db.dialer.identity = records.Identity(self._db.identity.store_id, done.generation)
+        return done
+
+    orphans = reads(doctor.orphans)
+    touch = writes(doctor.nothing)
+    figures = reads(upkeep.figures)
+    prune = writes(pruning.prune)
+    audit = reading(audit)
+
+
+async def _submit(lanes: Lanes, drafts: Sequence[records.Draft]) -> list[records.Submitted]:
+    """Write what several callers submit."""
+    return await lanes.write_here(
+        lambda tx: submit(tx, drafts), lambda tx, outcome: submit_recovered(tx, drafts, outcome)
+    )
+
+
+async def _answer(lanes: Lanes, node: int, replies: Sequence[tuple[int, Message]]) -> list[bool]:
+    """Write replies; those that did not come in time are looked at in a transaction of their own."""
+    made = [queues.Reply(node, task, message, rows.message(message)) for task, message in replies]
+    verdicts = await lanes.write_here(
+        lambda tx: queues.answer(tx, node, made), lambda tx, outcome: queues.answered(tx, made, outcome)
+    )
+    missed = [n for n, in_time in enumerate(verdicts) if not in_time]
+    if missed:
+        doubtful = [made[n] for n in missed]
+        second = await explicit(lanes, partial(queues.late, node=node, replies=doubtful))
+        for n, in_time in zip(missed, second, strict=True):
+            verdicts[n] = in_time
+    return verdicts
+
+
+def _weight(drafts: Sequence[records.Draft]) -> int:
+    return len(drafts) + sum([draft.octets for draft in drafts]) // _HEAVY
+
+
+def _weight_of_replies(replies: Sequence[tuple[int, Message]]) -> int:
+    return len(replies) + sum([len(message.value or b"") for _, message in replies]) // _HEAVY

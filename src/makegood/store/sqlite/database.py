@@ -1,0 +1,270 @@
+"""One SQLite file as the slices see it: opened and checked, with a thread that writes and one that reads."""
+
+import asyncio
+import sqlite3
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import closing
+from functools import partial, wraps
+from pathlib import Path
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
+
+from makegood.base.clock import Clock
+from makegood.base.sizes import KIB
+from makegood.base.sqlite_readonly import Glance, glanced
+from makegood.errors import StoreUnavailableError
+from makegood.store import migrations, records, views
+from makegood.store.sqlite import bulk_change, upkeep
+from makegood.store.sqlite.connection import Connect, examine, fsync_folder, is_damaged, opened, translated
+from makegood.store.sqlite.decision_rows import CHANGES
+from makegood.store.sqlite.doorbell import Bell
+from makegood.store.sqlite.file_identity import FileNumber, Place, number_of
+from makegood.store.sqlite.store_threads import Line, StoreClock
+from makegood.store.sqlite.transaction import Action, SharedTx, Transaction
+from makegood.store.transaction import Verbs, Work, bound
+from makegood.transactions import at_once
+
+T = TypeVar("T")
+P = ParamSpec("P")
+
+_BUSY = 5.0
+_HEAVY = 64 * KIB  # bytes of a call that count as much as another call, when calls share a transaction
+
+
+class Database:
+    """The file, its clock and identity, and the two threads.
+
+    ``open_connection``: makes connections, for tests that count or fail. ``line``: makes the two threads.
+    """
+
+    def __init__(self, path: Path, clock: Clock, open_connection: Connect, line: Callable[..., Line]) -> None:
+        self.path = path
+        self.clock = StoreClock(clock)
+        self.connect = open_connection
+        self.writer: Line | None = None
+        self.reader: Line | None = None
+        self.known: records.Identity | None = None
+        self._make_line = line
+        self._main: FileNumber | None = None
+
+    @property
+    def identity(self) -> records.Identity:
+        """The store's own random id and its generation."""
+        if self.known is None:
+            raise self._not_open()
+        return self.known
+
+    def now(self) -> float:
+        """Return the store's clock."""
+        self._open(self.writer)
+        return self.clock.now()
+
+    async def prepare(self, *, migrate: bool, looking: bool) -> None:
+        """Verify settings and schema."""
+        await self.apart(partial(self._prepare, migrate=migrate, looking=looking))
+
+    async def start(self, bell: Bell, announce: Callable[[set[str]], None]) -> None:
+        """Start the threads; ``announce`` is told the topics of each commit."""
+        loop = asyncio.get_running_loop()
+        self.writer = self._line("writer", loop, busy=0.0, bell=bell, announce=announce)
+        self.reader = self._line("reader", loop, busy=_BUSY, bell=None, announce=None)
+        await self.reader.ask(
+            data_version
+        )  # now, not when it is first needed; the writer would wait for the lock
+
+    def _line(
+        self,
+        name: str,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        busy: float,
+        bell: Bell | None,
+        announce: Callable[[set[str]], None] | None,
+    ) -> Line:
+        glance = Glance(self.path) if bell is None else None
+        line = self._make_line(
+            name,
+            self.path,
+            partial(self._opened, busy=busy, glance=glance),
+            self.clock,
+            loop,
+            committed=bell.ring if bell is not None else None,
+            announce=announce,
+            writes=bell is not None,
+            place=Place(self.path, self._main),
+            glance=glance,
+        )
+        line.start()
+        return line
+
+    def _opened(self, *, busy: float = _BUSY, glance: Glance | None = None) -> sqlite3.Connection:
+        connection = opened(self.path, self.connect, glance=glance)
+        try:
+            if glance is None:
+                bulk_change.install(connection, CHANGES)
+            connection.execute(f"pragma busy_timeout = {round(busy * 1000)}")
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _prepare(self, *, migrate: bool, looking: bool) -> None:
+        """Verify that the file can be what we need; create it when we may."""
+        examine(self.path)
+        if not self.path.exists():
+            if not migrate:
+                migrations.verify("sqlite", 0, f"{self.path} (no such file yet)")
+            self._migrate()
+
+        def look(glance: Glance | None) -> tuple[float, records.Identity]:
+            with closing(opened(self.path, self.connect, glance=glance)) as connection:
+                version = upkeep.version(connection, str(self.path))
+                if migrate and version != migrations.needed(
+                    "sqlite"
+                ):  # looked at without asking for the lock
+                    self._migrate()
+                    version = upkeep.version(connection, str(self.path))
+                migrations.verify("sqlite", version, str(self.path))
+                shift = upkeep.agreed_clock(connection, self.clock.clock, looking=looking)
+                return shift, upkeep.identity(connection)
+
+        self.clock.shift, self.known = glanced(self.path, look) if looking else look(None)
+        self._main = number_of(str(self.path))
+
+    def _migrate(self) -> list[str]:
+        examine(self.path)
+        new = not self.path.exists()
+        with closing(opened(self.path, self.connect, create=True)) as connection:
+            applied = upkeep.migrate(connection, self.path, self.clock.clock)
+        if new:
+            fsync_folder(self.path)
+        return applied
+
+    async def close(self) -> None:
+        """Finish what was asked for, then let go of the file."""
+        writer, reader = self.writer, self.reader
+        self.writer = self.reader = None
+        for line in (writer, reader):
+            if line is not None:
+                await line.stop()
+
+    async def apart(self, action: Callable[[], T]) -> T:
+        """Run something with a connection of its own, outside of the two threads."""
+        try:
+            return await asyncio.get_running_loop().run_in_executor(None, action)
+        except sqlite3.Error as failure:
+            raise translated(failure, self.path) from failure
+
+    def _not_open(self) -> StoreUnavailableError:
+        return StoreUnavailableError(f"{self.path}: the store is not open; `await store.open()` first")
+
+    def _open(self, line: Line | None) -> Line:
+        if line is None:
+            raise self._not_open()
+        return line
+
+    async def write(self, action: Action[T], *, weight: int = 1, again: bool = False) -> T:
+        """Do ``action`` in the writing thread, in a transaction shared with what else is asked for meanwhile."""
+        return cast("T", await self._open(self.writer).ask(action, weight=weight, again=again))
+
+    async def together(
+        self, action: Callable[..., list[T]], items: Sequence[object], *, octets: int = 0, again: bool = False
+    ) -> list[T]:
+        """Do ``action`` once for the items of all callers of this moment."""
+        weight = len(items) + octets // _HEAVY
+        return cast("list[T]", await self._open(self.writer).ask(action, items, weight=weight, again=again))
+
+    async def read(self, action: Action[T]) -> T:
+        """Do ``action`` in the reading thread, which sees one moment."""
+        return cast("T", await self._open(self.reader).ask(action))
+
+    async def written(self, work: Work[T]) -> T:
+        """Do a verb that is written once for every store."""
+
+        def act(tx: Transaction) -> T:
+            return at_once(work(SharedTx(tx)))
+
+        act.__name__ = getattr(work, "func", work).__name__  # for those who watch transactions
+        return await self.write(act)
+
+    async def looked(self, work: Work[T]) -> T:
+        """Do a verb that is written once for every store, and only reads."""
+        return await self.read(lambda tx: at_once(work(SharedTx(tx))))
+
+    # What needs no store that is open
+
+    async def schema(self) -> views.SchemaStatus:
+        """Return where the schema stands."""
+
+        def look(glance: Glance | None) -> views.SchemaStatus:
+            with closing(opened(self.path, self.connect, glance=glance)) as connection:
+                return upkeep.schema(connection, str(self.path))
+
+        def there() -> views.SchemaStatus:
+            examine(self.path)
+            if self.path.exists():
+                return glanced(self.path, look)
+            missing = [migration.name for migration in migrations.plan("sqlite", 0)]
+            return views.SchemaStatus("sqlite", 0, migrations.needed("sqlite"), missing)
+
+        return await self.apart(there)
+
+    async def migrate(self) -> list[str]:
+        """Apply missing migrations."""
+        return await self.apart(self._migrate)
+
+    async def check(self) -> list[str]:
+        """Verify integrity and durability settings."""
+
+        def look(glance: Glance | None) -> list[str]:
+            try:
+                with closing(opened(self.path, self.connect, glance=glance)) as connection:
+                    return upkeep.check(connection, self.path, glance)
+            except sqlite3.DatabaseError as failure:
+                if not is_damaged(failure):
+                    raise
+                return [str(translated(failure, self.path))]
+
+        def there() -> list[str]:
+            examine(self.path)
+            return glanced(self.path, look)
+
+        return await self.apart(there)
+
+
+def data_version(tx: Transaction) -> int:
+    """Return the number that changes with each commit of another connection."""
+    found: int = tx.rows("pragma data_version")[0][0]
+    return found
+
+
+class Slice(Verbs):
+    """Verbs over one database."""
+
+    def __init__(self, database: Database) -> None:
+        super().__init__(database)
+        self._db = database
+
+
+def writes(
+    function: Callable[Concatenate[Transaction, P], T], *, again: bool = False
+) -> Callable[Concatenate[Slice, P], Coroutine[Any, Any, T]]:
+    """Make a method of a transaction that writes. ``again``: it can be done again after it was rolled back."""
+    bind = bound(function)
+
+    @wraps(function)
+    async def method(self: Slice, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._db.write(bind(*args, **kwargs), again=again)
+
+    return method
+
+
+def reads(
+    function: Callable[Concatenate[Transaction, P], T],
+) -> Callable[Concatenate[Slice, P], Coroutine[Any, Any, T]]:
+    """Make a method of a transaction that reads."""
+
+    @wraps(function)
+    async def method(self: Slice, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._db.read(lambda tx: function(tx, *args, **kwargs))
+
+    return method

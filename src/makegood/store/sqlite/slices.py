@@ -1,0 +1,251 @@
+"""The slices of the SQLite store. A verb is a transaction of one of the modules beside this one, made a method."""
+
+from collections.abc import Sequence
+from functools import partial
+
+from makegood.model.messages import Act, Message
+from makegood.store import finding, letters, listening, queue_records, records
+from makegood.store import views as views_
+from makegood.store.alerts import audit
+from makegood.store.priority_ageing import Ageing
+from makegood.store.queue_records import Depths, Handed, Outgoing, Receipt, Returned, Room, Sent
+from makegood.store.soundness import broken
+from makegood.store.sqlite import doctor, leases, load, notices, pruning, requests, supervision, upkeep
+from makegood.store.sqlite import queues as mails
+from makegood.store.sqlite import (
+    reads as looks,
+)
+from makegood.store.sqlite.commit import commit, put_to_error
+from makegood.store.sqlite.database import Database, Slice, reads, writes
+from makegood.store.sqlite.generation import begin_anew
+from makegood.store.sqlite.joined_submit import join, verify
+from makegood.store.sqlite.submit import submit
+from makegood.store.sqlite.take import take
+from makegood.store.transaction import reading, writing
+from makegood.transactions import Caller
+
+
+class Tasks(Slice):
+    """Tasks, their steps and their inboxes."""
+
+    def __init__(self, database: Database, ageing: Ageing) -> None:
+        super().__init__(database)
+        self.ageing = ageing
+
+    async def submit(self, drafts: Sequence[records.Draft]) -> list[records.Submitted]:
+        """Insert tasks with all their steps."""
+        octets = sum([draft.octets for draft in drafts])
+        return await self._db.together(submit, drafts, octets=octets, again=True)
+
+    async def join(self, caller: Caller, drafts: Sequence[records.Draft]) -> list[records.Submitted]:
+        """Insert tasks in a transaction of the caller's."""
+        return await join(caller, drafts, self._db.path, self._db.identity.store_id, self._db.clock)
+
+    async def commit(self, batch: records.Batch) -> records.Committed:
+        """Write Decisions, claim tasks, and write what ``decide`` makes of them."""
+        act = partial(commit, batch=batch, ageing=self.ageing)
+        return await self._db.write(act, weight=len(batch.decisions), again=batch.claim is None)
+
+    async def load(self, node: int, tasks: Sequence[int]) -> list[records.Loaded]:
+        """Return tasks that ``node`` still holds."""
+        found = await self._db.read(partial(load.load, node=node, tasks=tasks))
+        for task, reason in found.unreadable:
+            await self.put_to_error(node, task, reason)
+        return found.tasks
+
+    async def put_to_error(self, node: int, task: int, reason: str) -> None:
+        """Put a task that ``node`` holds to error, whatever is in its rows."""
+        await self._db.write(partial(put_to_error, node=node, task=task, reason=reason, held=True))
+
+    async def inbox(self, node: int, limit: int, room: int = records.NO_LIMIT) -> records.Inbox:
+        """Return messages for tasks that ``node`` holds, and tasks at rest that have some."""
+        found, unreadable = await self._db.read(partial(requests.inbox, node=node, limit=limit, room=room))
+        for task, reason in unreadable.items():
+            await self.put_to_error(node, task, reason)
+        return found
+
+    async def post(self, task: int, message: Message) -> None:
+        """Leave an operator's act in a task's inbox."""
+        await self._db.together(requests.post, [(task, message)])
+
+    answers = reads(requests.answers)
+    find = reading(finding.find)
+    count = reading(finding.count)
+    detail = reads(looks.detail)
+    history = reading(finding.history)
+
+
+class Requests(Slice):
+    """Requests to agents, and their replies."""
+
+    def __init__(self, database: Database, ageing: Ageing) -> None:
+        super().__init__(database)
+        self._ageing = ageing
+
+    async def take(self, node: int, offers: Sequence[records.Offer], *, alone: bool = False) -> records.Taken:
+        """Give waiting requests to ``node``."""
+        act = partial(take, node=node, offers=offers, ageing=self._ageing, alone=alone)
+        return await self._db.write(act, again=True)
+
+    async def answer(self, node: int, replies: Sequence[tuple[int, Message]]) -> list[bool]:
+        """Leave replies in the tasks' inboxes; True for each that came in time."""
+        given = [requests.Reply(node, task, message) for task, message in replies]
+        octets = sum([len(message.value or b"") for _, message in replies])
+        return await self._db.together(requests.answer, given, octets=octets, again=True)
+
+    async def extend(self, node: int, task: int, idx: int, attempt: int, seconds: float) -> bool:
+        """Move an attempt's complete-by."""
+        key = (task, idx, attempt)
+        return await self._db.write(partial(requests.extend, node=node, key=key, seconds=seconds))
+
+    give_back = writes(requests.give_back)
+    excuse = writes(requests.excuse)
+
+
+class Supervision(Slice):
+    """What the leading Supervisor finds."""
+
+    judge = writes(supervision.judge)
+    release_dead = writes(supervision.release_dead)
+    release_deaf = writes(supervision.release_deaf)
+    expire_tasks = writes(supervision.expire_tasks)
+    starved = writes(supervision.starved)
+    horizon = reads(supervision.horizon)
+
+
+class Queues(Slice):
+    """Queues of messages."""
+
+    def __init__(self, database: Database) -> None:
+        super().__init__(database)
+        self.depths = Depths()  # the writer's
+
+    async def _verified(self, caller: Caller) -> float:
+        await verify(caller, self._db.path, self._db.identity.store_id)
+        return self._db.clock.now()
+
+    async def accept(self, caller: Caller, receipt: Receipt) -> bool:
+        """Acknowledge a message in a transaction."""
+        return await mails.accept(caller, receipt, await self._verified(caller))
+
+    async def put(
+        self, caller: Caller, message: Outgoing, most: int, most_bytes: int = records.NO_LIMIT
+    ) -> Sent:
+        """Send a message in a transaction."""
+        room = Room(most, most_bytes, self.depths)
+        return await mails.put(caller, message, room, await self._verified(caller))
+
+    async def send_messages(
+        self, messages: Sequence[Outgoing], most: int, most_bytes: int = records.NO_LIMIT
+    ) -> list[Sent]:
+        """Put messages into their queues, together with what others send in this moment."""
+        queue_records.checked(messages)
+        room = Room(most, most_bytes, self.depths)
+        octets = sum([len(m.body) for m in messages])
+        return await self._db.together(mails.send, [(m, room) for m in messages], octets=octets)
+
+    async def receive_messages(
+        self, queue: str, taker: str, limit: int, lease: float, threshold: int
+    ) -> Handed:
+        """Give messages to ``taker``; where none is due, nothing is written."""
+        found = await self._db.read(partial(mails.look, queue=queue))
+        if found is not None:
+            return found
+        return await self._db.write(
+            partial(mails.receive, queue=queue, taker=taker, limit=limit, lease=lease, threshold=threshold)
+        )
+
+    async def acknowledge_messages(self, receipts: Sequence[Receipt]) -> list[bool]:
+        """Take messages out of their queues."""
+        return await self._db.together(mails.acknowledge, receipts)
+
+    async def return_messages(self, returned: Sequence[Returned]) -> list[bool]:
+        """Give messages back, or put them to the dead letters."""
+        return await self._db.together(mails.give_back, returned)
+
+    async def shorten_queues(self, most: int, limit: int, most_bytes: int = records.NO_LIMIT) -> int:
+        """Drop the oldest notices of queues that are too long, or have too many bytes; where none is, nothing is written."""
+        if not await self._db.read(partial(mails.any_overfull, most=most, most_bytes=most_bytes)):
+            return 0
+        return await self._db.write(partial(mails.shorten, most=most, limit=limit, most_bytes=most_bytes))
+
+    hold_messages = writes(mails.hold)
+    messages = reading(letters.messages)
+    views = reading(letters.queues)
+    replay_messages = writing(letters.replay)
+    drop_messages = writing(letters.drop)
+    expire_messages = writing(letters.expire)
+
+
+class Notices(Slice):
+    """What submitters are told."""
+
+    notices_due = reading(listening.due)
+    take_notices = writes(notices.take)
+    settle_notices = writes(notices.settle)
+    listeners = reading(listening.listeners)
+    retry_notices = writing(listening.retry)
+    drop_notices = writing(listening.drop)
+
+
+class Leases(Slice):
+    """Leases with epochs."""
+
+    acquire = writes(leases.acquire)
+    renew = writes(leases.renew)
+    release = writes(leases.release)
+    read = reads(leases.read)
+    past_terms = reads(leases.past_terms)
+
+
+class Nodes(Slice):
+    """Processes."""
+
+    async def register(self, info: views_.NodeInfo) -> int:
+        """Insert a node row with its first heartbeat."""
+        number, generation = await self._db.write(partial(upkeep.register, info=info))
+        self._db.known = records.Identity(self._db.identity.store_id, generation)
+        return number
+
+    heartbeat = writes(upkeep.heartbeat, again=True)
+    unregister = writes(upkeep.unregister)
+    views = reads(upkeep.nodes)
+    depths = reads(upkeep.depths)
+
+
+class Admin(Slice):
+    """The store as a whole."""
+
+    def __init__(self, database: Database) -> None:
+        super().__init__(database)
+        self.schema = database.schema
+        self.migrate = database.migrate
+        self.check = database.check
+
+    async def examine(self) -> list[views_.Finding]:
+        """Look at the file, where it lies and how it is kept."""
+        return await self._db.apart(partial(doctor.look, self._db.path, self._db.connect))
+
+    async def broken(self, limit: int) -> list[str]:
+        """Return which rows do not read, a sentence each."""
+        return await broken(
+            lambda sql, values: self._db.read(partial(doctor.asked, sql=sql, values=values)),
+            lambda after, most: self._db.read(partial(doctor.unread, after=after, limit=most)),
+            limit,
+        )
+
+    async def begin_anew(self, act: Act) -> records.Anew:
+        """Raise the generation, because an operator says that the file was restored."""
+        done = await self._db.write(partial(begin_anew, act=act))
+        self._db.known = records.Identity(self._db.identity.store_id, done.generation)
+        return done
+
+    async def prune(self, older: float, after: int, limit: int, *, dry: bool = False) -> records.Pruned:
+        """Remove tasks that ended long ago, of one window."""
+        act = partial(pruning.prune, older=older, after=after, limit=limit, dry=dry)
+        return await (self._db.read(act) if dry else self._db.write(act))
+
+    orphans = reads(doctor.orphans)
+    touch = writes(upkeep.pass_by)
+    figures = reads(upkeep.figures)
+    audit = reading(audit)

@@ -1,0 +1,112 @@
+"""Who wants to hear of what on one SQLite file: commits of this process, of others (doorbell and slow poll), and of callers."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+from makegood.base.sqlite_readonly import may_write
+from makegood.store.sqlite.database import Database, data_version
+from makegood.store.sqlite.doorbell import Bell, Heard, kind_of
+from makegood.store.sqlite.joined_watch import Lookout, Wanted
+
+
+class Wakes:
+    """Listeners by topic, and everything that rings for them. ``poll``: seconds between looks behind the doorbell; None: never."""
+
+    def __init__(self, database: Database, bell: Callable[[Path, Heard], Bell], poll: float | None) -> None:
+        self._db = database
+        self._make_bell = bell
+        self._poll = poll
+        self._bell: Bell | None = None
+        self._listeners: dict[str, list[Callable[[], None]]] = {}
+        self._poll_timer: asyncio.TimerHandle | None = None
+        self._data_version = (0, -1)
+        self._lookout = Lookout(database.read, self._seen)
+
+    def bell(self) -> Bell:
+        """Make the bell, which the writing thread rings."""
+        self._bell = self._make_bell(self._db.path, self._heard)
+        return self._bell
+
+    def open(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Hang up the bell and begin to look."""
+        bell = self._bell
+        # A folder for sockets that belongs to who only looks would keep the file's owner from having one.
+        if bell is not None:
+            watched = bell.open() if may_write(self._db.path) else None
+            if watched is not None:
+                loop.add_reader(watched, bell.answer)
+            for topic in self._listeners:
+                bell.listen_to(topic)
+        self._lookout.open(loop)
+        self._plan_poll()
+
+    async def rest(self) -> None:
+        """Look no more. Commits under way still ring."""
+        await self._lookout.close()
+        if self._poll_timer is not None:
+            self._poll_timer.cancel()
+
+    def close(self) -> None:
+        """Take the bell down."""
+        bell, self._bell = self._bell, None
+        if bell is not None:
+            if bell.watched is not None:
+                asyncio.get_running_loop().remove_reader(bell.watched)
+            bell.close()
+
+    def subscribe(self, topic: str, ring: Callable[[], None]) -> Callable[[], None]:
+        """Call ``ring`` when something may have come for ``topic``; returns what ends that."""
+        kind_of(topic)
+        self._listeners.setdefault(topic, []).append(ring)
+        if self._bell is not None:
+            self._bell.listen_to(topic)
+
+        def end() -> None:
+            rings = self._listeners.get(topic, [])
+            if ring in rings:
+                rings.remove(ring)
+            if not rings:
+                self._listeners.pop(topic, None)
+
+        return end
+
+    def joined(self, *written: Wanted) -> None:
+        """Look often for these tasks or messages, for some seconds, and ring for them once they are committed."""
+        for one in written:
+            self._lookout.expect(one)
+
+    def announce(self, topics: set[str]) -> None:
+        """Ring for topics of a commit."""
+        for topic in sorted(topics):  # in an order that a seed can replay
+            for ring in tuple(self._listeners.get(topic, ())):
+                ring()
+
+    def _heard(self, topics: set[str] | None) -> None:
+        self.announce(set(self._listeners) if topics is None else topics)
+
+    def _plan_poll(self) -> None:
+        if self._poll is not None and self._db.reader is not None:
+            self._poll_timer = asyncio.get_running_loop().call_later(self._poll, self._look)
+
+    def _look(self) -> None:
+        if self._db.reader is not None and self._listeners:
+            self._db.reader.ask(data_version).add_done_callback(self._looked)
+        else:
+            self._plan_poll()
+
+    def _looked(self, future: "asyncio.Future[int]") -> None:
+        reader = self._db.reader
+        if not future.cancelled() and future.exception() is None and reader is not None:
+            version = (reader.openings, future.result())  # numbers of two connections cannot be compared
+            if version != self._data_version:
+                self._data_version = version
+                self._heard(None)
+        self._plan_poll()
+
+    def _seen(self, found: set[Wanted]) -> None:
+        """Wake everybody for tasks and messages that were committed on a connection that rings no bell."""
+        topics = {"pending" if isinstance(one, int) else f"queue:{one[0]}" for one in found}
+        if self._bell is not None:
+            self._bell.ring(topics)
+        self.announce(topics)

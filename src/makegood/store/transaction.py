@@ -1,0 +1,141 @@
+"""Verbs that are written once for every store: their statements, the transaction that they see, and how they become methods.
+
+A verb is an ``async def`` over a ``Tx``. On PostgreSQL it waits for the server; on SQLite nothing in it waits, and it runs
+from end to end in the thread of the store.
+"""
+
+import re
+from collections.abc import Callable, Coroutine, Sequence
+from functools import partial, wraps
+from inspect import signature
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
+
+T = TypeVar("T")
+P = ParamSpec("P")
+
+_NOW = "extract(epoch from clock_timestamp())::float8"
+_SQLITE = (
+    (r"= any \(\$(\d+)::\w+\[\]\)", r"in (select value from json_each(?\1))"),
+    (r"::\w+(\[\])?", ""),
+    (r"\bfor (no key )?update( skip locked)?", ""),
+    (r"\bmakegood\.", "makegood_"),
+    (r"\bnot dead\b", "dead = 0"),
+    (r"\bgreatest\(", "max("),
+    (r"\boctet_length\(", "length("),
+    (r"\$(\d+)", r"?\1"),
+)
+
+
+class Sql:
+    """A statement in the words of both: ``postgres``, and ``sqlite``, translated unless it is given.
+
+    Values are $1, $2 ... in both. ``{now}`` is the store's clock; where SQLite's text names it (``dated``), it is one value more.
+    A list is a value only of ``= any ($1::bigint[])``. ``writes``: it changes rows.
+    """
+
+    __slots__ = ("dated", "postgres", "sqlite", "writes")
+
+    def __init__(self, text: str, sqlite: str | None = None) -> None:
+        self.postgres = text.replace("{now}", _NOW)
+        other = text if sqlite is None else sqlite
+        for pattern, instead in _SQLITE:
+            other = re.sub(pattern, instead, other)
+        last = max((int(n) for n in re.findall(r"\?(\d+)", other)), default=0)
+        self.dated = "{now}" in other
+        self.sqlite = other.replace("{now}", f"?{last + 1}")
+        self.writes = re.search(r"\b(insert|update|delete)\b", other) is not None
+
+
+def for_each(text: str, /, **columns: str) -> Sql:
+    """Return a statement for ``many``: what it does for each row ``x``, whose columns have these types.
+
+    Its ``{rows}`` is the place of PostgreSQL's "from", which gives all rows at once. SQLite executes it once for each.
+    """
+    arrays = ", ".join(f"${n}::{kind}[]" for n, kind in enumerate(columns.values(), 1))
+    single = text.replace("{rows}", "")
+    for n, name in enumerate(columns, 1):
+        single = re.sub(rf"\bx\.{name}\b", f"${n}", single)
+    return Sql(text.replace("{rows}", f"from unnest({arrays}) as x ({', '.join(columns)})"), single)
+
+
+class Tx(Protocol):
+    """A transaction under way. ``topics``: to ring for once it is committed."""
+
+    topics: set[str]
+
+    async def rows(self, sql: Sql, *values: Any) -> Sequence[Any]:
+        """Execute one statement; returns all its rows."""
+        ...
+
+    async def run(self, sql: Sql, *values: Any) -> int:
+        """Execute one statement; returns the number of rows that it changed."""
+        ...
+
+    async def many(self, sql: Sql, found: Sequence[Sequence[Any]], *more: Any) -> int:
+        """Execute a statement of ``for_each`` for these rows, if there are any; ``more``: values behind those of a row."""
+        ...
+
+
+Work = Callable[[Tx], Coroutine[Any, Any, T]]
+
+
+class Shared(Protocol):
+    """A store's database, as verbs that are written once need it."""
+
+    async def written(self, work: Work[T]) -> T:
+        """Do ``work`` in a transaction that writes."""
+        ...
+
+    async def looked(self, work: Work[T]) -> T:
+        """Do ``work``, which only reads and sees one moment."""
+        ...
+
+
+class Verbs:
+    """Verbs over one database."""
+
+    def __init__(self, database: Shared) -> None:
+        self._database = database
+
+
+Verb = Callable[Concatenate[Tx, P], Coroutine[Any, Any, T]]
+Method = Callable[Concatenate[Verbs, P], Coroutine[Any, Any, T]]
+
+
+def bound(
+    verb: Callable[Concatenate[Any, P], T],
+) -> Callable[P, Callable[[Any], T]]:
+    """Return what binds all arguments of a verb but the first, by name: who watches transactions sees which it is, and of what."""
+    names = tuple(signature(verb).parameters)[1:]
+
+    def bind(*args: P.args, **kwargs: P.kwargs) -> Callable[[Any], T]:
+        given: dict[str, Any] = {**dict(zip(names, args, strict=False)), **kwargs}
+        return partial(cast("Callable[..., T]", verb), **given)
+
+    return bind
+
+
+def writing(
+    verb: Verb[P, T], *, looks: Verb[P, object] | None = None, otherwise: T | None = None
+) -> Method[P, T]:
+    """Make a method of a verb that writes. ``looks``: is there anything to do? If not, nothing is written: ``otherwise``."""
+    bind = bound(verb)
+
+    @wraps(verb)
+    async def method(self: Verbs, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        database = self._database
+        if looks is not None and not await database.looked(lambda tx: looks(tx, *args, **kwargs)):
+            return otherwise  # type: ignore[return-value]  # given where ``looks`` is
+        return await database.written(bind(*args, **kwargs))
+
+    return method
+
+
+def reading(verb: Verb[P, T]) -> Method[P, T]:
+    """Make a method of a verb that only reads."""
+
+    @wraps(verb)
+    async def method(self: Verbs, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._database.looked(lambda tx: verb(tx, *args, **kwargs))
+
+    return method
